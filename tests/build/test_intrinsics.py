@@ -1,5 +1,6 @@
 """The intrinsic layer: both bodies exist and agree with the documents, conversions round correctly."""
 
+import itertools
 import re
 from pathlib import Path
 
@@ -53,15 +54,15 @@ def test_both_bodies_of_further_intrinsics_have_the_same_functions(name, functio
     assert host == gpu == functions
 
 
-@pytest.mark.parametrize("mode", [1, 2, 4, 8, 16])
-def test_each_width_moves_its_bytes(mode):
-    a = np.random.default_rng(mode).integers(0, 256, (32, 16), np.uint8)
-    b = np.full((32, 16), 7, np.uint8)
-    counters = execute(EVERYTHING, [a, b], mode=mode, n=30, shared=512)
-    want = np.full((32, 16), 7, np.uint8)
-    want[:30, :mode] = a[np.arange(30) ^ 1, :mode]
-    assert np.array_equal(b, want)
-    assert counters.global_widths("global_load") == counters.global_widths("global_store") == {mode: 30}
+def test_each_width_moves_its_bytes():
+    for mode in (1, 2, 4, 8, 16):
+        a = np.random.default_rng(mode).integers(0, 256, (32, 16), np.uint8)
+        b = np.full((32, 16), 7, np.uint8)
+        counters = execute(EVERYTHING, [a, b], mode=mode, n=30, shared=512)
+        want = np.full((32, 16), 7, np.uint8)
+        want[:30, :mode] = a[np.arange(30) ^ 1, :mode]
+        assert np.array_equal(b, want)
+        assert counters.global_widths("global_load") == counters.global_widths("global_store") == {mode: 30}
 
 
 VOTES = """
@@ -77,18 +78,17 @@ KERNEL(test, Params, 96, 0) {
 """
 
 
-@pytest.mark.parametrize("thread", [0, 50, 95, 96])
-@pytest.mark.parametrize("order", ["forward", "reverse"])
-def test_a_block_knows_whether_any_of_its_threads_voted(thread, order):
-    found = np.full(96, -1, np.int32)
-    execute(VOTES, [found], n=thread, block=96, order=order)
-    assert set(found.tolist()) == {(thread < 96) | (thread < 95) << 2}
+def test_a_block_knows_whether_any_of_its_threads_voted():
+    for thread, order in itertools.product((0, 50, 95, 96), ("forward", "reverse")):
+        found = np.full(96, -1, np.int32)
+        execute(VOTES, [found], n=thread, block=96, order=order)
+        assert set(found.tolist()) == {(thread < 96) | (thread < 95) << 2}
 
 
-@pytest.mark.parametrize("expression", ["*gptr<float>()", "gptr<float>()[0]", "*sptr<float>()", "sptr<u8>()[0]"])
-def test_pointers_cannot_be_dereferenced(expression):
-    with pytest.raises(BuildError, match=r"no match for .operator"):
-        build(source(SMALL + f"KERNEL(test, Params, 32, 0) {{ auto x = {expression}; }}"))
+def test_pointers_cannot_be_dereferenced():
+    for expression in ("*gptr<float>()", "gptr<float>()[0]", "*sptr<float>()", "sptr<u8>()[0]"):
+        with pytest.raises(BuildError, match=r"no match for .operator"):
+            build(source(SMALL + f"KERNEL(test, Params, 32, 0) {{ auto x = {expression}; }}"))
 
 
 def test_kernels_touch_memory_only_through_intrinsics():

@@ -48,18 +48,18 @@ def opened(monkeypatch, part=PART):
         yield made
 
 
-def product_of(machine, monkeypatch, *chosen, executor=emulated):
+def make_product(machine, monkeypatch, *chosen, executor=emulated):
     """product(a, b, out) of the public function, by a kernel of `compiled`, which an executor runs."""
     try:
         kernel = compiled(*chosen)
     except ToolMissingError as error:
         pytest.skip(str(error))
     machine.executes(kernel.code.cubin, partial(executor, kernel.code.source, kernel.code.target))
-    served_by(machine, monkeypatch, kernel)
+    serve_by(machine, monkeypatch, kernel)
     return lambda a, b, out=None: gk.matmul(a, b, out=out)
 
 
-def served_by(machine, monkeypatch, kernel):
+def serve_by(machine, monkeypatch, kernel):
     """Let a new device with this kernel serve public calls."""
     contents = library.Contents({kernel.digest: kernel})
     monkeypatch.setattr(current, "only", Runtime(machine.device(), library.Library(contents)))

@@ -344,9 +344,8 @@ CPUS = {
 }
 
 
-@pytest.mark.parametrize("cpu", CPUS)
-def test_the_instruction_is_looked_up(cpu, monkeypatch):
-    machine, information, has = CPUS[cpu]
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(Path, "read_text", lambda path: information)
-    assert has_fma.__wrapped__() is has
+def test_the_instruction_is_looked_up(monkeypatch):
+    for cpu, (machine, information, has) in CPUS.items():
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        monkeypatch.setattr(Path, "read_text", lambda path, information=information: information)
+        assert has_fma.__wrapped__() is has, cpu

@@ -25,9 +25,9 @@ cupy = pytest.importorskip("cupy")
 from tests.devices.strict_machine import (  # noqa: E402
     PART,
     loaded,
+    make_product,
     opened,
     operands,
-    product_of,
     raises,
     written,
 )
@@ -47,7 +47,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def product(machine, monkeypatch, needs_emulator):
-    return product_of(machine, monkeypatch)
+    return make_product(machine, monkeypatch)
 
 
 # ---- identification
@@ -67,26 +67,23 @@ def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
 # ---- modules
 
 
-@pytest.mark.parametrize(
-    ("image", "error"),
-    [
-        (lambda: written()[:-1], "INVALID_IMAGE"),
-        (lambda: written()[:100], "INVALID_IMAGE"),
-        (lambda: written()[:18] + b"\x3e" + written()[19:], "INVALID_IMAGE"),
-        (lambda: b"\x7fELF", "INVALID_IMAGE"),
-        (lambda: b"#include <x>", "INVALID_PTX"),
-        (lambda: written(capability=(7, 5)), "NO_BINARY_FOR_GPU"),
-        (lambda: written(capability=(8, 9)), "NO_BINARY_FOR_GPU"),
-        (lambda: written(capability=(8, 7)), "NO_BINARY_FOR_GPU"),
-        (lambda: written(capability=(9, 0), specific=True), "NO_BINARY_FOR_GPU"),
-        (lambda: written(name="another"), "NOT_FOUND"),
-    ],
-)
-def test_what_is_no_module_of_this_part_is_refused(machine, image, error):
+def test_modules_of_other_parts_and_damaged_ones_are_refused(machine):
     device = machine.device()
-    with pytest.raises(BuildError, match=f"CUDA_ERROR_{error}:"):
-        loaded(device, image())
-    loaded(device, written())  # the context is none the worse
+    for image, error in (
+        (written()[:-1], "INVALID_IMAGE"),
+        (written()[:100], "INVALID_IMAGE"),
+        (written()[:18] + b"\x3e" + written()[19:], "INVALID_IMAGE"),
+        (b"\x7fELF", "INVALID_IMAGE"),
+        (b"#include <x>", "INVALID_PTX"),
+        (written(capability=(7, 5)), "NO_BINARY_FOR_GPU"),
+        (written(capability=(8, 9)), "NO_BINARY_FOR_GPU"),
+        (written(capability=(8, 7)), "NO_BINARY_FOR_GPU"),
+        (written(capability=(9, 0), specific=True), "NO_BINARY_FOR_GPU"),
+        (written(name="another"), "NOT_FOUND"),
+    ):
+        with pytest.raises(BuildError, match=f"CUDA_ERROR_{error}:"):
+            loaded(device, image)
+        loaded(device, written())  # the context still works
     loaded(device, written(capability=(8, 0)))
 
 
@@ -115,34 +112,36 @@ def test_modules_belong_to_the_device_that_was_current(monkeypatch):
 # ---- limits of the part
 
 
-@pytest.mark.parametrize(
-    ("entry", "launch", "error"),
-    [
-        ({}, Launch("kernel", 4, 1024, 0), ""),
-        ({}, Launch("kernel", 1, 1025, 0), "INVALID_VALUE"),
-        ({}, Launch("kernel", 2**31, 32, 0), "INVALID_VALUE"),
-        ({"registers": 64}, Launch("kernel", 1, 1024, 0), ""),
-        ({"registers": 65}, Launch("kernel", 1, 1024, 0), "LAUNCH_OUT_OF_RESOURCES"),
-        ({"registers": 255}, Launch("kernel", 1, 256, 0), ""),
-        ({"registers": 255}, Launch("kernel", 1, 288, 0), "LAUNCH_OUT_OF_RESOURCES"),
-        ({"most_threads": 128}, Launch("kernel", 1, 160, 0), "INVALID_VALUE"),
-        ({"threads": 128}, Launch("kernel", 1, 96, 0), "INVALID_VALUE"),
-        ({}, Launch("kernel", 1, 32, 101376), ""),
-        ({}, Launch("kernel", 1, 32, 101377), "INVALID_VALUE"),
-        ({"shared_bytes": 16}, Launch("kernel", 1, 32, 101376), "INVALID_VALUE"),
-        ({"shared_bytes": 16}, Launch("kernel", 1, 32, 48 * 1024), "INVALID_VALUE"),  # static memory counts too
-        ({"cluster": 2}, Launch("kernel", 4, 32, 0), ""),
-        ({"cluster": 2}, Launch("kernel", 3, 32, 0), "INVALID_CLUSTER_SIZE"),
-        ({"cluster": 16}, Launch("kernel", 16, 32, 0), "INVALID_CLUSTER_SIZE"),
-    ],
-)
-def test_the_parts_limits_hold(machine, entry, launch, error):
-    device = machine.device()
-    image = written(elf.Entry(parameters=(SIZE,), **entry))
-    with pytest.raises((BuildError, RuntimeError), match=error) if error else nullcontext():
-        loaded(device, image, launch)(device.local.arguments, (), (), None)
-        machine.synchronize()
-    assert len(machine.context.launches) == (not error)
+#: entry, launch, and the error
+LIMITS = [
+    ({}, Launch("kernel", 4, 1024, 0), ""),
+    ({}, Launch("kernel", 1, 1025, 0), "INVALID_VALUE"),
+    ({}, Launch("kernel", 2**31, 32, 0), "INVALID_VALUE"),
+    ({"registers": 64}, Launch("kernel", 1, 1024, 0), ""),
+    ({"registers": 65}, Launch("kernel", 1, 1024, 0), "LAUNCH_OUT_OF_RESOURCES"),
+    ({"registers": 255}, Launch("kernel", 1, 256, 0), ""),
+    ({"registers": 255}, Launch("kernel", 1, 288, 0), "LAUNCH_OUT_OF_RESOURCES"),
+    ({"most_threads": 128}, Launch("kernel", 1, 160, 0), "INVALID_VALUE"),
+    ({"threads": 128}, Launch("kernel", 1, 96, 0), "INVALID_VALUE"),
+    ({}, Launch("kernel", 1, 32, 101376), ""),
+    ({}, Launch("kernel", 1, 32, 101377), "INVALID_VALUE"),
+    ({"shared_bytes": 16}, Launch("kernel", 1, 32, 101376), "INVALID_VALUE"),
+    ({"shared_bytes": 16}, Launch("kernel", 1, 32, 48 * 1024), "INVALID_VALUE"),  # static memory counts too
+    ({"cluster": 2}, Launch("kernel", 4, 32, 0), ""),
+    ({"cluster": 2}, Launch("kernel", 3, 32, 0), "INVALID_CLUSTER_SIZE"),
+    ({"cluster": 16}, Launch("kernel", 16, 32, 0), "INVALID_CLUSTER_SIZE"),
+]
+
+
+def test_launches_beyond_the_limits_of_the_part_are_refused(machine):
+    device, accepted = machine.device(), 0
+    for entry, launch, error in LIMITS:
+        image = written(elf.Entry(parameters=(SIZE,), **entry))
+        with pytest.raises((BuildError, RuntimeError), match=error) if error else nullcontext():
+            loaded(device, image, launch)(device.local.arguments, (), (), None)
+            machine.synchronize()
+        accepted += not error
+        assert len(machine.context.launches) == accepted, (entry, launch)
 
 
 def test_more_shared_memory_has_to_be_allowed_first(machine, monkeypatch):
@@ -183,7 +182,7 @@ def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
 
 def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monkeypatch, needs_emulator):
     """By its PTX: what NVRTC made of the source reads the parameters and writes the memory that the emulator does."""
-    product = product_of(machine, monkeypatch, executor=translated)
+    product = make_product(machine, monkeypatch, executor=translated)
     a, b, exact = operands(machine)
     np.testing.assert_array_equal(product(a, b).get(), exact)
     product(current.only.device.borrow(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0), b)
@@ -194,7 +193,7 @@ def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monk
 @pytest.mark.parametrize(("index", "launched"), [(2, "split"), (3, "clusters")])
 def test_a_product_of_hoppers_reads_by_the_drivers_tensor_maps(monkeypatch, needs_emulator, index, launched):
     with opened(monkeypatch, "h200") as hopper:
-        product = product_of(hopper, monkeypatch, "h200", "contraction_wgmma", index)
+        product = make_product(hopper, monkeypatch, "h200", "contraction_wgmma", index)
         a, b, exact = operands(hopper)
         np.testing.assert_array_equal(product(a, b).get(), exact)
         first, *others = hopper.context.launches

@@ -10,7 +10,7 @@ from gensor_kernels.devices.sampling import relaxed_capture
 from gensor_kernels.errors import BuildError
 
 cupy = pytest.importorskip("cupy")
-from tests.devices.strict_machine import compiled, loaded, opened, operands, product_of, raises, served_by, written  # noqa: E402
+from tests.devices.strict_machine import compiled, loaded, make_product, opened, operands, raises, serve_by, written  # noqa: E402
 from tests.doubles.strict import context  # noqa: E402
 from tests.doubles.strict.capture import GLOBAL, RELAXED, THREAD_LOCAL  # noqa: E402
 from tests.doubles.strict.memory import Arena, Memory  # noqa: E402
@@ -25,7 +25,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def product(machine, monkeypatch, needs_emulator):
-    return product_of(machine, monkeypatch)
+    return make_product(machine, monkeypatch)
 
 
 def outside(machine):
@@ -162,7 +162,7 @@ def strict(request, monkeypatch):
     return request.param == "strict"
 
 
-def captured_product(machine, product, stream=None):
+def capture_product(machine, product, stream=None):
     """(result, what it should be, the graph, operands) of a captured product, whose workspace the call has dropped."""
     a, b, exact = operands(machine)
     out = machine.cupy.empty(exact.shape, np.float16)
@@ -174,7 +174,7 @@ def captured_product(machine, product, stream=None):
 
 
 def test_a_captured_product_is_right_when_others_have_all_free_memory(machine, product):
-    out, exact, graph, _operands = captured_product(machine, product)
+    out, exact, graph, _operands = capture_product(machine, product)
     machine.others = machine.pool.everything()
     for _ in range(2):
         graph.launch()
@@ -184,7 +184,7 @@ def test_a_captured_product_is_right_when_others_have_all_free_memory(machine, p
 def test_captured_memory_that_goes_back_to_the_pool_shows(machine, product, monkeypatch, strict):
     """Until captured calls had memory of their graph, replays wrote to memory that the pool had given to others."""
     monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
-    out, exact, graph, _operands = captured_product(machine, product)
+    out, exact, graph, _operands = capture_product(machine, product)
     machine.others = machine.pool.everything()
     graph.launch()
     if strict:
@@ -199,7 +199,7 @@ def test_captured_memory_that_goes_back_to_the_pool_is_written_to(machine, produ
     monkeypatch.setattr(cuda.CudaDevice, "lasting", lambda self: nullcontext())
     monkeypatch.setattr(Memory, "damage", lambda self, uses: "")
     stream = machine.cupy.cuda.Stream()
-    out, exact, graph, _operands = captured_product(machine, product, stream)
+    out, exact, graph, _operands = capture_product(machine, product, stream)
     with stream:
         theirs = machine.cupy.empty((8192,), np.float32)
         theirs.fill(1)
@@ -230,7 +230,7 @@ def test_launches_that_pass_the_interpreters_memory_show(machine, product, monke
     monkeypatch.setattr(cupy_internals, "argument_type", argument_of_cupy_13)
     if not executes:  # a driver that only writes launches down sees nothing
         monkeypatch.setattr(context, "execute", lambda *_: None)
-    served_by(machine, monkeypatch, compiled())
+    serve_by(machine, monkeypatch, compiled())
     a, b, exact = operands(machine)
     result = product(a, b)
     if executes:

@@ -60,7 +60,7 @@ def main() -> int:
     for item in [each for each in mine if (each.arch, each.name) not in done][: options.most]:
         line = execute(item, replaced, emulated=not options.alone)
         lines.append(line)
-        print(_told(line), flush=True)
+        print(_describe(line), flush=True)
         if options.json:
             with open(options.json, "a") as out:
                 out.write(json.dumps(line, sort_keys=True) + "\n")
@@ -100,7 +100,7 @@ def execute(item: Item, replaced: Replaced = NOTHING, *, emulated: bool = True) 
     return line | json.loads(found.to_json()) | {"seconds": round(time.perf_counter() - began, 1)}
 
 
-def _told(line: dict[str, Any]) -> str:
+def _describe(line: dict[str, Any]) -> str:
     shown = f"{line['family']} {line['arch']} {line['dtype']}, {line['form']}: {line['outcome']} {line['detail'][:200]}"
     return f"{shown} cases {line['cases']} worst {line['worst']:.3f} bits {line['equal']}/{line['elements']}"
 
@@ -123,7 +123,7 @@ def table(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "total": _sums(lines),
         "opcodes": sorted({opcode for line in executed for opcode in line["opcodes"]}),
         "not_executed": [{"family": family, "instruction": detail} for family, detail in reasons],
-        "findings": [_told(line) for line in lines if line["outcome"] not in FINE],
+        "findings": [_describe(line) for line in lines if line["outcome"] not in FINE],
         "replaced": {name: _sums([line for line in every if line["replaced"] == name]) for name in others},
         "rows": rows,
     }

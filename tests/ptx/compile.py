@@ -55,17 +55,17 @@ def ptx_of(source: str, target: str, *, fused: bool = True) -> str:
 def machine() -> ctypes.CDLL:
     """Return the scheduler's library; kernels' libraries find its functions."""
     text = "".join(f'#include "{each.name}"\n' for each in sorted(MACHINE.glob("*.cpp")))
-    path = _built(text, "machine", "-O2", "-frounding-math", files=WHOLE)
+    path = _build(text, "machine", "-O2", "-frounding-math", files=WHOLE)
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
 def library(text: str) -> ctypes.CDLL:
     """Return the library of a translated module."""
     machine()
-    return ctypes.CDLL(str(_built(text, "kernel", *KERNEL_FLAGS)))
+    return ctypes.CDLL(str(_build(text, "kernel", *KERNEL_FLAGS)))
 
 
-def _built(text: str, name: str, *flags: str, files: tuple[str, ...] = INCLUDED) -> Path:
+def _build(text: str, name: str, *flags: str, files: tuple[str, ...] = INCLUDED) -> Path:
     """Compile a C++ text, unless the cache folder has its library."""
     included = b"".join(each.read_bytes() for pattern in files for each in sorted(MACHINE.glob(pattern)))
     digest = hashlib.sha256(repr((text, included, FLAGS, flags, _processor())).encode()).hexdigest()
@@ -75,13 +75,13 @@ def _built(text: str, name: str, *flags: str, files: tuple[str, ...] = INCLUDED)
     if path.is_file():
         return path
     scratch = path.with_suffix(f".{os.getpid()}")
-    headers = MACHINE if "*.cpp" in files else _precompiled(included, *flags)
+    headers = MACHINE if "*.cpp" in files else _precompile(included, *flags)
     _compile(["-shared", *flags, f"-I{headers}", "-x", "c++", "-"], scratch, text)
     scratch.replace(path)
     return path
 
 
-def _precompiled(included: bytes, *flags: str) -> Path:
+def _precompile(included: bytes, *flags: str) -> Path:
     """Return a folder with machine.h, precompiled: reading it takes as long as compiling a small kernel."""
     digest = hashlib.sha256(repr((included, FLAGS, flags, _processor())).encode()).hexdigest()
     folder = cache_dir() / "ptx" / f"headers-{digest[:32]}"

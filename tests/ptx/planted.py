@@ -325,7 +325,7 @@ def _attention() -> Iterator[Bug]:
               "first_values = matrix_descriptor(tile_in(0), ATOM, ATOM);", three)  # fmt: skip
 
 
-def _held() -> Iterator[Bug]:
+def _hold() -> Iterator[Bug]:
     column, groups, tiles, odd = (
         f"weights_wgmma: {name}"
         for name in ("a scale per column", "groups, split", "two tiles", "single columns, split")
@@ -352,7 +352,7 @@ def _held() -> Iterator[Bug]:
     yield Bug("b_at[0] += 128;", "b_at[0] += 64;", groups)
 
 
-_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _held)
+_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
 _ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
 BUGS = [bug for group in _ALL for bug in group()]
 

@@ -55,7 +55,7 @@ def kernel() -> Kernel:
     return Kernel(HEAD + loads + entry("pixels4", _load(4, "im2col")) + entry("store2", _store(2)))
 
 
-def fetched(name: str, tensor: np.ndarray, at: tuple[int, ...], size: int, moved=(0, 0), *, late=False, **made):
+def fetch(name: str, tensor: np.ndarray, at: tuple[int, ...], size: int, moved=(0, 0), *, late=False, **made):
     """The first 2048 bytes of the box after a copy of `size` bytes."""
     out, source = np.zeros(2048, np.uint8), np.zeros(8, np.int32)
     source[: len(at)], source[5:7], source[7] = at, moved, size
@@ -66,7 +66,7 @@ def fetched(name: str, tensor: np.ndarray, at: tuple[int, ...], size: int, moved
     return out
 
 
-def laid_out(rows: list[np.ndarray], swizzle: int) -> np.ndarray:
+def layout(rows: list[np.ndarray], swizzle: int) -> np.ndarray:
     """Rows in shared memory that begins as ones: 16-byte chunks, permuted within 32, 64 or 128 bytes."""
     out = np.full(2048, 0xFF, np.uint8)
     text = b"".join(row.tobytes() for row in rows)
@@ -93,7 +93,7 @@ def test_a_box_is_swizzled_and_zero_outside(at, late):
     rows = [
         np.array([element(tensor, (70, 20), (80,), inside[64 * i + j]) for j in range(64)], np.uint16) for i in range(8)
     ]
-    assert np.array_equal(fetched("tile2", tensor, at, 1024, late=late, **size), laid_out(rows, 3))
+    assert np.array_equal(fetch("tile2", tensor, at, 1024, late=late, **size), layout(rows, 3))
 
 
 @pytest.mark.parametrize("swizzle", [0, 1, 2])
@@ -102,10 +102,10 @@ def test_swizzles_of_narrow_rows(swizzle):
     tensor[:] = np.random.default_rng(0).integers(0, 256, 1024)
     width = (64, 32, 64)[swizzle]
     rows = [tensor[64 * i : 64 * i + width] for i in range(16)]
-    got = fetched(
+    got = fetch(
         "tile2", tensor, (0, 0), 16 * width, kind=0, extents=(64, 16), strides=(64,), box=(width, 16), swizzle=swizzle
     )
-    assert np.array_equal(got, laid_out(rows, swizzle))
+    assert np.array_equal(got, layout(rows, swizzle))
 
 
 def test_a_box_of_five_axes_with_steps():
@@ -118,16 +118,16 @@ def test_a_box_of_five_axes_with_steps():
         for v, z, y in itertools.product(range(2), range(2), range(2))
     ]
     bytes_apart = [2 * each for each in strides]
-    got = fetched("tile5", tensor, at, 1024, kind=UINT16, extents=extents, strides=bytes_apart, box=box, steps=steps)
-    assert np.array_equal(got, laid_out(rows, 3))
+    got = fetch("tile5", tensor, at, 1024, kind=UINT16, extents=extents, strides=bytes_apart, box=box, steps=steps)
+    assert np.array_equal(got, layout(rows, 3))
 
 
 def test_a_line_of_one_axis():
     tensor = aligned(100, np.uint16)
     tensor[:] = np.arange(1, 101)
     rows = [np.concatenate([tensor[70:], np.zeros(34, np.uint16)])]
-    got = fetched("tile1", tensor, (70,), 128, kind=UINT16, extents=(100,), strides=(), box=(64,))
-    assert np.array_equal(got, laid_out(rows, 3))
+    got = fetch("tile1", tensor, (70,), 128, kind=UINT16, extents=(100,), strides=(), box=(64,))
+    assert np.array_equal(got, layout(rows, 3))
 
 
 def test_copies_for_tf32_round_to_nearest_even():
@@ -135,8 +135,8 @@ def test_copies_for_tf32_round_to_nearest_even():
     tensor[:8] = [0x3F800FFF, 0x3F801000, 0x3F801001, 0x3F803000, 0xBF803000, 0x7F800000, 0x7F7FFFFF, 0x00001001]
     rounded = [0x3F800000, 0x3F800000, 0x3F802000, 0x3F804000, 0xBF804000, 0x7F800000, 0x7F800000, 0x00002000]
     rows = [np.array([*rounded, *[0] * 24], np.uint32)]
-    got = fetched("tile2", tensor, (0, 0), 128, kind=TFLOAT32, extents=(32, 1), strides=(128,), box=(32, 1))
-    assert np.array_equal(got, laid_out(rows, 3))
+    got = fetch("tile2", tensor, (0, 0), 128, kind=TFLOAT32, extents=(32, 1), strides=(128,), box=(32, 1))
+    assert np.array_equal(got, layout(rows, 3))
 
 
 #: corners below and above (column, row), steps, first pixel (channel, column, row, image), the tap's distance
@@ -171,8 +171,8 @@ def test_pixels_are_walked_inside_of_their_box(name, late):
     rows += [np.zeros(64, np.uint16)] * (12 - len(rows))
     made = dict(kind=UINT16, extents=extents, strides=[2 * each for each in strides], box=(64, 12))
     made |= dict(corners=(lower, upper), steps=(1, *step, 1))
-    got = fetched("pixels4", tensor, first, 12 * 128, moved, late=late, **made)
-    assert np.array_equal(got, laid_out(rows, 3))
+    got = fetch("pixels4", tensor, first, 12 * 128, moved, late=late, **made)
+    assert np.array_equal(got, layout(rows, 3))
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -206,4 +206,4 @@ def test_wrong_boxes_are_faults():
         ("tile2", (0, 0), (0, 0), flat | dict(box=(32, 8)), "map"),
     ):
         with pytest.raises(PtxFault, match=f"^{kind}: "):
-            fetched(name, tensor, at, 1024, moved, **made)
+            fetch(name, tensor, at, 1024, moved, **made)

@@ -140,7 +140,7 @@ BROKEN = {
 }  # fmt: skip
 
 
-def named(name: str) -> str:
+def entry_name(name: str) -> str:
     """A name as that of an entry."""
     return "".join(each if each.isalpha() else "_" for each in name)
 
@@ -149,7 +149,7 @@ def named(name: str) -> str:
 def rules() -> Kernel:
     """An entry for each of the steps that keep the rules, or break one."""
     texts = KEPT | {name: text for name, (text, _) in BROKEN.items()}
-    return Kernel(HEAD + "".join(entry(named(name), ONE, text) for name, text in texts.items()))
+    return Kernel(HEAD + "".join(entry(entry_name(name), ONE, text) for name, text in texts.items()))
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -166,7 +166,7 @@ def test_broken_rules_are_faults(rules: Kernel, late: bool):
     problem = Problem.of(ONE, DENSE[0], DENSE[0])
     for name, (_, kind) in BROKEN.items():
         with pytest.raises(PtxFault) as found:
-            problem.run(rules, named(name), late=late)
+            problem.run(rules, entry_name(name), late=late)
         assert str(found.value).startswith(f"{kind}: "), name
 
 

@@ -36,7 +36,7 @@ def host(array: Any) -> np.ndarray:
     return np.ndarray(array.shape, array.dtype, memory, before, array.strides)
 
 
-def computed(name: str, function: Callable[..., Any], *inputs: Any, dtype: Any = None, out: Any = None) -> Any:
+def compute(name: str, function: Callable[..., Any], *inputs: Any, dtype: Any = None, out: Any = None) -> Any:
     """Return the array that a function of NumPy's makes of its inputs, once its stream has got so far."""
 
     def of(arguments: list[Any]) -> np.ndarray:
@@ -110,31 +110,31 @@ class Array(cupy.ndarray, metaclass=_AnyArray):
     def astype(self, dtype: Any, copy: bool = True) -> Array:
         if self.dtype == dtype and not copy:
             return self
-        return computed("astype", np.copy, self, dtype=dtype)
+        return compute("astype", np.copy, self, dtype=dtype)
 
     def conj(self) -> Array:
-        return computed("conj", np.conj, self)
+        return compute("conj", np.conj, self)
 
     def reshape(self, *shape: Any) -> Array:
         """See cupy.ndarray.reshape: a copy where a view is impossible."""
         try:
             return super().reshape(*shape)
         except Exception:  # what CuPy would copy, for which there is no GPU
-            return computed("reshape", lambda values: values.reshape(*shape), self)
+            return compute("reshape", lambda values: values.reshape(*shape), self)
 
-    def _reduced(self, name: str, axis: Any = None, keepdims: bool = False, dtype: Any = None, out: Any = None) -> Any:
+    def _reduce(self, name: str, axis: Any = None, keepdims: bool = False, dtype: Any = None, out: Any = None) -> Any:
         chosen = {} if dtype is None else {"dtype": dtype}
         function = partial(getattr(np, name), axis=axis, keepdims=keepdims, **chosen)
-        return computed(name, function, self, dtype=dtype, out=out)
+        return compute(name, function, self, dtype=dtype, out=out)
 
     def sum(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._reduced("sum", *arguments, **keywords)
+        return self._reduce("sum", *arguments, **keywords)
 
     def max(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._reduced("max", *arguments, **keywords)
+        return self._reduce("max", *arguments, **keywords)
 
     def mean(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._reduced("mean", *arguments, **keywords)
+        return self._reduce("mean", *arguments, **keywords)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -144,7 +144,7 @@ def _operators() -> None:
 
     def method(function: Callable[..., Any], turned: bool = False) -> Callable[..., Any]:
         def called(self: Array, *others: Any) -> Any:
-            return computed(function.__name__, function, *((*others, self) if turned else (self, *others)))
+            return compute(function.__name__, function, *((*others, self) if turned else (self, *others)))
 
         return called
 
@@ -165,7 +165,7 @@ class Library(Surface):
         super().__init__(system)
         Array.system, self.ndarray = system, Array
         for name in CONTRACTIONS + POINTWISE:
-            setattr(self, name, partial(_called, name))
+            setattr(self, name, partial(_call, name))
         self.lib = SimpleNamespace(
             stride_tricks=SimpleNamespace(
                 as_strided=lambda array, shape, strides: Array(shape, array.dtype, array.data, strides)
@@ -184,25 +184,25 @@ class Library(Surface):
         return self.full(shape, 0, dtype)
 
     def full(self, shape: Any, value: Any, dtype: Any) -> Array:
-        return computed("full", lambda: np.full(shape, value, dtype))
+        return compute("full", lambda: np.full(shape, value, dtype))
 
     def arange(self, count: int) -> Array:
-        return computed("arange", lambda: np.arange(count))
+        return compute("arange", lambda: np.arange(count))
 
     def cumsum(self, array: Array, dtype: Any) -> Array:
-        return computed("cumsum", lambda values: np.cumsum(values, dtype=dtype), array, dtype=dtype)
+        return compute("cumsum", lambda values: np.cumsum(values, dtype=dtype), array, dtype=dtype)
 
     def sum(self, array: Array, axis: Any = None, **keywords: Any) -> Array:
         return array.sum(axis, **keywords)
 
     def array(self, array: Array, dtype: Any = None, order: Any = None, copy: bool = True) -> Array:
-        return computed("array", np.copy, array, dtype=dtype or array.dtype)
+        return compute("array", np.copy, array, dtype=dtype or array.dtype)
 
     def ascontiguousarray(self, array: Array) -> Array:
-        return array if array.flags.c_contiguous else computed("ascontiguousarray", np.copy, array)
+        return array if array.flags.c_contiguous else compute("ascontiguousarray", np.copy, array)
 
 
-def _called(name: str, *given: Any, out: Any = None, dtype: Any = None, **keywords: Any) -> Any:
+def _call(name: str, *given: Any, out: Any = None, dtype: Any = None, **keywords: Any) -> Any:
     if name == "einsum":
         keywords = {"optimize": True}
-    return computed(name, partial(getattr(np, name), **keywords), *given, out=out, dtype=dtype)
+    return compute(name, partial(getattr(np, name), **keywords), *given, out=out, dtype=dtype)

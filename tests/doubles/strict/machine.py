@@ -15,7 +15,7 @@ import numpy as np
 from gensor_kernels.devices import cuda, driver
 from gensor_kernels.programs.core.params import SIZE
 
-from .arrays import Library, computed
+from .arrays import Library, compute
 from .capture import GLOBAL
 from .context import Context, digest
 from .library import NAMES, library
@@ -86,7 +86,7 @@ def forget_driver() -> None:
 
 def erfc(values: Any) -> Any:
     """See cupyx.scipy.special.erfc."""
-    return computed("erfc", lambda x: np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype), values)
+    return compute("erfc", lambda x: np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype), values)
 
 
 @contextmanager

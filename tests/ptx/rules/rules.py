@@ -171,7 +171,7 @@ class _Operands:
 
     def __init__(self) -> None:
         numbers = np.random.default_rng(7).integers(-4, 5, BYTES // 2).astype(np.float16)
-        self.a, self.b, self.c, self.workspace = (_placed(BYTES) for _ in range(4))
+        self.a, self.b, self.c, self.workspace = (_aligned_bytes(BYTES) for _ in range(4))
         self.a[:] = self.b[:] = numbers.view(np.uint8)
 
     def packed(self, space: "AddressSpace | Memory") -> bytes:
@@ -183,7 +183,7 @@ class _Operands:
         return params.pack(geometry, Tiling(1, 1, 1, EXTENT, 1), pointers=tuple(places))
 
 
-def _placed(size: int) -> np.ndarray:
+def _aligned_bytes(size: int) -> np.ndarray:
     raw = np.zeros(size + 256, np.uint8)
     start = -raw.ctypes.data % 256
     return raw[start : start + size]

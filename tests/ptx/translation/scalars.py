@@ -243,7 +243,7 @@ def _select(i: Instruction, w: Writer) -> str:
     kind = q.type()
     q.end()
     d, a, b, p = operands(i, 4)
-    return _copied(w, d, kind, f"{w.read(p, 'pred')} ? {_bits(w, a, kind)} : {_bits(w, b, kind)}")
+    return _copy(w, d, kind, f"{w.read(p, 'pred')} ? {_bits(w, a, kind)} : {_bits(w, b, kind)}")
 
 
 def _bits(w: Writer, operand: object, kind: str) -> str:
@@ -253,7 +253,7 @@ def _bits(w: Writer, operand: object, kind: str) -> str:
     return w.read(operand, "pred" if kind == "pred" else f"b{BITS[kind]}")  # type: ignore[arg-type]
 
 
-def _copied(w: Writer, d: object, kind: str, value: str) -> str:
+def _copy(w: Writer, d: object, kind: str, value: str) -> str:
     return w.write(d, "pred" if kind == "pred" else f"b{BITS[kind]}", value)  # type: ignore[arg-type]
 
 
@@ -273,7 +273,7 @@ def _move(i: Instruction, w: Writer) -> str:
         width = bits // len(a.parts)
         parts = [f"(u{bits}){w.read(part, f'b{width}')} << {width * n}" for n, part in enumerate(a.parts)]
         return w.write(d, f"b{bits}", " | ".join(parts))
-    return _copied(w, d, kind, _bits(w, a, kind))
+    return _copy(w, d, kind, _bits(w, a, kind))
 
 
 def _compare(w: Writer, q: Qualifiers, kind: str, a: object, b: object, flush: str) -> str:

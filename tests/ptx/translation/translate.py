@@ -35,7 +35,7 @@ class _Function:
         self.resumed = 0
         self.labels = {each: n for n, each in enumerate(entry.body) if isinstance(each, str)}
         lines = [self._line(n, each) for n, each in enumerate(entry.body)]
-        self.text = self._assembled(lines)
+        self.text = self._assemble(lines)
 
     @property
     def entry_line(self) -> str:
@@ -46,7 +46,7 @@ class _Function:
             f"{e.cluster}, {e.launch_registers}, {len(w.accesses)}, sites_{e.name}, accesses_{e.name}}}"
         )
 
-    def _assembled(self, lines: list[str]) -> str:
+    def _assemble(self, lines: list[str]) -> str:
         name = self.entry.name
         fields = "".join(
             f"    {'bool' if each.bits == 1 else f'u{each.bits}'} {each.name};\n"
@@ -111,12 +111,12 @@ class _Function:
             found = emit(i, self.writer)
             if isinstance(found, Meeting):
                 return self._meeting(found, i, guard, accessed)
-            return _braced(guard, accessed + found)
+            return _braces(guard, accessed + found)
         if name == "ld":
             text, waits = load(i, self.writer)
             text = accessed + text
-            return self._paused("t.stop = YIELDED;", "", text, guard) if waits else _braced(guard, text)
-        return _braced(guard, accessed + self._statement(place, i, name))
+            return self._paused("t.stop = YIELDED;", "", text, guard) if waits else _braces(guard, text)
+        return _braces(guard, accessed + self._statement(place, i, name))
 
     def _statement(self, place: int, i: Instruction, name: str) -> str:
         w = self.writer
@@ -169,7 +169,7 @@ class _Function:
         return f"{skip}{{ {before} }} {condition} {{ t.pc = {n}; return; }} resume_{n}: {{ {after} }}{past}"
 
 
-def _braced(guard: str, text: str) -> str:
+def _braces(guard: str, text: str) -> str:
     return f"if ({guard}) {{ {text} }}" if guard else f"{{ {text} }}"
 
 
