@@ -210,8 +210,8 @@ def test_blocks_that_walk_tiles_hide_how_these_begin_and_end():
     assert roofline._total(terms, rounds, none, pieces)[0] == 3 * 180
 
 
-def test_blocks_behind_a_queue_for_dram_hide_how_they_begin_and_end():
-    """Rounds of a copy run one behind the other; rounds on busy pipes hide no more of their ends than before."""
+def test_blocks_that_queue_for_dram_hide_their_start_and_end():
+    """Rounds of a copy run in sequence; rounds on busy pipes hide no more of their ends than before."""
     arch = lookup("sm_87")
     space = FamilySpace(FAMILIES["rows"], rows.workload("softmax", (4096, 4096), (1,), "float16"), arch)
     held = {"threads_k": 64, "threads_m": 1, "split_k": 1, "vector": 8, "items": 8, "keep": 1, "online": 0}
