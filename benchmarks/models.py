@@ -146,7 +146,7 @@ def figures(name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"aim": MODELS.get(name)}
     if name.endswith("_session"):
         return found | of_session(name.removesuffix("_session"))
-    proto = exported_graphs.drawn(name, "float16")
+    proto = exported_graphs.draw(name, "float16")
     inputs = exported_graphs.inputs(proto, SIZES)
     model = Model(Source(proto), name)
     with gensor_kernels.emulated("sm_87"):

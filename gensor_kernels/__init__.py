@@ -1,7 +1,7 @@
 """Pretuned CUDA kernels for CuPy.
 
 Each function serves a call with the best kernel of its databases, or with CuPy where
-no kernel is faster [1]_. `help` of a function tells its arguments.
+no kernel is faster [1]_. `help` of a function lists its arguments.
 
 Products
     matmul             matrix product with a fused epilogue
@@ -186,7 +186,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Read `__version__` when it is asked for: the metadata of installed packages takes milliseconds."""
+    """Read `__version__` at first use: the metadata of installed packages takes milliseconds."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import metadata
@@ -194,7 +194,7 @@ def __getattr__(name: str) -> Any:
     try:
         return metadata.version("gensor-kernels")
     except metadata.PackageNotFoundError:
-        return "unknown"  # a folder that nobody installed
+        return "unknown"  # a folder that is not installed
 
 
 def __dir__() -> list[str]:

@@ -36,7 +36,7 @@ class Array(Protocol):
 
 
 class ArrayLike(Protocol):
-    """What public functions accept as an operand: an array of CuPy, NumPy, PyTorch, JAX, ...
+    """The operands that public functions accept: an array of CuPy, NumPy, PyTorch, JAX, ...
 
     Arrays of other libraries are taken by `__cuda_array_interface__` or `__dlpack__`.
     """

@@ -150,7 +150,7 @@ def tune_mode() -> str:
 
 
 def background() -> bool | None:
-    """Return `GENSOR_BACKGROUND`, whether hot calls are tuned while the program runs; None if it is not set."""
+    """Return `GENSOR_BACKGROUND`, whether hot calls are tuned while the program runs, or None if it is not set."""
     return _flag("GENSOR_BACKGROUND") if os.environ.get("GENSOR_BACKGROUND", "").strip() else None
 
 
@@ -166,12 +166,12 @@ def races() -> bool:
 
 def deterministic() -> bool:
     """Return whether each call has one fixed kernel: by `GENSOR_DETERMINISTIC`, or within `deterministic`, in whose
-    blocks threads without one of their own take part."""
+    blocks threads without their own block take part."""
     return blocks.deterministic.own.get() is not None or bool(blocks.deterministic.open) or always_deterministic()
 
 
 def always_deterministic() -> bool:
-    """Return whether `GENSOR_DETERMINISTIC` asks for one fixed kernel per call."""
+    """Return whether `GENSOR_DETERMINISTIC` requests one fixed kernel per call."""
     return _flag("GENSOR_DETERMINISTIC")
 
 

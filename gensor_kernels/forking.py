@@ -15,7 +15,7 @@ Action = TypeVar("Action", bound=Callable[[], None])
 
 
 class Forked(Protocol):
-    """An object with locks of its own."""
+    """An object that has locks."""
 
     def after_fork(self) -> None:
         """In a child: make new locks, and release the parent's resources."""

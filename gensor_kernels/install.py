@@ -41,7 +41,7 @@ def command(extra: str) -> str:
 
 
 def about(error: ImportError) -> str | None:
-    """Return the sentence about a module that an extra brings; None for any other module.
+    """Return the sentence about a module that an extra brings, or None for any other module.
 
     Examples
     --------

@@ -17,7 +17,7 @@ WITHOUT_GIT = 6
 
 
 def seed_of(folder: Path) -> int:
-    """What the environment says, else the first 32 bits of the hash of the commit that is checked out in a folder."""
+    """Return GENSOR_CAMPAIGN_SEED, else the first 32 bits of the hash of the commit that is checked out in a folder."""
     if asked := os.environ.get("GENSOR_CAMPAIGN_SEED"):
         return int(asked)
     try:
@@ -35,7 +35,7 @@ Point = TypeVar("Point")
 
 def sample(points: Sequence[Point], few: int, many: int | None = None) -> list[Point]:
     """`few` of the points, in a full campaign `many` or all of them: evenly spread, the first at random."""
-    print(f"GENSOR_CAMPAIGN_SEED={SEED}")  # pytest shows it beside a failure
+    print(f"GENSOR_CAMPAIGN_SEED={SEED}")  # pytest shows it with a failure
     wanted = (len(points) if many is None else many) if FULL else few
     if len(points) <= wanted:
         return list(points)

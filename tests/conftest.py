@@ -45,7 +45,7 @@ def pytest_configure(config):
     os.environ.pop("CUPY_TF32", None)
     os.environ["GENSOR_CACHE_DIR"] = str(cache)
     os.environ["GENSOR_DB"] = str(cache / "no-such-folder" / "user.db")
-    # A call that comes often would be tuned behind the test that made it, into the database that all tests see.
+    # A call that comes often would be tuned in the background, into the database that all tests see.
     os.environ["GENSOR_BACKGROUND"] = "0"
     os.environ.setdefault("CUPY_CACHE_DIR", str(cache / "cupy"))
     # What a shell starts in the background ignores Ctrl-C, and so would the programs that tests interrupt.
@@ -116,7 +116,7 @@ def _nothing_said_yet(monkeypatch):
 
 @pytest.fixture
 def needs_emulator():
-    """Skip a test where the emulator cannot be built: without g++, or beside Linux."""
+    """Skip a test where the emulator cannot be built: without g++, or not on Linux."""
     from gensor_kernels.devices.emulator.build import compiler
     from gensor_kernels.errors import ToolMissingError
 

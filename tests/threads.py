@@ -1,4 +1,4 @@
-"""Many calls at once, each in a thread of its own."""
+"""Many calls at once, each in its own thread."""
 
 import threading
 from collections.abc import Callable, Iterable

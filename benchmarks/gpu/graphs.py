@@ -87,7 +87,7 @@ def load_model(name: str, dtype: str) -> tuple[Model, dict[str, np.ndarray]]:
 
     from tests.graph.networks import exported_graphs
 
-    graph = exported_graphs.drawn(name)
+    graph = exported_graphs.draw(name)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         onnx.save(graph, path)

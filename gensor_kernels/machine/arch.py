@@ -45,7 +45,7 @@ _MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 _SAVED = {"3m": 4 / 3}
 #: Products of bfloat16 parts in place of one of float32.
 BFLOAT16_PRODUCTS = 6
-#: Shorter sums of float32 products use multiply-adds: a tensor core truncates products that are small beside their
+#: Shorter sums of float32 products use multiply-adds: a tensor core truncates products that are small next to their
 #: neighbours, and in a short sum that error can exceed the rounding of multiply-adds (docs/float32.md).
 LEAST_FLOAT_SUM = 384
 #: Products of 8-bit slices in place of one of float64, including the product of leading bits.
@@ -70,7 +70,7 @@ class Arch:
     rates : Mapping[str, float]
         Multiply-accumulates per clock per SM by instruction class (RATES).
     features : frozenset[str]
-        Instructions that families ask for.
+        Instructions that families use.
     unsure : frozenset[str]
         Fields that no primary source confirms.
     sustained : Mapping[str, float]
@@ -215,7 +215,7 @@ def archs() -> tuple[Arch, ...]:
 
 
 def capability_name(name: str) -> str | None:
-    """Return a compute capability by its usual name, also where archs.toml does not list it; None for another word.
+    """Return a compute capability by its usual name, also where archs.toml does not list it, or None.
 
     Examples
     --------

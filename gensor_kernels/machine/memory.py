@@ -12,7 +12,7 @@ from .arch import GIB, Arch
 
 
 def too_large(workload: Workload, arch: Arch) -> str | None:
-    """Return the sentence about operands that exceed a part's memory; None where they fit, or its size is unknown.
+    """Return the sentence about operands that exceed a part's memory, or None where they fit, or its size is unknown.
 
     Examples
     --------

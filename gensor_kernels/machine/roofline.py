@@ -24,7 +24,7 @@ SUBCORES = 4
 SM_L2_BYTES = 64.0
 #: Share of the data sheet's DRAM bandwidth that streaming kernels reach (4.3 of 4.8 TB/s on an H200).
 DRAM_EFFICIENCY = 0.90
-#: A kernel's own start and end on the device, microseconds, when launches are queued behind each other.
+#: A kernel's own start and end on the device, microseconds, when launches are queued.
 RAMP_US = 1.0
 #: The share of RAMP_US that passes while the launch in front drains, where a launch need not wait for its end: the
 #: start of its blocks. An estimate, not measured.
@@ -53,7 +53,7 @@ class Terms:
     in_flight
         Iterations that pass between the request for a tile and its use: of a ring, its stages but one.
     exposed
-        Share of the work of the less busy resources that does not hide behind the busiest resource.
+        Share of the work of the less busy resources that is not hidden by the busiest resource.
     prologue, epilogue
         Clocks before and after the loop that one block cannot hide from itself.
     epilogue_busy, epilogue_bytes
@@ -69,7 +69,7 @@ class Terms:
     arriving
         Bytes that reach an SM per byte it requests: above 1 if blocks request tiles for other blocks too (multicast).
     request
-        Clocks between a free place for a tile and its request, and between the tile's arrival and its use, beside the
+        Clocks between a free place for a tile and its request, and between the tile's arrival and its use, plus the
         latency of memory.
     slot
         Iterations whose tiles are requested together.
@@ -145,7 +145,7 @@ def _rounds(
     terms: Terms, arch: Arch, residents: np.ndarray, active: np.ndarray, running: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the clocks of the start, the loop and the end of a round of ``running`` blocks, at most ``residents`` on
-    each of ``active`` SMs, and the part of them that hides behind the round before, where there is such a round.
+    each of ``active`` SMs, and the part of them that the previous round, if any, hides.
 
     Shapes are (rounds, n).
     """
@@ -194,7 +194,7 @@ def _rounds(
     carried = running * far * terms.iterations + stores
     worked = np.maximum(np.maximum(compute, shared), residents * near) * terms.iterations
     worked = np.maximum(worked + residents * terms.epilogue_busy, 1.0)
-    # No block is faster than its own steps, one behind the other.
+    # No block is faster than its own steps in sequence.
     ending = np.maximum(terms.epilogue, terms.epilogue_busy + stores / residents)
     lone = begin + np.maximum(np.maximum(alone, transfer), compute / residents) * terms.iterations + ending
     least = np.maximum(np.maximum(carried, worked), lone) + hidden * terms.exposed * terms.iterations
@@ -231,7 +231,7 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     Returns
     -------
     np.ndarray
-        Seconds per call, float64 (n,), for launches queued behind each other.
+        Seconds per call, float64 (n,), for launches in a queue.
     """
     capacity = terms.residents * arch.sms
     full = np.floor(terms.blocks / capacity)
@@ -288,7 +288,7 @@ def sustained_us(workload: Workload, arch: Arch) -> float:
     known.
 
     The potential models clocks, not watts: for large products on an H100 it predicts more than the power limit allows.
-    The choice of a kernel does not depend on that, as all kernels are slowed alike; predicted times in reports are
+    The choice of a kernel does not depend on that, as all kernels are slowed equally; predicted times in reports are
     never below this time.
     """
     return workload.flops() / arithmetic_peak(workload, arch, sustained=True) * 1e6 if arch.sustained else 0.0
@@ -303,7 +303,7 @@ def ramp_us(arch: Arch) -> float:
 
 
 def fixed_us(arch: Arch) -> float:
-    """Return the microseconds of a further launch beside its work: the ramp, and two trips to memory."""
+    """Return the microseconds of a further launch without its work: the ramp, and two trips to memory."""
     return ramp_us(arch) + arch.dram_latency * 2e-3 / arch.clock_ghz
 
 

@@ -1,4 +1,4 @@
-"""Operators by name: each is a declaration over expression/expression.py, in a file of its own."""
+"""Operators by name: each is a declaration over expression/expression.py, one per file."""
 
 from __future__ import annotations
 

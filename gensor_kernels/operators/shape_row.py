@@ -94,7 +94,7 @@ DTYPES = {
 
 
 def columns(op: str) -> tuple[str, ...]:
-    """Return the columns of an operator's rows beside the common columns."""
+    """Return the columns of an operator's rows other than the common columns."""
     declared = operator(op)
     return (
         *(("prologue",) if "_prologue" in op else ()),

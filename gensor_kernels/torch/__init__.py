@@ -1,6 +1,6 @@
 """For PyTorch: the backend "gensor" of `torch.compile`, and our functions as operators of `torch.library`.
 
-Nothing here imports torch before it is asked for.
+torch is imported at first use.
 
 register    make `torch.ops.gensor.*`
 gensor      the backend, which `torch.compile(module, backend="gensor")` finds by its entry point

@@ -78,7 +78,7 @@ def gensor(
     if memory is not None and not any(memory):
         return Served(gm, chosen)
     # Changes in place and results that share memory with inputs: AOTAutograd makes the graph functional, and applies
-    # both behind it.
+    # both after it.
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 

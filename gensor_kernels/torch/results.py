@@ -1,4 +1,4 @@
-"""Results of a model as PyTorch's own operators would return them: laid out alike, and in memory of their own."""
+"""Results of a model as PyTorch's own operators would return them: in the same layout, and in separate memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Layout:
 
 
 def _strides(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
-    """Return the strides of a dense tensor whose axes lie in this order, the outermost first."""
+    """Return the strides of a dense tensor whose axes are in this order, the outermost first."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(axes):
         strides[axis] = step
@@ -57,7 +57,7 @@ def apart(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _span(tensor: Any) -> tuple[int, int]:
-    """Return the first address of a tensor's elements and that behind the last one."""
+    """Return the first address of a tensor's elements and the address after the last one."""
     if tensor.numel() == 0:
         return 0, 0
     reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))

@@ -142,7 +142,7 @@ class Frozen:
             for model in self._models:
                 if _fits(model, tensors):
                     return model
-            if self._nested:  # AOTAutograd has set up its thread for calls, in which nothing can be traced
+            if self._nested:  # AOTAutograd has set up its thread for calls, where tracing is impossible
                 with ThreadPoolExecutor(1) as pool:
                     model = pool.submit(self._exported, tensors).result()
             else:
@@ -184,7 +184,7 @@ class _Result:
 
 
 def _elsewhere(args: Sequence[Any]) -> str | None:
-    """Return why a call here and now is none for kernels; None where it is one."""
+    """Return the reason why kernels cannot serve a call now, or None."""
     import torch
 
     kinds = {each.device.type for each in args if isinstance(each, torch.Tensor)}

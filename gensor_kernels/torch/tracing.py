@@ -57,7 +57,7 @@ def frozen(gm: Any, constants: dict[int, Any]) -> tuple[Any, list[int]]:
             kept.append(place)
     _bind_sizes(graph, inputs, kept)
     for node in graph.nodes:
-        node.meta = {}  # AOTAutograd's tensors are of use inside of its own trace only
+        node.meta = {}  # AOTAutograd's tensors are usable only inside its trace
     graph.lint()
     copy.recompile()
     return copy, kept

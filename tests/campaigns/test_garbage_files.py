@@ -2,7 +2,7 @@
 
 It never ends with another exception, and files of others are not changed.
 
-Two files of each kind in a push, 5,000 with GENSOR_CAMPAIGN=full.
+One file of each kind in a push, 5,000 with GENSOR_CAMPAIGN=full.
 """
 
 import os
@@ -21,7 +21,7 @@ from tests.doubles.store_rows import ARCH, PART, class_key, kernel_rows, key, ro
 from .files import odd_files
 from .lives.clock import Clock
 
-FILES = 5_000 if FULL else 40
+FILES = 5_000 if FULL else len(odd_files.MAKERS)
 NUMBERS = range(20)
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and links are POSIX")

@@ -93,7 +93,6 @@ def test_handles(loaded):
         ({"shared": 48 << 10}, OK),
         ({"shared": (48 << 10) + 1}, INVALID_VALUE),
     ],
-    ids=str,
 )
 def test_launches(loaded, changed, result):
     assert loaded.driver.launch(loaded.function, **{"given": loaded.places, **changed}) == result

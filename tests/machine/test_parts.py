@@ -22,7 +22,7 @@ M = 2**20
 
 
 def listed(name):
-    """The rows of a file beside this one, without its header."""
+    """Return the rows of a file in this folder, without its header."""
     with Path(__file__).with_name(name).open(newline="") as file:
         return list(csv.reader(file))[1:]
 
@@ -36,7 +36,7 @@ ORINS = [(part, *map(int, numbers), source) for part, *numbers, source in listed
 
 
 def recognised(row):
-    """The Arch of a row, as the CUDA device asks for it."""
+    """Return the Arch of a row, from the attributes that the CUDA device passes."""
     _, capability, name, sms, mhz, memory_mhz, bits, l2, *_ = row
     return from_attributes(capability, name, sms, mhz / 1e3, 2e6 * memory_mhz * bits / 8 / 1e9, l2)
 
@@ -46,25 +46,24 @@ def by_name(name):
     return recognised(next(row for row in SEEN if row[2] == name))
 
 
-@pytest.mark.parametrize("row", SEEN, ids=[f"{row[0]}-{place}" for place, row in enumerate(SEEN)])
-def test_a_device_is_recognised_by_what_it_says(row):
-    arch = recognised(row)
-    assert (arch.part, arch.sms, arch.capability) == (row[0], row[3], row[1])
-    assert arch.l2_mb == pytest.approx(row[7] / M, rel=0.01)
-    if arch.part != "nvidia-gb10":
-        assert arch.dram_gb_s == pytest.approx(2e6 * row[5] * row[6] / 8 / 1e9, rel=0.035)
+def test_devices_are_recognised_by_their_attributes():
+    for part, capability, name, sms, mhz, memory_mhz, bits, l2, source in SEEN:
+        arch = recognised((part, capability, name, sms, mhz, memory_mhz, bits, l2, source))
+        assert (arch.part, arch.sms, arch.capability) == (part, sms, capability)
+        assert arch.l2_mb == pytest.approx(l2 / M, rel=0.01), part
+        if part != "nvidia-gb10":
+            assert arch.dram_gb_s == pytest.approx(2e6 * memory_mhz * bits / 8 / 1e9, rel=0.035), part
 
 
-@pytest.mark.parametrize("row", ORINS, ids=[row[0] for row in ORINS])
-def test_an_orin_is_its_module_in_every_power_mode(row):
-    part, sms, mhz, memory_mhz, bits, l2, memory, _ = row
-    arch = from_attributes((8, 7), "Orin", sms, mhz / 1e3, 2e6 * memory_mhz * bits / 8e9, l2, memory * M)
-    assert arch.part == part and arch.sms == sms and arch.l2_mb == l2 / M
-    module = next(each for each in archs() if each.name == "sm_87" and part.startswith(each.part))
-    # The driver's figures of the memory are wrong: a power mode leaves the module's bandwidth and L2.
-    assert (arch.dram_gb_s, arch.l2_bytes_per_clk) == (module.dram_gb_s, module.l2_bytes_per_clk)
-    assert arch.clock_ghz == pytest.approx(mhz / 1e3, rel=0.03)
-    assert lookup(arch.part) == arch
+def test_an_orin_is_its_module_in_every_power_mode():
+    for part, sms, mhz, memory_mhz, bits, l2, memory, _ in ORINS:
+        arch = from_attributes((8, 7), "Orin", sms, mhz / 1e3, 2e6 * memory_mhz * bits / 8e9, l2, memory * M)
+        assert arch.part == part and arch.sms == sms and arch.l2_mb == l2 / M
+        module = next(each for each in archs() if each.name == "sm_87" and part.startswith(each.part))
+        # The driver's figures of the memory are wrong: a power mode leaves the module's bandwidth and L2.
+        assert (arch.dram_gb_s, arch.l2_bytes_per_clk) == (module.dram_gb_s, module.l2_bytes_per_clk), part
+        assert arch.clock_ghz == pytest.approx(mhz / 1e3, rel=0.03), part
+        assert lookup(arch.part) == arch
 
 
 @pytest.mark.parametrize("name", ["agx-orin-64gb-17sm-612mhz", "agx-orin-64gb-0sm-612mhz", "h200-8sm-612mhz"])
@@ -113,9 +112,9 @@ def test_every_listed_part_is_seen():
 UNLISTED = [(name, dtype, float(peak)) for name, dtype, peak in listed("unlisted_peaks.csv")]
 
 
-@pytest.mark.parametrize(("name", "dtype", "published"), UNLISTED)
-def test_professional_parts_do_not_inherit_rates_of_geforce(name, dtype, published):
-    assert by_name(name).peak(dtype) / 1e12 == pytest.approx(published, rel=0.08)
+def test_professional_parts_do_not_inherit_rates_of_geforce():
+    for name, dtype, published in UNLISTED:
+        assert by_name(name).peak(dtype) / 1e12 == pytest.approx(published, rel=0.08), (name, dtype)
 
 
 def test_older_geforce_and_titan():

@@ -18,8 +18,11 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
-from tests.programs.lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
+from tests.campaign_size import sample
+from tests.programs.lattices import LATTICES, MMA, SIMT, WGMMA, random_legal, space
 
+#: Lattices of all families: some of them in a push, all nightly.
+some_spaces = pytest.mark.parametrize("index", sample(range(len(LATTICES)), 8))
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -61,7 +64,7 @@ def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
             assert roofline.arithmetic_peak(row.workload, a100) == a100.peak("float32")
 
 
-@every_space
+@some_spaces
 def test_no_program_beats_the_hardware(index):
     lattice = space(index)
     predicted = lattice.potential(random_legal(lattice, 2_000, seed=3)) * 1e6
@@ -69,7 +72,7 @@ def test_no_program_beats_the_hardware(index):
     assert predicted.min() >= roofline.bound_us(lattice.workload, lattice.arch)
 
 
-@every_space
+@some_spaces
 def test_the_potential_does_not_depend_on_the_batch(index):
     lattice = space(index)
     points = random_legal(lattice, 300, seed=4)
@@ -210,8 +213,8 @@ def test_blocks_that_walk_tiles_hide_how_these_begin_and_end():
     assert roofline._total(terms, rounds, none, pieces)[0] == 3 * 180
 
 
-def test_blocks_behind_a_queue_for_dram_hide_how_they_begin_and_end():
-    """Rounds of a copy run one behind the other; rounds on busy pipes hide no more of their ends than before."""
+def test_blocks_that_queue_for_dram_hide_their_start_and_end():
+    """Rounds of a copy run in sequence; rounds on busy pipes hide no more of their ends than before."""
     arch = lookup("sm_87")
     space = FamilySpace(FAMILIES["rows"], rows.workload("softmax", (4096, 4096), (1,), "float16"), arch)
     held = {"threads_k": 64, "threads_m": 1, "split_k": 1, "vector": 8, "items": 8, "keep": 1, "online": 0}

@@ -49,7 +49,7 @@ def test_the_bound_is_the_hardwares_and_other_types_have_no_sustained_rate():
 
 
 def test_explain_claims_no_more_than_was_published(no_databases):
-    n = 16384  # so large that also a Program that nobody tuned is predicted below the published rate
+    n = 16384  # so large that even an untuned Program is predicted below the published rate
     least = 2 * n**3 / 808e12 * 1e6
     a = np.lib.stride_tricks.as_strided(np.zeros(8, np.float16), (n, n), (2 * n, 2), writeable=False)
     with gensor_kernels.emulated("sm_90"):

@@ -1,5 +1,6 @@
 """Attention as a declaration: its reference against PyTorch, its Workloads, the kernel's view."""
 
+import itertools
 import struct
 
 import numpy as np
@@ -36,7 +37,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 @settings(deadline=None, max_examples=150)
 @given(workloads(), st.booleans())
-def test_reference_and_declaration_are_right(w, by_pytorch):
+def test_reference_and_declaration_are_correct(w, by_pytorch):
     """Without a soft cap PyTorch has all of it."""
     by_pytorch = by_pytorch and not FORMS[w.operator].capped
     if by_pytorch:
@@ -74,22 +75,22 @@ def test_rows_that_see_nothing_are_zero():
     assert (values[:5] == 0).all() and (values[5:] != 0).all()
 
 
-@pytest.mark.parametrize("causal", [False, True, "upper_left"])
-@pytest.mark.parametrize("window", [(None, None), (0, 0), (2, None), (None, 1), (1, 3), (20, 20)])
-@pytest.mark.parametrize(("queries", "keys"), [(1, 1), (3, 7), (7, 3), (5, 5), (1, 9), (9, 1)])
-def test_flops_and_bytes_count_the_pairs_that_see_each_other(queries, keys, window, causal):
-    w = workload(queries, keys, batch=2, heads=4, kv_heads=2, head=16, causal=causal, window=window)
-    own = np.arange(queries)[:, None] + (0 if causal == "upper_left" else keys - queries)
-    left, right = (99 if side is None else side for side in window)
-    seen = (np.arange(keys) >= own - left) & (np.arange(keys) <= own + (0 if causal else right))
-    assert w.flops() == 4 * 2 * 4 * 16 * int(seen.sum())
-    read = max(int(seen.any(0).sum()), 1) if "windowed" in w.operator else keys
-    assert w.bytes_moved() == 2 * (2 * (2 * 4 * queries * 16) + 2 * (2 * 2 * read * 16))
+def test_flops_and_bytes_count_the_pairs_that_see_each_other():
+    sizes = [(1, 1), (3, 7), (7, 3), (5, 5), (1, 9), (9, 1)]
+    windows = [(None, None), (0, 0), (2, None), (None, 1), (1, 3), (20, 20)]
+    for (queries, keys), window, causal in itertools.product(sizes, windows, (False, True, "upper_left")):
+        w = workload(queries, keys, batch=2, heads=4, kv_heads=2, head=16, causal=causal, window=window)
+        own = np.arange(queries)[:, None] + (0 if causal == "upper_left" else keys - queries)
+        left, right = (99 if side is None else side for side in window)
+        seen = (np.arange(keys) >= own - left) & (np.arange(keys) <= own + (0 if causal else right))
+        assert w.flops() == 4 * 2 * 4 * 16 * int(seen.sum()), w.key()
+        read = max(int(seen.any(0).sum()), 1) if "windowed" in w.operator else keys
+        assert w.bytes_moved() == 2 * (2 * (2 * 4 * queries * 16) + 2 * (2 * 2 * read * 16)), w.key()
 
 
 @pytest.mark.parametrize("window", [(None, None), (-1, -1), (12, 12), (8, None)])
 def test_windows_that_bound_nothing_are_plain_attention(window):
-    """So that the keys of records stay those that older versions stored."""
+    """Records of older versions keep their keys."""
     w = workload(4, 8, heads=2, head=16, causal=True, window=window)
     assert w == workload(4, 8, heads=2, head=16, causal=True) or window == (8, None)
     assert ("window_left" in w.key()) == (window == (8, None))
@@ -107,7 +108,7 @@ def test_bytes_count_shared_heads_and_broadcast_masks_once():
     assert w.bytes_moved() == 2 * (2 * (2 * 4 * 3 * 8) + 2 * (2 * 2 * 5 * 8)) + 4 * 2 * 5
 
 
-def test_workloads_of_arrays_as_they_lie():
+def test_workloads_of_strided_arrays():
     rows = View((2, 6, 10, 64), (10 * 6 * 64, 64, 6 * 64, 1), "float16")  # (batch, queries, heads, head) turned around
     keys = View((2, 2, 20, 64), (20 * 2 * 64, 64, 2 * 64, 1), "float16", 4)
     stepped = View((2, 2, 20, 64), (20 * 2 * 128, 128, 4 * 64, 2), "float16")
@@ -134,18 +135,18 @@ def test_geometry_tells_kernels_of_groups_masks_and_scale():
     assert struct.unpack_from("<f", operator(w.operator).geometry(w, names, scale=0.5).tail, SCALE_OFFSET) == (0.5,)
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf"), 1e39, 1e-46])
-def test_scales_no_kernel_takes_are_refused(scale):
-    w = workload(3, head=8)
-    with pytest.raises(UnsupportedError, match="scale"):
-        operator("attention").geometry(w, {x: (24, 24, 8, 1) for x in "abdc"}, scale=scale)
-
-
-@pytest.mark.parametrize("softcap", [0.0, 257.0, float("nan"), 1e-40])
-def test_soft_caps_no_kernel_takes_are_refused(softcap):
-    w = workload(3, head=8, softcap=True)
-    with pytest.raises(UnsupportedError, match="soft cap"):
-        operator(w.operator).geometry(w, {x: (24, 24, 8, 1) for x in "abdc"}, softcap=softcap)
+@pytest.mark.parametrize(
+    ("name", "word", "values"),
+    [
+        ("scale", "scale", (0.0, -1.0, float("nan"), float("inf"), 1e39, 1e-46)),
+        ("softcap", "soft cap", (0.0, 257.0, float("nan"), 1e-40)),
+    ],
+)
+def test_factors_that_no_kernel_takes_are_refused(name, word, values):
+    w = workload(3, head=8, softcap=name == "softcap")
+    for value in values:
+        with pytest.raises(UnsupportedError, match=word):
+            operator(w.operator).geometry(w, {x: (24, 24, 8, 1) for x in "abdc"}, **{name: value})
 
 
 def test_too_many_keys_are_refused():
@@ -183,7 +184,7 @@ def test_the_class_of_a_workload_keeps_no_sizes():
     assert (grown.size["queries"], grown.size["keys"], grown.size["head"]) == (4096, 4096, 256)
 
 
-# ---- The tolerance of attention passes every right kernel, and none that forgets to rescale or accumulates shorter
+# ---- The tolerance of attention passes every correct kernel, and none that forgets to rescale or accumulates shorter
 
 SIZES = ((40, 16), (40, 77), (8, 520))
 
@@ -192,32 +193,26 @@ def verdict(w, arrays, values, **options):
     return check(encode(w.dtype["c"], values), operator(w.operator).expect(w, arrays, **options))
 
 
-@pytest.mark.parametrize(("queries", "keys"), SIZES)
-@pytest.mark.parametrize("spread", [0.5, 3.0])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("out", ["same", "float32"])
-def test_right_kernels_pass(dtype, out, spread, queries, keys):
-    w = workload(queries, keys, heads=2, head=64, dtype=dtype, out=dtype if out == "same" else out, causal=True)
-    arrays = operands(w, keys, spread)
-    for tile, split in ((16, 1), (16, 3)):
-        made = tiled(w, arrays, tile, split=split)
-        found = verdict(w, arrays, made)
-        assert found.ok, found.message
-        assert verdict(w, arrays, made, structured=True).ok
+def test_correct_kernels_pass(dtype):
+    for (queries, keys), spread, out in itertools.product(SIZES, (0.5, 3.0), (dtype, "float32")):
+        w = workload(queries, keys, heads=2, head=64, dtype=dtype, out=out, causal=True)
+        arrays = operands(w, keys, spread)
+        for split, structured in itertools.product((1, 3), (False, True)):
+            found = verdict(w, arrays, tiled(w, arrays, 16, split=split), structured=structured)
+            assert found.ok, (w.key(), found.message)
 
 
-@pytest.mark.parametrize("mask", ["bool", "float16"])
-def test_right_kernels_with_masks_pass(mask):
-    w = workload(40, 200, batch=2, heads=4, kv_heads=2, head=64, mask=mask, out="float32")
-    arrays = operands(w)
-    found = verdict(w, arrays, tiled(w, arrays, 32))
-    assert found.ok, found.message
-
-
-@pytest.mark.parametrize("mask", ["", "float16"])
-@pytest.mark.parametrize("spread", [0.5, 3.0])
-def test_right_kernels_with_soft_caps_and_windows_pass(mask, spread):
-    w = workload(40, 200, heads=4, kv_heads=2, head=64, mask=mask, out="float32", softcap=True, window=(90, 20))
+@pytest.mark.parametrize(
+    ("mask", "spread", "form"),
+    [
+        ("bool", 1.0, {"batch": 2}),
+        ("float16", 1.0, {"batch": 2}),
+        *((mask, spread, {"softcap": True, "window": (90, 20)}) for mask in ("", "float16") for spread in (0.5, 3.0)),
+    ],
+)
+def test_correct_kernels_with_masks_soft_caps_and_windows_pass(mask, spread, form):
+    w = workload(40, 200, heads=4, kv_heads=2, head=64, mask=mask, out="float32", **form)
     arrays = operands(w, spread=spread)
     found = verdict(w, arrays, tiled(w, arrays, 32))
     assert found.ok, found.message
@@ -235,18 +230,18 @@ NARROW = "weights in 8 bits"
 WRONG = {"no rescaling": {"rescale": False}, "sums in 16 bits": {"sums": "short"}, NARROW: {"weights": "bfloat16"}}
 
 
-@pytest.mark.parametrize(("queries", "keys"), SIZES[1:])
 @pytest.mark.parametrize(
     ("dtype", "kind"),
     # Weights of bfloat16 have 8 bits.
     [(dtype, kind) for dtype in ("float16", "bfloat16") for kind in WRONG if (dtype, kind) != ("bfloat16", NARROW)],
 )
-def test_wrong_kernels_fail(dtype, kind, queries, keys):
-    w = workload(queries, keys, heads=2, head=64, dtype=dtype, out="float32")
-    arrays = operands(w, keys)
+def test_wrong_kernels_fail(dtype, kind):
     options = {name: dtype if value == "short" else value for name, value in WRONG[kind].items()}
-    found = verdict(w, arrays, tiled(w, arrays, 16, **options))
-    assert not found.ok, found.message
+    for queries, keys in SIZES[1:]:
+        w = workload(queries, keys, heads=2, head=64, dtype=dtype, out="float32")
+        arrays = operands(w, keys)
+        found = verdict(w, arrays, tiled(w, arrays, 16, **options))
+        assert not found.ok, (keys, found.message)
 
 
 @pytest.mark.parametrize("keys", [16, 100, 1000])

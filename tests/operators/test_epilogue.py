@@ -42,7 +42,7 @@ def test_codes_are_one_to_thirteen():
 
 @pytest.mark.skipif(not DEVICE_SOURCE.exists(), reason="epilogue.cuh is not there")
 def test_codes_equal_the_device_side():
-    """Every operation's code stands beside its name in the device source."""
+    """The device source has the same code for each operation."""
     text = DEVICE_SOURCE.read_text()
     pattern = r"(?:EPILOGUE_|\bk?)(\w+?)\s*=\s*(\d+)"
     device = {name.lower(): int(code) for name, code in re.findall(pattern, text)}

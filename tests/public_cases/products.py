@@ -8,7 +8,6 @@ import numpy as np
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.base import Magnitude
 from gensor_kernels.operators.tolerance.gated import gated
 from gensor_kernels.operators.tolerance.normed import normalised
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
@@ -16,7 +15,7 @@ from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
 
 from .drawing import FLOATS, FORMS, Draw, dtype_of
 from .prologues import prologue
-from .references import ACTIVATIONS, agree, apply_steps, product_agrees, scaled_agrees, wide
+from .references import ACTIVATIONS, agree, apply_steps, product_agrees, scaled_agrees, sum_bound, wide
 from .serving import Served
 
 DTYPES = (*FLOATS, "int8", "complex64", "complex128")
@@ -101,9 +100,7 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
     found = served.call(gk.matmul, a, b, out, **short)
     assert out is None or found is out
     values, total = wide(a) @ wide(b), np.abs(wide(a)) @ np.abs(wide(b))
-    bound = tolerance_base.accumulation_bound(
-        values, Magnitude(total, total), k, dtype=dtype, accumulator=own, structured=True
-    )
+    bound = sum_bound(values, total, k, dtype, own)
     if not served.emulated:
         bound = bound + facts(dtype).unit_roundoff * np.abs(values)
     if name in NORMS:
@@ -131,9 +128,7 @@ def eight_bit_operand(draw: Draw, served: Served) -> None:
     assert out is None or found is out
     numbers = wide(b) if kind == "int8" else decode(kind, b)
     values, total = wide(a) @ numbers, np.abs(wide(a)) @ np.abs(numbers)
-    bound = tolerance_base.accumulation_bound(
-        values, Magnitude(total, total), k, dtype=dtype, accumulator="float32", structured=True
-    )
+    bound = sum_bound(values, total, k, dtype, "float32")
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
 
 
@@ -240,9 +235,7 @@ def quantised_linear(draw: Draw, served: Served) -> None:
     spread = [np.repeat(wide(each).reshape(n, count), k // count, 1) for each in (away, scales)]
     weights, size = (numbers - spread[0]) * spread[1], (np.abs(numbers) + np.abs(spread[0])) * np.abs(spread[1])
     values, total = wide(x) @ weights.T, np.abs(wide(x)) @ size.T
-    bound = tolerance_base.accumulation_bound(
-        values, Magnitude(total, total), 2 * k + 4 * count, dtype=dtype, accumulator="float32", structured=True
-    )
+    bound = sum_bound(values, total, 2 * k + 4 * count, dtype, "float32")
     values, bound = apply_steps(values, bound, steps, dtype)
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
 

@@ -65,6 +65,14 @@ def apply_prologue(x: np.ndarray, prologue: Sequence[Step], own: np.dtype[Any]) 
     return middle, np.where(np.isfinite(middle), away, 0.0)
 
 
+def sum_bound(values: np.ndarray, total: np.ndarray, terms: int, dtype: str, accumulator: str, **more: Any) -> Any:
+    """The bound of sums of `terms` products each, whose absolute values sum up to `total`."""
+    size = Magnitude(total, total)
+    return tolerance_base.accumulation_bound(
+        values, size, terms, dtype=dtype, accumulator=accumulator, structured=True, **more
+    )
+
+
 def product(
     f: Product, a: np.ndarray, b: np.ndarray, terms: int, steps: Sequence[Step] = (), math: str = "ieee",
     output: str = "", conjugate: Sequence[int] = (), prologue: Sequence[Step] = (),
@@ -82,10 +90,7 @@ def product(
     total = f(np.abs(x), np.abs(y))
 
     def bound_of(values: np.ndarray, several: int) -> np.ndarray:
-        return tolerance_base.accumulation_bound(
-            values, Magnitude(total, total), several, dtype=part, accumulator=facts(accumulator).part or accumulator,
-            math=math, structured=True,
-        )  # fmt: skip
+        return sum_bound(values, total, several, part, facts(accumulator).part or accumulator, math=math)
 
     if dtype.startswith("complex"):
         first, second = (-each.imag if i in conjugate else each.imag for i, each in enumerate((x, y)))
@@ -129,9 +134,6 @@ def scaled_agrees(found: np.ndarray, x: np.ndarray, y: np.ndarray, block: int, s
     """
     k = x.shape[-1]
     total, values = np.abs(x) @ np.abs(y), x @ y
-    bound = tolerance_base.accumulation_bound(
-        values, Magnitude(total, total), k + 3 * -(-k // block), dtype="float8_e4m3fn", accumulator="float22",
-        structured=True,
-    )  # fmt: skip
+    bound = sum_bound(values, total, k + 3 * -(-k // block), "float8_e4m3fn", "float22")
     values, bound = apply_steps(values, bound, steps, "float32")
     agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=found.dtype.name))

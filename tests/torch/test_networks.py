@@ -1,8 +1,8 @@
 """Whole networks through `from_torch` and `torch.compile`, against eager PyTorch.
 
-A float32 result is right if its distance from the float64 result is at most four times eager float32's, and a few
+A float32 result is correct if its distance from the float64 result is at most four times eager float32's, and a few
 roundings of the largest value: kernels and eager PyTorch sum the same terms in other orders, and the errors of both
-grow alike with depth.
+grow equally with depth.
 """
 
 import copy

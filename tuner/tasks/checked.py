@@ -26,7 +26,7 @@ def checked(made: Made) -> Made:
         ...
     ValueError: EntryResources.registers cannot be -1
     """
-    kind: type[Any] = type(made)
+    kind: type = type(made)
     for name, hint in _hints(kind).items():
         if not _admits(hint, value := getattr(made, name)):
             raise ValueError(f"{kind.__name__}.{name} cannot be {str(value)[:80]}")

@@ -72,7 +72,7 @@ def attention(
     key_offsets, key_sizes : array or sequence of int, shape (sequences,), optional
         The same for the keys, by default as for the queries.
     block_table : array or sequence, shape (sequences, pages of a sequence), optional
-        Keys are stored in pages of a power of two [4]_: key j of sequence s is row `j % page`
+        Pages of keys, of a power of two [4]_: key j of sequence s is row `j % page`
         of page `block_table[s, j // page]`, and `key_sizes` are required. Entries past a
         sequence's last key may be any numbers. Sequences are batch entries of `q`, or
         those of `offsets` or `sizes`.
@@ -90,8 +90,8 @@ def attention(
     Raises
     ------
     ValueError
-        If shapes do not fit or a word is unknown; if a mask is given together with sequences
-        of different lengths; for offsets, sizes and pages that cannot be, where they are
+        If shapes do not fit or a word is unknown; if sequences of different lengths
+        have a mask; for offsets, sizes and pages that cannot be, where they are
         checked.
     TypeError
         If an array is not floating-point; or, for a mask, neither that nor of booleans.

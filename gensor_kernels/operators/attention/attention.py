@@ -15,9 +15,9 @@ Both diagonals are the same for equal numbers of queries and keys.  A query that
 the window or the mask, gives zeros, as in PyTorch with a mask.  A masked key has weight zero, but an infinity or NaN of
 V at its place still spreads.
 
-Forms with a window (forms.py) have its sizes, too: with the query's own key at p = i + keys - queries (p = i for
+Forms with a window (forms.py) also have its sizes: with the query's own key at p = i + keys - queries (p = i for
 "upper_left"), query i sees the keys from p - window_left to p + window_right, as in FlashAttention.  Forms with a soft
-cap bend scaled scores s to softcap tanh(s / softcap), in front of the mask.
+cap bend scaled scores s to softcap tanh(s / softcap), before the mask.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NAMES = {"": "attention", "bool": "attention_masked", "added": "attention_biased
 #: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
 MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
 #: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal
-#: behind the last key that a query sees, diagonal of the first one, soft cap.
+#: after the last key that a query sees, diagonal of the first one, soft cap.
 _TOLD = struct.Struct("<Q 5q f 2i f")
 _SCALE = struct.Struct("<f")
 #: Offset of the scale in the tail of Params, for a caller that changes it from call to call.
@@ -71,7 +71,7 @@ AXES = {
     "d": ("batch", "kv_heads", "keys", "head"),
     "c": ("batch", "heads", "queries", "head"),
 }
-#: Queries, keys and head sizes in a portfolio's grid, beside tuned sizes.
+#: Queries, keys and head sizes in a portfolio's grid, in addition to tuned sizes.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
 USUAL_HEADS = (64, 128, 256)
 #: Windows there: none, and that of models with windows of 4096 keys at most.
@@ -334,7 +334,7 @@ def workload_from_views(
     Q and C are (batch, heads, queries, head), K and V (batch, kv_heads, keys, head); the mask is broadcast to (batch,
     heads, queries, keys), with strides of 0 along repeated axes.  A mask of "bool" selects keys, and kernels read it as
     int8; a mask of float16, bfloat16 or float32 is added to the scores.  ``window`` is the number of keys that a query
-    sees to the (left, right) of its own, None or -1 for all; ``softcap`` says whether scores have a soft cap, whose
+    sees to the (left, right) of its position, None or -1 for all; ``softcap`` says whether scores have a soft cap; its
     value is a run-time number.  ValueError for shapes that do not fit together, UnsupportedError for types that no
     kernel serves.
     """

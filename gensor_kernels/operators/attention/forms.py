@@ -1,6 +1,6 @@
-"""Forms of attention: which queries see which keys, and what happens to scores in front of the softmax.
+"""Forms of attention: which queries see which keys, and what happens to scores before the softmax.
 
-A form is an operator of its own, because its kernels are compiled for it: plain attention, attention with a soft cap,
+Each form is a separate operator, because its kernels are compiled for it: plain attention, attention with a soft cap,
 and attention with a sliding window, each without a mask, with a mask of booleans and with a mask that is added; and
 attention over sequences of different lengths (sequences.py).  Sizes of the window are run-time numbers: one kernel
 serves every window, and no window at all.
@@ -33,20 +33,20 @@ _MASKS = {"": "", "bool": "_masked", "added": "_biased"}
 
 
 class Form(NamedTuple):
-    """What an operator of attention computes.
+    """The computation of an operator of attention.
 
     Attributes
     ----------
     mask : str
         Kind of mask: "" for none, "bool" (True keeps a key) or "added".
     capped : bool
-        Whether scores s become softcap tanh(s / softcap), in front of the mask.
+        Whether scores s become softcap tanh(s / softcap), before the mask.
     windowed : bool
         Whether a Workload has the sizes of a window.
     ragged : bool
-        Whether sequences have different numbers of queries, which lie one after the other.
+        Whether sequences have different numbers of queries, stored one after the other.
     paged : bool
-        Whether the keys of each sequence lie in pages.
+        Whether the keys of each sequence are stored in pages.
     """
 
     mask: str = ""
@@ -71,7 +71,7 @@ class Form(NamedTuple):
 PLAIN = Form()
 #: (ragged, paged) of forms whose sequences have different lengths.
 LENGTHS = ((True, False), (False, True), (True, True))
-#: Every form by the name of its operator; one with a soft cap or sequences has the sizes of a window, too.
+#: Every form by the name of its operator; one with a soft cap or sequences also has the sizes of a window.
 FORMS = {
     form.name: form
     for form in (

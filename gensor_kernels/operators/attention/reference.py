@@ -67,7 +67,7 @@ def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: b
 
 
 def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
-    """Return scores behind mask, window and diagonal: minus infinity where a query does not see a key."""
+    """Return scores after mask, window and diagonal: minus infinity where a query does not see a key."""
     values, error = scores
     with np.errstate(all="ignore"):
         if kind == "added":

@@ -1,9 +1,9 @@
-"""Attention over sequences of different lengths: rows that lie one after the other, and keys in pages.
+"""Attention over sequences of different lengths: rows stored one after the other, and keys in pages.
 
 ``attention_ragged``: Q and C (1, heads, queries, head) have the queries of all sequences, one after the other, K and V
 (1, kv_heads, keys, head) their keys.  The ends F and G (batch,) say where the queries and the keys of each sequence
 end, as in grouped matrix products (products/ragged.py): int32 on the device, ascending, unknown when a kernel is chosen
-or launched.  An end beyond the rows counts as the number of rows; queries behind the last end belong to no sequence,
+or launched.  An end beyond the rows counts as the number of rows; queries after the last end belong to no sequence,
 and their result is zero.
 
 ``attention_paged``: K and V (pages, kv_heads, page_size, head) are pages of keys, and the table H (batch, table) names
@@ -275,7 +275,7 @@ class Sequences(Attention):
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Return unequal lengths, some of them 0, with rows of no sequence behind; of three, the last end is too far.
+        """Return unequal lengths, some of them 0, followed by rows of no sequence; of three, the last end is too far.
 
         Tables have a page that K and V do not have, and in places that no key needs they have none but such.
         """
@@ -296,7 +296,7 @@ class Sequences(Attention):
         return ends.astype(np.float64)
 
     def unused(self, workload: Workload, name: str) -> tuple[slice, ...]:
-        """Return the rows of packed K and V behind the last key."""
+        """Return the rows of packed K and V after the last key."""
         if name not in ("b", "d") or self.form.paged or not workload.size["batch"]:
             return ()
         ends = self.draw(workload, "g", np.random.default_rng(0), (workload.size["batch"],))
@@ -381,7 +381,7 @@ def workload(
     """Return the Workload of contiguous operands at 16-byte aligned addresses.
 
     ``batch`` sequences have ``queries`` in all, or as many each where they are not ``ragged``, and ``keys`` in all.
-    With ``page_size``, these lie in pages, and each sequence has a row of ``table`` pages, by default all of them.
+    With ``page_size``, these are stored in pages, and a sequence has a row of ``table`` pages, by default all of them.
     Other parameters are as in attention.workload.
     """
     kv_heads = heads if kv_heads is None else kv_heads
@@ -410,7 +410,7 @@ def workload_from_views(
 ) -> Workload:
     """Return the Workload of arrays in memory: Q, K, V and C, and the ends F and G and the table H by operand name.
 
-    F says that sequences are ragged, H that keys lie in pages.  Parameters and errors are those of
+    F says that sequences are ragged, H that keys are stored in pages.  Parameters and errors are those of
     attention.workload_from_views; UnsupportedError also for pages of other sizes than powers of two.
     """
     form = Form("", softcap, True, "f" in lengths, "h" in lengths)

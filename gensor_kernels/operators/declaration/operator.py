@@ -41,7 +41,7 @@ class Conditions(NamedTuple):
     structured : bool
         Whether the bound holds for data of any order, not only for independent random numbers.
     steps : Sequence[Step]
-        Operations of the epilogue in front of a norm.
+        Operations of the epilogue before a norm.
     away : np.ndarray, optional
         Largest distance of a kernel's first operand from the given one, element by element (prologues).
     """
@@ -106,7 +106,7 @@ class Operand:
     boolean: bool = False
 
     def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:
-        """Return strides in elements by declared axis, with ``gap`` vectors of padding in front of the ``dense``
+        """Return strides in elements by declared axis, with ``gap`` vectors of padding before the ``dense``
         axes."""
         strides, pitch = [0] * len(self.shape), self.step
         for place, axis in enumerate(reversed(self.order)):
@@ -161,7 +161,7 @@ class Operator:
         raise NotImplementedError
 
     def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
-        """Return the float64 result in front of the epilogue, and the bound on a kernel's error in it.
+        """Return the float64 result before the epilogue, and the bound on a kernel's error in it.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Operator:
         arrays : Mapping[str, np.ndarray]
             Inputs by operand name, stored as ``dtypes.encode`` stores them.
         conditions : Conditions
-            Kind of data, operations in front of a norm, and deviation of the first operand.
+            Kind of data, operations before a norm, and deviation of the first operand.
         """
         raise NotImplementedError
 
@@ -271,7 +271,7 @@ class Operator:
         return total
 
     def inner_steps(self, workload: Workload) -> int:
-        """Return the number of epilogue operations that ``bounded`` applies itself: operations in front of a norm."""
+        """Return the number of epilogue operations that ``bounded`` applies itself: operations before a norm."""
         return 0
 
     def expect(
@@ -296,7 +296,7 @@ class Operator:
         structured : bool
             Whether the bound holds for data of any order, not only for independent random numbers.
         integer_steps : int
-            How many first steps behind an int32 accumulator are exact.
+            How many first steps after an int32 accumulator are exact.
 
         Returns
         -------

@@ -2,7 +2,7 @@
 
 C = f(A) B, where f is a list of the operations in epilogue.PROLOGUES.  f(a) is computed in the accumulator's type
 (float32 or float64), rounded once to a's own dtype, then multiplied: the result is that of element-wise array
-operations in front of the product.  bias and mul have a vector along k (the channels of a convolution): operands d and
+operations before the product.  bias and mul have a vector along k (the channels of a convolution): operands d and
 e, in the order of the operations.  The number of a scale is a run-time argument and part of no Workload.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VECTORS = ("d", "e")
 #: The number that kernels with a scale are verified with.
 VERIFIED_SCALE = 0.75
-#: Number of the scale, and the address of e, which params.pack writes: the end of the tail, behind a Window.
+#: Number of the scale, and the address of e, which params.pack writes: the end of the tail, after a Window.
 _TOLD = struct.Struct("<d Q")
 SECOND, _PLACE = TAIL_BYTES - 8, TAIL_BYTES - _TOLD.size
 
@@ -86,7 +86,7 @@ def arrays_of(workload: Workload, arrays: Mapping[str, np.ndarray]) -> list[np.n
 
 
 def with_prologue(base: Workload, names: Sequence[str], vectors: Sequence[View]) -> Workload:
-    """Return the Workload of a product (matmul, conv2d) behind a prologue with vectors (k,) or (groups, channels).
+    """Return the Workload of a product (matmul, conv2d) after a prologue with vectors (k,) or (groups, channels).
 
     UnsupportedError for types without such functions.
     """
@@ -95,7 +95,7 @@ def with_prologue(base: Workload, names: Sequence[str], vectors: Sequence[View])
     if kind.is_integer or kind.is_complex or any(base.conjugated.values()):
         raise UnsupportedError(f"a prologue of {own}: its operations are those of real numbers")
     if own != other or facts(own).itemsize < 2:
-        raise UnsupportedError(f"a prologue of {own} beside {other}: kernels take one dtype")
+        raise UnsupportedError(f"a prologue of {own} with {other}: kernels take one dtype")
     types, layouts, align = dict(base.dtypes), dict(base.layout), dict(base.alignment)
     for name, view in zip(VECTORS, vectors, strict=False):
         if view.dtype not in vector_types(own) or (view.shape[-1] > 1 and view.strides[-1] != 1):
@@ -117,13 +117,13 @@ def sides(workload: Workload) -> tuple[str, str]:
 
 
 def vector_types(own: str) -> tuple[str, ...]:
-    """Return the types of vectors that kernels read beside a first operand of type ``own``, the widest last."""
+    """Return the types of vectors that kernels read with a first operand of type ``own``, the widest last."""
     return tuple(dict.fromkeys((own, "float64" if own == "float64" else "float32")))
 
 
 @dataclass(frozen=True)
 class Prepared(Operator):
-    """Base in front of a product's class: the product behind a prologue with ``vectors`` vectors.
+    """Mixin before a product's class: the product after a prologue with ``vectors`` vectors.
 
     The declaration is that of the product.  A vector runs along the last ``columns`` axes of the first operand.
     """
@@ -137,7 +137,7 @@ class Prepared(Operator):
         return (first, second, *VECTORS[: self.vectors], output)
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return the product's operands and, in front of the output, the vectors, which have no gaps."""
+        """Return the product's operands and, before the output, the vectors, which have no gaps."""
         first, second, output = super().operands(workload)
         names = VECTORS[: vectors_of(workload.prologue)]
         if workload.operator != self.name or set(workload.dtype) != set(self.names) or not workload.prologue:

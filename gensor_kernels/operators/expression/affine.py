@@ -64,7 +64,7 @@ class _Arithmetic(IndexExpression):
 
 @dataclass(frozen=True)
 class Axis(_Arithmetic):
-    """A named loop.  ``extent`` is None for a size of its own, or an expression of other axes' extents."""
+    """A named loop.  ``extent`` is None for an independent size, or an expression of other axes' extents."""
 
     name: str
     extent: Axis | Affine | Quotient | int | None = None
@@ -86,7 +86,7 @@ class Axis(_Arithmetic):
 
 
 def axes(names: str) -> tuple[Axis, ...]:
-    """Axes with sizes of their own: ``m, n, k = axes("m n k")``."""
+    """Axes with independent sizes: ``m, n, k = axes("m n k")``."""
     return tuple(Axis(name) for name in names.split())
 
 

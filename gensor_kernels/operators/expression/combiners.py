@@ -104,7 +104,7 @@ WELFORD = Combiner(
 
 
 def _rescale(state: State, maximum: np.ndarray) -> State:
-    """Return ``state`` behind the maximum, in units of exp(maximum); a state of no weight stays so."""
+    """Return ``state`` after the maximum, in units of exp(maximum); a state of no weight stays so."""
     with np.errstate(invalid="ignore"):
         factor = np.where(state[0] == maximum, 1.0, np.exp(state[0] - maximum))
         factor = np.where(state[0] == -np.inf, 0.0, factor)

@@ -4,7 +4,7 @@
     a, b = tensor("a", m, k), tensor("b", k, n)
     matmul = Expression("c", (m, n), a[m, k] * b[k, n], SUM)
 
-Axes of the body that the output lacks are reduced.  A ``map`` pass reads the operands again beside the reduced
+Axes of the body that the output lacks are reduced.  A ``map`` pass reads the operands again with the reduced
 result, over all output axes:
 
     softmax = Expression("y", (i, j), x[i, j], LOGSUMEXP, over=(j,),

@@ -1,6 +1,6 @@
 """Gated products: C[b, m, n] = f(A G)[b, m, n] (A U)[b, m, n], the feed-forward layer of Llama and similar models.
 
-B holds both matrices: G, the gate, and U behind it, along its columns (k, 2n) or, as in PyTorch's layers, along its
+B holds both matrices: G, the gate, followed by U, along its columns (k, 2n) or, as in PyTorch's layers, along its
 rows (2n, k).  Each gate has an operator without and another with a bias, named as in the epilogue column of a shapes
 file; the bias D (2, n) is added to both products first.  GLU variants: Shazeer 2020, arXiv 2002.05202.
 """
@@ -76,7 +76,7 @@ class Gated(Operator):
         return ("a", "b", "d", "c") if self.biased else ("a", "b", "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return operands with the axes of AXES; the two halves of b may lie any distance apart."""
+        """Return operands with the axes of AXES; the two halves of b may be any distance apart."""
         size, found = {**workload.size, "half": 2}, []
         for name in self.names:
             axes, unit = AXES[name], workload.layouts[name]
@@ -115,7 +115,7 @@ class Gated(Operator):
         return gated(self.gate, gate, other, bias, workload.accumulator)
 
     def product(self, workload: Workload) -> Product | None:
-        """Return a product with two matrices B; None for integers and complex numbers, which have no gates."""
+        """Return a product with two matrices B, or None for integers and complex numbers, which have no gates."""
         kind = facts(workload.accumulator)
         if kind.is_integer or kind.is_complex:
             return None
@@ -235,7 +235,7 @@ def workload_from_operands(
 
 
 def parse(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return (operator, operations behind it) of an epilogue as in shapes.csv, ``"swiglu_add"``; ("", ()) without a
+    """Return (operator, operations after it) of an epilogue as in shapes.csv, ``"swiglu_add"``; ("", ()) without a
     gate."""
     for name in sorted(OPERATORS, key=len, reverse=True):
         if text == name or text.startswith(name + "_"):

@@ -49,7 +49,7 @@ def declare() -> Expression:
 AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 #: Logarithms to base 2 of the least m, n and k for which portfolios are chosen, and of the largest of each.
 USUAL_LEAST, USUAL_MOST = (3, 3, 5), (13, 13, 13)
-#: How many such sizes there are, and of how many one has a batch: so many entries.
+#: The number of these sizes, and one in how many has a batch.
 USUAL, USUAL_BATCHED, USUAL_BATCH = 96, 8, 16
 
 

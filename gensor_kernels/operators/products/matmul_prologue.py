@@ -1,4 +1,4 @@
-"""Matrix products behind a prologue: C[b, m, n] = sum over k of f(A[b, m, k]) B[b, k, n] (declaration/prologue.py).
+"""Matrix products after a prologue: C[b, m, n] = sum over k of f(A[b, m, k]) B[b, k, n] (declaration/prologue.py).
 
 The declaration is that of the product; vectors are operands d (k,) and e (k,).
 """
@@ -26,7 +26,7 @@ USUAL = ((1, 16, 128, 1024), (1024, 4096), (1024, 4096))
 
 @dataclass(frozen=True)
 class PreparedMatmul(prologue.Prepared, matmul.Matmul):
-    """A product behind a prologue."""
+    """A product after a prologue."""
 
     def product(self, workload: Workload) -> Product:
         """Return the product with its prologue."""
@@ -49,7 +49,7 @@ told = prologue.placed
 
 
 def workload(names: Iterable[str], product: Workload, dtype: str | None = None) -> Workload:
-    """Return a matmul's Workload behind a prologue of contiguous, 16-byte aligned vectors of ``dtype`` (default: a's
+    """Return a matmul's Workload after a prologue of contiguous, 16-byte aligned vectors of ``dtype`` (default: a's
     own)."""
     listed = tuple(names)
     vector = contiguous((product.size["k"],), dtype or product.dtype["a"])

@@ -1,4 +1,4 @@
-"""Products whose rows are normalised: C = behind(norm(before(A B))), as in the blocks of a transformer.
+"""Products whose rows are normalised: C = after(norm(before(A B))), as in the blocks of a transformer.
 
 The epilogue is one list: its first ``before`` operations (``before`` is a size) precede the norm (a bias, a residual),
 all others follow it (weight and bias of the norm: ``mul`` and ``bias``).  rows/norms.py defines layernorm and rmsnorm;
@@ -58,15 +58,15 @@ class Normed(matmul.Matmul):
     def geometry(
         self, workload: Workload, strides: Mapping[str, tuple[int, ...]], eps: float = VERIFIED_EPS
     ) -> Geometry:
-        """Return the product's view with eps and the number of operations in front of the norm."""
+        """Return the product's view with eps and the number of operations before the norm."""
         return replace(super().geometry(workload, strides), tail=told(eps, workload.size["before"]))
 
     def inner_steps(self, workload: Workload) -> int:
-        """Return the number of operations in front of the norm."""
+        """Return the number of operations before the norm."""
         return workload.size["before"]
 
     def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
-        """Return the norm of the rows of the product behind its first operations in float64; see Operator."""
+        """Return the norm of the rows of the product after its first operations in float64; see Operator."""
         from gensor_kernels.operators.tolerance.normed import normalised
 
         product, bound = super().bounded(workload, arrays, conditions)
@@ -74,14 +74,14 @@ class Normed(matmul.Matmul):
         return normalised(self.norm, *values, structured=conditions.structured)
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
-        """Return the product with its norm; None for integers and complex numbers, which are not normalised."""
+        """Return the product with its norm, or None for integers and complex numbers, which are not normalised."""
         kind = facts(workload.accumulator)
         if kind.is_integer or kind.is_complex:
             return None
         return replace(super().product(workload), norm=self.norm)
 
     def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Return the Workload at exactly the wanted sizes, with two operations in front of the norm."""
+        """Return the Workload at exactly the wanted sizes, with two operations before the norm."""
         return workload.with_sizes(**wanted, before=2)
 
     def usual(self, workload: Workload) -> list[Workload]:
@@ -101,12 +101,12 @@ OPERATORS = {
 
 
 def told(eps: float, before: int) -> bytes:
-    """Return the bytes of the operator's tail: eps and the number of operations in front of the norm."""
+    """Return the bytes of the operator's tail: eps and the number of operations before the norm."""
     return _TOLD.pack(eps, before)
 
 
 def normed(norm: str, product: Workload, before: int) -> Workload:
-    """Return a matmul's Workload with a norm behind the first ``before`` operations of its epilogue."""
+    """Return a matmul's Workload with a norm after the first ``before`` operations of its epilogue."""
     kind = facts(product.accumulator)
     if kind.is_integer or kind.is_complex:
         raise UnsupportedError(f"{norm} of {product.dtype['a']}: rows of real numbers are normalised")
@@ -123,7 +123,7 @@ def workload_from_operands(
 
 
 def parse(text: str) -> tuple[str, int, tuple[str, ...]]:
-    """Return (norm, operations in front of it, all operations but the norm) of an epilogue as in shapes.csv.
+    """Return (norm, operations before it, all operations but the norm) of an epilogue as in shapes.csv.
 
     For example ``"bias_add_layernorm_mul_bias"``; ("", 0, ()) without a norm.
     """

@@ -3,7 +3,7 @@ rows from ends[g - 1] to ends[g].
 
 The experts of a mixture multiply their tokens like this.  The ends D (groups,) are int32 on the device, as the offsets
 of torch._grouped_mm, and unknown when a kernel is chosen or launched.  Ends ascend; an end beyond the rows counts as
-the number of rows.  Rows behind the last end belong to no group, and their product is zero.
+the number of rows.  Rows after the last end belong to no group, and their product is zero.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Ragged(Operator):
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Return ends with half of the rows in the first group, empty groups, and rows of no group behind them.
+        """Return ends with half of the rows in the first group, empty groups, followed by rows of no group.
 
         With three groups, the last end is beyond the rows.
         """

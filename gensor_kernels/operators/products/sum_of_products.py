@@ -116,7 +116,7 @@ class SumOfProducts(Operator):
         return self.geometry(workload, own).c
 
     def product(self, workload: Workload) -> Product | None:
-        """Return sizes and sides of the product; None if the expression is no product."""
+        """Return sizes and sides of the product, or None if the expression is no product."""
         try:
             view = self.view(workload)
         except UnsupportedError:

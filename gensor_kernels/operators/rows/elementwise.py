@@ -1,4 +1,4 @@
-"""elementwise: x itself behind an epilogue.  `relu` in a shapes file is elementwise with the epilogue relu."""
+"""elementwise: x itself after an epilogue.  `relu` in a shapes file is elementwise with the epilogue relu."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from gensor_kernels.operators.types.workload import Workload
 ALONG = ("k", "n", "s")
 #: Kernels count k in 32 bits, with room for a step past its end.
 LARGEST_K, LARGEST_LINES = 2**30, 2**31 - 1
-#: How many sizes portfolios are chosen for, beside tuned sizes; logarithms to base 2 of their lines and k.
+#: How many sizes portfolios are chosen for, in addition to tuned sizes; logarithms to base 2 of their lines and k.
 USUAL, USUAL_LEAST, USUAL_MOST = 32, (0, 5), (16, 15)
 
 Reference = Callable[[np.ndarray, float], np.ndarray]
@@ -43,8 +43,8 @@ class RowOperator(Operator):
     maps : bool
         Whether there is one output per element.
     value : float
-        The number beside x, if no size gives it: eps of a norm.  It is a run-time argument of kernels; this value
-        serves verification, and is large enough to show in results.
+        The operator's scalar argument, if no size gives it: eps of a norm.  It is a run-time argument of kernels; this
+        value serves verification, and is large enough to show in results.
     """
 
     operation: str = ""
@@ -64,7 +64,7 @@ class RowOperator(Operator):
             order = (0, 1, 3, 2) if along == "n" else (2, 0, 1, 3)
             shape = (batch, m, n, k)
             return Operand("a", shape, order, 1, step), Operand("c", shape, order, 1, c_step)
-        # Kept axes lie between the digits of k, so that the digits do not merge.
+        # Kept axes stand between the digits of k, so that the digits do not merge.
         apart = (3, 0, 4, 1, 5, 2) if along == "n" else (2, 3, 0, 4, 1, 5)
         return (
             Operand("a", (batch, m, n, size["i"], size["j"], k), apart, 1, step),
@@ -91,11 +91,11 @@ class RowOperator(Operator):
     def tail(
         self, workload: Workload, strides: tuple[int, int] = (0, 0), extents: tuple[int, int] = (1, 1)
     ) -> RowsTail:
-        """Return the kernel arguments beside sizes and strides, with the number of verification."""
+        """Return the kernel arguments other than sizes and strides, with the number of verification."""
         return RowsTail(self.value_of(workload), strides, extents)
 
     def value_of(self, workload: Workload) -> float:
-        """Return the number beside x: the size ddof, else ``value``."""
+        """Return the scalar argument: the size ddof, else ``value``."""
         return float(workload.size.get("ddof", self.value))
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:

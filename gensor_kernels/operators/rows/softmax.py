@@ -1,7 +1,7 @@
 """softmax and log_softmax along one axis.
 
 Semantics are those of torch.nn.functional (and SciPy where the two agree): a row that holds NaN or +inf, or nothing but
--inf, gives NaN; -inf beside finite numbers gives 0 (log_softmax: -inf).
+-inf, gives NaN; -inf among finite numbers gives 0 (log_softmax: -inf).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Error bounds: how far a correct result may lie from the float64 reference, derived from dtype and K."""
+"""Error bounds: how far a correct result may be from the float64 reference, derived from dtype and K."""

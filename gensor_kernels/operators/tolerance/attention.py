@@ -6,14 +6,14 @@ p_j for L.  Let u be 2^-24.
 
 *Scores.*  An error d_j of s_j, from the sums of the first product and from added terms, changes c by
 w_j d_j (v_j - c).  Scaling, subtracting M and the base-2 exponential (2 units in the last place) add u times
-2 |s_j| + 2 |M| + 6; a common factor cancels between numerator and L.  These errors are small beside the next ones: the
-bound takes sum w_j d_j |v_j - c|, for any signs.
+2 |s_j| + 2 |M| + 6; a common factor cancels between numerator and L.  The next errors are larger: the bound
+takes sum w_j d_j |v_j - c|, for any signs.
 
 *Soft cap.*  A kernel bends a score s to C tanh(s / C) = 2 C sigmoid(2 s / C) - C and leaves out the last term, which
 cancels between numerator and L.  An error of s passes with the derivative, 1 - tanh(s / C)^2.  Let z be 2 s / C.  Its
 factor in the exponent, -z log2(e), is rounded 3 times, its product with s once: a relative error of 4 u of z, of which
 |z| sigmoid'(z) <= 0.224 leaves 0.9 u of sigmoid.  The base-2 exponential (2 units in the last place, 4 u of itself)
-changes sigmoid by at most u, the sum 1 + exp(-z) rounds once (u), the reciprocal is right to a unit in the last place
+changes sigmoid by at most u, the sum 1 + exp(-z) rounds once (u), the reciprocal is correct to a unit in the last place
 (2 u): 5 u at most, 10 C u of the score.  Numbers of up to 2 C stand for scores of up to C, and a mask is added to them:
 the terms 2 |s_j| + 2 |M| above and a rounding of the sum grow by 6 C u at most.  16 C u covers all.
 
@@ -50,7 +50,7 @@ class Scores(NamedTuple):
 
 
 def capped(scores: Scores, softcap: float) -> Scores:
-    """Return scores behind a soft cap, softcap tanh(s / softcap), with the errors of a kernel."""
+    """Return scores after a soft cap, softcap tanh(s / softcap), with the errors of a kernel."""
     with np.errstate(all="ignore"):
         bent = np.tanh(scores.values / softcap)
         error = np.where(np.isfinite(scores.values), scores.error * (1.0 - bent * bent), 0.0)

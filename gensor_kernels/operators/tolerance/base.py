@@ -22,7 +22,7 @@ sum each; with blocks of 4 and no extra bit that is at most 0.45 k u |c| for ter
 deviation of 0.1 k u Q for terms of random sign.  0.75 k u P covers both.
 
 *Hopper's products of 8-bit floats* ("float22") are summed 32 at a time: these and the sum so far are aligned to the
-largest of them, cut to 13 bits behind its leading bit, added exactly, and cut again, to 14 bits (DeepSeek-AI,
+largest of them, cut to 13 bits after its leading bit, added exactly, and cut again, to 14 bits (DeepSeek-AI,
 DeepSeek-V3 technical report, 2024, section 3.3.2; PyTorch's "float22": 8 bits of exponent, 13 of fraction).  Kernels
 add such a sum to a float32 one after FLOAT22_TERMS = 128 terms, four such blocks.  With v = 2^-13, a block loses at
 most 34 v of its largest magnitude: at most 136 v S in all, whatever the data.  Without order, a cut of random sign
@@ -49,7 +49,7 @@ for them.
 2 k terms, a.re b.re and -a.im b.im, or a.re b.im and a.im b.re: the bounds above hold for each part with its own
 terms.  Formed of three ("3m", Gauss), there are the real sums R of a.re b.re, I of a.im b.im and T of (a.re + a.im)
 (b.re + b.im), and the parts are R - I and T - R - I: an error of either part is measured by the size of all three
-sums, so it is small beside |a| |b| and not beside a small part (Higham, Stability of a method for multiplying complex
+sums, so it is small relative to |a| |b| and not to a small part (Higham, Stability of a method for multiplying complex
 matrices with three real matrix multiplications, SIAM J. Matrix Anal. Appl. 13, 1992).  The parts' bounds are the sums
 of those of R and I, and of R, I and T, each with two more roundings.  Rounding both factors of T's terms changes one
 by 0.58 u of itself (standard deviation), at most 2.01 u; 4.1 u Q is seven standard deviations of the sum.  A bound of
@@ -201,7 +201,7 @@ def complex_bound(
 def step_bound(
     step: Step, before: np.ndarray, after: np.ndarray, bound: np.ndarray, u: float, output: str
 ) -> np.ndarray:
-    """Return the bound on the error behind one epilogue step that takes ``before`` to ``after`` in arithmetic of
+    """Return the bound on the error after one epilogue step that takes ``before`` to ``after`` in arithmetic of
     roundoff ``u``.
 
     For complex outputs, arrays hold the two parts along their last axis.
@@ -253,10 +253,10 @@ def expect(
     integer_steps: int = 0,
     math: str = "ieee",
 ) -> Expected:
-    """Return the result a kernel should store: ``product`` (error at most ``bound``) behind an epilogue.
+    """Return the result a kernel should store: ``product`` (error at most ``bound``) after an epilogue.
 
     Epilogues compute in float32 (float64 for an accumulator of float64 or complex128); the first ``integer_steps``
-    steps behind an int32 accumulator are exact.  The bound includes the rounding to ``output``; integer results of
+    steps after an int32 accumulator are exact.  The bound includes the rounding to ``output``; integer results of
     exact steps have a bound of 0.
     """
     u = facts("float64" if accumulator in ("float64", "complex128") else "float32").unit_roundoff
@@ -276,7 +276,7 @@ def expect(
             values = round_to("int32", after) if exact else after
         if kind.is_integer:
             values = round_to(output, values)
-            # Dropping the fraction of nearly equal values differs by 1 where an integer lies between them.
+            # Dropping the fraction of nearly equal values differs by 1 where there is an integer between them.
             bound = np.zeros_like(values) if exact else np.where(bound > 0, bound + 1.0, 0.0)
         else:
             own = u * np.abs(values) if exact else 0.0
@@ -317,7 +317,7 @@ def check(actual: np.ndarray, expected: Expected) -> Check:
     with np.errstate(all="ignore"):
         error = np.abs(got - values)
         ratio = np.where(error == 0, 0.0, error / bound)
-        # Next to the overflow threshold both the largest number and infinity may be right.
+        # Next to the overflow threshold both the largest number and infinity may be correct.
         reached = (got >= round_to(name, values - bound)) & (got <= round_to(name, values + bound))
         ratio = np.where(np.isinf(got), np.where(reached, 0.0, np.inf), ratio)
         ratio = np.where(np.isinf(bound), 0.0, ratio)

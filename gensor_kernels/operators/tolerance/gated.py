@@ -1,6 +1,6 @@
 """Error bound of a gated product, against f(g) u of the float64 products g and u.
 
-With errors e and e' of g and u behind their biases, f(g + e) (u + e') differs from f(g) u by at most
+With errors e and e' of g and u after their biases, f(g + e) (u + e') differs from f(g) u by at most
 |f(g)| e' + |u| E + E e', where E is tolerance.step_bound of f: its Lipschitz constant times e, and its own roundings.
 The product of both is rounded once more.  All arithmetic is in the accumulator's type, without rounding to the output's
 type in between.

@@ -1,7 +1,7 @@
-"""Error bound of a product behind a prologue, against the float64 prologue in front of the product.
+"""Error bound of a product after a prologue, against the same in float64.
 
 A kernel computes f(a) in the accumulator's type with an error of at most E, the accumulated error of the steps, and
-rounds it to a's dtype.  So the multiplied number lies between the rounded values of f - E and f + E, which for 16-bit
+rounds it to a's dtype.  So the multiplied number is between the rounded values of f - E and f + E, which for 16-bit
 types are nearly always equal.  The reference multiplies the rounded f; ``away`` is the largest distance to it, and
 errors of products of away with |b| may add up.
 """

@@ -12,7 +12,7 @@ k u together, and the last one is u |c|.  Powers of two are exact, but where the
 at most 3.58 * 2^-60 k 2^(e + f) + u |c| and as many smallest subnormals as there are roundings there.
 
 That is a bound by the norms of the row and the column.  The bound by the terms themselves follows where S is large
-enough beside 2^(e + f): the first pass sums the products L of the leading 7 bits of all |a| and |b|, cut, so that S >=
+enough next to 2^(e + f): the first pass sums the products L of the leading 7 bits of all |a| and |b|, cut, so that S >=
 2^-14 L 2^(e + f).  Where L is LEAST_LEADING or more, the error is at most (0.9 k + 1) u S, the bound of base.py
 for any data; where it is not, and neither the row nor the column is all zeros, the block sums by multiply-adds of
 doubles.  So the bound holds for all data, and nothing is added to it here.  For data without order the same steps are

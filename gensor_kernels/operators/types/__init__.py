@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Declared(Protocol):
-    """The part of an Operator that a Workload asks for its work."""
+    """The part of an Operator from which a Workload computes its work."""
 
     def flops(self, workload: Any) -> int:
         """See Operator.flops."""

@@ -1,9 +1,9 @@
 """Element types: their size, precision and rounding, in one table.
 
-Python code uses NumPy's names everywhere.  ``bfloat16`` has no NumPy dtype of its own, so that its values are held in
+Python code uses NumPy's names everywhere.  ``bfloat16`` has no NumPy dtype, so that its values are held in
 float64 here and rounded with :func:`round_to`.  Values of complex types are held in complex128.
 
-An operand of a product may have 8 bits in memory and be multiplied in a wider type: 8-bit floats always, int8 beside a
+An operand of a product may have 8 bits in memory and be multiplied in a wider type: 8-bit floats always, int8 with a
 floating-point operand.  The wider type holds the numbers exactly, so that widening rounds nothing.
 """
 
@@ -109,7 +109,7 @@ FINITE = frozenset({"float8_e4m3fn"})
 #: The types of operands and results.
 CALLED = tuple(name for name in DTYPES if name not in INTERNAL)
 
-#: TF32 is never stored: float32 operands are rounded to it in front of a tensor-core product.
+#: TF32 is never stored: float32 operands are rounded to it before a tensor-core product.
 TF32 = DType(4, 11, -126, (2 - 2.0**-10) * 2.0**127)
 
 #: Accumulator of each input type (complex: part by part).  Shorter accumulators are never used.
@@ -134,7 +134,7 @@ def facts(name: str) -> DType:
 
 @lru_cache(maxsize=256)
 def canonical(name: str) -> str | None:
-    """Return the name in DTYPES of an element type in any common spelling; None for other words.
+    """Return the name in DTYPES of an element type in any common spelling, or None.
 
     Examples
     --------
@@ -288,7 +288,7 @@ def _infinity(kind: DType) -> int:
 EIGHT_BIT_FLOATS = ("float8_e4m3fn", "float8_e5m2")
 #: Types that NumPy lacks.
 BY_ML_DTYPES = ("bfloat16", *EIGHT_BIT_FLOATS)
-#: Types that are widened beside a wider operand, and the wider types.
+#: Types that are widened when multiplied by a wider operand, and the wider types.
 WIDENED, WIDE = (*EIGHT_BIT_FLOATS, "int8"), ("float16", "bfloat16", "float32")
 #: A float32 in three parts, and the type of a part.
 PARTS, PART = "bfloat16x3", "bfloat16"

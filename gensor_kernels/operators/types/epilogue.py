@@ -166,7 +166,7 @@ def step_function(step: Step, output_dtype: str) -> Callable[[np.ndarray], np.nd
 
 
 def apply(values: np.ndarray, steps: Sequence[Step], output_dtype: str) -> np.ndarray:
-    """Return ``values`` (float64, complex128) behind every step, not yet rounded to ``output_dtype``."""
+    """Return ``values`` (float64, complex128) after every step, not yet rounded to ``output_dtype``."""
     values = wide(values)
     with np.errstate(all="ignore"):
         for step in steps:

@@ -44,7 +44,7 @@ class Window:
     """Read of an operand through a sliding window (an implicit matrix): ``Window`` in params.cuh.
 
     The matrix's rows are the digits (image, output row, output column), its k the digits of the filter: (r, s, channel)
-    or (channel, r, s).  An element lies at ``step * output + dilation * filter - pad`` of the image, and is 0 outside
+    or (channel, r, s).  An element is at ``step * output + dilation * filter - pad`` of the image, and is 0 outside
     ``extent``; each of these is (along h, along w).
 
     Attributes
@@ -58,7 +58,7 @@ class Window:
     divisor : tuple[int, int]
         Divisor of the index, for transposed convolutions; elements at other than whole quotients are 0 too.
     shift : int
-        Elements by which leading padding moves the first tap in front of the image.
+        Elements by which leading padding moves the first tap before the image.
     """
 
     row_strides: tuple[int, int, int]
@@ -91,7 +91,7 @@ _ROWS = struct.Struct("<d 2q 2i")
 
 @dataclass(frozen=True)
 class RowsTail:
-    """Arguments of the rows family beside strides and sizes: ``RowsTail`` in params.cuh.
+    """Arguments of the rows family other than strides and sizes: ``RowsTail`` in params.cuh.
 
     Attributes
     ----------
@@ -133,7 +133,7 @@ class Geometry:
     ragged : int
         Number of groups whose rows, one after the other, are the rows of A and C; 0 for none.
     others : tuple[int, ...]
-        Offsets in the tail of the addresses of the inputs behind the third.
+        Offsets in the tail of the addresses of the inputs after the third.
     """
 
     sizes: tuple[int, int, int]

@@ -77,7 +77,7 @@ def alignment_class(view: View, unit: int | None) -> int:
     """Return the bytes of one vector access: 16, 8, 4 or the element size.
 
     The width divides the address, every stride of an axis longer than 1 and the extent of axis ``unit`` (an index into
-    the shape; None if no axis has stride 1, which leaves single elements), so that a vector never crosses the end of
+    the shape, or None if no axis has stride 1, which leaves single elements), so that a vector never crosses the end of
     that axis.
     """
     size = facts(view.dtype).itemsize
@@ -124,7 +124,7 @@ class Workload:
     math : str
         One of MATHS.
     layout : Mapping[str, str]
-        Unit-stride axis by operand, "s" for none; with :data:`CONJUGATED` behind it, elements are read conjugated.
+        Unit-stride axis by operand, "s" for none; with :data:`CONJUGATED` appended, elements are read conjugated.
     alignment : Mapping[str, int]
         Bytes of a vector access by operand: 16, 8, 4 or the element size.
     epilogue : tuple[str, ...]

@@ -5,8 +5,8 @@ x[n, h, w, c] as x[n, h, w / f, f c] and w[k, r, s, c] as w[k, r, s / f, f c] gi
 stride_w / f.  Both are views, without a copy.  The products are the same, but a kernel reads f times as many adjacent
 elements at once, and pads the channels of an element less.
 
-If windows do not overlap along the rows (a vision transformer's patches), the rows under one row of windows are an
-image of their own: x[n, h, w, c] as x[n h / stride_h, stride_h, w, c], and y[n, p, q, k] as y[n p, 1, q, k].  Windows
+If windows do not overlap along the rows (a vision transformer's patches), the rows under one row of windows are a
+separate image: x[n, h, w, c] as x[n h / stride_h, stride_h, w, c], and y[n, p, q, k] as y[n p, 1, q, k].  Windows
 then stay in place, while tensor copies of pixels step by few rows only.
 """
 

@@ -51,7 +51,7 @@ def phased(workload: Workload) -> Workload:
     """Return a convolution that is as much work as all phases together, with phases as groups.
 
     Each group has the outputs of the largest phase and, in a row, the mean number of taps of a phase, rounded up:
-    blocks of all phases run side by side, so that the time lies between the sum of all phases and the longest.  Pixels
+    blocks of all phases run side by side, so that the time is between the sum of all phases and the longest.  Pixels
     that only cropped outputs read are left out.
     """
     z, (down, across) = workload.size, (axis(workload.size, side) for side in "hw")

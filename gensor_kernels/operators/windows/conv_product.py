@@ -83,7 +83,7 @@ class Convolution(Operator):
             raise ValueError(f"the layouts {', '.join(layouts.values())} do not go together")
         return (
             Operand("x", (z["n"], z["h"], z["w"], g, c), IMAGES[layouts["x"]], 2 if last else 1),
-            # k is flattened: nothing may lie between its digits.
+            # k is flattened: nothing may come between its digits.
             Operand("w", (g, k, z["r"], z["s"], c), WEIGHTS[layouts["w"]], 2 if layouts["w"] == "rsck" else 3),
             Operand("y", (z["n"], oh, ow, g, k), OUTPUTS[layouts["y"]], 2),
         )

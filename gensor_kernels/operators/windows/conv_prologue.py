@@ -1,4 +1,4 @@
-"""Convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 in the padding (declaration/prologue.py).
+"""Convolutions after a prologue: y = sum of f(x) w, where f(x) is 0 in the padding (declaration/prologue.py).
 
 The declaration is that of the convolution; vectors are operands d and e (groups, channels of a group).
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedConvolution(prologue.Prepared, Convolution):
-    """A convolution behind a prologue."""
+    """A convolution after a prologue."""
 
     def product(self, workload: Workload) -> Product:
         """Return the product with its prologue."""
@@ -51,7 +51,7 @@ def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
-    """Return a convolution's Workload behind a prologue of contiguous, 16-byte aligned vectors.
+    """Return a convolution's Workload after a prologue of contiguous, 16-byte aligned vectors.
 
     ``dtype`` is the vectors' type, by default x's own.
     """
@@ -61,7 +61,7 @@ def workload(names: Iterable[str], convolution: Workload, dtype: str | None = No
 
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
-    """Return the Workload of a convolution behind a prologue with these vectors, (channels,) each."""
+    """Return the Workload of a convolution after a prologue with these vectors, (channels,) each."""
     groups = convolution.size["groups"]
     vectors = [_grouped(view, groups) for view in vectors]
     return prologue.with_prologue(convolution, names, vectors)

@@ -1,4 +1,4 @@
-"""Depthwise convolutions behind a prologue: y = sum of f(x) w, where f(x) is 0 in the padding
+"""Depthwise convolutions after a prologue: y = sum of f(x) w, where f(x) is 0 in the padding
 (declaration/prologue.py).
 
 The declaration is that of the convolution; vectors are operands d and e (channels,).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PreparedDepthwise(prologue.Prepared, Sliding):
-    """A depthwise convolution behind a prologue."""
+    """A depthwise convolution after a prologue."""
 
 
 def _made(vectors: int) -> PreparedDepthwise:
@@ -42,7 +42,7 @@ def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
-    """Return a depthwise convolution's Workload behind a prologue of contiguous, 16-byte aligned vectors.
+    """Return a depthwise convolution's Workload after a prologue of contiguous, 16-byte aligned vectors.
 
     ``dtype`` is the vectors' type, by default x's own.
     """
@@ -52,5 +52,5 @@ def workload(names: Iterable[str], convolution: Workload, dtype: str | None = No
 
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
-    """Return the Workload of a depthwise convolution behind a prologue with these vectors, (channels,) each."""
+    """Return the Workload of a depthwise convolution after a prologue with these vectors, (channels,) each."""
     return prologue.with_prologue(convolution, names, vectors)

@@ -1,6 +1,6 @@
 """Sliding windows: the base of depthwise convolution and the poolings.
 
-Every output y[n, oh, ow, c] depends on the elements of x[n, ., ., c] at oh stride - pad + r dilation (and likewise
+Every output y[n, oh, ow, c] depends on the elements of x[n, ., ., c] at oh stride - pad + r dilation (and similarly
 along w).  Axes are declared as (n, h, w, c), (n, oh, ow, c) and (r, s, c) for every layout: "nhwc" and "nchw" name the
 axes of x and y from the outermost to the innermost in memory, "rsc" and "crs" the axes of a filter.  Strides, padding
 and window are run-time arguments of a kernel, so that one binary serves all of them.
@@ -247,7 +247,7 @@ def check(sizes: Mapping[str, int]) -> None:
 
 
 def contiguous(shape: Sequence[int], order: Sequence[int], dtype: str) -> View:
-    """Return the View of a gapless 16-byte aligned array whose axes lie in ``order``."""
+    """Return the View of a gapless 16-byte aligned array whose axes are in ``order``."""
     operand = Operand("", tuple(shape), tuple(order))
     return View(operand.shape, operand.strides(), dtype)
 

@@ -69,7 +69,7 @@ def layers():
     return model(LAYERS, {"x": ("float32", ("n", 64))}, ["y"], {"w1": W1, "w2": W2})
 
 
-def drawn(seed, rows=64):
+def draw(seed, rows=64):
     x = np.random.default_rng(seed).standard_normal((rows, 64)).astype(np.float32)
     return filled((rows, 64), np.float32).set(x), x
 
@@ -82,7 +82,7 @@ def assert_correct(result, x, atol=2e-4):
 def call(made, count, rows=64):
     """Call a model with `count` drawn inputs, and check its results."""
     for seed in range(count):
-        given, x = drawn(seed, rows)
+        given, x = draw(seed, rows)
         assert_correct(made(given), x)
     return given
 
@@ -100,7 +100,7 @@ def bound_of(made):
 def test_the_second_run_is_captured_and_the_graph_computes_the_same(opened):
     machine, made = opened(), layers()
     for seed in range(5):
-        given, x = drawn(seed)
+        given, x = draw(seed)
         assert_correct(made(given), x)
         assert len(bounds(made)) == (seed > 0)
     assert bound_of(made).captured and machine.context.captured == 1
@@ -109,7 +109,7 @@ def test_the_second_run_is_captured_and_the_graph_computes_the_same(opened):
 def test_nothing_is_captured_while_a_kernel_is_still_to_race(opened, raced):
     machine = opened("")
     raced()
-    made, (given, _), counts = layers(), drawn(0), []
+    made, (given, _), counts = layers(), draw(0), []
     for _ in range(5):
         made(given)
         counts.append(len(bounds(made)))
@@ -123,7 +123,7 @@ def test_memory_of_races_is_not_the_models(opened, raced, monkeypatch):
     raced(repeats=100)
     counts, make = [], arena.make_layout
     monkeypatch.setattr(arena, "make_layout", lambda uses, ends: counts.append(len(uses)) or make(uses, ends))
-    made, (given, _) = layers(), drawn(0)
+    made, (given, _) = layers(), draw(0)
     for _ in range(5):
         made(given)
     assert counts and max(counts) < 20
@@ -132,7 +132,7 @@ def test_memory_of_races_is_not_the_models(opened, raced, monkeypatch):
 def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(opened, raced, monkeypatch):
     opened("")
     raced()
-    made, (given, _), considered = layers(), drawn(0), []
+    made, (given, _), considered = layers(), draw(0), []
     monkeypatch.setattr(current.only.background, "consider", considered.append)
     for _ in range(5):
         made(given)
@@ -164,7 +164,7 @@ def test_views_of_weights_are_on_the_device_once(opened):
     opened()
     text = "a = Gemm<transB = 1>(x, w1); s = Shape(x); z = ConstantOfShape(s); y = Max(a, z)"
     made = model(text, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w1": W1})
-    (given, x), sizes = drawn(0), []
+    (given, x), sizes = draw(0), []
     for _ in range(4):
         np.testing.assert_allclose(made(given).get(), np.maximum(x @ W1.T, 0), rtol=2e-4, atol=2e-4)
         (weights,) = made._weights.values()
@@ -174,14 +174,14 @@ def test_views_of_weights_are_on_the_device_once(opened):
 
 def test_results_stay_what_they_are_when_the_graph_runs_again(opened):
     opened()
-    made, pairs = layers(), [drawn(seed) for seed in range(6)]
+    made, pairs = layers(), [draw(seed) for seed in range(6)]
     for result, (_, x) in zip([made(given) for given, _ in pairs], pairs, strict=True):
         assert_correct(result, x)
 
 
 def test_inputs_of_any_layout_and_of_the_host(opened):
     opened()
-    made, (given, x) = layers(), drawn(0)
+    made, (given, x) = layers(), draw(0)
     for each in (given, given, given.T, filled((64, 128), np.float32)[:, ::2], x):
         assert_correct(made(each), each if isinstance(each, np.ndarray) else each.get(), atol=2e-3)
 
@@ -191,7 +191,7 @@ def test_each_stream_has_its_own_arena(opened):
     streams = [machine.cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
     for seed in range(6):
         with streams[seed % 2]:
-            given, x = drawn(seed)
+            given, x = draw(seed)
             results.append((made(given), x))
     machine.synchronize()
     for stream in streams:
@@ -206,7 +206,7 @@ def test_few_arenas_are_kept_and_the_one_unused_for_longest_goes(opened, monkeyp
     monkeypatch.setattr("gensor_kernels.graph.execution.bound.MOST_ARENAS", 2)
     machine, made = opened(), layers()
     for rows in (8, 8, 16, 16, 8, 32, 32, 8):
-        given, _ = drawn(rows, rows)
+        given, _ = draw(rows, rows)
         made(given)
     sizes = [shape[0] for (((_, shape, _),), *_), plan in made._plans.items() if plan.bound]
     assert sizes == [8, 32]
@@ -219,7 +219,7 @@ def test_few_arenas_are_kept_and_the_one_unused_for_longest_goes(opened, monkeyp
 
 def test_threads_that_share_a_stream_take_turns(opened):
     opened()
-    made, pairs = layers(), [drawn(seed) for seed in range(16)]
+    made, pairs = layers(), [draw(seed) for seed in range(16)]
     results = [None] * len(pairs)
     for given, _ in pairs[:2]:
         made(given)
@@ -234,7 +234,7 @@ def test_threads_that_share_a_stream_take_turns(opened):
 
 
 def test_inside_the_callers_capture_nothing_is_bound_and_the_graph_owns_its_memory(opened):
-    machine, made, (given, x) = opened(), layers(), drawn(0)
+    machine, made, (given, x) = opened(), layers(), draw(0)
     call(made, 3)
     machine.synchronize()
     arena = bound_of(made).arena
@@ -252,7 +252,7 @@ def test_inside_the_callers_capture_nothing_is_bound_and_the_graph_owns_its_memo
 @pytest.mark.parametrize("stock", ["", "split_k"])
 def test_kernels_are_launched_from_the_graph_with_addresses_of_the_arena(opened, stock):
     """Kernels do nothing on the double, but each address in their Params must be memory in use."""
-    machine, made, (given, _) = opened(stock), layers(), drawn(0)
+    machine, made, (given, _) = opened(stock), layers(), draw(0)
     for _ in range(2):
         made(given)
     machine.synchronize()
@@ -271,7 +271,7 @@ def test_a_model_that_reads_data_back_stays_eager_and_says_so(opened):
     machine = opened()
     inputs = {"x": ("float32", (64, 64)), "s": ("int64", (2,))}
     made = model("a = MatMul(x, w); [turn] y = Reshape(a, s)", inputs, ["y"], {"w": W1})
-    given, x = drawn(0)
+    given, x = draw(0)
     for shape in ([32, 128], [32, 128], [128, 32], [4096, 1]):
         size = filled((2,), np.int64).set(np.array(shape))
         result = made(given, size)

@@ -10,7 +10,7 @@ from gensor_kernels.graph.layouts.choice import Tensor, choose, total
 from gensor_kernels.graph.layouts.minimum_cut import Network
 
 
-def drawn(rng, count):
+def draw(rng, count):
     """Times and tensors of a random graph with residual edges, shared tensors and readers that take either layout."""
     times = []
     for _ in range(count):
@@ -34,7 +34,7 @@ def drawn(rng, count):
 def test_no_assignment_is_faster():
     for seed in range(200):
         rng = np.random.default_rng(seed)
-        times, tensors = drawn(rng, int(rng.integers(2, 8)))
+        times, tensors = draw(rng, int(rng.integers(2, 8)))
         best = min(total(times, tensors, last) for last in itertools.product((False, True), repeat=len(times)))
         assert total(times, tensors, choose(times, tensors)) == pytest.approx(best, abs=1e-9), seed
 

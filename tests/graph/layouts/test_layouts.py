@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 PARTS = ["sm_80", "sm_87", "sm_90"]
 
 
-def drawn(*shape):
+def draw(*shape):
     """Weights and images that keep activations near 1."""
     return (RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
 
@@ -45,9 +45,9 @@ gated = Mul(a5, means); g = GlobalAveragePool(gated); f = Flatten(g); y = Gemm(f
 
 def body():
     constants = {
-        **{"w0": drawn(16, 3, 3, 3), "b0": drawn(16), "w1": drawn(16, 16, 3, 3), "w2": drawn(16, 16, 1, 1)},
-        **{"w3": drawn(16, 1, 3, 3), "w4": drawn(16, 8, 3, 3), "w5": drawn(32, 8, 2, 2), "w6": drawn(8, 5)},
-        **{"axes": np.array([2, 3]), "zero": np.float32(0), "six": np.float32(6), "image": drawn(1, 8, 16, 16)},
+        **{"w0": draw(16, 3, 3, 3), "b0": draw(16), "w1": draw(16, 16, 3, 3), "w2": draw(16, 16, 1, 1)},
+        **{"w3": draw(16, 1, 3, 3), "w4": draw(16, 8, 3, 3), "w5": draw(32, 8, 2, 2), "w6": draw(8, 5)},
+        **{"axes": np.array([2, 3]), "zero": np.float32(0), "six": np.float32(6), "image": draw(1, 8, 16, 16)},
     }
     return proto(BODY, {"x": ("float32", (2, 3, 32, 32))}, ["y", "middle"], constants)
 
@@ -121,8 +121,8 @@ def bottleneck(blocks=2, width=64, side=28):
             f"c{block} = Conv<pads = [1, 1, 1, 1]>(b{block}, wb{block}); d{block} = Relu(c{block}); "
             f"e{block} = Conv(d{block}, wc{block}); s{block} = Add(e{block}, {image}); r{block} = Relu(s{block}); "
         )
-        constants[f"wa{block}"], constants[f"wb{block}"] = drawn(width, 4 * width, 1, 1), drawn(width, width, 3, 3)
-        constants[f"wc{block}"], image = drawn(4 * width, width, 1, 1), f"r{block}"
+        constants[f"wa{block}"], constants[f"wb{block}"] = draw(width, 4 * width, 1, 1), draw(width, width, 3, 3)
+        constants[f"wc{block}"], image = draw(4 * width, width, 1, 1), f"r{block}"
     text += f"g = GlobalAveragePool({image}); y = Flatten(g)"
     return proto(text, {"x": ("float32", (1, 4 * width, side, side))}, ["y"], constants)
 
@@ -139,7 +139,7 @@ def test_a_residual_body_of_16_bits_has_channels_last(part):
 
 
 def test_a_graph_without_images_is_left_alone():
-    made = proto("y = MatMul(x, w)", {"x": ("float32", (4, 8))}, ["y"], {"w": drawn(8, 8)})
+    made = proto("y = MatMul(x, w)", {"x": ("float32", (4, 8))}, ["y"], {"w": draw(8, 8)})
     with gensor_kernels.emulated("sm_87"):
         graph = Source(made).graph()
         before = [replace(each) for each in graph.nodes]
@@ -159,7 +159,7 @@ def test_no_call_of_a_body_with_channels_last_copies_its_weights():
 
 @pytest.mark.parametrize("dtype", ["float16", None])
 def test_weights_of_transposed_convolutions_are_laid_out_once(dtype):
-    text, weights = "y = ConvTranspose<strides = [2, 2]>(x, w)", {"w": drawn(8, 4, 2, 2)}
+    text, weights = "y = ConvTranspose<strides = [2, 2]>(x, w)", {"w": draw(8, 4, 2, 2)}
     made = Model(Source(proto(text, {"x": ("float32", (1, 8, 6, 6))}, ["y"], weights)), "model", Options(dtype))
     with gensor_kernels.emulated("sm_87"):
         layers = made.explain(RNG.standard_normal((1, 8, 6, 6)).astype(np.float32))
@@ -171,7 +171,7 @@ def test_weights_of_transposed_convolutions_are_laid_out_once(dtype):
 
 def test_misaligned_weights_of_few_rows_are_packed_once():
     """Rows of 2049 elements are misaligned, columns of 2048 are aligned."""
-    weights, x = drawn(2048, 2049), RNG.standard_normal((1, 2048)).astype(np.float32)
+    weights, x = draw(2048, 2049), RNG.standard_normal((1, 2048)).astype(np.float32)
     made = proto("y = MatMul(x, w)", {"x": ("float32", (1, 2048))}, ["y"], {"w": weights})
     model = Model(Source(made), "model", Options("float16"))
     with gensor_kernels.emulated("sm_80"):
@@ -184,6 +184,6 @@ def test_misaligned_weights_of_few_rows_are_packed_once():
 
 def test_a_product_of_channels_last_reads_memory_with_channels_first():
     """A pointwise convolution may read such an image: the shipped kernel is one for any strides."""
-    image, weights = drawn(2, 32, 4, 4).transpose(0, 2, 3, 1), drawn(512, 32).T
+    image, weights = draw(2, 32, 4, 4).transpose(0, 2, 3, 1), draw(512, 32).T
     with gensor_kernels.emulated("sm_87"):
         np.testing.assert_allclose(gensor_kernels.matmul(image, weights), image @ weights, rtol=1e-4, atol=1e-5)

@@ -21,7 +21,7 @@ from ..models import proto
 RNG = np.random.default_rng(0)
 
 
-def drawn(*shape, dtype="float32"):
+def draw(*shape, dtype="float32"):
     return RNG.standard_normal(shape).astype(dtype)
 
 
@@ -30,11 +30,11 @@ def drawn(*shape, dtype="float32"):
 
 @pytest.mark.parametrize(("part", "dtype"), [("sm_87", "float16"), ("sm_90", "float32")])
 def test_a_short_answer_has_the_time_of_explain(part, dtype):
-    image, matrix = drawn(2, 16, 14, 14, dtype=dtype), drawn(64, 64, dtype=dtype)
+    image, matrix = draw(2, 16, 14, 14, dtype=dtype), draw(64, 64, dtype=dtype)
     calls = [
         (gensor_kernels.matmul, (matrix, matrix.T), {"epilogue": [("bias", matrix[0].copy()), "relu"]}),
-        (gensor_kernels.conv2d, (image, drawn(8, 16, 3, 3, dtype=dtype)), {"padding": 1}),
-        (gensor_kernels.conv2d, (image.transpose(0, 2, 3, 1), drawn(8, 3, 3, 16, dtype=dtype)), {"layout": "NHWC"}),
+        (gensor_kernels.conv2d, (image, draw(8, 16, 3, 3, dtype=dtype)), {"padding": 1}),
+        (gensor_kernels.conv2d, (image.transpose(0, 2, 3, 1), draw(8, 3, 3, 16, dtype=dtype)), {"layout": "NHWC"}),
         (gensor_kernels.max_pool2d, (image, 2), {}),
         (gensor_kernels.softmax, (matrix,), {}),
         (gensor_kernels.einsum, ("ij,jk,kl->il", matrix, matrix, matrix), {}),
@@ -49,11 +49,11 @@ def test_a_short_answer_has_the_time_of_explain(part, dtype):
             assert short.staged == any(bool(each.staged) for each in steps)
 
 
-def repeated(text, count, x, weight):
+def repeat(text, count, x, weight):
     """A model of `count` equal nodes one after another, each with other weights."""
     names = ["x", *(f"t{place}" for place in range(count))]
     nodes = "; ".join(f"{names[at + 1]} = {text}({names[at]}, w{at})" for at in range(count))
-    constants = {f"w{at}": drawn(*weight) / 16 for at in range(count)}
+    constants = {f"w{at}": draw(*weight) / 16 for at in range(count)}
     return proto(nodes, {"x": ("float32", ("n", *x))}, [names[-1]], constants)
 
 
@@ -64,7 +64,7 @@ def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
 
     def plan(count, batch=1):
         lookups.clear()
-        made = repeated("Conv<pads = [1, 1, 1, 1]>", count, (16, 14, 14), (16, 16, 3, 3))
+        made = repeat("Conv<pads = [1, 1, 1, 1]>", count, (16, 14, 14), (16, 16, 3, 3))
         Plan(Source(made).graph({"x": (batch, 16, 14, 14)}), Weights(), Options())
         return len(lookups)
 
@@ -82,9 +82,9 @@ def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
 @pytest.mark.parametrize("weights", [None, "int8", "int4"])
 def test_signatures_share_narrow_weights(weights):
     """The very arrays: nothing is cast or quantised a second time, and nothing is kept twice."""
-    model = Model(Source(repeated("MatMul", 3, (256,), (256, 256))), "model", Options("float16", weights))
+    model = Model(Source(repeat("MatMul", 3, (256,), (256, 256))), "model", Options("float16", weights))
     with gensor_kernels.emulated("sm_87"):
-        results = [model(drawn(rows, 256)) for rows in (200, 300)]
+        results = [model(draw(rows, 256)) for rows in (200, 300)]
     first, second = model._plans.values()
     assert [each.shape for each in results] == [(200, 256), (300, 256)]
     assert first.graph.constants.keys() == second.graph.constants.keys()
@@ -97,7 +97,7 @@ def test_signatures_share_narrow_weights(weights):
 
 def test_arrays_are_known_by_their_constants():
     derived, made = Derived(), []
-    constant = drawn(4, 6)
+    constant = draw(4, 6)
     derived.note([constant])
 
     def doubled(source):
@@ -128,7 +128,7 @@ def test_arrays_are_known_by_their_constants():
 
 def test_changed_options_make_other_arrays():
     """float16 and bfloat16 of the same constants, from one store."""
-    weights, source = Weights(), Source(repeated("MatMul", 1, (256,), (256, 256)))
+    weights, source = Weights(), Source(repeat("MatMul", 1, (256,), (256, 256)))
     with gensor_kernels.emulated("sm_87"):
         found = [Plan(source.graph({"x": (4, 256)}), weights, Options(dtype)) for dtype in ("float16", "bfloat16")]
     dtypes = [{each.dtype.name for each in plan.graph.constants.values()} for plan in found]

@@ -63,7 +63,7 @@ def versions() -> list[tuple[str, int, int]]:
     return found
 
 
-def drawn(operator: str, first: int, last: int, number: int, seed: int) -> Case:
+def draw_case(operator: str, first: int, last: int, number: int, seed: int) -> Case:
     key = f"{seed} {operator} {first} {number}"
     # the first version of a definition and the last are drawn most
     version = (first, last, first + number % (last - first + 1))[number % 3]
@@ -151,7 +151,7 @@ def modern(case: Case) -> Case:
     return replace(case, version=MODERN, inputs=inputs, attributes=attributes, known=set())
 
 
-def padded(case: Case) -> Case:
+def pad(case: Case) -> Case:
     """Return a call with explicit paddings in place of SAME, which onnxruntime and the evaluator get wrong at times."""
     attributes = dict(case.attributes)
     if case.operator not in ("Conv", "MaxPool", "AveragePool") or "SAME" not in attributes.get("auto_pad", ""):
@@ -186,7 +186,7 @@ def doubtful(case: Case) -> str | None:
     return None
 
 
-def fed(case: Case) -> dict[str, np.ndarray]:
+def feeds(case: Case) -> dict[str, np.ndarray]:
     """Return the inputs of a model that are no constants."""
     return {f"x{place}": each for place, each in enumerate(case.inputs) if each is not None and place not in case.known}
 
@@ -217,7 +217,7 @@ def _by_runtime(case: Case) -> list[Any] | None:
         if any(each is not None and each.dtype.name == "bfloat16" for each in case.inputs):
             return None
         session = onnxruntime.InferenceSession(model_of(case).SerializeToString(), options, ["CPUExecutionProvider"])
-        return session.run(None, fed(case))
+        return session.run(None, feeds(case))
     except Exception:  # its own kinds, and those of pybind11
         return None
 
@@ -226,7 +226,7 @@ def by_reference(case: Case) -> list[Any] | None:
     """Return the results of onnx's reference evaluator, or None for a call that it does not compute."""
     try:
         with np.errstate(all="ignore"):
-            return list(ReferenceEvaluator(model_of(case)).run(None, fed(case)))
+            return list(ReferenceEvaluator(model_of(case)).run(None, feeds(case)))
     except Exception:  # of NumPy, of the evaluator
         return None
 
@@ -253,13 +253,13 @@ def agree(found: Sequence[Any], wanted: Sequence[Any], unit: float = 0.0) -> str
 
 
 def ours(case: Case) -> list[Any]:
-    found = Model(Source(model_of(case)), "drawn")(*fed(case).values())
+    found = Model(Source(model_of(case)), "drawn")(*feeds(case).values())
     return list(found) if isinstance(found, tuple) else [found]
 
 
 def outcome(case: Case) -> tuple[str, str]:
     """Return what became of a call, and a text about it."""
-    old = padded(modern(case) if case.version < 7 else case)
+    old = pad(modern(case) if case.version < 7 else case)
     runtime = by_runtime(old)
     reference = None if runtime is not None else by_reference(old)
     wanted = reference if runtime is None else runtime
@@ -292,7 +292,7 @@ def outcomes(cases: int, seed: int, only: Sequence[str] = ()) -> Iterator[tuple[
         warnings.simplefilter("ignore")
         for operator, first, last in versions():
             for number in range(cases if not only or operator in only else 0):
-                case = drawn(operator, first, last, number, seed)
+                case = draw_case(operator, first, last, number, seed)
                 yield ((operator, first), case, *outcome(case))
 
 

@@ -81,7 +81,7 @@ def cases() -> tuple[Any, ...]:
     return tuple(collect_testcases(None))
 
 
-def excused(case: Any) -> str | None:
+def excuse(case: Any) -> str | None:
     """Return the reason why a case is not served, or None if it must pass."""
     if re.match(FOLDED, case.name):
         return None
@@ -145,7 +145,7 @@ def calls() -> Iterator[list[Any]]:
         Run.call = real  # type: ignore[method-assign]
 
 
-def computed(case: Any) -> str:
+def compute(case: Any) -> str:
     """Run a case on the current device, and return what computes it: KERNELS, wholly or in part, or LIBRARY."""
     with calls() as made:
         model = Model(Source(case.model), case.name)
@@ -158,9 +158,9 @@ def computed(case: Any) -> str:
 
 def outcome(case: Any) -> tuple[str, str | None]:
     """Run a case, and return its row in the table, and what is wrong with it or None."""
-    reason, found, wrong = excused(case), "wrong", None
+    reason, found, wrong = excuse(case), "wrong", None
     try:
-        found = computed(case)
+        found = compute(case)
         if reason is not None:
             wrong = f"it passes now, but is listed as refused: {reason}"
     except GensorError as error:
@@ -172,7 +172,7 @@ def outcome(case: Any) -> tuple[str, str | None]:
     return found, wrong and f"{case.name}: {wrong}"
 
 
-def counted(operators: Iterable[str]) -> tuple[Counter[tuple[str, str]], list[str]]:
+def count_cases(operators: Iterable[str]) -> tuple[Counter[tuple[str, str]], list[str]]:
     """Return how many cases of some operators are computed by what, as (row, operator), and what is wrong."""
     count: Counter[tuple[str, str]] = Counter()
     failures = []
@@ -203,14 +203,14 @@ def table(count: Counter[tuple[str, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def documented() -> str:
+def documentation() -> str:
     """Return the text in the documentation."""
     return DOCS.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
 def main() -> None:
     """Run every case, and write the table."""
-    count, failures = counted(tqdm(by_operator()))
+    count, failures = count_cases(tqdm(by_operator()))
     if failures:
         raise SystemExit("\n".join(failures))
     head, begin, rest = DOCS.read_text().partition(BEGIN)

@@ -12,7 +12,7 @@ from tests.public_cases import onnx_ops
 from ..models import model
 
 
-def attended(q, k, v, mask, **attributes):
+def attend(q, k, v, mask, **attributes):
     """Return the result of a node, and the families of the kernels that computed it."""
     node = Node("Attention", ("q", "k", "v", "m"), ("y",), attributes)
     with gensor_kernels.emulated("sm_87"):
@@ -32,7 +32,7 @@ def test_masks_are_steps_and_rows_without_keys_give_zeros(shape, causal, boolean
     keep = np.ones((8, 8), bool) if shape is None else rng.random(shape) < 0.5
     keep[..., :1, 0] = shape is None  # with causal, the first row sees no key
     mask = None if shape is None else keep if boolean else np.where(keep, 0, -np.inf).astype(np.float32)
-    found, families = attended(q, k, v, mask, is_causal=causal)
+    found, families = attend(q, k, v, mask, is_causal=causal)
     assert len(families) == 3 and None not in families
     wide = [np.repeat(each.astype(np.float64), 4 // each.shape[1], axis=1) for each in (q, k, v)]
     seen = np.broadcast_to(keep & (np.tri(8, dtype=bool) if causal else True), (2, 4, 8, 8))
@@ -46,7 +46,7 @@ def test_masks_are_steps_and_rows_without_keys_give_zeros(shape, causal, boolean
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_integers_of_a_mask_are_added(dtype):
     q, mask = np.random.default_rng(0).standard_normal((1, 2, 8, 16)).astype(dtype), np.arange(64).reshape(8, 8) % 5
-    (found, _), (wanted, _) = (attended(q, q, q, each) for each in (mask, mask.astype(dtype)))
+    (found, _), (wanted, _) = (attend(q, q, q, each) for each in (mask, mask.astype(dtype)))
     np.testing.assert_array_equal(found, wanted)
 
 

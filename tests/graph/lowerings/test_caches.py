@@ -12,7 +12,7 @@ from gensor_kernels.graph.lowerings.caches import append, pages_of
 from ..models import model
 
 
-def attended(q, k, v, sizes, causal):
+def attend(q, k, v, sizes, causal):
     """Attention of each batch entry to its first keys, in float64."""
     q, k, v = (np.repeat(each.astype(np.float64), q.shape[1] // each.shape[1], axis=1) for each in (q, k, v))
     keys, queries = np.arange(k.shape[2]), np.arange(q.shape[2])[:, None]
@@ -36,7 +36,7 @@ def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causa
         (layer,) = made.explain(q, k, v, sizes)
     assert found.dtype == dtype
     tolerance = 2e-3 if dtype == "float16" else 2e-6
-    np.testing.assert_allclose(found, attended(q, k, v, sizes, causal), rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(found, attend(q, k, v, sizes, causal), rtol=tolerance, atol=tolerance)
     families = [each.family for each in layer.served]
     assert families == ["attention"] if dtype == "float16" else len(families) == 3
 

@@ -14,7 +14,7 @@ from tests import campaign_size
 
 from ..models import proto
 from .draw import DRAWS, Case
-from .drawn_nodes import RIGHT, WRONG, drawn, model_of, ours, outcome, versions
+from .drawn_nodes import RIGHT, WRONG, draw_case, model_of, ours, outcome, versions
 
 PARTS = 4
 #: Operators of this package, that no file has.
@@ -32,7 +32,7 @@ def emulator():
 def test_drawn_calls_are_right_or_refused(part):
     """One call of a share of the definitions; python -m tests.graph.lowerings.drawn_nodes draws many of all."""
     definitions = campaign_size.sample(versions(), 240)[part::PARTS]
-    cases = [drawn(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in definitions]
+    cases = [draw_case(*each, campaign_size.SEED % 1000, campaign_size.SEED) for each in definitions]
     found = [(case, *outcome(case)) for case in cases]
     assert not [f"{case}: {text}" for case, what, text in found if what == WRONG]
     assert sum(what == RIGHT for _, what, _ in found) > 0.85 * len(found)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.campaign_size import sample
 
-from .onnx_nodes import BEGIN, DOCS, REASONS, REFUSED, by_operator, cases, counted, documented, excused, table
+from .onnx_nodes import BEGIN, DOCS, REASONS, REFUSED, by_operator, cases, count_cases, documentation, excuse, table
 
 PARTS = 32
 #: The lists and the table are those of one release of onnx.
@@ -19,7 +19,7 @@ of_this_release = pytest.mark.skipif(
 
 @pytest.mark.parametrize("part", sample(range(PARTS), 4))
 def test_cases_are_correct_or_refused_for_a_listed_reason(part):
-    _, wrong = counted(list(by_operator())[part::PARTS])
+    _, wrong = count_cases(list(by_operator())[part::PARTS])
     assert not wrong, "\n".join(wrong)
 
 
@@ -27,8 +27,8 @@ def test_cases_are_correct_or_refused_for_a_listed_reason(part):
 @pytest.mark.nightly
 def test_the_documentation_counts_every_case():
     """`python -m tests.graph.lowerings.onnx_nodes` writes the table."""
-    count, _ = counted(by_operator())
-    assert BEGIN in DOCS.read_text() and documented() == table(count)
+    count, _ = count_cases(by_operator())
+    assert BEGIN in DOCS.read_text() and documentation() == table(count)
     assert count.total() == len(cases())
 
 
@@ -40,4 +40,4 @@ def test_no_entry_of_the_lists_is_stale():
     assert REASONS.keys() <= known
     patterns = [each for entry in REFUSED.values() for each in entry.split()]
     assert not [each for each in patterns if not any(re.match(each, name) for name in names)]
-    assert sum(excused(case) is None for case in cases()) > 0.7 * len(cases())
+    assert sum(excuse(case) is None for case in cases()) > 0.7 * len(cases())

@@ -38,7 +38,7 @@ CONSTANTS = {
     ],
 )
 def test_a_shape_follows_from_those_of_the_inputs(op, inputs, attributes, shape):
-    graph = inferred(op, inputs, attributes)
+    graph = infer_node(op, inputs, attributes)
     assert graph.shape("y") == shape
     assert shape is None or graph.spec("y").dtype == HALF
 
@@ -61,10 +61,10 @@ def test_a_shape_follows_from_those_of_the_inputs(op, inputs, attributes, shape)
 )
 def test_a_node_that_breaks_a_rule_is_refused(op, inputs, attributes):
     with pytest.raises(ModelError, match=rf"^node 'off' \({op}\).* or export the model again$"):
-        inferred(op, inputs, attributes)
+        infer_node(op, inputs, attributes)
 
 
-def inferred(op, inputs, attributes):
+def infer_node(op, inputs, attributes):
     """Return a graph in which the shapes that follow from one node are known."""
     shapes = {"x": (4, 6), "r": (3, 1, 6), "w": (6, 2), "v": (5, 2), "t": (3, 1), "unknown": (None, 6)}
     shapes |= {"image": (1, 4, 5, 5), "w4": (2, 4, 3, 3)}

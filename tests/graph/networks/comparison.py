@@ -33,7 +33,7 @@ class Difference(NamedTuple):
         return self.ours_mean / self.theirs_mean if self.theirs_mean else float(self.ours_mean > 0)
 
 
-def fused(
+def run_fused(
     model: Model, inputs: Arrays, known: Iterable[str], watch: Any = None
 ) -> tuple[dict[str, Node], dict[str, np.ndarray]]:
     """Return the fused nodes and their results, by the last tensor that they compute.

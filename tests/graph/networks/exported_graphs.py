@@ -26,18 +26,18 @@ def names() -> list[str]:
     return sorted(path.name.removesuffix(".onnx.gz") for path in FOLDER.glob("*.onnx.gz"))
 
 
-def stripped(name: str) -> onnx.ModelProto:
+def read(name: str) -> onnx.ModelProto:
     """Return a committed graph; its weights have a name, a dtype and a shape, and no data."""
     return onnx.load_from_string(gzip.decompress((FOLDER / f"{name}.onnx.gz").read_bytes()))
 
 
-def drawn(name: str, dtype: str = "float32", seed: int = 0) -> onnx.ModelProto:
+def draw(name: str, dtype: str = "float32", seed: int = 0) -> onnx.ModelProto:
     """Return a graph with weights drawn by a seed, which keep activations near 1.
 
     Every weight is drawn in float32 and rounded to `dtype`: graphs of several dtypes have the same weights, and one of
     float64 has the float32 ones exactly.
     """
-    model = stripped(name)
+    model = read(name)
     rng = np.random.default_rng(seed)
     uses = _uses(model.graph)
     for tensor in model.graph.initializer:
@@ -98,23 +98,23 @@ def cast(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
     kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
     for tensor in made.graph.initializer:
         if tensor.data_type in kinds:
-            tensor.CopyFrom(numpy_helper.from_array(_converted(numpy_helper.to_array(tensor), target), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(_convert(numpy_helper.to_array(tensor), target), tensor.name))
     for node in made.graph.node:
         for each in node.attribute:
             if each.name in ("to", "dtype") and each.i in kinds:
                 each.i = kind
             elif each.HasField("t") and each.t.data_type in kinds:
-                each.t.CopyFrom(numpy_helper.from_array(_converted(numpy_helper.to_array(each.t), target)))
+                each.t.CopyFrom(numpy_helper.from_array(_convert(numpy_helper.to_array(each.t), target)))
             elif node.op_type == "Constant" and each.name in ("value_float", "value_floats"):
                 value = np.asarray(helper.get_attribute_value(each), np.float32)
-                each.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(_converted(value, target))))
+                each.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(_convert(value, target))))
     for value in (*made.graph.input, *made.graph.output):
         if value.type.tensor_type.elem_type in kinds:
             value.type.tensor_type.elem_type = kind
     return made
 
 
-def _converted(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _convert(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Round an array; the least number of a mask stays finite."""
     limit = np.finfo(dtype)
     return np.where(np.isfinite(array), np.clip(array, limit.min, limit.max), array).astype(dtype)

@@ -67,12 +67,12 @@ class Comparison(NamedTuple):
     fallbacks: list[str]
 
 
-def compared(name: str, dtype: str = "float32", seed: int = 1) -> Comparison:
+def compare(name: str, dtype: str = "float32", seed: int = 1) -> Comparison:
     """Run a model, and compare all fused nodes with onnxruntime and with float64.
 
     All three have the same weights and inputs, which are numbers of `dtype`; all tensors of float16 are rounded.
     """
-    proto = exported_graphs.drawn(name, dtype)
+    proto = exported_graphs.draw(name, dtype)
     inputs = exported_graphs.inputs(proto, seed=seed)
     layers: list[Computed] = []
 
@@ -81,7 +81,7 @@ def compared(name: str, dtype: str = "float32", seed: int = 1) -> Comparison:
 
     with gensor_kernels.emulated("sm_87"):
         model = Model(Source(proto), name)
-        nodes, ours = comparison.fused(model, inputs, comparison.tensors(proto), watch)
+        nodes, ours = comparison.run_fused(model, inputs, comparison.tensors(proto), watch)
     results = [each.name for each in proto.graph.output]
     unrounded: dict[str, np.ndarray] = {}
     if dtype == "float16":
@@ -103,24 +103,24 @@ def compared(name: str, dtype: str = "float32", seed: int = 1) -> Comparison:
     )
 
 
-def judged(name: str, dtype: str) -> Comparison:
-    """Compare a model as `compared` does; where something is wrong on one draw of inputs, on eight draws together.
+def judge(name: str, dtype: str) -> Comparison:
+    """Compare a model as `compare` does; where something is wrong on one draw of inputs, on eight draws together.
 
     A step of a small model has 64 numbers per node, whose errors follow from few rounded scores: which of two equally
     precise programs is nearer depends on the draw.
     """
-    found = compared(name, dtype)
+    found = compare(name, dtype)
     if not wrong(found, dtype):
         return found
-    draws = [found, *(compared(name, dtype, seed=seed) for seed in range(2, 9))]
+    draws = [found, *(compare(name, dtype, seed=seed) for seed in range(2, 9))]
     return found._replace(
-        nodes=pooled([each.nodes for each in draws]),
-        results=pooled([each.results for each in draws]),
-        unrounded=pooled([each.unrounded for each in draws]),
+        nodes=pool([each.nodes for each in draws]),
+        results=pool([each.results for each in draws]),
+        unrounded=pool([each.unrounded for each in draws]),
     )
 
 
-def pooled(draws: Sequence[Sequence[Difference]]) -> list[Difference]:
+def pool(draws: Sequence[Sequence[Difference]]) -> list[Difference]:
     """Return the differences of the same tensors over several draws of inputs together."""
     return [
         first._replace(
@@ -146,7 +146,7 @@ def fallbacks(layers: Iterable[Computed]) -> Iterator[str]:
             yield layer.operators
 
 
-def allowed(theirs: float, dtype: str) -> float:
+def allowance(theirs: float, dtype: str) -> float:
     """Return the error that ours may have: twice onnxruntime's, which counts as half a rounding at least."""
     return MOST * max(theirs, float(np.finfo(dtype).eps) / 4)
 
@@ -154,7 +154,7 @@ def allowed(theirs: float, dtype: str) -> float:
 def wrong(found: Comparison, dtype: str) -> list[Difference]:
     """Return nodes and results whose error is larger than what is allowed."""
     every = (*found.nodes, *found.results, *found.unrounded)
-    return [each for each in every if not each.ours_mean <= allowed(each.theirs_mean, dtype)]
+    return [each for each in every if not each.ours_mean <= allowance(each.theirs_mean, dtype)]
 
 
 def main(chosen: list[str]) -> int:
@@ -163,7 +163,7 @@ def main(chosen: list[str]) -> int:
     for each in chosen or [f"{name}:{dtype}" for name, dtypes in MODELS.items() for dtype in dtypes]:
         name, _, dtype = each.partition(":")
         start, dtype = time.perf_counter(), dtype or "float32"
-        found = compared(name, dtype)
+        found = compare(name, dtype)
         bad = wrong(found, dtype)
         print(
             f"{name} {dtype}: {len(found.nodes)} nodes, result {max(each.ratio for each in found.results):.2f} times "

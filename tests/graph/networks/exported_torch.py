@@ -56,7 +56,7 @@ class Logits(nn.Module):
         return tuple(getattr(found, each) for each in self.fields)
 
 
-def _filled(pairs: Sequence[torch.Tensor]) -> Any:
+def _fill(pairs: Sequence[torch.Tensor]) -> Any:
     """Return a cache with keys and values that alternate, layer by layer."""
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
@@ -93,7 +93,7 @@ class Step(nn.Module):
         self.model = model
 
     def forward(self, tokens: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        cache = _filled(past)
+        cache = _fill(past)
         found = self.model(tokens, cache=cache, use_cache=True)
         return found.logits, *_flat(cache)
 
@@ -110,7 +110,7 @@ class DecoderStep(nn.Module):
         from transformers.modeling_outputs import BaseModelOutput
 
         half = len(past) // 2
-        cache = EncoderDecoderCache(_filled(past[:half]), _filled(past[half:]))
+        cache = EncoderDecoderCache(_fill(past[:half]), _fill(past[half:]))
         given = BaseModelOutput(last_hidden_state=encoded)
         found = self.model(encoder_outputs=given, decoder_input_ids=tokens, cache=cache, use_cache=True)
         return found.logits, *_flat(cache.self_attention_cache)
@@ -322,7 +322,7 @@ EXPORTS: dict[str, Callable[[bool], Export]] = {
 }
 
 
-def exported(export: Export) -> onnx.ModelProto:
+def export_model(export: Export) -> onnx.ModelProto:
     """Return the ONNX model of a module whose parameters are NaN."""
     module = export.module.eval()
     running = [each for name, each in module.named_buffers() if name.endswith(("running_mean", "running_var"))]
@@ -357,7 +357,7 @@ def _dimensions(module: nn.Module, dynamic: Mapping[str, Mapping[int, str]]) -> 
     return (*shapes[:count], tuple(shapes[count:])) if len(shapes) > count else tuple(shapes)
 
 
-def stripped(model: onnx.ModelProto) -> onnx.ModelProto:
+def strip(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model without data of its weights, inferred shapes, and notes of the exporter."""
     graph = model.graph
     for tensor in graph.initializer:
@@ -383,7 +383,7 @@ def main(names: Sequence[str]) -> None:
     FOLDER.mkdir(exist_ok=True)
     for name in names or [each + size for each in EXPORTS for size in ("", "_small")]:
         small = name.endswith("_small")
-        model = stripped(exported(EXPORTS[name.removesuffix("_small")](small)))
+        model = strip(export_model(EXPORTS[name.removesuffix("_small")](small)))
         data = gzip.compress(model.SerializeToString(deterministic=True), mtime=0)
         (FOLDER / f"{name}.onnx.gz").write_bytes(data)
         print(f"{name}: {len(model.graph.node)} nodes, {len(data) / 1024:.1f} KiB", flush=True)

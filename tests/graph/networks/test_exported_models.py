@@ -12,7 +12,7 @@ from tests.campaign_size import sample
 
 from . import comparison, exported_graphs, exported_models
 from .comparison import Difference
-from .exported_models import MODELS, compared, judged, pooled, wrong
+from .exported_models import MODELS, compare, judge, pool, wrong
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -25,7 +25,7 @@ OPEN: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize(("name", "dtype"), sample(CASES, 3))
 def test_every_fused_node_is_as_near_as_onnxruntime(name, dtype):
-    found = judged(name, dtype)
+    found = judge(name, dtype)
     assert not wrong(found, dtype)
     assert len(found.nodes) > 10 and all(each.theirs_mean > 0 for each in found.results)
     assert set(found.fallbacks) == set(OPEN.get(name, {})), Counter(found.fallbacks)
@@ -36,11 +36,11 @@ def test_every_fused_node_is_as_near_as_onnxruntime(name, dtype):
 )
 def test_calls_return_what_the_nodes_compute(name, dtype):
     """Also in the second and third call, which have an arena and kept launches."""
-    proto = exported_graphs.drawn(name, dtype)
+    proto = exported_graphs.draw(name, dtype)
     inputs = exported_graphs.inputs(proto)
     with gensor_kernels.emulated("sm_87"):
         model = Model(Source(proto), name)
-        _, nodes = comparison.fused(model, inputs, comparison.tensors(proto))
+        _, nodes = comparison.run_fused(model, inputs, comparison.tensors(proto))
         for _ in range(3):
             found = model(**inputs)
             results = found if isinstance(found, tuple) else (found,)
@@ -60,13 +60,13 @@ def test_a_wrong_weight_is_found(monkeypatch):
         return Source(made)
 
     monkeypatch.setattr(exported_models, "Source", changed)
-    bad = wrong(compared("vit_b_16_small"), "float32")
+    bad = wrong(compare("vit_b_16_small"), "float32")
     assert {each.node for each in bad} == {"y", "y (Gemm)"}
 
 
 def test_draws_are_pooled_by_their_mean_squares():
     first = Difference("y", 64, 3e-6, 3e-7, 4e-7, 1e-7)
-    (found,) = pooled([[first], [first._replace(ours_worst=5e-6, ours_mean=4e-7, theirs_mean=7e-7)]])
+    (found,) = pool([[first], [first._replace(ours_worst=5e-6, ours_mean=4e-7, theirs_mean=7e-7)]])
     assert found == first._replace(
         ours_worst=5e-6, ours_mean=pytest.approx(np.sqrt(12.5) * 1e-7), theirs_mean=pytest.approx(5e-7)
     )
@@ -78,18 +78,18 @@ def test_every_network_has_a_small_graph():
 
 
 def test_weights_follow_the_seed():
-    first, second, other = (exported_graphs.drawn("llama_small", seed=seed) for seed in (0, 0, 1))
+    first, second, other = (exported_graphs.draw("llama_small", seed=seed) for seed in (0, 0, 1))
     assert first == second and first != other
     norms = [each for each in first.graph.initializer if each.name.endswith("norm.weight")]
     for each in norms:
         values = exported_graphs.numpy_helper.to_array(each)
         assert values.min() >= 0.5 and values.max() <= 1.5
-    half = exported_graphs.drawn("llama_small", "float16")
+    half = exported_graphs.draw("llama_small", "float16")
     for narrow, wide in zip(half.graph.initializer, first.graph.initializer, strict=True):
         left, right = map(exported_graphs.numpy_helper.to_array, (narrow, wide))
         np.testing.assert_array_equal(left, right.astype(left.dtype))
 
 
 def test_the_allowance_is_twice_onnxruntimes_error():
-    assert exported_models.allowed(1e-3, "float32") == 2e-3
-    assert 0 < exported_models.allowed(0.0, "float16") < np.finfo("float16").eps
+    assert exported_models.allowance(1e-3, "float32") == 2e-3
+    assert 0 < exported_models.allowance(0.0, "float16") < np.finfo("float16").eps

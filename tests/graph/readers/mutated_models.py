@@ -23,7 +23,7 @@ import gensor_kernels
 from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.execution.model import Model, load
 from tests import campaign_size
-from tests.graph.lowerings.drawn_nodes import drawn, model_of, versions
+from tests.graph.lowerings.drawn_nodes import draw_case, model_of, versions
 
 INTS = (0, -1, 1, 2, 7, 255, 2**20, 2**30, -(2**30), 2**31, -(2**31) - 1, 2**62, -(2**63))
 FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
@@ -40,7 +40,7 @@ class Mutator:
     def __init__(self, seed: str):
         self.random = random.Random(seed)
 
-    def mutated(self, model: ModelProto) -> bytes:
+    def mutate(self, model: ModelProto) -> bytes:
         """Return a model, changed, as the bytes of a file."""
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             change = self.random.choice(
@@ -170,11 +170,11 @@ class Mutator:
             del graph.output[:]
 
 
-def drawn_file(number: int, seed: int) -> tuple[str, bytes]:
+def draw_file(number: int, seed: int) -> tuple[str, bytes]:
     """Return a description of a mutated model, and its bytes."""
     chooser = random.Random(f"{seed} {number}")
-    case = drawn(*chooser.choice(versions()), number, seed)
-    return str(case), Mutator(f"{seed} {number}").mutated(model_of(case))
+    case = draw_case(*chooser.choice(versions()), number, seed)
+    return str(case), Mutator(f"{seed} {number}").mutate(model_of(case))
 
 
 def outcome(data: bytes) -> tuple[str, str]:
@@ -182,7 +182,7 @@ def outcome(data: bytes) -> tuple[str, str]:
     try:
         model = load(data)
     except (GensorError, DecodeError) as error:
-        return _said(error)
+        return _describe(error)
     except Exception as error:
         return "", f"load: {type(error).__name__}: {str(error)[:200]}"
     inputs = _inputs(model)
@@ -192,13 +192,13 @@ def outcome(data: bytes) -> tuple[str, str]:
         with np.errstate(all="ignore"):
             model(**inputs)
     except GensorError as error:
-        return _said(error)
+        return _describe(error)
     except Exception as error:
         return "", f"call: {type(error).__name__}: {str(error)[:200]}"
     return "computed", ""
 
 
-def _said(error: Exception) -> tuple[str, str]:
+def _describe(error: Exception) -> tuple[str, str]:
     text = str(error)
     return (type(error).__name__ if text.isprintable() and len(text) < 2000 else ""), text
 
@@ -227,7 +227,7 @@ def main() -> int:
     warnings.simplefilter("ignore")
     with gensor_kernels.emulated("sm_87"), tqdm(disable=None) as bar:
         while time.monotonic() < end:
-            case, data = drawn_file(number, campaign_size.SEED)
+            case, data = draw_file(number, campaign_size.SEED)
             what, text = outcome(data)
             count[what or "RAW"] += 1
             if not what or options.verbose:

@@ -56,7 +56,7 @@ HUGE = np.array([2**20, 2**20])
 OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
 
 
-def saved(model, folder):
+def save(model, folder):
     (folder / "hostile.onnx").write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
     return folder / "hostile.onnx"
 
@@ -80,7 +80,7 @@ def with_functions(functions, called):
     return model
 
 
-def nested(depth, calls):
+def nest(depth, calls):
     """Functions each of which calls the one before some times; the first calls Relu."""
     functions = []
     for level in range(depth):
@@ -156,9 +156,9 @@ FILES = {
         lambda: bomb("MatMul", "column, row", {"column": np.ones((2**20, 1), "f"), "row": np.ones((1, 2**20), "f")}),
         BOMB,
     ),
-    "doubling functions": (lambda: nested(40, 2), "UnsupportedError the model has 1099511627776 nodes"),
-    "few functions": (lambda: nested(3, 2), "$"),
-    "3,000 nested functions": (lambda: nested(3000, 1), "$|UnsupportedError|ModelError"),  # more than Python's stack
+    "doubling functions": (lambda: nest(40, 2), "UnsupportedError the model has 1099511627776 nodes"),
+    "few functions": (lambda: nest(3, 2), "$"),
+    "3,000 nested functions": (lambda: nest(3000, 1), "$|UnsupportedError|ModelError"),  # more than Python's stack
     "functions that call each other": (calling_each_other, "(UnsupportedError function|ModelError).*p"),
     "messages within messages": (messages_within_messages, "ModelError"),
     "long text": (
@@ -181,11 +181,11 @@ def outcomes(tmp_path_factory):
     paths = {}
     for name, (make, _) in FILES.items():
         folder = tmp_path_factory.mktemp("hostile")
-        paths[name] = str(saved(make(), folder))
+        paths[name] = str(save(make(), folder))
         if name == "three gigabytes":
             with (folder / "w.bin").open("wb") as file:
                 file.truncate(ROWS * 1024 * 4)
-    plain = saved(proto("y = Relu(x)", X, Y), tmp_path_factory.mktemp("plain"))
+    plain = save(proto("y = Relu(x)", X, Y), tmp_path_factory.mktemp("plain"))
     command = [sys.executable, "-c", LOAD, str(BYTES), str(SECONDS), str(plain), *paths.values()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=10 * SECONDS)
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -279,7 +279,7 @@ def external(tmp_path, location, **places):
     """The path of a model whose weights are at `location`."""
     model = proto("y = MatMul(x, w)", {"x": ("float32", (2, 64))}, {"y": (2, 64)})
     model.graph.initializer.append(external_tensor(64, 64, location=location, **places))
-    return saved(model, tmp_path)
+    return save(model, tmp_path)
 
 
 def test_weights_outside_of_the_folder(tmp_path):
@@ -343,7 +343,7 @@ def test_tensors_anywhere_are_read_from_the_model_folder(tmp_path, monkeypatch, 
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "w.bin").write_bytes(np.full(2, value, np.float32).tobytes())
     monkeypatch.chdir(tmp_path / "home")
-    file = saved(place(external_tensor(2)), tmp_path / "model")
+    file = save(place(external_tensor(2)), tmp_path / "model")
     try:
         loaded = load(file)
         with gensor_kernels.emulated("sm_87"):

@@ -11,7 +11,7 @@ from gensor_kernels.graph.execution.model import load
 from tests.campaign_size import SEED
 
 from ..models import proto
-from .mutated_models import drawn_file, outcome
+from .mutated_models import draw_file, outcome
 
 #: Mutated models of a push; python -m tests.graph.readers.mutated_models draws many.
 FEW = 70
@@ -22,7 +22,7 @@ def test_mutated_models_end_in_a_result_or_an_error_of_the_package():
     with warnings.catch_warnings(), gensor_kernels.emulated("sm_87"):
         warnings.simplefilter("ignore")
         for number in range(FEW):
-            case, data = drawn_file(number, SEED)
+            case, data = draw_file(number, SEED)
             what, text = outcome(data)
             computed += what == "computed"
             raw += [] if what else [f"{number}: {case}: {text}"]

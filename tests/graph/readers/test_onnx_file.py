@@ -21,7 +21,7 @@ X = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
 GIVEN = {"x": ("float32", ("n", 8))}
 
 
-def called(made, *args, **keywords):
+def call(made, *args, **keywords):
     with gensor_kernels.emulated("sm_87"):
         return made(*args, **keywords)
 
@@ -32,7 +32,7 @@ def test_a_sliced_gate_is_sorted(order):
     text = "a = Slice(x, zero, four, one); g = Slice(x, four, eight, one); s = Sigmoid(g); y = Mul(a, s)"
     nodes = nodes_of(text)
     constants = {name: np.array([value]) for name, value in {"zero": 0, "one": 1, "four": 4, "eight": 8}.items()}
-    found = called(model([nodes[each] for each in order], GIVEN, ["y"], constants), X)
+    found = call(model([nodes[each] for each in order], GIVEN, ["y"], constants), X)
     np.testing.assert_allclose(found, X[:, :4] / (1 + np.exp(-X[:, 4:])), rtol=1e-5, atol=1e-6)
 
 
@@ -44,7 +44,7 @@ def test_errors_of_libraries_are_one_sentence(monkeypatch):
 
     monkeypatch.setattr(onnx_ir.Model, "clone", fail)
     with pytest.raises(ModelError, match=r"a pass failed: its graph .*; export the model again$") as caught:
-        called(made, X)
+        call(made, X)
     assert len(str(caught.value)) < 500
 
 
@@ -54,7 +54,7 @@ def test_results_without_a_shape_or_a_type(missing):
     made.graph.output[0].type.tensor_type.ClearField("shape")
     if missing == "type":
         made.graph.output[0].ClearField("type")
-    np.testing.assert_array_equal(called(load(made.SerializeToString()), X), np.maximum(X, 0))
+    np.testing.assert_array_equal(call(load(made.SerializeToString()), X), np.maximum(X, 0))
 
 
 @pytest.mark.parametrize("names", [("?", "?"), ("-1", "-1"), (-1, -1), ("2 * n", "2 * n"), ("", "")])
@@ -70,7 +70,7 @@ def test_sizes_without_names_are_distinct(names):
             setattr(extent, "dim_value" if isinstance(name, int) else "dim_param", name)
     made = load(made)
     assert made.inputs["x"].shape == (1, 1, None, None)
-    assert called(made, np.ones((1, 1, 6, 4), np.float32)).shape == (1, 4, 6)
+    assert call(made, np.ones((1, 1, 6, 4), np.float32)).shape == (1, 4, 6)
 
 
 def branches(opset=20):
@@ -88,25 +88,25 @@ def test_branches_that_shapes_decide(opset, rows):
     assert "turn" in str(made) or rows != "n"
     for count in (1, 2) if rows == "n" else (rows,):
         x = X[:count]
-        np.testing.assert_array_equal(called(made, x), np.maximum(x[0] if count == 1 else x, 0))
+        np.testing.assert_array_equal(call(made, x), np.maximum(x[0] if count == 1 else x, 0))
 
 
 def test_nodes_in_any_order_and_branches_that_a_constant_decides():
     constants = {"no": np.array(False), "axes": np.array([0])}
     made = proto(f"y = Relu(z); {branches()}; c = Not(no)", GIVEN, ["y"], constants)
-    np.testing.assert_array_equal(called(load(made), X[:1]), np.maximum(X[0], 0))
+    np.testing.assert_array_equal(call(load(made), X[:1]), np.maximum(X[0], 0))
 
 
 def test_the_other_name_of_the_standards_domain():
     made = proto([node("Relu", ["x"], ["y"], domain="ai.onnx")], GIVEN, ["y"])
     made.opset_import[0].domain = "ai.onnx"
-    np.testing.assert_array_equal(called(load(made), X), np.maximum(X, 0))
+    np.testing.assert_array_equal(call(load(made), X), np.maximum(X, 0))
 
 
 def test_sequences_that_fold():
     text, constants = "s = SplitToSequence<axis = 1>(x, four); y = SequenceAt(s, one)", {"one": np.int64(1)}
     made = model(text, {"x": ("float32", (2, 8))}, ["y"], constants | {"four": np.array([4, 4])})
-    np.testing.assert_array_equal(called(made, X), X[:, 4:])
+    np.testing.assert_array_equal(call(made, X), X[:, 4:])
 
 
 @pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
@@ -150,7 +150,7 @@ def test_bytes_and_protos():
     made = proto("y = Relu(x)", GIVEN, ["y"])
     before = made.SerializeToString()
     for each in (made, before, bytearray(before), memoryview(before)):
-        np.testing.assert_array_equal(called(load(each), X), np.maximum(X, 0))
+        np.testing.assert_array_equal(call(load(each), X), np.maximum(X, 0))
     assert made.SerializeToString() == before
     tensor = made.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="w.bin")
@@ -171,31 +171,31 @@ def test_constants_among_the_inputs(version):
     made.ir_version = version
     made = load(made)
     assert list(made.inputs) == ["x"] and list(made.defaults) == (["w", "bias"] if version > 3 else [])
-    np.testing.assert_allclose(called(made, X), X @ w + 3, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(call(made, X), X @ w + 3, rtol=1e-5, atol=1e-5)
     if version == 3:
         with pytest.raises(ValueError, match="input 'w' is none of x"):
-            called(made, X, w=u)
+            call(made, X, w=u)
         return
     bias = np.ones(200, np.float32)
-    np.testing.assert_allclose(called(made, X, bias=bias, w=u), X @ u + 1, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(called(made, X, w=u), X @ u + 3, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(call(made, X, bias=bias, w=u), X @ u + 1, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(call(made, X, w=u), X @ u + 3, rtol=1e-5, atol=1e-5)
     for again in (made, pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):
-        np.testing.assert_allclose(called(again, X), X @ w + 3, rtol=1e-5, atol=1e-5)
-        np.testing.assert_allclose(called(again, X, bias=bias), X @ w + 1, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(call(again, X), X @ w + 3, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(call(again, X, bias=bias), X @ w + 1, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match=r"input 'w' has shape \(8, 4\), the model takes float32 \(8, 200\)"):
-        called(made, X, w=u[:, :4])
+        call(made, X, w=u[:, :4])
 
 
 def test_constants_of_old_files_that_are_no_inputs():
     """onnx's checker refuses them, onnxruntime runs them."""
     made = proto("y = Mul(x, w)", GIVEN, ["y"], {"w": np.float32([2])}, opset=7)
     made.ir_version = 3
-    np.testing.assert_array_equal(called(load(made), X), 2 * X)
+    np.testing.assert_array_equal(call(load(made), X), 2 * X)
 
 
 def test_keywords_in_any_order():
     made = model("y = Sub(a, b)", dict.fromkeys("ab", ("float32", (2, 8))), ["y"])
-    np.testing.assert_array_equal(called(made, b=X, a=2 * X), X)
+    np.testing.assert_array_equal(call(made, b=X, a=2 * X), X)
 
 
 def test_log_lines_of_libraries_stay_out_of_stderr(monkeypatch, capsys):

@@ -18,12 +18,12 @@ TOLERANCE = {"float16": 4e-3, "float32": 1e-5}
 VIEWS = ("Reshape", "Transpose", "Split", "Slice")
 
 
-def drawn(*shape: int, dtype: str = "float32") -> np.ndarray:
+def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
     """Return normal numbers."""
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def checked(
+def check(
     text: str, inputs: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
 ) -> Graph:
     """Return the graph after the rules, whose results agree with onnxruntime's of the model as it is written.

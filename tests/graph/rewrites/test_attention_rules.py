@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .checked import checked, drawn, operators
+from .checked import check, draw, operators
 
 pytest.importorskip("onnxruntime")
 HALF = "float16"
@@ -22,7 +22,7 @@ PADDING = f"b = Cast<to = 9>(keep); mask = Where(b, zero, least); {MASKED}; {GUA
 
 
 def tensors(dtype=HALF, rows=8, keys=8):
-    return {name: drawn(2, rows if name == "q" else keys, 32, dtype=dtype) for name in "qkv"}
+    return {name: draw(2, rows if name == "q" else keys, 32, dtype=dtype) for name in "qkv"}
 
 
 def constants(dtype=HALF, **more):
@@ -37,7 +37,7 @@ def attention_of(graph):
 
 @pytest.mark.parametrize("text", [PLAIN, f"{SCORES}; p = Softmax<axis = -1>(s); {GUARD}"], ids=["plain", "guarded"])
 def test_scaled_queries_and_keys(text):
-    graph = checked(f"{text}; {MERGE}", tensors(), constants())
+    graph = check(f"{text}; {MERGE}", tensors(), constants())
     assert [each.op for each in graph.nodes][-2:] == ["Attention", "Reshape"]  # a view: no copy
     found = attention_of(graph)
     assert operators(graph) == "Attention" and found.attributes["scale"] == 0.25 and found.attributes["heads_last"] == 1
@@ -61,7 +61,7 @@ def triangle(k, least):
 def test_constant_masks(mask, inputs, causal):
     rows, keys = (8, 8) if mask.shape[-1] == 8 else (1, 9)
     text = f"{MASKED}; {GUARD if causal else 'a = MatMul(p, vh)'}; {MERGE}"
-    found = attention_of(checked(text, tensors(rows=rows, keys=keys), constants(mask=mask)))
+    found = attention_of(check(text, tensors(rows=rows, keys=keys), constants(mask=mask)))
     assert len(found.inputs) == inputs and ("is_causal" in found.attributes) == causal
 
 
@@ -69,14 +69,14 @@ def test_padding_is_a_mask_that_a_kernel_makes():
     """No row is hidden whole."""
     keep = np.ones((2, 1, 1, 8), HALF)
     keep[0, ..., 5:] = 0
-    graph = checked(PADDING, tensors() | {"keep": keep}, constants(least=np.array(LEAST, HALF)))
+    graph = check(PADDING, tensors() | {"keep": keep}, constants(least=np.array(LEAST, HALF)))
     assert operators(graph) == "Cast, Where, Attention"
 
 
 def test_a_softmax_in_float32_is_the_kernels_own():
     text = MASKED.replace("p = Softmax<axis = -1>(m)", "w = Cast<to = 1>(m); o = Softmax(w); p = Cast<to = 10>(o)")
-    bias = drawn(1, 2, 8, 8, dtype=HALF)  # as T5's positions
-    assert operators(checked(f"{text}; a = MatMul(p, vh); {MERGE}", tensors(), constants(mask=bias))) == "Attention"
+    bias = draw(1, 2, 8, 8, dtype=HALF)  # as T5's positions
+    assert operators(check(f"{text}; a = MatMul(p, vh); {MERGE}", tensors(), constants(mask=bias))) == "Attention"
 
 
 @pytest.mark.parametrize(
@@ -86,17 +86,17 @@ def test_repeated_heads_are_read_once(axis, expand, grouped):
     """Keys and values of one head, repeated for two heads of queries; whole tensors repeated share other heads."""
     repeats = (f"{x}u = Unsqueeze({x}, axis); {x}e = Expand({x}u, wide); {x}r = Reshape({x}e, whole)" for x in "kv")
     text = "; ".join(repeats) + "; kt = Transpose<perm = [0, 1, 3, 2]>(kr); s = MatMul(q, kt); f = Mul(s, root)"
-    given = {"q": drawn(2, 4, 8, 16, dtype=HALF)} | {name: drawn(2, 2, 8, 16, dtype=HALF) for name in "kv"}
+    given = {"q": draw(2, 4, 8, 16, dtype=HALF)} | {name: draw(2, 2, 8, 16, dtype=HALF) for name in "kv"}
     more = {"axis": np.array([axis]), "wide": np.array(expand), "whole": np.array([2, 4, 8, 16])}
     more["root"] = np.array(0.25, HALF)
-    graph = checked(f"{text}; p = Softmax(f); y = MatMul(p, vr)", given, more)
+    graph = check(f"{text}; p = Softmax(f); y = MatMul(p, vr)", given, more)
     assert ("Expand" in operators(graph)) == (not grouped)
     assert graph.shape(attention_of(graph).inputs[1]) == ((2, 2, 8, 16) if grouped else (2, 4, 8, 16))
 
 
 @pytest.mark.parametrize(("more", "outputs"), [("", ["p"]), ("; z = Relu(s)", [])], ids=["shares", "scores"])
 def test_what_something_else_reads_stays(more, outputs):
-    graph = checked(f"{PLAIN}; {MERGE}{more}", tensors(), constants(), outputs)
+    graph = check(f"{PLAIN}; {MERGE}{more}", tensors(), constants(), outputs)
     assert "Softmax" in operators(graph) and "Attention" not in operators(graph)
 
 
@@ -106,7 +106,7 @@ def test_in_float32_only_a_useless_guard_disappears(least, kept):
     keep = np.ones((2, 1, 1, 8), np.float32)
     keep[0] = 0 if kept else 1
     given = tensors("float32") | {"keep": keep}
-    graph = checked(PADDING, given, constants("float32", least=np.array(least, np.float32)))
+    graph = check(PADDING, given, constants("float32", least=np.array(least, np.float32)))
     assert ("IsNaN" in operators(graph)) == kept
     products = [each for each in graph.nodes if each.op == "MatMul"]
     assert len(products) == 2 and [step.name for step in products[0].epilogue] == ["scale", "add"]
@@ -114,5 +114,5 @@ def test_in_float32_only_a_useless_guard_disappears(least, kept):
 
 
 def test_a_transposition_of_other_axes_stays():
-    graph = checked(f"{PLAIN}; y = Transpose<perm = [2, 0, 1, 3]>(a)", tensors(), constants())
+    graph = check(f"{PLAIN}; y = Transpose<perm = [2, 0, 1, 3]>(a)", tensors(), constants())
     assert "heads_last" not in attention_of(graph).attributes and graph.nodes[-1].op == "Transpose"

@@ -6,10 +6,10 @@ import pytest
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.rewrites import rewrite
 
-from .checked import checked, drawn, operators, steps
+from .checked import check, draw, operators, steps
 
 pytest.importorskip("onnxruntime")
-X = drawn(3, 5, 16)
+X = draw(3, 5, 16)
 SINGLE = np.dtype(np.float32)
 
 
@@ -25,9 +25,9 @@ def test_siblings_are_one_product(biases):
     parts = [f"m{name} = MatMul(x, w{name})" for name in "qkv"]
     parts += [f"r{name} = Add(m{name}, b{name})" for name in biases]
     parts += [f"y{name} = {op}({'r' if name in biases else 'm'}{name})" for name, op in zip("qkv", OPS, strict=True)]
-    constants = {"wq": drawn(16, 8), "wk": drawn(16, 4), "wv": drawn(16, 4)}
-    constants |= {"bq": drawn(8), "bk": drawn(4), "bv": drawn(4)}
-    graph = checked("; ".join(parts), {"x": X}, constants)
+    constants = {"wq": draw(16, 8), "wk": draw(16, 4), "wv": draw(16, 4)}
+    constants |= {"bq": draw(8), "bk": draw(4), "bv": draw(4)}
+    graph = check("; ".join(parts), {"x": X}, constants)
     assert [each.op for each in graph.nodes] == ["MatMul", "Split", *["Elementwise"] * 3]
     (decision,) = [each for each in graph.decisions if each.rule == "Siblings"]
     assert decision.after_us <= decision.before_us and "3 products read x" in str(decision)
@@ -58,8 +58,8 @@ def test_predicted_times_decide_whether_siblings_join():
 
 
 def test_products_of_two_inputs_are_no_siblings():
-    given = {"x": X, "a": drawn(16, 4), "b": drawn(16, 4)}
-    assert operators(checked("y = MatMul(x, a); z = MatMul(x, b)", given, {})) == "MatMul, MatMul"
+    given = {"x": X, "a": draw(16, 4), "b": draw(16, 4)}
+    assert operators(check("y = MatMul(x, a); z = MatMul(x, b)", given, {})) == "MatMul, MatMul"
 
 
 GATES = {
@@ -78,10 +78,10 @@ def test_a_gate_is_in_the_product(gate, biased, dtype):
     products = "a = MatMul(x, g); b = MatMul(x, u)"
     if biased:
         products = "p = MatMul(x, g); q = MatMul(x, u); a = Add(p, c); b = Add(d, q)"
-    constants = {"g": drawn(16, 8), "u": drawn(16, 8), "c": drawn(8), "d": drawn(8)}
+    constants = {"g": draw(16, 8), "u": draw(16, 8), "c": draw(8), "d": draw(8)}
     constants = {name: (each / 4).astype(dtype) for name, each in constants.items()}
-    given = {"x": X.astype(dtype), "r": drawn(3, 5, 8, dtype=dtype)}
-    graph = checked(f"{products}; {GATES[gate]}; h = Mul(f, b); y = Add(h, r)", given, constants)
+    given = {"x": X.astype(dtype), "r": draw(3, 5, 8, dtype=dtype)}
+    graph = check(f"{products}; {GATES[gate]}; h = Mul(f, b); y = Add(h, r)", given, constants)
     assert [each.op for each in graph.nodes] == ["GatedMatMul"] and steps(graph) == ["add"]
     assert [each.rule for each in graph.decisions].count("Gates") == 1
 
@@ -99,34 +99,34 @@ def test_predicted_times_decide_whether_a_gate_joins():
 @pytest.mark.parametrize("text", ["b = MatMul(v, u)", "b = MatMul(x, u); z = Tanh(b)"])
 def test_no_gate_of_other_tensors_or_of_products_read_elsewhere(text):
     text = f"a = MatMul(x, g); {text}; f = Relu(a); y = Mul(f, b)"
-    graph = checked(text, {"x": X, "v": drawn(3, 5, 16)}, {"g": drawn(16, 8), "u": drawn(16, 8)})
+    graph = check(text, {"x": X, "v": draw(3, 5, 16)}, {"g": draw(16, 8), "u": draw(16, 8)})
     assert "GatedMatMul" not in operators(graph)
 
 
 # ---- scales and element-wise chains
 
-A, B = drawn(4, 8, 16, dtype="float16"), drawn(4, 16, 8, dtype="float16")
+A, B = draw(4, 8, 16, dtype="float16"), draw(4, 16, 8, dtype="float16")
 
 
 @pytest.mark.parametrize(("op", "scale"), [("Mul", 0.5), ("Div", 0.125)])
 def test_factors_of_operands_scale_the_product(op, scale):
     text = f"c = {op}(a, s); d = Mul(t, b); y = MatMul(c, d)"
-    (only,) = checked(text, {"a": A, "b": B}, {"s": np.float16(2), "t": np.float16(0.25)}).nodes
+    (only,) = check(text, {"a": A, "b": B}, {"s": np.float16(2), "t": np.float16(0.25)}).nodes
     (step,) = only.epilogue
     assert only.op == "MatMul" and step.name == "scale" and step.scalar == scale
 
 
 def test_a_factor_per_column_stays_before_the_product():
-    graph = checked("c = Mul(a, s); y = MatMul(c, b)", {"a": drawn(8, 16), "b": drawn(16, 8)}, {"s": drawn(16)})
+    graph = check("c = Mul(a, s); y = MatMul(c, b)", {"a": draw(8, 16), "b": draw(16, 8)}, {"s": draw(16)})
     assert [each.op for each in graph.nodes] == ["Elementwise", "MatMul"] and "Scales" not in rules(graph)
 
 
 ELEMENTWISE = {
-    **{"x": X * 3, "v": drawn(3, 5, 16), "scalar": np.array(0.5, np.float32)},
-    **{"c": drawn(16), "powers": np.float32(2) ** np.arange(16, dtype=np.float32), "seven": np.float32(7)},
-    **{"zero": np.float32(0), "six": np.float32(6), "same": np.array([3, 5, 16]), "w": drawn(16, 8)},
-    **{"image": drawn(1, 3, 4, 4), "taps": drawn(2, 3, 1, 1), "axes": np.array([-1]), "square": drawn(16, 16)},
-    **{"node": drawn(3, 5, 8), "half": np.float32(0.5)},
+    **{"x": X * 3, "v": draw(3, 5, 16), "scalar": np.array(0.5, np.float32)},
+    **{"c": draw(16), "powers": np.float32(2) ** np.arange(16, dtype=np.float32), "seven": np.float32(7)},
+    **{"zero": np.float32(0), "six": np.float32(6), "same": np.array([3, 5, 16]), "w": draw(16, 8)},
+    **{"image": draw(1, 3, 4, 4), "taps": draw(2, 3, 1, 1), "axes": np.array([-1]), "square": draw(16, 16)},
+    **{"node": draw(3, 5, 8), "half": np.float32(0.5)},
 }
 GIVEN = ("x", "v", "scalar", "image", "node")
 #: Nodes after the rules; a product takes in the operations after it, at the place of the last operand.
@@ -160,7 +160,7 @@ CHAINS = {
 def test_element_wise_operators_are_steps(text):
     given = {name: ELEMENTWISE[name] for name in GIVEN}
     constants = {name: each for name, each in ELEMENTWISE.items() if name not in GIVEN}
-    graph = checked(text, given, constants)
+    graph = check(text, given, constants)
     assert operators(graph) == CHAINS[text]
     assert {each.op for each in graph.nodes} <= {"Elementwise", "MatMul", "Conv", "Exp", "ReduceMax", "Greater"}
 
@@ -168,7 +168,7 @@ def test_element_wise_operators_are_steps(text):
 @pytest.mark.parametrize(("approximate", "name"), [("none", "gelu"), ("tanh", "gelu_tanh")])
 def test_a_product_takes_bias_activation_and_residual(approximate, name):
     text = f'm = MatMul(x, b); t = Add(bias, m); g = Gelu<approximate = "{approximate}">(t); y = Add(g, r)'
-    graph = checked(text, {"x": drawn(6, 16), "r": drawn(6, 8)}, {"b": drawn(16, 8), "bias": drawn(8)})
+    graph = check(text, {"x": draw(6, 16), "r": draw(6, 8)}, {"b": draw(16, 8), "bias": draw(8)})
     assert operators(graph) == "MatMul + Add + Gelu + Add" and steps(graph) == ["add", name, "add"]
 
 
@@ -176,17 +176,17 @@ def test_a_product_takes_bias_activation_and_residual(approximate, name):
 @pytest.mark.parametrize("attributes", ["<beta = 0.5, alpha = 2.0>", ""])
 def test_a_term_of_gemm_without_axes(attributes, constant):
     """NumPy makes scalars of arrays without axes."""
-    given, s = {"x": drawn(2, 8)}, {"s": np.array(0.5, np.float32)}
-    graph = checked(f"y = Gemm{attributes}(x, w, s)", given if constant else given | s, {"w": drawn(8, 4), **s})
+    given, s = {"x": draw(2, 8)}, {"s": np.array(0.5, np.float32)}
+    graph = check(f"y = Gemm{attributes}(x, w, s)", given if constant else given | s, {"w": draw(8, 4), **s})
     assert operators(graph) == "Gemm"
 
 
 def test_what_a_kernel_lacks_and_rounded_reciprocals_stay():
-    given, constants = {"x": X, "v": drawn(3, 5, 16) + np.float32(9)}, {"low": np.float32(0), "high": np.float32(3)}
-    graph = checked("t = Clip(x, low, high); y = Div(t, v)", given, constants)
+    given, constants = {"x": X, "v": draw(3, 5, 16) + np.float32(9)}, {"low": np.float32(0), "high": np.float32(3)}
+    graph = check("t = Clip(x, low, high); y = Div(t, v)", given, constants)
     assert [each.op for each in graph.nodes] == ["Clip", "Div"]
     constants = {"c": (np.arange(16) + 3).astype("float16")}
-    assert [each.op for each in checked("y = Div(x, c)", {"x": X.astype("float16")}, constants).nodes] == ["Div"]
+    assert [each.op for each in check("y = Div(x, c)", {"x": X.astype("float16")}, constants).nodes] == ["Div"]
 
 
 # ---- views
@@ -221,13 +221,13 @@ def views(steps):
 )
 def test_a_chain_of_views_becomes_the_shortest(shape, steps, left):
     text, constants = views(steps)
-    graph = checked(text, {"x": drawn(*shape)}, constants)
+    graph = check(text, {"x": draw(*shape)}, constants)
     assert [each.op for each in graph.nodes if each.op != "Elementwise"] == left
 
 
 def test_a_copy_that_others_read_is_made_once():
     text, constants = views(([2, 3, 4], (0, 2, 1), [2, 12], (1, 0)))
-    graph = checked(text.replace("z = Relu(t3)", "z = Relu(t2)"), {"x": drawn(6, 4)}, constants)
+    graph = check(text.replace("z = Relu(t3)", "z = Relu(t2)"), {"x": draw(6, 4)}, constants)
     assert [each.op for each in graph.nodes].count("Reshape") == 2
 
 
@@ -236,20 +236,20 @@ def test_one_of_three_stacked_products_is_a_slice():
     text = "m = MatMul(x, w); r = Reshape(m, shape); t = Transpose<perm = [2, 0, 1, 3]>(r); " + "; ".join(
         f"g{place} = Gather<axis = 0>(t, i{place}); y{place} = {op}(g{place})" for place, op in enumerate(OPS)
     )
-    constants = {"w": drawn(8, 12), "shape": np.array([2, 5, 3, 4])} | {f"i{each}": np.array(each) for each in range(3)}
-    found = [each.op for each in checked(text, {"x": drawn(2, 5, 8)}, constants).nodes]
+    constants = {"w": draw(8, 12), "shape": np.array([2, 5, 3, 4])} | {f"i{each}": np.array(each) for each in range(3)}
+    found = [each.op for each in check(text, {"x": draw(2, 5, 8)}, constants).nodes]
     assert "Gather" not in found and found.count("Slice") == 3 and "Transpose" not in found
 
 
 def test_an_inner_part_of_an_axis_is_no_slice():
     text = "r = Reshape(x, shape); g = Gather<axis = 2>(r, i); y = Relu(g)"
     constants = {"shape": np.array([2, 4, 3]), "i": np.array(1)}
-    assert "Gather" in operators(checked(text, {"x": drawn(2, 12)}, constants))
+    assert "Gather" in operators(check(text, {"x": draw(2, 12)}, constants))
 
 
-ROWS = {"x": drawn(2, 5, 16), "r": drawn(2, 5, 8)}
-PRODUCT = {"flat": np.array([-1, 16]), "whole": np.array([2, -1, 8]), "w": drawn(16, 8), "c": drawn(8)}
-PRODUCT |= {"wt": PRODUCT["w"].T.copy(), "tall": drawn(10, 8)}
+ROWS = {"x": draw(2, 5, 16), "r": draw(2, 5, 8)}
+PRODUCT = {"flat": np.array([-1, 16]), "whole": np.array([2, -1, 8]), "w": draw(16, 8), "c": draw(8)}
+PRODUCT |= {"wt": PRODUCT["w"].T.copy(), "tall": draw(10, 8)}
 #: Linears of several axes, as exporters write them, and the nodes that are left; other products stay.
 LINEARS = {
     "f = Reshape(x, flat); g = Gemm(f, w, c); h = Reshape(g, whole); y = Add(h, r)": ["MatMul"],
@@ -264,7 +264,7 @@ LINEARS = {
 
 @pytest.mark.parametrize("text", LINEARS)
 def test_views_around_a_product(text):
-    graph = checked(text, ROWS, PRODUCT)
+    graph = check(text, ROWS, PRODUCT)
     assert [each.op for each in graph.nodes] == LINEARS[text]
     assert ("Linears" in rules(graph)) == (LINEARS[text] == ["MatMul"])
     if LINEARS[text] == ["MatMul"]:

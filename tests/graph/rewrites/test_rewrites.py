@@ -7,15 +7,15 @@ from gensor_kernels.graph.execution.prepared import Prepared
 from gensor_kernels.graph.execution.weights import Weights
 
 from ..models import model
-from .checked import checked, drawn, operators, steps
+from .checked import check, draw, operators, steps
 
 pytest.importorskip("onnxruntime")
 
-INPUTS = {"image": drawn(2, 3, 8, 8), "x": drawn(6, 16), "x3": drawn(2, 5, 24), "whole": np.arange(3)}
+INPUTS = {"image": draw(2, 3, 8, 8), "x": draw(6, 16), "x3": draw(2, 5, 24), "whole": np.arange(3)}
 CONSTANTS = {
-    **{"w": drawn(5, 3, 3, 3), "v": drawn(5, 3, 3, 3), "factor": drawn(5, 1, 1), "term": drawn(1, 5, 1, 1)},
-    **{"scale": drawn(5), "bias": drawn(5), "mean": drawn(5), "var": np.abs(drawn(5)) + np.float32(0.5)},
-    **{"scale3": drawn(3), "bias3": drawn(3), "mean3": drawn(3), "var3": np.abs(drawn(3)) + np.float32(0.5)},
+    **{"w": draw(5, 3, 3, 3), "v": draw(5, 3, 3, 3), "factor": draw(5, 1, 1), "term": draw(1, 5, 1, 1)},
+    **{"scale": draw(5), "bias": draw(5), "mean": draw(5), "var": np.abs(draw(5)) + np.float32(0.5)},
+    **{"scale3": draw(3), "bias3": draw(3), "mean3": draw(3), "var3": np.abs(draw(3)) + np.float32(0.5)},
     **{"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "one": np.float32(1), "two": np.int64(2)},
 }
 CASES = {
@@ -48,11 +48,11 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_graphs_become(case):
     text, expected = CASES[case]
-    assert operators(checked(text, INPUTS, CONSTANTS)) == expected
+    assert operators(check(text, INPUTS, CONSTANTS)) == expected
 
 
 def test_a_result_of_the_graph_is_not_fused_away():
-    assert operators(checked("c = Conv(image, w); y = Relu(c)", INPUTS, CONSTANTS, ["c"])) == "Conv, Relu"
+    assert operators(check("c = Conv(image, w); y = Relu(c)", INPUTS, CONSTANTS, ["c"])) == "Conv, Relu"
 
 
 def test_weights_that_a_file_computes_are_constants():
@@ -85,14 +85,14 @@ def numbers(**changed):
 
 @pytest.mark.parametrize("form", GELUS)
 def test_a_gelu_in_parts_is_one_kernel(form):
-    graph = checked(GELUS[form], INPUTS, numbers())
+    graph = check(GELUS[form], INPUTS, numbers())
     assert len(graph.nodes) == 1 and steps(graph) == ["gelu_tanh" if "tanh" in form else "gelu"]
 
 
 @pytest.mark.parametrize("changed", [{"root2": 1.5}, {"root": 0.9}])
 def test_another_factor_is_no_gelu(changed):
     form = "tanh, with a power" if "root" in changed else "x * (1 + erf) * 0.5"
-    graph = checked(GELUS[form], INPUTS, numbers(**changed))
+    graph = check(GELUS[form], INPUTS, numbers(**changed))
     assert not {"gelu", "gelu_tanh"} & {*steps(graph)}
 
 
@@ -121,9 +121,9 @@ def rms(root, dtype, weight="after the cast", x="x"):
 
 
 def norm_constants(dtype="float32", extent=24):
-    weight = drawn(extent, dtype=dtype)
+    weight = draw(extent, dtype=dtype)
     found = {"axes": np.array([-1]), "eps": np.float32(1e-3), "two": np.float32(2), "one": np.float32(1)}
-    return found | {"weight": weight, "wide": weight.astype(np.float32), "bias": drawn(extent, dtype=dtype)}
+    return found | {"weight": weight, "wide": weight.astype(np.float32), "bias": draw(extent, dtype=dtype)}
 
 
 @pytest.mark.parametrize(
@@ -134,21 +134,21 @@ def norm_constants(dtype="float32", extent=24):
     ],
 )
 def test_an_rms_norm_in_parts_is_one_kernel(root, dtype, weight):
-    graph = checked(rms(root, dtype, weight), {"x": drawn(2, 5, 24, dtype=dtype)}, norm_constants(dtype))
+    graph = check(rms(root, dtype, weight), {"x": draw(2, 5, 24, dtype=dtype)}, norm_constants(dtype))
     assert operators(graph) == "RMSNormalization"
     assert graph.nodes[0].attributes["epsilon"] == pytest.approx(1e-3)
 
 
 def test_a_weight_that_16_bits_round_stays_in_float32():
     constants = norm_constants("float16") | {"wide": np.full(24, 1 / 3, np.float32)}
-    graph = checked(rms("Div", "float16", "before the cast"), {"x": drawn(4, 24, dtype="float16")}, constants)
+    graph = check(rms("Div", "float16", "before the cast"), {"x": draw(4, 24, dtype="float16")}, constants)
     assert operators(graph) == "Cast, RMSNormalization, Cast"
 
 
 @pytest.mark.parametrize(("axis", "dividend"), [(0, "w"), (-1, "v")], ids=["another axis", "a root of another tensor"])
 def test_what_is_almost_an_rms_norm_stays(axis, dividend):
     text = rms("Div", "float32").replace("Div(w, s)", f"Div({dividend}, s)")
-    graph = checked(text, {"x": drawn(4, 24), "v": drawn(4, 24)}, norm_constants() | {"axes": np.array([axis])})
+    graph = check(text, {"x": draw(4, 24), "v": draw(4, 24)}, norm_constants() | {"axes": np.array([axis])})
     assert "RMSNormalization" not in operators(graph)
 
 
@@ -166,7 +166,7 @@ def test_what_is_almost_an_rms_norm_stays(axis, dividend):
     ids=["without a bias", "with a bias", "float16"],
 )
 def test_a_layer_norm_in_parts_is_one_kernel(dtype, text):
-    graph = checked(text, {"x3": INPUTS["x3"].astype(dtype)}, norm_constants(dtype))
+    graph = check(text, {"x3": INPUTS["x3"].astype(dtype)}, norm_constants(dtype))
     assert operators(graph) == "LayerNormalization"
 
 
@@ -182,9 +182,9 @@ def test_a_norm_joins_the_product_where_that_is_predicted_faster(op, faster, mon
     norm = rms("Div", "float32", x="h")
     if op == "LayerNormalization":
         norm = "y = LayerNormalization<axis = -1, epsilon = 1e-3>(h, weight, bias)"
-    given = {"given": drawn(2, 5, 16), "r": drawn(2, 5, 24)}
-    constants = norm_constants() | {"k": drawn(16, 24), "term": drawn(24)}
-    graph = checked(f"product = MatMul(given, k); sum = Add(product, term); h = Add(sum, r); {norm}", given, constants)
+    given = {"given": draw(2, 5, 16), "r": draw(2, 5, 24)}
+    constants = norm_constants() | {"k": draw(16, 24), "term": draw(24)}
+    graph = check(f"product = MatMul(given, k); sum = Add(product, term); h = Add(sum, r); {norm}", given, constants)
     assert [each.op for each in graph.nodes] == (["MatMul"] if faster else ["MatMul", op])
     if faster:
         assert steps(graph) == ["add", "add", *(["layernorm", "mul", "add"] if op[0] == "L" else ["rmsnorm", "mul"])]
@@ -195,7 +195,7 @@ def test_a_norm_joins_the_product_where_that_is_predicted_faster(op, faster, mon
 def test_a_sum_that_is_read_also_without_its_norm_keeps_the_norm_apart(monkeypatch):
     monkeypatch.setattr("gensor_kernels.graph.rewrites.predict", lambda graph, nodes: float(len(nodes)))
     text = "p = MatMul(x, m); n = LayerNormalization(p, w); y = Add(n, p)"
-    graph = checked(text, {"x": drawn(5, 16)}, {"m": drawn(16, 24), "w": drawn(24)})
+    graph = check(text, {"x": draw(5, 16)}, {"m": draw(16, 24), "w": draw(24)})
     assert "LayerNormalization" in operators(graph)
 
 
@@ -209,7 +209,7 @@ HALVES = {
 
 
 def rotary_constants(dtype="float32", sign=1):
-    angles = drawn(1, 1, 6, 8)
+    angles = draw(1, 1, 6, 8)
     both = np.concatenate([angles, sign * angles], axis=-1)
     found = {"none": 0, "half": 8, "axis": 3, "step": 1, "many": 2**63 - 1}
     found = {name: np.array([value]) for name, value in found.items()} | {"parts": np.array([8, 8])}
@@ -219,10 +219,10 @@ def rotary_constants(dtype="float32", sign=1):
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("halves", HALVES)
 def test_a_rotary_embedding_in_parts_is_one_node(halves, dtype):
-    graph = checked(f"{HALVES[halves]}; {ROTARY}", {"x": drawn(2, 3, 6, 16, dtype=dtype)}, rotary_constants(dtype))
+    graph = check(f"{HALVES[halves]}; {ROTARY}", {"x": draw(2, 3, 6, 16, dtype=dtype)}, rotary_constants(dtype))
     assert operators(graph) == "Rotary"
 
 
 def test_halves_with_different_angles_are_no_rotary_embedding():
-    graph = checked(f"{HALVES['Slice']}; {ROTARY}", {"x": drawn(2, 3, 6, 16)}, rotary_constants(sign=-1))
+    graph = check(f"{HALVES['Slice']}; {ROTARY}", {"x": draw(2, 3, 6, 16)}, rotary_constants(sign=-1))
     assert "Concat" in operators(graph)
