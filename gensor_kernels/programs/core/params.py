@@ -77,7 +77,7 @@ class Tiling:
     k_per_split: int
     raster: int
     advance: tuple[int, int, int] = (0, 0, 0)
-    merge_groups: int = 0
+    merged: int = 0
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
