@@ -57,12 +57,12 @@ class Facts:
         )
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Facts:
-        """Return the facts whose fields, with the Program as its JSON, are `told`."""
+    def from_json(cls, values: Mapping[str, Any]) -> Facts:
+        """Return the facts whose fields, with the Program as its JSON, are `values`."""
         pairs = {
-            name: tuple((str(word), int(count)) for word, count in told[name]) for name in ("hot_loop", "products")
+            name: tuple((str(word), int(count)) for word, count in values[name]) for name in ("hot_loop", "products")
         }
-        return cls(**{**told, "program": program_from_json(told["program"]), **pairs})
+        return cls(**{**values, "program": program_from_json(values["program"]), **pairs})
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ class Found:
         return {"best": best, "trails": trails, "workloads": list(places), **more}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Found:
+    def from_json(cls, values: Mapping[str, Any]) -> Found:
         """Return the result of `to_json`."""
         trails = []
-        workloads = {place: workload_of(key) for place, key in enumerate(told["workloads"])}
-        for family, graph, start, legs in told["trails"]:
+        workloads = {place: workload_of(key) for place, key in enumerate(values["workloads"])}
+        for family, graph, start, legs in values["trails"]:
             made = tuple(Leg(seed, path, workloads.get(place)) for seed, path, place in legs)
             trails.append(Trail(family, graph, tuple(start), made))
-        best = tuple((program_from_json(program), float(seconds)) for program, seconds in told["best"])
-        return cls(best, tuple(trails), int(told["evaluations"]), float(told["seconds"]))
+        best = tuple((program_from_json(program), float(seconds)) for program, seconds in values["best"])
+        return cls(best, tuple(trails), int(values["evaluations"]), float(values["seconds"]))
 
 
 @dataclass(frozen=True)
@@ -138,19 +138,19 @@ class Request(Task[Found]):
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as JSON; the arch goes by the name of its part."""
-        told: dict[str, Any] = {"workload": self.workload.key(), "part": self.arch.part}
-        told |= {name: getattr(self, name) for name in ("seed", "graph", "strategy", "evaluations")}
-        told["feedback"] = [{**asdict(each), "program": each.program.to_json()} for each in self.feedback]
-        told["start"] = [program.to_json() for program in self.start]
-        return told
+        values: dict[str, Any] = {"workload": self.workload.key(), "part": self.arch.part}
+        values |= {name: getattr(self, name) for name in ("seed", "graph", "strategy", "evaluations")}
+        values["feedback"] = [{**asdict(each), "program": each.program.to_json()} for each in self.feedback]
+        values["start"] = [program.to_json() for program in self.start]
+        return values
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Request:
+    def from_json(cls, values: dict[str, Any]) -> Request:
         """Return the request of `to_json`."""
-        told["workload"], told["arch"] = workload_of(told["workload"]), lookup(told.pop("part"))
-        told["feedback"] = tuple(Facts.from_json(each) for each in told["feedback"])
-        told["start"] = tuple(program_from_json(each) for each in told["start"])
-        return cls(**told)
+        values["workload"], values["arch"] = workload_of(values["workload"]), lookup(values.pop("part"))
+        values["feedback"] = tuple(Facts.from_json(each) for each in values["feedback"])
+        values["start"] = tuple(program_from_json(each) for each in values["start"])
+        return cls(**values)
 
     def pack(self, result: Found) -> dict[str, Any]:
         """Return what the walk found as JSON."""
