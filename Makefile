@@ -57,17 +57,14 @@ ARCH ?= sm_87
 pretuned: $(VENV)/tuner
 	$(BIN)/gensor-tune pretune --arch $(ARCH) --shapes examples/common_shapes.csv
 
-# What runs at night, hours of it: the campaigns whole, the mutation sweep, all PTX and launches, and PyTorch's tests.
-CAMPAIGNS := tests/campaigns tests/programs/contraction/wgmma/test_windows.py \
-    tests/programs/contraction/wgmma/test_floats_windows.py tests/programs/contraction/test_sliced.py \
-    tests/programs/contraction/test_float_accuracy.py tests/dispatch/test_accelerate_cases.py tests/database/test_pretuned.py
+# What runs at night, hours of it: the whole suite without samples, the mutation sweep, all PTX and launches, drawn calls,
+# PyTorch's tests and whole models.
+TESTS := tests
 TORCH_TESTS = tests/torch $(shell grep -rl --include="*.py" "importorskip..torch" tests)
-.PHONY: nightly nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models nightly-tests
-nightly: nightly-tests nightly-campaigns nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
+.PHONY: nightly nightly-tests nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
+nightly: nightly-tests nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
 nightly-tests: $(VENV)/installed
-	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 -m nightly
-nightly-campaigns: $(VENV)/installed
-	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(CAMPAIGNS)
+	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(TESTS)
 nightly-mutants: $(VENV)/installed
 	$(BIN)/python -m tests.mutator
 nightly-ptx: $(VENV)/installed
@@ -84,7 +81,6 @@ nightly-models: $(VENV)/torch
 	$(BIN)/python -m tests.graph.networks.exported_models
 	$(BIN)/python -m tests.graph.networks.exported_torch
 	$(BIN)/python -m tests.graph.networks.exported_models
-	$(BIN)/python -m tests.graph.networks.light_models
 	$(BIN)/python -m tests.graph.lowerings.drawn_nodes --cases 300
 	$(BIN)/python -m tests.graph.readers.mutated_models --seconds 1800
 	$(BIN)/python -m benchmarks.models

@@ -18,8 +18,11 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
-from tests.programs.lattices import MMA, SIMT, WGMMA, every_space, random_legal, space
+from tests.campaign_size import sample
+from tests.programs.lattices import LATTICES, MMA, SIMT, WGMMA, random_legal, space
 
+#: Lattices of all families: some of them in a push, all nightly.
+some_spaces = pytest.mark.parametrize("index", sample(range(len(LATTICES)), 8))
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -61,7 +64,7 @@ def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
             assert roofline.arithmetic_peak(row.workload, a100) == a100.peak("float32")
 
 
-@every_space
+@some_spaces
 def test_no_program_beats_the_hardware(index):
     lattice = space(index)
     predicted = lattice.potential(random_legal(lattice, 2_000, seed=3)) * 1e6
@@ -69,7 +72,7 @@ def test_no_program_beats_the_hardware(index):
     assert predicted.min() >= roofline.bound_us(lattice.workload, lattice.arch)
 
 
-@every_space
+@some_spaces
 def test_the_potential_does_not_depend_on_the_batch(index):
     lattice = space(index)
     points = random_legal(lattice, 300, seed=4)
