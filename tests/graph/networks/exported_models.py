@@ -123,13 +123,12 @@ def judge(name: str, dtype: str) -> Comparison:
 def pool(draws: Sequence[Sequence[Difference]]) -> list[Difference]:
     """Return the differences of the same tensors over several draws of inputs together."""
     return [
-        first._replace(
-            ours_worst=max(each.ours_worst for each in (first, *others)),
-            ours_mean=float(np.sqrt(np.mean([each.ours_mean**2 for each in (first, *others)]))),
-            theirs_worst=max(each.theirs_worst for each in (first, *others)),
-            theirs_mean=float(np.sqrt(np.mean([each.theirs_mean**2 for each in (first, *others)]))),
+        Difference(
+            same[0].node,
+            float(np.sqrt(np.mean([each.ours_mean**2 for each in same]))),
+            float(np.sqrt(np.mean([each.theirs_mean**2 for each in same]))),
         )
-        for first, *others in zip(*draws, strict=True)
+        for same in zip(*draws, strict=True)
     ]
 
 
