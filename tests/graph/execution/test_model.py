@@ -1,7 +1,5 @@
 """Loading, calling and printing a model, and what does not fit."""
 
-import builtins
-
 import numpy as np
 import onnx
 import onnxscript.optimizer
@@ -11,7 +9,7 @@ import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import load
 
-from ..models import model, proto
+from ..models import hide_packages, model, proto
 
 W = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
 
@@ -133,14 +131,7 @@ def test_reshapes_that_do_not_fit_name_their_node(shape):
 
 
 def test_without_onnx_the_extra_is_named(monkeypatch, tmp_path):
-    real = builtins.__import__
-
-    def refuse(name, *args, **keywords):
-        if name.split(".")[0] in ("onnx", "onnxscript"):
-            raise ImportError(f"no module {name}", name=name)
-        return real(name, *args, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    hide_packages(monkeypatch, "onnx", "onnxscript")
     with pytest.raises(ModelError, match=r"pip install 'gensor-kernels\[onnx\]'"):
         load(tmp_path / "any.onnx")
 
