@@ -62,8 +62,6 @@ MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
 #: after the last key that a query sees, diagonal of the first one, soft cap.
 _TOLD = struct.Struct("<Q 5q f 2i f")
 _SCALE = struct.Struct("<f")
-#: Offset of the scale in the tail of Params, for a caller that changes it from call to call.
-SCALE_OFFSET = 48
 LARGEST = 2**31 - 1
 AXES = {
     "a": ("batch", "heads", "queries", "head"),

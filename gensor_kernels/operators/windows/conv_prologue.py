@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.declaration.lowered import Product
@@ -17,9 +16,6 @@ from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .conv import OPERATORS as CONVOLUTIONS
 from .conv_product import Convolution
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.epilogue import MAX_VECTORS
@@ -17,9 +16,6 @@ from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import depthwise
 from .sliding import Sliding
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
