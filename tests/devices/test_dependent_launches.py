@@ -1,9 +1,7 @@
 """Dependent launches as the driver library gets them, over its strict double: order, streams, fallbacks.
 
-tests/driver_standin has the same with an unchanged CuPy: Params of a Plan, refused launches, tensor maps.
+tests/driver_standin has the same with an unchanged CuPy: Params of a Plan, threads, refused launches, tensor maps.
 """
-
-import threading
 
 import pytest
 
@@ -16,7 +14,6 @@ from tests.mutator.programs import configurations
 cupy = pytest.importorskip("cupy")
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.stored import cubin  # noqa: E402
-from tests.threads import in_threads  # noqa: E402
 
 PACKED = next(each for each in configurations() if each.name == "packed first")  # split: three launches
 
@@ -70,20 +67,6 @@ def test_all_launches_but_the_first_are_dependent_and_made_in_order(hopper):
     with other:  # for any stream that is current at the call
         launch(device.local.arguments, (), (), None)
     assert asked(hopper)[2:] == dependent_ones(other.ptr) and called(hopper) == 2 * expected()
-
-
-def test_threads_launch_on_their_own_streams(hopper):
-    device, barrier = hopper.device(), threading.Barrier(8)
-    launch, streams = loaded(device), [hopper.cupy.cuda.Stream() for _ in range(8)]
-
-    def work(stream):
-        barrier.wait()
-        with stream:
-            for _ in range(50):
-                launch(device.local.arguments, (), (), None)
-
-    in_threads(work, streams)
-    assert sorted(asked(hopper)) == sorted(50 * [each for stream in streams for each in dependent_ones(stream.ptr)])
 
 
 def missing_library(name):
