@@ -49,7 +49,6 @@ def asked(machine):
 
 
 def dependent_ones(stream=0):
-    """Return the dependent launches of one call."""
     return [("contraction_packed", stream), ("contraction_reduce", stream)]
 
 

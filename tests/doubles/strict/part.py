@@ -40,7 +40,6 @@ class Part:
         return capability[0] == self.capability[0] and capability[1] <= self.capability[1]
 
     def registers(self, entry: Entry, threads: int) -> int:
-        """Return the registers that a block takes."""
         whole = -(-entry.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
         return whole * -(-threads // WARP)
 
@@ -80,6 +79,5 @@ def part(name: str) -> Part:
 
 
 def listed(file: str) -> list[list[str]]:
-    """Return the rows of published listings, without their header."""
     with (LISTINGS / file).open(newline="") as text:
         return list(csv.reader(text))[1:]
