@@ -204,15 +204,12 @@ def test_pairs_are_packed_low_first_and_maxima_drop_nan():
     assert np.allclose(power[4:], np.exp2(x[4:, 0].astype(np.float64)), rtol=3e-7)
 
 
-MAXIMA = toy("maxima")
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_maximum_is_nan_where_either_is(dtype):
     some = np.array([-np.inf, -1.0, 0.0, 2.0, np.inf, np.nan], dtype)
     a, b = (x.ravel().copy() for x in np.meshgrid(some, some))
-    y = np.zeros_like(a)
-    execute(MAXIMA, [a, b, y], entry="test_float" if dtype == np.float32 else "test_double", n=a.size)
+    y, entry = np.zeros_like(a), "test_float" if dtype == np.float32 else "test_double"
+    execute(FUNCTIONS, [a, y, b], entry=entry, n=a.size, mode=4, writable=2)
     np.testing.assert_array_equal(y, np.maximum(a, b))
 
 
