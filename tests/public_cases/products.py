@@ -8,8 +8,8 @@ import numpy as np
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.gated import gated
-from gensor_kernels.operators.tolerance.normed import normalised
+from gensor_kernels.operators.tolerance.gated import gated_bound
+from gensor_kernels.operators.tolerance.normed import norm_and_bound
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
 
@@ -100,11 +100,11 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
         bound = bound + facts(dtype).unit_roundoff * np.abs(values)
     if name in NORMS:
         steps = [Step("bias", wide(bias))] if before else []
-        values, bound = normalised(name, values, bound, steps, own, eps, structured=True)
+        values, bound = norm_and_bound(name, values, bound, steps, own, eps, structured=True)
     else:
         halves = [(each[:, :n], each[:, n:]) for each in (values, bound)]
         pair = None if bias is None else wide(bias).reshape(2, n)
-        _, bound = gated(GATES[name], *zip(*halves, strict=True), pair, own)
+        _, bound = gated_bound(GATES[name], *zip(*halves, strict=True), pair, own)
         g, u = (half + (0 if pair is None else pair[side]) for side, half in enumerate(halves[0]))
         values = ACTIVATIONS[GATES[name]](g) * u
     agree(found, tolerance_base.expect(values, bound, accumulator=own, output=dtype))
