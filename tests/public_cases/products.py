@@ -23,7 +23,8 @@ DTYPES = (*FLOATS, "int8", "complex64", "complex128")
 
 #: Dtypes of the second operand for each of the first, in extreme cases; kernels do not take all.
 MIXED = {
-    "float64": ("float32", "int8", "int64", "bool"), "float32": ("float64", "float16", "int8", "uint8", "int32"),
+    "float64": ("float32", "complex64", "int8", "int64", "bool"),
+    "float32": ("float64", "float16", "int8", "uint8", "int32"),
     "float16": ("float32", "int8", "bool"), "bfloat16": ("float32", "int8"), "int8": ("int32", "uint8", "bool"),
     "complex64": ("float32", "complex128", "int8"), "complex128": ("complex64", "float64"),
     "int32": ("int32", "float32"), "int64": ("int64", "int8"), "uint8": ("uint8", "float16"), "bool": ("bool",),
