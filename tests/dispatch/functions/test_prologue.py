@@ -1,4 +1,4 @@
-"""Prologues, operations on an operand as kernels read it: declaration, tolerance, the space, refusals.
+"""Prologues, operations on an operand as kernels read it: tolerance, the space, refusals.
 
 tests/public_cases draws calls.
 """
@@ -13,7 +13,6 @@ import gensor_kernels as gk
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import matmul, matmul_prologue
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode, round_to
@@ -50,20 +49,6 @@ def prepare(x, steps, dtype="float64"):
 
 
 # ---- what it means
-
-
-@pytest.mark.parametrize("names", [("gelu",), NORM, ("scale", "bias", "silu", "mul"), ("relu6", "tanh", "sigmoid")])
-def test_the_declaration(names):
-    w = product(names, 5, 6, 7, batch=2, dtype="float64")
-    rng, declared = np.random.default_rng(0), operator(w.operator)
-    arrays = {each.name: rng.standard_normal(each.shape) for each in declared.operands(w)[:-1]}
-    vectors = iter(arrays[name] for name in prologue.VECTORS if name in arrays)
-    steps = [(x, next(vectors) if x in ("mul", "bias") else prologue.VERIFIED_SCALE if x == "scale" else None)
-             for x in names]  # fmt: skip
-    expected = declared.expect(w, arrays)
-    np.testing.assert_allclose(expected.values, prepare(arrays["a"], steps) @ arrays["b"], rtol=1e-12)
-    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
-    assert declared.bytes_moved(w) == 8 * (2 * (5 * 7 + 7 * 6 + 5 * 6) + 7 * (len(arrays) - 2))
 
 
 def test_the_tolerance_refuses_another_rounding_and_a_narrow_sum():
@@ -147,22 +132,6 @@ def test_inline_or_materialised_is_a_choice(family):
     assert program_from_json(front.to_json()) == front
 
 
-def test_gemv_streams_the_weights_of_few_rows_after_a_prologue():
-    arch = lookup("sm_87")
-    few, many = Space(product(("gelu",), 4, 4096, 4096, trans_b=True), arch), product(("gelu",), 4096, 4, 4096)
-    assert "gemv" in few.names and "gemv" not in Space(many, arch).names
-    (choice,) = (c for c in few.family("gemv").coordinates if c.name == "x_shared")
-    assert choice.values == (1,)
-
-
-def test_programs_without_a_prologue_have_no_such_coordinate():
-    arch, w = lookup("sm_87"), matmul.workload(512, 512, 512)
-    for space in Space(w, arch).families:
-        assert "materialised" not in space.names
-        program = space.family.starters(w, arch)[0]
-        assert program_from_json(program.to_json()) == program
-
-
 def test_files_of_shapes_have_the_column(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(
@@ -242,29 +211,6 @@ def test_prologues_of_einsum(text, first, second, listed, is_kernels):
         result, why = gk.einsum(text, a, b, prologue=items), gk.explain(gk.einsum, text, a, b, prologue=items)
     assert ('"prologue"' in (why.workload or "")) == is_kernels
     np.testing.assert_allclose(result, np.einsum(text, prepare(a, steps), b), rtol=1e-5, atol=1e-4)
-
-
-def test_prologues_of_the_users_operators():
-    rng = np.random.default_rng(4)
-    shapes = ((2, 9, 4, 8), (6, 4, 8), (8,), (4, 8), (6,))
-    a, b, gamma, beta, bias = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
-    steps = [("mul", "d"), "relu", ("bias", "h d")]
-    projected = gk.define("b s h d, e h d -> b e s", prologue=steps, epilogue=[("bias", "e"), "tanh"])
-    diagonal = gk.define("i i, i j -> j", prologue=[("mul", "i"), "relu"])
-    square, other = rng.standard_normal((2, 9, 9)).astype(np.float32)
-    with gk.emulated("sm_87"):
-        result, single = projected(a, b, gamma, beta, bias), diagonal(square, other, other[0])
-        assert '"prologue"' in gk.explain(projected, a, b, gamma, beta, bias).workload
-        with pytest.raises(TypeError, match="takes 2 \\+ 3 arrays"):
-            projected(a, b, gamma)
-        with pytest.raises(ValueError, match="where 1 axes are named"):
-            projected(a, b, beta, beta, bias)
-    wanted = np.einsum("bshd,ehd->bes", np.maximum(a * gamma, 0) + beta, b) + bias[:, None]
-    np.testing.assert_allclose(result, np.tanh(wanted), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(single, np.maximum(np.diag(square) * other[0], 0) @ other, rtol=1e-5, atol=1e-5)
-    for wrong, words in ((("mask", "k", 0.0), "is not one of scale"), (("mul", "j"), "some of the first operand's")):
-        with pytest.raises(ValueError, match=words):
-            gk.define("i k, k j -> i j", prologue=[wrong])
 
 
 REFUSED = [

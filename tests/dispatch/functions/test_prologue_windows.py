@@ -1,20 +1,14 @@
-"""Prologues of depthwise, transposed and 1-D convolutions: declaration, tolerance, public calls."""
+"""Prologues of depthwise, transposed and 1-D convolutions: tolerance and public calls."""
 
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode
-from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace, Space
-from tests.programs.verified import is_right
-
-from .test_prologue import prepare
+from gensor_kernels.operators.windows import depthwise, depthwise_prologue
 
 STEPS = ("mul", "bias", "sigmoid")
 
@@ -28,19 +22,6 @@ def convolve(image, filters):
 
 
 INNER = ((0, 0), (1, 0), (2, 0), (0, 0))
-
-
-@pytest.mark.parametrize("layout", ["nhwc", "nchw"])
-def test_the_declaration(layout):
-    w = depthwise_prologue.workload(STEPS, spatial(layout=layout, dtype="float64"))
-    rng, declared = np.random.default_rng(0), operator(w.operator)
-    arrays = {each.name: rng.standard_normal(each.shape) for each in declared.operands(w)[:-1]}
-    x = prepare(arrays["x"], [("mul", arrays["d"]), ("bias", arrays["e"]), ("sigmoid", None)])
-    expected = declared.expect(w, arrays)
-    np.testing.assert_allclose(expected.values, convolve(np.pad(x, INNER), arrays["w"]), rtol=1e-12, atol=1e-12)
-    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
-    plain = depthwise.OPERATOR.bytes_moved(spatial(layout=layout, dtype="float64"))
-    assert declared.bytes_moved(w) == plain + 2 * 6 * 8
 
 
 def test_the_tolerance_refuses_another_rounding_and_padding_that_is_not_zero():
@@ -66,33 +47,6 @@ def test_types_without_such_functions():
         depthwise_prologue.workload(("relu",), spatial(dtype="int8"))
     with pytest.raises(ValueError, match="with the prologue"):
         operator("depthwise_conv2d_prologue").operands(depthwise_prologue.workload(STEPS, spatial()))
-
-
-def test_staged_kernels_prepare_an_element_once_per_block():
-    w = depthwise_prologue.workload(("gelu",), spatial(layout="nchw"))
-    space = FamilySpace(FAMILIES["window"], w, lookup("sm_87"))
-    base = space.family.starters(w, space.arch)[0]
-    values = {"block_c": 2, "block_h": 8, "block_w": 16, "thread_h": 2, "thread_w": 4, "filter_held": 0, "split": 1}
-    issued = {}
-    for staged in (0, 1):
-        program = base.replace(**values, window=3311, staged=staged)
-        verdict = is_right(space.family, program, w, use_cache=False)
-        issued[staged] = verdict.branches["prologue"], space.explain(space.point(program))["issue"]
-    assert issued[1][0] < issued[0][0] and issued[1][1] < issued[0][1]
-
-
-@pytest.mark.parametrize(("dtype", "layout"), [("float16", "nhwc"), ("float32", "nchw")])
-def test_transposed_kernels_pass_the_verifier(dtype, layout):
-    plain = conv.workload(
-        n=1, h=5, w=6, c=8, k_out=8, r=3, s=3, stride_h=2, dtype=dtype, layout=layout, transposed=True
-    )
-    w = conv_prologue.workload(STEPS, plain)
-    family = "contraction_mma" if dtype == "float16" else "contraction_simt"
-    (space,) = (each for each in Space(w, lookup("sm_87")).families if each.family.name == family)
-    tile = {"warp_m": 16, "warp_n": 16} if dtype == "float16" else {"thread_m": 2, "thread_n": 4, "lanes_m": 4}
-    program = space.family.starters(w, space.arch)[0].replace(block_m=32, block_n=32, split_k=1, **tile)
-    verdict = is_right(space.family, program, w, use_cache=False)
-    assert verdict.branches["prologue_outside"]
 
 
 def test_depthwise_and_one_dimensional_calls():

@@ -11,8 +11,6 @@ from gensor_kernels.dispatch.api.reductions import rows_parameters
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.rows.views import workload
-from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from tests.campaign_size import sample
 from tests.dispatch.rows_harness import ROWS, Call
 from tests.doubles.device import FakeDevice
@@ -58,39 +56,6 @@ def test_kernels_and_the_library_agree_on_nan_and_infinities(dtype):
             np.testing.assert_allclose(gk.var(x, axis=1, ddof=ddof), wanted, rtol=1e-3)
 
 
-SPECIAL = np.array(
-    [
-        [1.0, 2.0, NAN, 4.0, NAN, 0.0, -1.0, 2.0],
-        [INF, 1.0, 2.0, INF, -INF, 0.0, 1.0, 1.0],
-        [-INF] * 8,
-        [-INF, 1.0, 1.0, 3.0, 3.0, -INF, 0.0, 2.0],
-        [5.0] * 8,
-        [0.0, -0.0, 0.0, -0.0, 0.0, -0.0, 0.0, -0.0],
-    ]
-)
-NUMPY = {
-    "reduce_max": np.max, "reduce_min": np.min, "argmax": np.argmax, "argmin": np.argmin, "reduce_sum": np.sum,
-    "l2_norm": lambda v, axis: np.sqrt((v * v).sum(axis=axis)),
-}  # fmt: skip
-
-
-POINTS = [(name, dtype) for name in NUMPY for dtype in ("float16", "float32", "float64")]
-
-
-@pytest.mark.parametrize(("name", "dtype"), sample(POINTS, 4))
-def test_nan_infinity_and_ties_as_in_numpy(name, dtype):
-    """By several Programs, along rows and columns."""
-    out = "int64" if name.startswith("arg") else dtype
-    for axis, values in ((1, SPECIAL), (0, SPECIAL.T.copy())):
-        x = encode(dtype, values)
-        with np.errstate(all="ignore"):
-            wanted = NUMPY[name](decode(dtype, x), axis=axis)
-        wanted = wanted if out == "int64" else round_to(dtype, wanted)
-        for which in (0, 3, 4):
-            result, _ = Call(name, x, (axis,), dtype, out).run(which=which)
-            assert np.array_equal(result, wanted, equal_nan=True), (axis, which)
-
-
 # ---- sums
 
 
@@ -117,16 +82,6 @@ def test_integers_are_exact():
     assert np.array_equal(Call("reduce_min", x, (0,), "int32", "int32").run()[0], x.min(axis=0))
 
 
-def test_an_epilogue_operand_splits_merged_axes():
-    rng = np.random.default_rng(6)
-    x, row = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 7, 40), (7,)))
-    call = Call("reduce_sum", x, (2,), "float32", "float32", [("bias", row, 1.0), ("relu", None, 1.0)])
-    plan = call.plan()
-    assert (plan.workload.size["batch"], plan.workload.size["m"]) == (6, 7)
-    wanted = np.maximum(x.astype(np.float64).sum(axis=2) + row, 0.0)
-    np.testing.assert_allclose(call.run()[0], wanted, rtol=2e-5, atol=2e-4)
-
-
 def test_axes_that_are_not_merged_have_no_kernel():
     x = np.ones((4,) * 6, np.float16)[(slice(None, None, 2),) * 6]
     for name, axes in (("reduce_sum", range(6)), ("softmax", (0, 2))):
@@ -135,22 +90,6 @@ def test_axes_that_are_not_merged_have_no_kernel():
 
 
 # ---- elementwise
-
-
-def test_operations_on_every_element_are_one_kernel():
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
-    column = rng.standard_normal((3, 1, 1)).astype(np.float32)
-    with gk.emulated("sm_87"):
-        for y in (x, x.transpose(3, 1, 0, 2), x[:, :, ::2]):
-            steps = [("mul", column), ("add", y), ("scale", 0.5), "relu"]
-            result = gk.elementwise(y, steps)
-            np.testing.assert_allclose(result, np.maximum((y * column + y) * 0.5, 0), rtol=1e-6, atol=1e-6)
-            assert gk.explain(gk.elementwise, y, steps).family == "rows"
-        with pytest.raises(ValueError, match="square"):
-            gk.elementwise(x, ["square"])
-    with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
-        workload("elementwise", (2, 3), (1,), "float32")
 
 
 # ---- arguments that do not fit

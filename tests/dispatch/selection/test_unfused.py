@@ -171,15 +171,6 @@ def test_a_fused_call_is_never_predicted_slower_than_the_librarys(part, tier, on
     assert gensor_kernels.explain(gensor_kernels.matmul, *small, activation="relu").tier in (2, 3)
 
 
-def test_predictions_may_be_trusted_and_the_emulator_has_no_library(on, monkeypatch):
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    on("b200")
-    assert gensor_kernels.explain(gensor_kernels.matmul, *SQUARES, activation="relu").tier in (2, 3)
-    monkeypatch.delenv("GENSOR_TUNE")
-    with gensor_kernels.emulated("b200"):
-        assert gensor_kernels.explain(gensor_kernels.matmul, *SQUARES, activation="relu").tier in (2, 3)
-
-
 def first(result):
     return float(result[0, 0])
 
