@@ -9,11 +9,12 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.reductions import rows_parameters
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
-from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.rows.views import workload
+from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import sample
-from tests.dispatch.rows_harness import ROWS, Call
 from tests.doubles.device import FakeDevice
+from tests.programs.verified import is_right
 
 NAN, INF = float("nan"), float("inf")
 
@@ -61,35 +62,21 @@ def test_kernels_and_the_library_agree_on_nan_and_infinities(dtype):
 
 def test_a_million_ones_and_a_little_more_do_not_lose():
     x = np.full((1, 1_000_000), 1.0009765625, np.float32)
-    call = Call("reduce_sum", x, (1,), "float32", "float32")
-    for which in (0, 3):
-        assert abs(call.run(which=which)[0][0] / 1_000_976.5625 - 1) < 2e-6
+    with gk.emulated("sm_87"):
+        assert abs(gk.sum(x, axis=1)[0] / 1_000_976.5625 - 1) < 2e-6
 
 
-def test_a_split_is_deterministic_and_takes_every_part():
-    x = np.random.default_rng(8).standard_normal((3, 5000)).astype(np.float32)
-    call = Call("reduce_var", x, (1,), "float32", "float32", ddof=1)
-    splits = [p for p in ROWS.starters(call.plan().workload, lookup("sm_87")) if p["split_k"] > 1]
-    assert splits
-    first, counters = call.run(splits[0])
-    assert counters.branches["split_reduce"] and np.allclose(first, x.astype(np.float64).var(axis=1, ddof=1))
-    assert np.array_equal(first, call.run(splits[0], which=7)[0])
+def test_a_split_takes_every_part():
+    wanted, family = workload("reduce_var", (3, 5000), (1,), "float32"), FAMILIES["rows"]
+    program = next(each for each in family.starters(wanted, lookup("sm_87")) if each["split_k"] > 1)
+    assert is_right(family, program, wanted, use_cache=False).branches["split_reduce"]
 
 
-def test_integers_are_exact():
-    x = np.random.default_rng(9).integers(-(2**31), 2**31, (4, 1000)).astype(np.int32)
-    assert np.array_equal(Call("reduce_sum", x, (1,), "int32", "int64").run()[0], x.astype(np.int64).sum(axis=1))
-    assert np.array_equal(Call("reduce_min", x, (0,), "int32", "int32").run()[0], x.min(axis=0))
-
-
-def test_axes_that_are_not_merged_have_no_kernel():
-    x = np.ones((4,) * 6, np.float16)[(slice(None, None, 2),) * 6]
-    for name, axes in (("reduce_sum", range(6)), ("softmax", (0, 2))):
-        with pytest.raises(UnsupportedError):
-            Call(name, x, tuple(axes), "float16", "float16").plan()
-
-
-# ---- elementwise
+def test_elementwise_takes_its_own_operations_and_no_axes():
+    with gk.emulated("sm_87"), pytest.raises(ValueError, match="square"):
+        gk.elementwise(np.ones(3), ["square"])
+    with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
+        workload("elementwise", (2, 3), (1,), "float32")
 
 
 # ---- arguments that do not fit
