@@ -175,19 +175,15 @@ def first(result):
     return float(result[0, 0])
 
 
-@pytest.mark.parametrize(("ours", "expected"), [(5.0, [0, 55, 55]), (20.0, [0, 0, 0])])
-def test_a_race_decides(ours, expected, on):
-    runtime = on("b200", ours=ours)
-    found = [first(gensor_kernels.matmul(*SQUARES, activation="relu")) for _ in range(3)]
-    assert found == expected and len(runtime.device.races) == 1
-
-
 def gate(a, b):
     return gensor_kernels.matmul(a, b, activation="reglu")
 
 
 @pytest.mark.parametrize(("ours", "expected"), [(5.0, [0, 55, 55]), (20.0, [0, 0, 0])])
-def test_functions_are_never_predicted_slower_either(ours, expected, on):
+def test_a_race_decides(ours, expected, on):
+    runtime = on("b200", ours=ours)
+    found = [first(gensor_kernels.matmul(*SQUARES, activation="relu")) for _ in range(3)]
+    assert found == expected and len(runtime.device.races) == 1
     on("b200", {})
     _, lowered = make.choose(*question_of(gate, *SQUARES), False)
     runtime = on("b200", kernels(lowered.problem.workload), ours=ours)
