@@ -1,7 +1,9 @@
 """The table of hardware facts: every number sourced, products equal to published peaks."""
 
+import csv
 import re
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -10,44 +12,12 @@ from gensor_kernels.machine.arch import RATES, archs, capability_name, lookup
 from gensor_kernels.machine.attributes import from_attributes
 
 #: dense peaks of data sheets and whitepapers, TFLOP/s or TOP/s
-PUBLISHED = [
-    ("t4", "float16", "ieee", 65),
-    ("t4", "int8", "ieee", 130),
-    ("t4", "float32", "ieee", 8.1),
-    ("rtx-2080-ti", "float32", "ieee", 13.4),
-    ("a100-40gb", "float16", "ieee", 312),
-    ("a100-80gb", "float32", "tf32", 156),
-    ("a100-40gb", "int8", "ieee", 624),
-    ("a100-40gb", "float64", "ieee", 19.5),
-    ("a100-40gb", "float32", "ieee", 19.5),
-    ("a30", "bfloat16", "ieee", 165),
-    ("rtx-3090", "float16", "ieee", 71),
-    ("rtx-3090", "float32", "ieee", 35.6),
-    ("a10", "float16", "ieee", 125),
-    ("a40", "bfloat16", "ieee", 149.7),
-    ("orin-nano-8gb", "int8", "ieee", 20),
-    ("orin-nano-8gb", "float32", "ieee", 1.28),
-    ("agx-orin-64gb", "float32", "ieee", 5.3),
-    ("rtx-4090", "float16", "ieee", 165.2),
-    ("rtx-4090", "float32", "ieee", 82.6),
-    ("rtx-4070", "float32", "ieee", 29.1),
-    ("l4", "float16", "ieee", 121),
-    ("l40s", "float32", "ieee", 91.6),
-    ("h100-sxm", "bfloat16", "ieee", 989),
-    ("h100-sxm", "float32", "tf32", 494),
-    ("h100-sxm", "int8", "ieee", 1979),
-    ("h100-pcie", "float16", "ieee", 756),
-    ("h200", "float16", "ieee", 989),
-    ("b200", "float16", "ieee", 2250),
-    ("rtx-5090", "float16", "ieee", 209.5),
-    ("rtx-5090", "float32", "ieee", 104.8),
-    ("rtx-pro-6000", "float32", "ieee", 125),
-]
+PUBLISHED = Path(__file__).with_name("published_peaks.csv").read_text(encoding="utf-8").splitlines()[1:]
 
 
-@pytest.mark.parametrize(("part", "dtype", "math", "published"), PUBLISHED)
-def test_rates_reproduce_published_peaks(part, dtype, math, published):
-    assert lookup(part).peak(dtype, math) / 1e12 == pytest.approx(published, rel=0.03)
+def test_rates_reproduce_published_peaks():
+    for part, dtype, math, published in csv.reader(PUBLISHED):
+        assert lookup(part).peak(dtype, math) / 1e12 == pytest.approx(float(published), rel=0.03), (part, dtype, math)
 
 
 def test_products_of_floats_can_be_faster_than_multiply_adds():
@@ -144,12 +114,6 @@ def test_older_parts_have_no_bfloat16_tensor_cores():
     assert "cp_async" not in t4.features
 
 
-def test_a_listed_device_gives_its_row():
-    assert from_attributes((9, 0), "NVIDIA H200", 132, 1.98) is lookup("h200")
-    assert from_attributes((8, 7), "Orin", 8, 0.62) is lookup("orin-nano-8gb")
-    assert from_attributes((8, 7), "Orin", 16, 1.3) is lookup("agx-orin-64gb")
-
-
 def test_an_unlisted_device_is_built_on_its_capability():
     arch = from_attributes((8, 6), "NVIDIA GeForce RTX 3070", 46, 1.725, dram_gb_s=448, l2_bytes=4 << 20)
     assert (arch.name, arch.part, arch.sms, arch.dram_gb_s, arch.l2_mb) == (
@@ -165,8 +129,3 @@ def test_an_unlisted_device_is_built_on_its_capability():
     assert newer.name == "sm_121"
     assert newer.target == "sm_121"
     assert newer.smem_per_block == lookup("sm_120").smem_per_block
-
-
-def test_a_device_of_an_older_generation_is_refused():
-    with pytest.raises(UnknownArchError, match="sm_75"):
-        from_attributes((7, 0), "Tesla V100", 80, 1.53)

@@ -71,7 +71,6 @@ def test_modes_and_flags(monkeypatch):
 
 def test_unknown_mode_warns_once_and_falls_back(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "sometimes")
-    monkeypatch.setattr(config, "_warned", set())
     with pytest.warns(RuntimeWarning, match="GENSOR_TUNE='sometimes'"):
         assert config.tune_mode() == "auto"
     assert config.tune_mode() == "auto"

@@ -93,14 +93,6 @@ def test_it_prints_its_nodes_and_what_serves_them(file):
         layers.named("second")
 
 
-def test_several_results_are_a_tuple():
-    made = model("a, b = Split<num_outputs = 2>(x)", {"x": ("float32", (4, 2))}, ["a", "b"])
-    x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    with gensor_kernels.emulated("sm_87"):
-        first, second = made(x)
-    np.testing.assert_array_equal(np.concatenate([first, second]), x)
-
-
 def test_sizes_computed_in_the_model_follow_the_inputs():
     """Flattening by Shape, Gather and Reshape, as exporters write it, is folded for each signature."""
     text = "s = Shape(x); n = Gather(s, zero); u = Unsqueeze(n, axes); to = Concat<axis = 0>(u, minus)"
@@ -123,16 +115,6 @@ def test_files_that_are_no_models(tmp_path, file):
         cut.write_bytes(content)
         with pytest.raises(ModelError, match="no valid ONNX model"):
             load(cut)
-
-
-def test_external_data_that_is_missing(tmp_path):
-    path = tmp_path / "large.onnx"
-    onnx.save(linear(), path, save_as_external_data=True, location="large.data", size_threshold=0)
-    with gensor_kernels.emulated("sm_87"):
-        assert load(path)(np.ones((2, 16), np.float32)).shape == (2, 8)
-    (tmp_path / "large.data").unlink()
-    with pytest.raises(ModelError, match=r"large\.data"):
-        load(path)
 
 
 def test_cycles_are_refused():

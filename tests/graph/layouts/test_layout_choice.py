@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gensor_kernels.graph.layouts.choice import Tensor, choose, total
-from gensor_kernels.graph.layouts.minimum_cut import Network
 
 
 def draw(rng, count):
@@ -62,11 +61,3 @@ def test_long_chains_are_cut_at_once():
     times = [(0.0, math.inf), *[(2.0, 1.0)] * count, (0.0, math.inf)]
     tensors = [Tensor(each, (each + 1,), 500.0) for each in range(count + 1)]
     assert sum(choose(times, tensors)) == count
-
-
-def test_a_maximum_flow():
-    network = Network()
-    s, a, b, t = (network.vertex() for _ in range(4))
-    for start, end, capacity in ((s, a, 3), (s, b, 2), (a, b, 5), (a, t, 2), (b, t, 3)):
-        network.join(start, end, capacity)
-    assert network.source_side(s, t) == {s}

@@ -124,12 +124,3 @@ def test_arrays_are_known_by_their_constants():
     gc.collect()
     of(constant)
     assert len(made) == 1  # results go with their last user
-
-
-def test_changed_options_make_other_arrays():
-    """float16 and bfloat16 of the same constants, from one store."""
-    weights, source = Weights(), Source(repeat("MatMul", 1, (256,), (256, 256)))
-    with gensor_kernels.emulated("sm_87"):
-        found = [Plan(source.graph({"x": (4, 256)}), weights, Options(dtype)) for dtype in ("float16", "bfloat16")]
-    dtypes = [{each.dtype.name for each in plan.graph.constants.values()} for plan in found]
-    assert dtypes == [{"float16"}, {"bfloat16"}]
