@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from gensor_tuner.fleet import abilities, wire
+from gensor_tuner.fleet.worker_side import TOPIC
 
 from .tasks import Counted
 
@@ -18,7 +19,7 @@ class Stub(Counted):
 
     kind = "stub"
     in_python = False
-    seconds = 3.0
+    seconds = 60.0
 
     folder: str = ""
     fault: str = ""
@@ -40,7 +41,14 @@ class Stub(Counted):
 
 
 def die(task):
-    time.sleep(0.5)  # the event of its start is sent meanwhile
+    """End the process, once the scheduler knows that the run has begun: clients count these events."""
+    from distributed import get_worker
+    from distributed.utils import sync
+
+    worker = get_worker()
+    begun = {"key": worker.get_current_task(), "worker": worker.address}
+    while begun not in [event for _, event in sync(worker.loop, worker.scheduler.events, topic=TOPIC)]:
+        time.sleep(0.05)
     os._exit(3)
 
 
