@@ -106,18 +106,23 @@ def differing(given):
     [
         ("die", "the process that ran it ended with 7"),
         ("fault", "KernelFault: out_of_bounds: an illegal"),
-        ("hang", "the process that ran it did not end within 2 s"),
     ],
 )
 def test_a_kernel_that_fails_is_blamed_and_the_others_are_timed(board, fault, words):
     given = kernels()
     task = sent(Time(PART, WORKLOAD, given, False))
-    made = board(BOARD_FAULT=fault, BOARD_BLAMED=differing(given))
-    made.seconds = 2.0 if fault == "hang" else made.seconds
-    found = made.time(*_of(task))
+    found = board(BOARD_FAULT=fault, BOARD_BLAMED=differing(given)).time(*_of(task))
     assert found.timed[0] is None and found.timed[1].median_us > 0 and found.failed == (0,)
     assert found.why[0].startswith(f"it failed on the device: {words}") and found.why[1] == "" and not found.lost
     assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
+
+
+def test_a_kernel_that_hangs_is_blamed(board):
+    task = sent(Time(PART, WORKLOAD, kernels(1), False))
+    made = board(BOARD_FAULT="hang")
+    made.seconds = 2.0
+    found = made.time(*_of(task))
+    assert found.timed == (None,) and found.failed == (0,) and "did not end within 2 s" in found.why[0]
 
 
 @pytest.mark.parametrize("fault", ["die", "killed"])
