@@ -66,6 +66,10 @@ def fail(task):
     raise RuntimeError("as planted")
 
 
+def fail_then_hang(task):
+    return fail(task) if task.runs() == 1 else hang(task)
+
+
 def corrupt(task):
     """Change a bit of this answer on its way."""
     pack = wire.pack
@@ -85,6 +89,7 @@ def lie(task):
 
 
 FAULTS = {"die": die, "hang": hang, "swell": swell, "raise": fail, "corrupt": corrupt, "lie": lie}
+FAULTS["raise, then hang"] = fail_then_hang
 
 
 def dask_setup(worker):

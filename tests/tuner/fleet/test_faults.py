@@ -169,7 +169,7 @@ def test_no_process_is_left():
 def test_a_retry_whose_workers_have_gone_is_sent_to_others(opened, fleet, tmp_path):
     """The first answer is bad, so that only the other worker is asked, and that one dies."""
     cluster, _ = opened
-    task = Stub(8, str(tmp_path), "raise", 1, sleep=3.0)  # the kill comes meanwhile
+    task = Stub(8, str(tmp_path), "raise, then hang", 2)
     gone = threading.Event()
 
     def kill():
