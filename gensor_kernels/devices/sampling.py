@@ -110,7 +110,7 @@ def host_us(work: Call) -> float:
 
 
 def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list[float]]:
-    """See `sampled`."""
+    """See `take_samples`."""
     stream = fill.cuda.get_current_stream()
     once, host = [], []
     for call in calls:

@@ -48,13 +48,13 @@ def opened(monkeypatch, part=PART):
         yield made
 
 
-def make_product(machine, monkeypatch, *chosen, executor=emulated):
-    """product(a, b, out) of the public function, by a kernel of `compiled`, which an executor runs."""
+def make_product(machine, monkeypatch, *chosen):
+    """product(a, b, out) of the public function, by a kernel of `compiled`, which the emulator runs."""
     try:
         kernel = compiled(*chosen)
     except ToolMissingError as error:
         pytest.skip(str(error))
-    machine.executes(kernel.code.cubin, partial(executor, kernel.code.source, kernel.code.target))
+    machine.executes(kernel.code.cubin, partial(emulated, kernel.code.source, kernel.code.target))
     serve_by(machine, monkeypatch, kernel)
     return lambda a, b, out=None: gk.matmul(a, b, out=out)
 

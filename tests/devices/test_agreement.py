@@ -10,7 +10,7 @@ from gensor_kernels.devices import agreement
 from gensor_kernels.devices.agreement import sample
 
 RNG = np.random.default_rng(0)
-DTYPES = ("float16", "float32", "float64")
+DTYPES, E4M3 = ("float16", "float32", "float64"), ml_dtypes.float8_e4m3fn
 
 
 def agree(xp, result, expected):
@@ -42,33 +42,6 @@ def test_bfloat16_is_compared_by_its_bits(monkeypatch):
         assert not agree(np, wrong, exact.astype(ml_dtypes.bfloat16))
 
 
-def test_types_that_are_not_compared():
-    ones = np.ones((64, 64), ml_dtypes.float8_e4m3fn)
-    assert agree(np, ones, np.zeros_like(ones))
-    assert agree(np, np.zeros(4, np.int64), np.ones(4, np.int64))
-    assert agree(np, np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32))
-
-
-def test_a_tile_without_results_does_not_agree():
-    exact = RNG.standard_normal((128, 128)).astype(np.float32)
-    wrong = exact.copy()
-    wrong[:16, :16] = np.nan
-    assert not agree(np, wrong, exact) and agree(np, exact, exact)
-
-
-def test_complex_numbers():
-    exact = RNG.standard_normal((64, 64)) + 1j * RNG.standard_normal((64, 64))
-    assert agree(np, exact.astype(np.complex64), exact.astype(np.complex64)) and not agree(np, exact.conj(), exact)
-
-
-def test_large_results_are_sampled(monkeypatch):
-    monkeypatch.setattr(agreement, "MOST", 1000)
-    exact = RNG.standard_normal((7, 4000)).astype(np.float32)
-    wrong = exact.copy()
-    wrong[3] = 0
-    assert not agree(np, wrong, exact) and agree(np, exact.copy(), exact)
-
-
 @pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, "float64", "complex64", "complex128"])
 def test_patterns_of_nan_and_infinities_are_compared(dtype):
     dtype = np.dtype(dtype)
@@ -80,10 +53,37 @@ def test_patterns_of_nan_and_infinities_are_compared(dtype):
         assert agree(np, result, expected) == (ours is theirs), (ours, theirs, part)
 
 
-def test_finite_elements_are_compared_among_others():
-    expected = np.where(np.arange(4096).reshape(64, 64) % 3, 1.0, np.inf)
-    assert agree(np, expected.copy(), expected) and agree(np, expected * 1.1, expected)
-    assert not agree(np, expected * 2, expected)
-    few = expected.copy()
-    few[0, :20] = np.nan
-    assert agree(np, few, expected)
+FEW = np.where(np.arange(4096).reshape(64, 64) % 3, 1.0, np.inf)
+NORMAL = RNG.standard_normal((128, 128)).astype(np.float32)
+COMPLEX = RNG.standard_normal((64, 64)) + 1j * RNG.standard_normal((64, 64))
+
+
+def where(array, place, value):
+    """A copy with another value at a place."""
+    found = array.copy()
+    found[place] = value
+    return found
+
+
+#: name -> (result, expected, whether they agree)
+CASES = {
+    "8-bit floats are not compared": (np.ones(4, E4M3), np.zeros(4, E4M3), True),
+    "integers are not compared": (np.zeros(4, np.int64), np.ones(4, np.int64), True),
+    "nothing": (np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), True),
+    "the same": (NORMAL.copy(), NORMAL, True),
+    "a tile without results": (where(NORMAL, np.s_[:16, :16], np.nan), NORMAL, False),
+    "one of few rows is zero": (where(NORMAL[:7], 3, 0), NORMAL[:7], False),
+    "complex": (COMPLEX.astype(np.complex64), COMPLEX.astype(np.complex64), True),
+    "conjugated": (COMPLEX.conj(), COMPLEX, False),
+    "a tenth more among infinities": (FEW * 1.1, FEW, True),
+    "twice as much among infinities": (FEW * 2, FEW, False),
+    "few NaN of both": (where(FEW, np.s_[0, :20], np.nan), where(FEW, np.s_[0, :20], np.nan), True),
+}
+
+
+@pytest.mark.parametrize("most", [1 << 22, 1000])
+def test_results_agree(monkeypatch, most):
+    """Large results are sampled."""
+    monkeypatch.setattr(agreement, "MOST", most)
+    for name, (result, expected, same) in CASES.items():
+        assert agree(np, result, expected) is same, name

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,8 @@ from gensor_kernels.devices.emulator import KernelFault, build, build_many, run
 from gensor_kernels.devices.emulator import build as build_library
 from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.errors import BuildError, ToolMissingError
-from tests.doubles.emulated_kernels import SMALL, Launch, execute, gemm, source, toy
+from gensor_kernels.programs.core.family import Launch
+from tests.doubles.emulated_kernels import SMALL, execute, gemm, source, toy
 
 MODES = [
     {"order": "forward", "copies": "late"},
@@ -177,26 +177,16 @@ def test_a_result_may_lie_in_an_operand():
 # ---- builds
 
 
-@pytest.fixture
-def fresh_cache(monkeypatch, tmp_path):
-    """A cache that holds nothing but the emulator's own object, which takes seconds to compile."""
-    made = build_library(source(SMALL + EMPTY)).parent
-    module = sys.modules[compiler.__module__]
-    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
-    shutil.copy(made / f"{module._emulator_digest()}.o", module.usable_folder())
-    return tmp_path
-
-
-def test_a_built_library_is_found_again(fresh_cache):
+def test_a_built_library_is_found_again(fresh):
     text = source(SMALL + EMPTY)
     first = build(text)
     stamp = first.stat().st_mtime_ns
     assert build(text) == first and first.stat().st_mtime_ns == stamp
     assert build(text + "\n") != first
-    assert sorted(path.suffix for path in (fresh_cache / "emulator").iterdir()) == [".o", ".so", ".so"]
+    assert sorted(path.suffix for path in (fresh / "emulator").iterdir()) == [".o", ".so", ".so"]
 
 
-def test_many_builds_keep_order_and_give_errors_as_values(fresh_cache):
+def test_many_builds_keep_order_and_give_errors_as_values(fresh):
     good, bad = source(SMALL + EMPTY), source(SMALL + "KERNEL(test, Params, 32, 0) { nonsense; }")
     results = build_many([good, bad, good], jobs=2)
     assert results[0] == results[2] == build(good)
@@ -204,7 +194,7 @@ def test_many_builds_keep_order_and_give_errors_as_values(fresh_cache):
     assert "test.cu:" in results[1].log
 
 
-def test_concurrent_builds_of_one_source_agree(fresh_cache):
+def test_concurrent_builds_of_one_source_agree(fresh):
     text, gate = source(SMALL + EMPTY), threading.Barrier(3)
 
     def job():
@@ -214,7 +204,7 @@ def test_concurrent_builds_of_one_source_agree(fresh_cache):
     with ThreadPoolExecutor(3) as pool:
         paths = {future.result() for future in [pool.submit(job) for _ in range(3)]}
     assert len(paths) == 1
-    assert len(list((fresh_cache / "emulator").iterdir())) == 2  # nothing half-built is left
+    assert len(list((fresh / "emulator").iterdir())) == 2  # nothing half-built is left
 
 
 def test_without_a_compiler_the_error_says_what_to_install(monkeypatch, tmp_path):

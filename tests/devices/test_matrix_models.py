@@ -28,10 +28,6 @@ class Shape:
     sum_dtype: type
     dtype_b: type | None = None  # where it is another one
 
-    @property
-    def per_register(self) -> int:
-        return 4 // np.dtype(self.dtype).itemsize
-
     def a(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         if self.name == "m16n8k16":
             upper = i < 2 or 4 <= i < 6
@@ -101,24 +97,6 @@ def test_fragments_lie_as_documented(shape):
     assert np.array_equal(multiply(shape, a, b, c), want)
 
 
-@pytest.mark.parametrize("shape", SHAPES[6:], ids=lambda shape: str(shape.mode))
-def test_sums_of_eight_bit_floats_keep_few_bits(shape):
-    """All 32 products and the sum so far are aligned to the largest of them, cut at 14 bits, added and cut again."""
-    rng = np.random.default_rng(shape.mode)
-    a = (rng.standard_normal((16, 32)) * 2.0 ** rng.integers(-3, 4, (16, 32))).astype(shape.dtype)
-    b = (rng.standard_normal((32, 8)) * 2.0 ** rng.integers(-3, 4, (32, 8))).astype(shape.dtype_b or shape.dtype)
-    c = rng.standard_normal((16, 8)).astype(np.float32)
-    want = np.zeros((16, 8))
-    for i, j in np.ndindex(16, 8):
-        terms = [float(c[i, j]), *(a[i].astype(np.float64) * b[:, j].astype(np.float64))]
-        unit = 2.0 ** (np.floor(np.log2(max(abs(term) for term in terms))) - 13)
-        total = sum(cut(term, unit) for term in terms)
-        want[i, j] = cut(total, 2.0 ** (np.floor(np.log2(abs(total))) - 13)) if total else 0.0
-    found = multiply(shape, a, b, c)
-    assert np.array_equal(found, want.astype(np.float32))
-    assert not np.array_equal(found, (a.astype(np.float64) @ b.astype(np.float64) + c).astype(np.float32))
-
-
 def test_eight_bit_floats_keep_nan_and_infinity():
     for shape, special in ((SHAPES[6], [np.nan]), (SHAPES[9], [np.nan, np.inf, -np.inf])):
         for value in special:
@@ -150,25 +128,32 @@ def test_tf32_ignores_the_low_bits():
     assert not np.allclose(result, a.astype(np.float64) @ b, rtol=0, atol=1e-5)
 
 
-def cut(value: float, unit: float) -> float:
+def cut(value: float, bits: int, largest: float) -> float:
+    """A number without what is below the first `bits` bits of the largest one."""
+    unit = 2.0 ** (np.floor(np.log2(abs(largest))) - bits + 1)
     return np.trunc(value / unit) * unit
 
 
-@pytest.mark.parametrize("shape", SHAPES[:4], ids=["fp16", "bf16", "fp16 k 8", "tf32"])
-def test_sums_are_cut_in_blocks_of_four(shape):
-    """Products are aligned to the largest of four and the sum so far, cut at 24 bits, added and cut again."""
-    rng = np.random.default_rng(shape.k)
-    a = (rng.standard_normal((16, shape.k)) * 2.0 ** rng.integers(-6, 7, (16, shape.k))).astype(shape.dtype)
-    b = (rng.standard_normal((shape.k, 8)) * 2.0 ** rng.integers(-6, 7, (shape.k, 8))).astype(shape.dtype)
+@pytest.mark.parametrize("shape", [*SHAPES[:4], *SHAPES[6:]], ids=lambda shape: f"{shape.name}-{shape.mode}")
+def test_products_are_aligned_to_the_largest_and_cut(shape):
+    """Products and the sum so far are cut at the largest one's 24 bits, added and cut again, four at a time; 8-bit
+    floats at 14 bits, all 32 at once.
+    """
+    rng = np.random.default_rng(shape.mode)
+    eight = shape.mode >= 6
+    bits, block, spread = (14, 32, 3) if eight else (24, 4, 6)
+    a, b = (
+        (rng.standard_normal(size) * 2.0 ** rng.integers(-spread, spread + 1, size)).astype(dtype)
+        for size, dtype in (((16, shape.k), shape.dtype), ((shape.k, 8), shape.dtype_b or shape.dtype))
+    )
     a, b = ((x.view(np.uint32) & 0xFFFFE000).view(np.float32) if x.dtype == np.float32 else x for x in (a, b))
     c = rng.standard_normal((16, 8)).astype(np.float32)
     want = c.astype(np.float64)
     for i, j in np.ndindex(16, 8):
-        for k in range(0, shape.k, 4):
-            terms = [want[i, j], *(a[i, k : k + 4].astype(np.float64) * b[k : k + 4, j].astype(np.float64))]
-            unit = 2.0 ** (np.floor(np.log2(max(abs(term) for term in terms))) - 23)
-            total = sum(cut(term, unit) for term in terms)
-            want[i, j] = cut(total, 2.0 ** (np.floor(np.log2(abs(total))) - 23)) if total else 0.0
+        for k in range(0, shape.k, block):
+            terms = [want[i, j], *(a[i, k : k + block].astype(np.float64) * b[k : k + block, j].astype(np.float64))]
+            total = sum(cut(term, bits, max(terms, key=abs)) for term in terms)
+            want[i, j] = cut(total, bits, total) if total else 0.0
     found = multiply(shape, a, b, c)
     assert np.array_equal(found, want.astype(np.float32))
     assert not np.array_equal(found, (a.astype(np.float64) @ b.astype(np.float64) + c).astype(np.float32))

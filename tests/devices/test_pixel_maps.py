@@ -6,13 +6,13 @@ import pytest
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
 from gensor_kernels.errors import BuildError
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.core import params
+from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.programs.core.params import Tiling
 from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, description
-from tests.doubles.emulated_kernels import Launch, toy
+from tests.doubles.emulated_kernels import toy
 from tests.doubles.kernels import aligned
 from tests.programs.lattices import WGMMA
 
@@ -122,19 +122,6 @@ def test_filters_are_taps_of_channels():
     assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
     last = description(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
     assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
-
-
-def test_convolutions_that_copies_cannot_read():
-    for sizes, words in (
-        ({"c": 64, "k_out": 64, "groups": 2}, "other groups"),
-        ({"c": 12}, "multiples of 16 bytes"),
-        ({"stride_h": 9}, "step, pad or dilate"),
-        ({"pad_left": 129, "w": 300}, "step, pad or dilate"),
-        ({"w": 600, "s": 3, "dilation_w": 128}, "step, pad or dilate"),
-        ({"layout": "nchw"}, "multiples of 16 bytes"),
-        ({"dtype": "float32"}, "no warpgroup product of float32"),
-    ):
-        assert words in str(WGMMA.serves(workload(**sizes), lookup("sm_90"))), sizes
 
 
 def test_limits_of_pixel_boxes():

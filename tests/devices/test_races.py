@@ -80,7 +80,6 @@ ORDERS = ["forward", "reverse", 11]
 
 
 def entry(name: str) -> str:
-    """Return the kernel's name of a case."""
     return "".join(each if each.isalnum() else "_" for each in name)
 
 
@@ -98,7 +97,6 @@ def fault(name: str, order, copies: str = "late", **options) -> str:
 
 
 def run_one(body: str, case: str = CASE, **options):
-    """Run a kernel with this body."""
     text = HELPERS + case.format(name="test", body=body)
     execute(text, [np.zeros(1024, np.uint8)], block=64, shared=1024, **options)
 

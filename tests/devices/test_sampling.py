@@ -34,17 +34,10 @@ class FakeCupy:
         self.now = max(self.now, self.host) + us
         self.log.append(name)
 
-    def alloc(self, size):
-        self.allocated = size
-        return self
-
     def zeros(self, shape, dtype):
-        self.allocated = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self.data, self.nbytes = self, int(np.prod(shape)) * np.dtype(dtype).itemsize
+        self.allocated = self.nbytes
         return self
-
-    def empty(self, shape, dtype):
-        self.data, self.nbytes = self, int(shape)
-        return self.zeros(shape, dtype)
 
     def memset_async(self, value, size):
         assert size == self.allocated
@@ -108,15 +101,21 @@ def fills_before(log, name):
     return counts[2:]  # after the two runs that warm up
 
 
+def sampled(timing, cupy, call, l2=0):
+    """(microseconds, fills before each sample) of a call "a" in a race or by the tuner's clock."""
+    if timing == "race":
+        (found,) = sampling.take_samples(cupy, l2, [call])
+        return found, fills_before(cupy.log, "a")
+    clock = CudaClock(SimpleNamespace(cupy=cupy, number=0))
+    cupy.log.clear()
+    return [clock.measure([call]) * 1e6], [cupy.log.count("fill")]
+
+
 @pytest.mark.parametrize("timing", ["race", "tuner"])
 def test_no_sample_waits_for_what_the_fill_wrote(monkeypatch, timing):
     """A call that reads 12 MB through a cache of 16: a fill that writes makes it wait for 12 MB to be written back."""
     cupy = simulated(monkeypatch, FakeCupy())
-    call = cupy.call("a", 50.0, read=12e6)
-    if timing == "race":
-        (found,) = sampling.take_samples(cupy, cupy.l2, [call])
-    else:
-        found = [CudaClock(SimpleNamespace(cupy=cupy, number=0)).measure([call]) * 1e6]
+    found, _ = sampled(timing, cupy, cupy.call("a", 50.0, read=12e6), cupy.l2)
     assert np.allclose(found, 50.0)
 
 
@@ -129,13 +128,7 @@ def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
         cupy.host += 10.0
         cupy.enqueued("a", 60_000.0)
 
-    if timing == "race":
-        (found,) = sampling.take_samples(cupy, 0, [call])
-        counts = fills_before(cupy.log, "a")
-    else:
-        clock = CudaClock(SimpleNamespace(cupy=cupy, number=0))
-        cupy.log.clear()
-        found, counts = [clock.measure([call]) * 1e6], [cupy.log.count("fill")]
+    found, counts = sampled(timing, cupy, call)
     assert np.allclose(found, 60_000.0) and set(counts) == {2}
 
 

@@ -3,7 +3,6 @@
 A kernel's binary is NVRTC's; the emulator runs its launches at the end of their stream's queue.
 """
 
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -31,24 +30,10 @@ from tests.devices.strict_machine import (  # noqa: E402
     raises,
     written,
 )
-from tests.devices.strict_ptx import translated  # noqa: E402
 from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
-from tests.threads import in_threads  # noqa: E402
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    with opened(monkeypatch) as made:
-        yield made
-
-
-@pytest.fixture
-def product(machine, monkeypatch, needs_emulator):
-    return make_product(machine, monkeypatch)
-
 
 # ---- identification
 
@@ -85,13 +70,6 @@ def test_modules_of_other_parts_and_damaged_ones_are_refused(machine):
             loaded(device, image)
         loaded(device, written())  # the context still works
     loaded(device, written(capability=(8, 0)))
-
-
-def test_code_for_one_capability_alone_loads_there_only(monkeypatch):
-    with installed(["h200"]) as hopper:
-        loaded(hopper.device(), written(capability=(9, 0), specific=True))
-    with installed(["orin-nano-8gb"]) as tegra, pytest.raises(BuildError, match="NO_BINARY_FOR_GPU"):
-        loaded(tegra.device(), written(capability=(8, 6)))
 
 
 def test_modules_belong_to_the_device_that_was_current(monkeypatch):
@@ -178,16 +156,6 @@ def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
     assert launches == [("contraction_mma", SIZE), ("contraction_reduce", SIZE)]
     assert np.isnan(host(result)).all()  # nobody has asked yet
     np.testing.assert_array_equal(result.get(), exact)
-
-
-def test_the_compiled_kernel_computes_the_same_from_the_same_bytes(machine, monkeypatch, needs_emulator):
-    """By its PTX: what NVRTC made of the source reads the parameters and writes the memory that the emulator does."""
-    product = make_product(machine, monkeypatch, executor=translated)
-    a, b, exact = operands(machine)
-    np.testing.assert_array_equal(product(a, b).get(), exact)
-    product(current.only.device.borrow(a.data.ptr, (1024, 256), (512, 2), np.float16, a, 0), b)
-    with raises("ILLEGAL_ADDRESS"):
-        machine.synchronize()
 
 
 @pytest.mark.parametrize(("index", "launched"), [(2, "split"), (3, "clusters")])
@@ -290,18 +258,3 @@ def test_a_dependent_launch_that_the_library_refuses_is_made_by_cupy(machine):
     made = dependent.DependentLaunch(function, launch, 1, device.stream)
     made((1,), (32,), device.local.arguments[1], 0)
     assert [each.dependent for each in machine.context.launches] == [False]
-
-
-def test_threads_have_streams_and_capture_modes_of_their_own(machine):
-    seen, barrier = [], threading.Barrier(4)
-
-    def work(number):
-        barrier.wait()
-        with machine.cupy.cuda.Stream.ptds:
-            values = machine.cupy.asarray(np.full(4, number))
-            seen.append((machine.cupy.cuda.get_current_stream().stream, (values + values).get().tolist()))
-        barrier.wait()
-
-    in_threads(work, range(4))
-    assert len({id(stream) for stream, _ in seen}) == 4
-    assert sorted(values for _, values in seen) == [[2 * number] * 4 for number in range(4)]

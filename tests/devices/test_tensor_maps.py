@@ -93,23 +93,6 @@ def test_a_driver_without_maps_is_named(monkeypatch):
     driver.driver_function.cache_clear()
 
 
-def test_the_family_serves_what_copies_can_read():
-    arch = lookup("h200")
-    for dtype, math in (("float8_e5m2", "ieee"), ("int8", "ieee"), ("float32", "tf32")):
-        assert WGMMA.serves(workload(64, 64, 64, dtype=dtype, math=math, trans_b=True), arch) is None
-    assert WGMMA.serves(workload(64, 64, 64), arch) is None
-    for wanted, words in (
-        (workload(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
-        (workload(64, 64, 64, dtype="float32"), "no warpgroup product of float32"),
-        (workload(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
-        (workload(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "multiply int8 from rows along k only"),
-        (workload(64, 64, 64, dtype="float32", math="tf32", trans_a=True), "along k only"),
-        (workload(64, 64, 64, dtype="float16", dtype_b="int8"), "no warpgroup product of float16 and int8"),
-    ):
-        assert words in str(WGMMA.serves(wanted, arch))
-    assert "sm_100" in str(WGMMA.serves(workload(64, 64, 64), lookup("sm_100")))
-
-
 def test_only_eight_bit_floats_are_summed_in_fewer_bits():
     eight = workload(64, 64, 64, dtype="float8_e4m3fn", out="float16", trans_b=True)
     program = WGMMA.starters(eight, lookup("h200"))[0]

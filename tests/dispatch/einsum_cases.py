@@ -1,108 +1,15 @@
-"""Subscripts with shapes, references by NumPy in float64, and two-operand contractions drawn by hypothesis."""
+"""References of contractions by NumPy in float64, and drawn contractions."""
 
 import math
 
 import ml_dtypes
 import numpy as np
-from hypothesis import strategies as st
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode
+from tests.public_cases.drawing import FORMS, Draw
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-
-#: Two operands: subscripts that share their shapes, and these.
-_SHARED = [
-    ("ij,jk ij,jk->ik ij,jk->ki", (5, 6), (6, 7)),
-    ("ij,kj->ik", (5, 6), (7, 6)),
-    ("ji,jk->ik", (6, 5), (6, 7)),
-    ("ji,kj->ki", (6, 5), (7, 6)),
-    ("ki,jk->ij ki,...k->i... k...,jk", (2, 3), (4, 2)),
-    ("ij,j ...j,j ii,i->i", (5, 5), (5,)),
-    (",ij", (), (2, 3)),
-    ("i,i", (5,), (5,)),
-    ("i,j", (2,), (5,)),
-    ("i,j->ji", (4,), (5,)),
-    ("ijk,jil->kl", (3, 4, 5), (4, 3, 2)),
-    ("ij,jh ij,jh->hi", (5, 5), (5, 5)),
-    ("ij,ij->ij ij,ij->i ij,ij->j ij,ij-> ij,ij", (4, 5), (4, 5)),
-    ("ij,ji-> ij,ji->ij", (4, 5), (5, 4)),
-    ("bij,bjk->bik bij,bjk->ikb ...ij,...jk->...ik", (3, 4, 5), (3, 5, 6)),
-    ("bij,bkj->bki", (3, 4, 5), (3, 6, 5)),
-    ("bij,jk->bik", (3, 4, 5), (5, 6)),
-    ("ij,bjk->bik", (4, 5), (3, 5, 6)),
-    ("...ij,...jk->...ik", (2, 3, 4, 5), (3, 5, 6)),
-    ("...ij,...jk", (2, 1, 4, 5), (3, 5, 6)),
-    ("ij...,jk...->ik... ikl,kjl->ij", (4, 5, 3), (5, 6, 3)),
-    ("i...j,j...k->ik...", (4, 3, 5), (5, 3, 6)),
-    ("bhid,bhjd->bhij", (2, 3, 6, 4), (2, 3, 5, 4)),
-    ("bihd,bjhd->bhij", (2, 6, 3, 4), (2, 5, 3, 4)),
-    ("bhij,bhjd->bhid", (2, 3, 6, 5), (2, 3, 5, 4)),
-    ("bhij,bjhd->bihd", (2, 3, 6, 5), (2, 5, 3, 4)),
-    ("bthd,hdm->btm", (2, 6, 3, 4), (3, 4, 8)),
-    ("btm,mhd->bthd btm,mhd->bhtd", (2, 6, 8), (8, 3, 4)),
-    ("nchw,oc->nohw", (2, 4, 3, 5), (6, 4)),
-    ("nhwc,oc->nhwo", (2, 3, 5, 4), (6, 4)),
-    ("nhwc,co->nohw", (2, 3, 5, 4), (4, 6)),
-    ("nct,kct->nk nct,kct->kn", (2, 3, 4), (5, 3, 4)),
-    ("ncvw,vw->ncv", (2, 3, 4, 5), (4, 5)),
-    ("ncv,vw->ncw", (2, 3, 4), (4, 5)),
-    ("ii,ij->j", (5, 5), (5, 6)),
-    ("iij,jk->ik", (4, 4, 5), (5, 6)),
-    ("iji,ik->jk", (4, 5, 4), (4, 6)),
-    ("ijj,jk->ik", (4, 5, 5), (5, 6)),
-    ("ii,jj-> ii,jj->ij", (4, 4), (5, 5)),
-    ("iii,ij->ij", (3, 3, 3), (3, 4)),
-    ("ij,k->ik", (4, 5), (6,)),
-    ("ij,kl->ik ij,kl->", (4, 5), (6, 3)),
-    ("ij,i->i", (4, 5), (4,)),
-    ("i,ij->i", (4,), (4, 5)),
-    ("ijk,j->i", (4, 5, 6), (5,)),
-    ("ijk,il->il", (4, 5, 6), (4, 3)),
-    ("ijk,jl->il", (4, 5, 6), (5, 3)),
-    (",ij->i", (), (4, 5)),
-    ("ij,jk->", (4, 5), (5, 6)),
-    ("ij,ij->j", (1, 5), (4, 5)),
-    ("ij,jk->ik", (4, 1), (5, 6)),
-    ("ij,jk->ik", (1, 5), (5, 1)),
-    ("ij,ij->ij", (4, 1), (1, 5)),
-    ("aij,ajk->aik", (1, 4, 5), (3, 5, 6)),
-    ("i,i->i", (1,), (1,)),
-    ("i,i", (1,), (6,)),
-    ("ijkl,lkm->mij", (2, 3, 4, 5), (5, 4, 6)),
-    ("abcd,bdxy->axcy", (2, 3, 4, 5), (3, 5, 2, 3)),
-    ("abcd,cdef->abef", (2, 3, 4, 5), (4, 5, 2, 3)),
-    ("abcd,fced->feba", (2, 3, 4, 5), (2, 4, 3, 5)),
-    ("acbd,cedf->abef", (2, 3, 4, 5), (3, 2, 5, 6)),
-    ("abcdefg,gfx->xedcba", (2, 1, 2, 3, 2, 4, 5), (5, 4, 3)),
-    ("aXbYcZ,XYZ->abc", (2, 3, 2, 4, 2, 2), (3, 4, 2)),
-    ("zyx,xwv->zywv zyx,xwv", (2, 3, 4), (4, 3, 2)),
-    ("Ab,bC", (3, 4), (4, 5)),
-    ("ij,jk->ik", (0, 5), (5, 6)),
-    ("ij,jk->ik", (4, 0), (0, 6)),
-    ("bij,bjk->bik", (0, 4, 5), (0, 5, 6)),
-]
-#: (subscripts, shapes).
-PAIRS = [("..., ...", (), (2, 3)), *((text, *shapes) for texts, *shapes in _SHARED for text in texts.split())]
-
-LAYOUTS = ("C", "F", "swapped", "stepped", "negative", "broadcast")
-
-
-def laid_out(array, form):
-    """An array equal to `array` (but where it repeats itself) whose memory is laid out as `form` says."""
-    if form == "F" and array.ndim:
-        return np.asfortranarray(array)
-    if form == "swapped" and array.ndim > 1:
-        return np.ascontiguousarray(array.swapaxes(0, -1)).swapaxes(0, -1)
-    if form == "stepped" and array.ndim:
-        wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-        wide[..., ::2] = array
-        return wide[..., ::2]
-    if form == "negative" and array.ndim:
-        return array[::-1].copy()[::-1]
-    if form == "broadcast" and array.ndim:
-        return np.broadcast_to(array[:1], array.shape)
-    return array
 
 
 def expected(text, operands, result, product=None):
@@ -128,32 +35,26 @@ def agrees(found, text, operands, result=None):
     return tolerance_base.check(stored, expected(text, operands, result or found.dtype.name))
 
 
-def pick(rng, choices):
-    """One of `choices`, uniformly."""
-    return choices[int(rng.integers(len(choices)))]
-
-
-@st.composite
-def written_calls(draw):
+def written_call(seed):
     """(subscripts, operands) with ellipses, axes of one element and mistakes."""
-    rng = np.random.default_rng([draw(st.integers(0, 2**64 - 1)), 9])
-    sizes = {letter: int(rng.integers(1, 5)) for letter in "abcXY"}
+    draw = Draw(seed)
+    sizes = {letter: draw.pick([1, 2, 3, 4]) for letter in "abcXY"}
 
     def operand():
-        part = [pick(rng, "abcXY") for _ in range(rng.integers(0, 5))]
-        shape = [sizes[letter] if rng.integers(10) else 1 for letter in part]
-        if rng.integers(3) == 0:
-            where = int(rng.integers(len(part) + 1))
-            shape[where:where] = [pick(rng, [1, extent]) for extent in (2, 3)[int(rng.integers(3)) :]]
+        part = [draw.pick("abcXY") for _ in range(draw.pick(range(5)))]
+        shape = [sizes[letter] if draw.often(0.9) else 1 for letter in part]
+        if draw.often(1 / 3):
+            where = draw.pick(range(len(part) + 1))
+            shape[where:where] = [draw.pick([1, extent]) for extent in (2, 3)[draw.pick(range(3)) :]]
             part.insert(where, "...")
-        form = pick(rng, [form for form in LAYOUTS if form != "broadcast"])
-        return "".join(part), laid_out(np.asarray(rng.standard_normal(shape)), form)
+        form = draw.pick([form for form in FORMS if form != "broadcast"])
+        return "".join(part), draw.lay_out(np.asarray(draw.rng.standard_normal(shape)), form)
 
-    parts, arrays = zip(*(operand() for _ in range(pick(rng, [1, 2, 2, 2, 3, 3, 4]))), strict=True)
+    parts, arrays = zip(*(operand() for _ in range(draw.pick([1, 2, 2, 2, 3, 3, 4]))), strict=True)
     text = ",".join(parts)
-    if rng.integers(4):
-        letters = list(rng.permutation(sorted({*text} - {*".,"})))[: int(rng.integers(6))]
-        if "..." in text and rng.integers(10):
-            letters.insert(int(rng.integers(len(letters) + 1)), "...")
+    if draw.often(3 / 4):
+        letters = list(draw.rng.permutation(sorted({*text} - {*".,"})))[: draw.pick(range(6))]
+        if "..." in text and draw.often(0.9):
+            letters.insert(draw.pick(range(len(letters) + 1)), "...")
         text += "->" + "".join(letters)
     return text, arrays

@@ -41,7 +41,6 @@ class Board(EmulatorDevice):
 
 
 def failing(*_):
-    """Fail as a kernel does."""
     if os.environ.get(ONCE):
         Path(os.environ[ONCE]).touch()
     if os.environ.get(LEAVES):
@@ -63,7 +62,6 @@ def _done():
 
 
 def open_timer(number):
-    """Return a timer on the pretend board."""
     if os.environ.get(GONE) and os.path.exists(os.environ[GONE]):
         raise GpuError("the pretend GPU has fallen off the bus")
     return Timer(Board(lookup("orin-nano-8gb"), number), HostClock())

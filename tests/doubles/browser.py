@@ -55,7 +55,6 @@ class Browser:
             self.send(f"{domain}.enable")
 
     def close(self) -> None:
-        """End the browser."""
         os.close(self.to)
         self.process.terminate()
         try:
@@ -107,7 +106,6 @@ class Browser:
         self.send("Emulation.setEmulatedMedia", media=medium, features=[scheme])
 
     def evaluate(self, expression: str) -> object:
-        """The value of a JavaScript expression in the page."""
         found = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in found:
             raise RuntimeError(f"{expression}: {found['exceptionDetails']}")

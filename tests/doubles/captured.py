@@ -51,7 +51,6 @@ class Stock(library.Library):
 
 
 def filled(shape, dtype):
-    """An array of small integers."""
     return Array(shape, dtype).set(np.arange(np.prod(shape)).reshape(shape) % 7 - 3)
 
 

@@ -30,8 +30,6 @@ class Fault(RuntimeError):
 
 
 def record(device, code, launches):
-    """Record Params and arrays, and fill the result with MARK."""
-
     def launch(arguments, arrays, steps, workspace):
         device.launched.append((bytes(arguments[0]), arrays))
         arrays[0][...] = MARK
@@ -132,13 +130,11 @@ class Numpy:
 
 
 def zero_product(a, b, out=None):
-    """A product that costs nothing and is zero."""
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return _given(np.zeros((*lead, a.shape[-2], b.shape[-1]), a.dtype), out)
 
 
 def wide_product(a, b, out=None):
-    """The product by way of float64."""
     return _given(np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype), out)
 
 

@@ -3,14 +3,13 @@
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, Buffer, Counters, build, run
-from gensor_kernels.programs.core.tensor_maps import TensorMap
+from gensor_kernels.programs.core.family import Launch
 
 
 def toy(name: str) -> str:
@@ -24,21 +23,6 @@ BUGS = re.search(r"enum \{(.*?)\}", SOURCE, re.DOTALL)[1].replace(",", " ").spli
 
 def source(kernel: str = SOURCE, **constants: int) -> str:
     return bind(flatten("intrinsics.cuh") + '#line 1 "test.cu"\n' + kernel, constants)
-
-
-@dataclass(frozen=True)
-class Launch:
-    entry: str
-    grid: int
-    block: int
-    shared_bytes: int
-    maps: tuple[TensorMap, ...] = ()
-    together: bool = False
-    cluster: int = 1
-    dependent: bool = False
-
-    def blocks(self, sms: int) -> int:
-        return self.grid
 
 
 def gemm(m: int, n: int, k: int, bug: str = "NONE", block: int = 128, **options) -> tuple[float, Counters]:

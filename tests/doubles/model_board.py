@@ -4,11 +4,9 @@ Prints, as one JSON object, which tier serves each call of each layer, and how m
 """
 
 import json
-import os
 import sys
-from pathlib import Path
 
-from .site_database_fleet import BLOCKED, Blocker
+from .site_database_fleet import board
 
 
 def sampled(calls, rounds=None):
@@ -21,26 +19,14 @@ def sampled(calls, rounds=None):
 
 def main():
     """Run the model that the first argument names, at the shapes that the second has as JSON."""
-    sys.meta_path.insert(0, Blocker(*BLOCKED))
-    import cupy
+    with board() as (machine, device):
+        import cupy
 
-    import gensor_kernels
-    from gensor_database import layers
-    from gensor_kernels.build import nvrtc
-    from gensor_kernels.dispatch.api import current
-    from gensor_kernels.dispatch.plans.runtime import Runtime
-    from gensor_kernels.dispatch.selection import load
+        import gensor_kernels
+        from gensor_kernels.build import nvrtc
 
-    from .strict.machine import installed
-    from .strict.surface import Surface
-
-    # The double of the driver copies nothing from the host, and computes nothing: weights need no values.
-    cupy.asarray = lambda value, *_, **__: cupy.empty(value.shape, value.dtype)
-    layers.PRETUNED = Path(os.devnull) / "nothing ships here"
-    with installed(["orin-nano-8gb"], surface=Surface) as machine:
-        device = machine.device()
-        runtime = Runtime(device, load.library(device.arch))
-        current.lookup = lambda: runtime
+        # The double of the driver copies nothing from the host, and computes nothing: weights need no values.
+        cupy.asarray = lambda value, *_, **__: cupy.empty(value.shape, value.dtype)
         model = gensor_kernels.load(sys.argv[1])
         shapes = json.loads(sys.argv[2])
         inputs = {name: cupy.empty(shapes[name], spec.dtype) for name, spec in model.inputs.items()}
@@ -57,7 +43,6 @@ def main():
             for each in layers_of
         ]
         launches = len(machine.context.launches) - before
-        device.synchronize()
     told = {
         "layers": found,
         "launches": launches,

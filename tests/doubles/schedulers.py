@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def free_port():
-    """A port without a listener."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
@@ -41,7 +40,6 @@ def process(*command, log=os.devnull, **environment):
 
 @contextlib.contextmanager
 def scheduler(port, *options, **environment):
-    """A scheduler that listens."""
     command = ("distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard", *options)
     with process(*map(str, command), **environment) as child:
         until(lambda: listens(port))
@@ -59,14 +57,12 @@ def workers(port, count, *options, folder, preload="tests.doubles.fleet", protoc
 
 
 def listens(port):
-    """Whether somebody accepts connections."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
         return True
     return False
 
 
 def until(condition, seconds=60.0):
-    """Wait for a condition."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"

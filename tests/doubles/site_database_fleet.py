@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
 
 BLOCKED = ("cuda.bindings", "cuda.core", "cuda.nvrtc", "gensor_tuner", "typer", "tqdm", "sqlite_utils")
@@ -62,14 +63,11 @@ def arguments(cupy, key):
     return (arrays["a"], arrays["b"]), {**keywords, "precision": key["math"] if key["math"] == "tf32" else None}
 
 
-def main():
-    """Call what the records of the site database stand for, at most as many as the argument says."""
+@contextmanager
+def board():
+    """(machine, its device): what this process may import is what a board has; the device serves public calls."""
     sys.meta_path.insert(0, Blocker(*BLOCKED))
-    import cupy
-
-    import gensor_kernels
-    from gensor_database import Record, Store, layers
-    from gensor_kernels.build import nvrtc
+    from gensor_database import layers
     from gensor_kernels.dispatch.api import current
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.selection import load
@@ -78,33 +76,51 @@ def main():
     from .strict.surface import Surface
 
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"
+    with installed(["orin-nano-8gb"], surface=Surface) as machine:
+        device = machine.device()
+        runtime = Runtime(device, load.library(device.arch))
+        current.lookup = lambda: runtime
+        yield machine, device
+        device.synchronize()
+
+
+def main():
+    """Call what the records of the site database stand for, at most as many as the argument says."""
+    with warnings.catch_warnings(record=True) as caught, board() as (machine, _):
+        warnings.simplefilter("always")
+        found = call_all(machine, int(sys.argv[1]))
+    found["warnings"] = [str(each.message) for each in caught]
+    found["python"] = sys.version_info[:2]
+    found["modules"] = [name for name in sys.modules if name.startswith(BLOCKED)]
+    print(json.dumps(found))
+
+
+def call_all(machine, most):
+    """Return what the calls of the first records did."""
+    import cupy
+
+    import gensor_kernels
+    from gensor_database import Record, Store
+    from gensor_kernels.build import nvrtc
+
     with Store.open(os.environ["GENSOR_SITE_DB"], readonly=True) as store:
         every = {row.key for row in store.rows(Record, arch="sm_87")}
     # Conjugated operands are those of other functions.
     keys = [key for key in sorted(every) if json.loads(key)["operator"] == "matmul" and "*" not in key]
-    keys = keys[: int(sys.argv[1])]
+    keys = keys[:most]
     found = {"asked": len(keys), "tiers": {}, "missed": [], "library": []}
-    with warnings.catch_warnings(record=True) as caught, installed(["orin-nano-8gb"], surface=Surface) as machine:
-        warnings.simplefilter("always")
-        device = machine.device()
-        runtime = Runtime(device, load.library(device.arch))
-        current.lookup = lambda: runtime
-        for key in keys:
-            given, keywords = arguments(cupy, json.loads(key))
-            said = gensor_kernels.explain(gensor_kernels.matmul, *given, **keywords)
-            before = len(machine.context.launches)
-            try:
-                gensor_kernels.matmul(*given, **keywords)
-            except (ImportError, cupy.cuda.runtime.CUDARuntimeError) as error:  # the library's call, without a library
-                found["library"].append(f"{type(error).__name__}: {error}"[:200])
-            found["tiers"][str(said.tier)] = found["tiers"].get(str(said.tier), 0) + 1
-            if len(machine.context.launches) == before:
-                found["missed"].append([key, said.reason])
-        device.synchronize()
-    found["warnings"] = [str(each.message) for each in caught]
-    found |= {"loads": len(machine.context.modules), "compiled": nvrtc.compile_count(), "python": sys.version_info[:2]}
-    found["modules"] = [name for name in sys.modules if name.startswith(BLOCKED)]
-    print(json.dumps(found))
+    for key in keys:
+        given, keywords = arguments(cupy, json.loads(key))
+        said = gensor_kernels.explain(gensor_kernels.matmul, *given, **keywords)
+        before = len(machine.context.launches)
+        try:
+            gensor_kernels.matmul(*given, **keywords)
+        except (ImportError, cupy.cuda.runtime.CUDARuntimeError) as error:  # the library's call, without a library
+            found["library"].append(f"{type(error).__name__}: {error}"[:200])
+        found["tiers"][str(said.tier)] = found["tiers"].get(str(said.tier), 0) + 1
+        if len(machine.context.launches) == before:
+            found["missed"].append([key, said.reason])
+    return found | {"loads": len(machine.context.modules), "compiled": nvrtc.compile_count()}
 
 
 if __name__ == "__main__":

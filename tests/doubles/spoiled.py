@@ -22,34 +22,21 @@ def of(arch):
     return device(arch=arch.name)
 
 
-def poke(array, offset):
+def poke(which, offset, arrays, workspace):
     """Write 7 at a distance in bytes from the end of an array."""
-    ctypes.memset(array.ctypes.data + array.nbytes + offset, 7, 1)
+    ctypes.memset(arrays[which].ctypes.data + arrays[which].nbytes + offset, 7, 1)
 
 
-def wrong_number(arrays, workspace):
-    poke(arrays[0], -1)
-
-
-def write_behind_result(arrays, workspace):
-    poke(arrays[0], 3000)
-
-
-def write_between_rows(arrays, workspace):
-    poke(arrays[0], 1)
-
-
-def write_into_operand(arrays, workspace):
-    poke(arrays[1], -1)
-
-
-def write_behind_operand(arrays, workspace):
-    poke(arrays[2], 3000)
+wrong_number = partial(poke, 0, -1)
+write_behind_result = partial(poke, 0, 3000)
+write_between_rows = partial(poke, 0, 1)
+write_into_operand = partial(poke, 1, -1)
+write_behind_operand = partial(poke, 2, 3000)
 
 
 def write_before_workspace(arrays, workspace):
     if workspace is not None:
-        poke(workspace, -workspace.nbytes - 1)
+        poke(0, -workspace.nbytes - 1, [workspace], None)
 
 
 def fault(arrays, workspace):

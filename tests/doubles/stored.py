@@ -34,7 +34,6 @@ def rows(program, wanted, arch=ARCH, text=None, cubin=b""):
 
 
 def store_kernels(path, arch, *kernels):
-    """Add kernels, as (Program, Workload), to a database."""
     with Store.open(path) as store:
         for program, wanted in kernels:
             store.add(*rows(program, wanted, arch))
@@ -58,7 +57,6 @@ def kernel_rows(wanted, limit=3):
 
 
 def record_of(wanted, kernel: Kernel, created=1_700_000_000) -> Record:
-    """A record that names a kernel."""
     return Record(wanted.key(), ARCH.name, ARCH.part, kernel.abi, kernel.digest, 5.0, 1.0, "ok", created=created)
 
 
@@ -74,7 +72,6 @@ def stock(path, sizes=SIZES, kernels=3, **keywords) -> list:
 
 
 def lines(path) -> list[dict]:
-    """The objects of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

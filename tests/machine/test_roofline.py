@@ -18,7 +18,7 @@ from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
-from tests.campaign_size import sample
+from tests.campaign_size import FULL, sample
 from tests.programs.lattices import LATTICES, MMA, SIMT, WGMMA, random_legal, space
 
 #: Lattices of all families: some of them in a push, all nightly.
@@ -67,7 +67,7 @@ def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
 @some_spaces
 def test_no_program_beats_the_hardware(index):
     lattice = space(index)
-    predicted = lattice.potential(random_legal(lattice, 2_000, seed=3)) * 1e6
+    predicted = lattice.potential(random_legal(lattice, 2_000 if FULL else 500, seed=3)) * 1e6
     assert np.isfinite(predicted).all()
     assert predicted.min() >= roofline.bound_us(lattice.workload, lattice.arch)
 
@@ -120,17 +120,11 @@ def test_wavefronts_of_known_patterns():
     assert wavefronts([-1] * 32, 4) == 0
 
 
-def test_ldmatrix_conflicts_without_a_swizzle():
+def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
     assert [unswizzled_degree(length) for length in (16, 32, 48, 64, 80, 128, 144, 256)] == [1, 2, 1, 4, 1, 8, 1, 8]
-
-
-def test_fragment_reads():
     assert fragment_clocks("n", 4, 8, 4) == 4, "eight lanes, 16 bytes each, repeated four times"
     assert fragment_clocks("n", 8, 8, 4) == 16, "32 bytes apart: two-way, two reads"
     assert fragment_clocks("m", 1, 32, 4) == 1
-
-
-def test_transposing_stores():
     assert transposing_clocks(8, 1, 512, 32, 4) == 1, "swizzled"
     assert transposing_clocks(8, 1, 512 % 128, 1, 4) == 8, "neither swizzled nor padded"
     assert transposing_clocks(2, 4, (128 + 4) * 4 % 128, 1, 4) == 1, "padded rows"

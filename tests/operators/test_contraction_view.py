@@ -1,7 +1,6 @@
 """Convolutions, pooling and einsum: declarations, and the matrix multiplication the kernels see in them."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,20 +62,6 @@ def naive_conv2d(image, f, stride, padding, dilation):
     return out
 
 
-@given(
-    st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    st.tuples(*[st.tuples(st.integers(0, 2), st.integers(0, 2))] * 2),
-    st.tuples(st.integers(1, 2), st.integers(1, 3)),
-    st.integers(1, 3),
-)
-@settings(max_examples=40, deadline=None)
-def test_conv2d(stride, padding, dilation, groups):
-    image = RNG.standard_normal((2, 9, 8, groups, 3))
-    f = RNG.standard_normal((groups, 4, 3, 2, 3))
-    actual = evaluate(conv2d(stride, padding, dilation), {"x": image, "f": f}, block_points=5000)
-    close(actual, naive_conv2d(image, f, stride, padding, dilation))
-
-
 def test_conv2d_as_a_contraction():
     """The addresses of the view, with its guards, give the convolution by plain matrix multiplication."""
     stride, padding, dilation = (2, 1), ((1, 0), (2, 1)), (1, 2)
@@ -127,77 +112,7 @@ def by_address(view, arrays, sizes):
     return out.transpose([order.index(axis) for axis in output])
 
 
-def pool(combiner, fill, stride, padding, finish=None):
-    n, h, w, c, r, s = axes("n h w c r s")
-    oh, ow = window("oh", h, r, stride, padding, 1), window("ow", w, s, stride, padding, 1)
-    image = tensor("x", n, h, w, c).pad(fill)
-    read = image[n, oh * stride + r - padding[0], ow * stride + s - padding[0], c]
-    return Expression("y", (n, oh, ow, c), read, combiner, map=finish)
-
-
-@pytest.mark.parametrize(("stride", "padding"), [(1, (0, 0)), (2, (1, 0)), (2, (1, 1)), (3, (1, 2))])
-def test_pooling(stride, padding):
-    image = RNG.standard_normal((2, 11, 10, 3))
-    taps = {"r": 3, "s": 2}
-    pads = ((0, 0), padding, padding, (0, 0))
-    for combiner, fill, reduce in ((MAX, -np.inf, np.max), (SUM, 0.0, np.mean)):
-        padded = np.pad(image, pads, constant_values=fill)
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), axis=(1, 2))[:, ::stride, ::stride]
-        finish = result() / 6 if combiner is SUM else None
-        declaration = pool(combiner, fill, stride, padding, finish)
-        close(evaluate(declaration, {"x": image}, sizes=taps), reduce(windows, axis=(-2, -1)))
-    # Without the padding in the count: the average of the positions that exist.
-    count = pool(SUM, 0.0, stride, padding)
-    inside = evaluate(count, {"x": np.ones_like(image)}, sizes=taps)
-    total = evaluate(count, {"x": image}, sizes=taps)
-    padded = np.pad(image, pads, constant_values=np.nan)
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 2), axis=(1, 2))[:, ::stride, ::stride]
-    close(total / inside, np.nanmean(windows, axis=(-2, -1)))
-
-
-def test_transposed_convolution_divides_its_index():
-    stride, pad = 2, 1
-    n, h, c, k, r = axes("n h c k r")
-    oh = Axis("oh", stride * (h - 1) + r - 2 * pad)
-    image, f = tensor("x", n, h, c).pad(), tensor("f", c, k, r)
-    read = image[n, (oh + pad - r).exactly(stride), c]
-    declaration = Expression("y", (n, oh, k), read * f[c, k, r], SUM)
-    image_values, f_values = RNG.standard_normal((2, 6, 3)), RNG.standard_normal((3, 4, 3))
-    full = np.zeros((2, 2 * 5 + 3, 4))
-    for p in range(6):
-        full[:, 2 * p : 2 * p + 3] += np.einsum("nc,ckr->nrk", image_values[:, p], f_values)
-    close(evaluate(declaration, {"x": image_values, "f": f_values}), full[:, pad:-pad])
-    assert contraction(declaration) is None
-
-
 # -- contractions --------------------------------------------------------------------------------------
-
-TEXTS = [
-    ("ij,jk->ik", "ij,jk->ik", [(4, 5), (5, 6)]),
-    ("b h i d, b h j d -> b h i j", "bhid,bhjd->bhij", [(2, 3, 4, 5), (2, 3, 6, 5)]),
-    ("abc,cbd->da", "abc,cbd->da", [(3, 4, 5), (5, 4, 6)]),
-    ("ii,ij->ij", "ii,ij->ij", [(4, 4), (4, 5)]),
-    ("ij,k->ik", "ij,k->ik", [(4, 5), (6,)]),
-    ("i,j", "i,j", [(4,), (5,)]),
-    ("ij,ij", "ij,ij", [(4, 5), (4, 5)]),
-    ("zij,jk", "zij,jk", [(2, 4, 5), (5, 6)]),
-    ("abij,abkj->abik", "abij,abkj->abik", [(2, 1, 4, 5), (2, 1, 6, 5)]),
-]
-
-
-@pytest.mark.parametrize(("text", "numpy_text", "shapes"), TEXTS)
-@pytest.mark.parametrize("kind", ["real", "complex"])
-def test_einsum(text, numpy_text, shapes, kind):
-    arrays = dict(zip("ab", (RNG.standard_normal(shape) for shape in shapes), strict=True))
-    if kind == "complex":
-        arrays = {name: array + 1j * RNG.standard_normal(array.shape) for name, array in arrays.items()}
-    declaration = einsum(text)
-    expected = np.einsum(numpy_text, *arrays.values())
-    close(evaluate(declaration, arrays), expected)
-    view = contraction(declaration)
-    if declaration.combiner is not None:
-        sizes = declaration.infer_sizes({name: array.shape for name, array in arrays.items()})
-        close(by_address(view, arrays, sizes), expected)
 
 
 @given(st.data())

@@ -8,10 +8,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_folded
 from gensor_kernels.operators.windows.conv_product import output_size
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 from tests.dispatch.functions.test_convolution import Parameters, reference
-from tests.programs.verified import is_right
 
 SPEECH = {"n": 1, "h": 161, "w": 700, "c": 1, "k_out": 32, "r": 5, "s": 20, "stride_h": 2, "stride_w": 2}
 
@@ -50,12 +48,6 @@ def test_how_many(change, by):
     assert conv_folded.fold({**conv.DEFAULTS, **SPEECH, **change}, "float16") == by
 
 
-def test_planes_of_several_channels_and_filters_first_stay():
-    assert conv.workload(**SPEECH | {"c": 2}, layout="nchw").size["c"] == 2
-    assert conv.workload(**SPEECH | {"c": 2}, layout="nhwc").size["c"] == 4
-    assert conv.workload(**SPEECH | {"c": 2}, layout="nhwc", weights="rsck").size["c"] == 2
-
-
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("gap", [1, 2])
 def test_calls_are_folded_where_pixels_are_neighbours(layout, gap):
@@ -73,13 +65,6 @@ def test_calls_are_folded_where_pixels_are_neighbours(layout, gap):
         call = {"stride": (1, 2), "padding": ((1, 0), (2, 4)), "layout": layout}
         np.testing.assert_allclose(gensor_kernels.conv2d(x, w, bias, **call), wanted, atol=1e-12)
         assert gensor_kernels.explain(gensor_kernels.conv2d, x, w, bias, **call).tier == 3
-
-
-@pytest.mark.parametrize(("family", "dtype"), [("contraction_mma", "float16"), ("contraction_packed", "int8")])
-def test_kernels_of_folded_images_are_right(family, dtype):
-    workload, arch = conv.workload(**SPEECH, layout="nchw", dtype=dtype), lookup("sm_87")
-    program = FAMILIES[family].starters(workload, arch)[1]
-    is_right(FAMILIES[family], program, workload)
 
 
 PATCHES = {"n": 2, "h": 224, "w": 224, "c": 3, "k_out": 768, "r": 16, "s": 16, "stride_h": 16, "stride_w": 16}
@@ -117,7 +102,7 @@ def test_how_many_bands(change, by):
     sizes = {**conv.DEFAULTS, **PATCHES, **change}
     assert conv_folded.bands(sizes, layouts) == by
     assert conv_folded.bands(sizes, {**layouts, "y": "nkhw"}) == conv_folded.bands(sizes, {**layouts, "x": "nchw"}) == 1
-    conv.check(found := conv_folded.banded(sizes, by), False)
+    conv.check(found := conv_folded.split_bands(sizes, by), False)
     if by > 1:
         assert output_size(found, "h", False) == 1 and found["n"] == 2 * output_size(sizes, "h", False)
 
@@ -140,3 +125,9 @@ def test_calls_are_banded_where_images_have_no_gaps(gap, images):  # outputs and
         gensor_kernels.conv2d(image, w, bias, **call)
     np.testing.assert_allclose(call["out"], wanted + bias + add, atol=1e-12)
     assert told.tier == 3 and Workload.from_json(told.workload).size["n"] == images
+
+
+def test_planes_of_several_channels_and_filters_first_stay():
+    assert conv.workload(**SPEECH | {"c": 2}, layout="nchw").size["c"] == 2
+    assert conv.workload(**SPEECH | {"c": 2}, layout="nhwc").size["c"] == 4
+    assert conv.workload(**SPEECH | {"c": 2}, layout="nhwc", weights="rsck").size["c"] == 2

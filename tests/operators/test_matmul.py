@@ -1,25 +1,8 @@
 """The matmul reference and its scale."""
 
 import numpy as np
-import pytest
 
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.operators.types.epilogue import Step
-
-
-@pytest.mark.parametrize("shape", [((3, 4), (4, 5)), ((2, 1, 3, 4), (3, 4, 5)), ((3, 0), (0, 5))])
-def test_reference_is_the_sum_of_products(shape):
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(s) for s in shape)
-    np.testing.assert_allclose(matmul.reference(a, b), np.einsum("...ik,...kj->...ij", a, b), atol=1e-14)
-    scale = np.einsum("...ik,...kj->...ij", abs(a), abs(b))
-    np.testing.assert_allclose(matmul.magnitude(a, b).total, scale, atol=1e-14)
-
-
-def test_reference_applies_the_epilogue():
-    a, b, bias = np.array([[1.0, 2.0]]), np.array([[3.0], [-4.0]]), np.array([1.0])
-    steps = [Step("bias", bias), Step("relu")]
-    np.testing.assert_array_equal(matmul.reference(a, b, steps), [[0.0]])
 
 
 def test_int8_is_exact_and_wraps_like_int32():
@@ -39,10 +22,3 @@ def test_the_sizes_that_portfolios_are_chosen_for_fill_their_range():
         assert 44 <= (sizes[:, axis] < middle).sum() <= 52
     octants = {tuple(row) for row in (sizes > (256, 256, 512)).tolist()}
     assert len(octants) == 8 and {each.size["batch"] for each in usual} == {1, 16}
-
-
-def test_infinities_propagate():
-    a = np.array([[np.inf, 1.0], [0.0, np.nan]])
-    with np.errstate(invalid="ignore"):
-        expected = a @ np.ones((2, 2))
-    np.testing.assert_array_equal(matmul.reference(a, np.ones((2, 2))), expected)

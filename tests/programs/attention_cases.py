@@ -1,4 +1,4 @@
-"""Attention over NumPy arrays for the tests: random operands, PyTorch in float64, and a kernel written in NumPy."""
+"""Attention over NumPy arrays for the tests: random operands, float64 references, and a kernel written in NumPy."""
 
 import numpy as np
 
@@ -55,16 +55,6 @@ def exact(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
         weights = np.exp(scores - scores.max())
         made[b, h, i] = weights @ v[b, h // group][seen] / weights.sum()
     return made
-
-
-def pytorch(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """scaled_dot_product_attention on the CPU in float64."""
-    import torch
-
-    q, k, v = (torch.tensor(decode(w.dtype[x], arrays[x])) for x in "abd")
-    mask = torch.tensor(added_mask(w, arrays))
-    made = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
-    return np.asarray(made.numpy())
 
 
 def exact_sequences(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:

@@ -22,9 +22,12 @@ from .workloads.window import padded
 
 FIRST = {"layout": "nchw"}
 DOUBLE = {"dtype": "float64"}
+WGMMA_TYPES = [{"dtype": each, "trans_b": True} for each in ("float8_e5m2", "int8")]
+WGMMA_TYPES += [{"dtype": "float32", "math": "tf32", "trans_b": True}, {}]
 LONG = matmul(512, 511, 1003, dtype="float32")
 OZAKI = matmul(64, 64, 64, **DOUBLE, math="ozaki")
 COMPLEX_IMAGE = conv.workload(n=1, h=9, w=8, c=16, k_out=16, r=3, s=3, dtype="complex128", **FIRST)
+PIXELS = {"n": 2, "h": 9, "w": 10, "c": 72, "k_out": 64, "r": 3, "s": 2, "dtype": "float16"}
 #: Family -> (part, Workload, words of the reason).
 REFUSALS = {
     "contraction_mma": [
@@ -84,7 +87,7 @@ REFUSALS = {
         ("sm_89", matmul(512, 512, 516), "no warpgroup products"),
         ("sm_90", matmul(512, 512, 516, dtype="float32"), ""),
         ("sm_90", gated.workload("swiglu", 1024, 14336, 4096, trans_b=True), ""),
-        ("sm_90", normed.normed("layernorm", matmul(512, 768, 767, epilogue=("bias",)), 1), ""),
+        ("sm_90", normed.with_norm("layernorm", matmul(512, 768, 767, epilogue=("bias",)), 1), ""),
         ("sm_90", ragged.workload(8, 512, 511, 512), ""),
     ],
     "contraction_floats_wgmma": [
@@ -95,11 +98,27 @@ REFUSALS = {
         ("sm_90", matmul(512, 512, 512), ""),
         ("sm_90", matmul(512, 512, 512, **DOUBLE), ""),
         ("sm_90", gated.workload("swiglu", 512, 512, 512, dtype="float32"), ""),
-        ("sm_90", normed.normed("layernorm", matmul(512, 768, 1024, dtype="float32", epilogue=("bias",)), 1), ""),
+        ("sm_90", normed.with_norm("layernorm", matmul(512, 768, 1024, dtype="float32", epilogue=("bias",)), 1), ""),
         ("sm_90", image(c=LEAST_SUM // 4 - 1), "no less exact than multiply-adds from"),
         ("sm_90", image(c=1024, groups=2, **FIRST), "groups of channels are not divided"),
         ("sm_90", image(pad_left=200, c=2048), "do not step, pad or dilate"),
         ("sm_90", image(math="tf32"), "no product of float32 parts"),
+    ],
+    "contraction_wgmma": [
+        ("sm_100", matmul(64, 64, 64), "sm_100"),
+        ("h200", matmul(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
+        ("h200", matmul(64, 64, 64, dtype="float32"), "no warpgroup product of float32"),
+        ("h200", matmul(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
+        ("h200", matmul(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "multiply int8 from rows along k only"),
+        ("h200", matmul(64, 64, 64, dtype="float32", math="tf32", trans_a=True), "along k only"),
+        ("h200", matmul(64, 64, 64, dtype="float16", dtype_b="int8"), "no warpgroup product of float16 and int8"),
+        ("sm_90", conv.workload(**PIXELS | {"c": 64, "groups": 2}), "other groups"),
+        ("sm_90", conv.workload(**PIXELS | {"c": 12}), "multiples of 16 bytes"),
+        ("sm_90", conv.workload(**PIXELS | {"stride_h": 9}), "step, pad or dilate"),
+        ("sm_90", conv.workload(**PIXELS | {"pad_left": 129, "w": 300}), "step, pad or dilate"),
+        ("sm_90", conv.workload(**PIXELS | {"w": 600, "s": 3, "dilation_w": 128}), "step, pad or dilate"),
+        ("sm_90", conv.workload(**PIXELS | {"layout": "nchw"}), "multiples of 16 bytes"),
+        ("sm_90", conv.workload(**PIXELS | {"dtype": "float32"}), "no warpgroup product of float32"),
     ],
     "contraction_packed_wgmma": [
         ("sm_90", packed.workload(layout="nhwc"), "innermost"),
@@ -140,6 +159,7 @@ SERVED = [
         convolution(28, 64, 64, **FIRST, dtype="float16"),
         {"contraction_mma", "contraction_packed", "contraction_patch", "contraction_simt"},
     ),
+    *(("h200", matmul(64, 64, 64, **each), {"contraction_wgmma"}) for each in WGMMA_TYPES),
     ("sm_90", packed.workload(c=9), {"contraction_packed_wgmma", "contraction_simt", "contraction_mma"}),
     ("sm_87", transposed(c=384, r=3, s=3, dtype="float32"), {"contraction_phased", "contraction_phased_mma"}),
 ]
@@ -156,7 +176,7 @@ def test_a_family_says_why_it_does_not_serve(name):
 def test_families_serve(part, workload, names):
     found = {each.family.name for each in Space(workload, lookup(part)).families}
     assert names <= found
-    assert found == names or names & {"contraction_packed_wgmma", "contraction_phased"}
+    assert found == names or names & {"contraction_wgmma", "contraction_packed_wgmma", "contraction_phased"}
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])

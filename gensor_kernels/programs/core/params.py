@@ -68,7 +68,7 @@ class Tiling:
     """The numbers of (Program, Geometry) that are arguments, so that binaries are shared across them.
 
     `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first, where a family needs it.
-    `merged` is how many entries of the innermost batch axis a tile takes as one (`merged`); 0: none.
+    `merged` is how many entries of the innermost batch axis a tile takes as one (`merge_groups`); 0: none.
     """
 
     tiles_m: int

@@ -1,12 +1,11 @@
 """Recordings of every public function read back as the Workloads of its calls; so do rows of any operator."""
 
 import csv
+from contextlib import suppress
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, reject, settings
-from hypothesis import strategies as st
 
 import gensor_kernels as gk
 from gensor_kernels import record
@@ -14,13 +13,11 @@ from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
 from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.products import quantised
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.windows import conv, depthwise, pooling
 from gensor_tuner.shapes.columns import DTYPES
 from gensor_tuner.shapes.reader import read_shapes
-from tests.campaign_size import sample
 from tests.doubles.kernels import put, runtime_of
 from tests.project.test_packaging import ROOT
 
@@ -132,96 +129,56 @@ def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):
 # ---- Workloads of any operator
 
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-
-
-def window(draw, **more):
-    sizes = {name: draw(st.integers(1, 5)) for name in ("n", "r", "s", "stride_h", "stride_w")}
-    sizes |= {name: draw(st.integers(8, 40)) for name in ("h", "w")}
-    sizes |= {name: draw(st.integers(0, 3)) for name in ("pad_top", "pad_bottom", "pad_left", "pad_right")}
-    return sizes | {name: draw(values) for name, values in more.items()}
-
-
-def of_window(draw, name):
-    layout, dtype = draw(st.sampled_from(["nhwc", "nchw"])), draw(st.sampled_from(FLOATS))
-    channels = st.sampled_from([1, 3, 8, 48])
-    if name == "global_avg_pool2d":
-        return pooling.workload(name, n=2, h=7, w=9, c=draw(channels), layout=layout, dtype=dtype)
-    if name == "depthwise_conv2d":
-        return depthwise.workload(**window(draw, c=channels), layout=layout, dtype=dtype)
-    if name in ("max_pool2d", "avg_pool2d"):
-        flag = "ceil_mode" if name[0] == "m" else "count_include_pad"
-        return pooling.workload(
-            name, **window(draw, c=channels, **{flag: st.integers(0, 1)}), layout=layout, dtype=dtype
+#: Workloads of extents and forms that examples/every_operator.csv lacks.
+MORE = [
+    conv.workload(
+        **{"n": 2, "h": 9, "w": 40, "c": 16, "k_out": 6, "r": 3, "s": 2, "groups": 2, "stride_h": 1, "stride_w": 5},
+        **{"pad_top": 0, "pad_bottom": 3, "pad_left": 2, "pad_right": 1, "layout": "nchw", "math": "tf32"},
+        dtype="float32",
+    ),
+    conv.workload(
+        **{"n": 1, "h": 8, "w": 8, "c": 8, "k_out": 3, "r": 3, "s": 3, "stride_h": 2, "stride_w": 1, "pad_left": 1},
+        **{"layout": "nhwc", "dtype": "bfloat16", "transposed": True},
+    ),
+    depthwise.workload(n=5, h=8, w=21, c=1, r=5, s=1, stride_h=3, pad_bottom=2, layout="nchw", dtype="float64"),
+    pooling.workload("max_pool2d", n=2, h=9, w=8, c=3, r=2, s=3, stride_w=2, ceil_mode=1, dtype="float16"),
+    pooling.workload("avg_pool2d", n=2, h=9, w=8, c=3, r=2, s=3, pad_top=1, count_include_pad=1, dtype="float32"),
+    views.workload("reduce_sum", (1, 48, 5, 2), [2], "int8"),
+    views.workload("argmax", (8,), [0], "int32"),
+    views.workload("reduce_var", (2, 5, 8), [0], "bfloat16", ddof=1),
+    views.workload("elementwise", (5, 48), (), "float64", epilogue=("relu",)),
+    *(
+        attention.workload(
+            *(5, 9),
+            **{"batch": 2, "heads": 4, "kv_heads": 1, "head": 63, "mask": mask, "mask_axes": axes, "causal": causal},
+            **{"window": (2, 1), "softcap": True, "epilogue": ("mul",)},
         )
-    groups = draw(st.sampled_from([1, 2]))
-    sizes = window(draw) | {"c": 8 * groups, "k_out": 3 * groups, "r": 3, "groups": groups}
-    math = "tf32" if dtype == "float32" and draw(st.booleans()) else "ieee"
-    transposed = name == "conv2d_transpose"
-    return conv.workload(**sizes, layout=layout, dtype=dtype, math=math, transposed=transposed)
+        for mask, axes, causal in (
+            ("", ("keys",), "upper_left"),
+            ("bool", ("keys",), False),
+            ("float32", ("batch", "queries", "keys"), True),
+        )
+    ),
+    quantised.workload(1, 40, 66, bits=8, zeros=False, group=quantised.GROUPS[0], dtype="float16", epilogue=("bias",)),
+    quantised.workload(8, 66, 40, bits=4, zeros=True, group=quantised.GROUPS[-1], dtype="bfloat16"),
+]
 
 
-def of_rows(draw, name):
-    shape = draw(st.lists(st.sampled_from([1, 2, 5, 8, 48]), min_size=1, max_size=4))
-    axes = () if name == "elementwise" else [draw(st.integers(0, len(shape) - 1))]
-    dtype = draw(st.sampled_from((*FLOATS, "int8", "int32") if name in ("reduce_sum", "argmax") else FLOATS))
-    steps = ("relu",) if name == "elementwise" else ()
-    return views.workload(name, shape, axes, dtype, epilogue=steps, ddof=draw(st.integers(0, 1)))
-
-
-def of_attention(draw, name):
-    form = FORMS[name]
-    return attention.workload(
-        *(5, 9),
-        **{"batch": 2, "heads": 4, "kv_heads": draw(st.sampled_from([1, 4])), "head": draw(st.sampled_from([32, 63]))},
-        mask={"": "", "bool": "bool", "added": "float32"}[form.mask],
-        mask_axes=draw(st.sampled_from([("keys",), ("batch", "queries", "keys")])),
-        causal=draw(st.sampled_from([False, True, "upper_left"])),
-        window=draw(st.sampled_from([(2, 1), (0, None)])) if form.windowed else (None, None),
-        softcap=form.capped,
-        epilogue=("mul",),
-    )
-
-
-def of_weights(draw, name):
-    sizes = [draw(st.sampled_from([1, 8, 40, 66])) for _ in range(3)]
-    dtype, group = draw(st.sampled_from(("float16", "bfloat16"))), draw(st.sampled_from(quantised.GROUPS))
-    kind = {"bits": 4 if "int4" in name else 8, "zeros": name.endswith("zeros")}
-    sizes[2] += kind["bits"] == 4 and sizes[2] % 2
-    return quantised.workload(*sizes, **kind, group=group, dtype=dtype, epilogue=("bias",))
-
-
-def of_example(draw, name):
-    """The rows of examples/every_operator.csv, for the other operators."""
-    rows = read_shapes(ROOT / "examples" / "every_operator.csv")
-    found = draw(st.sampled_from([row.workload for row in rows if row.workload.operator == name]))
-    return found.with_epilogue(draw(st.sampled_from([found.epilogue, ("relu",), ("scale", "gelu", "tanh")])))
-
-
-MAKERS = dict.fromkeys(("windows.conv", "windows.depthwise", "windows.pooling"), of_window)
-MAKERS["attention.attention"] = of_attention
-MAKERS |= dict.fromkeys(("rows.reductions", "rows.softmax", "rows.norms", "rows.elementwise"), of_rows)
-MAKERS["products.quantised"] = of_weights
-
-
-@st.composite
-def workloads(draw, name):
-    return MAKERS.get(MODULES[name], of_example)(draw, name)
-
-
-@pytest.mark.parametrize("name", sample([name for name in MODULES if name != "matmul"], 10))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_row_of_any_operator_reads_back_as_its_workload(tmp_path, name, data):
-    try:
-        wanted = data.draw(workloads(name))
-    except (UnsupportedError, ValueError):
-        reject()
-    path = tmp_path / f"{abs(hash(wanted))}.csv"
-    record_file.update(path, {record_file.workload_row(wanted, record_file.Served(3, "h200")): 7})
-    (row,) = read_shapes(path)
-    assert row.error is None and row.workload == wanted
-    assert row.notes == {"tier": "3", "part": "h200"}
+def test_a_row_of_any_operator_reads_back_as_its_workload(tmp_path):
+    examples = [row.workload for row in read_shapes(ROOT / "examples" / "every_operator.csv")]
+    assert {each.operator for each in examples} | {each.operator for each in MORE} == set(MODULES)
+    wanted = [*examples, *MORE]
+    for steps in (("relu",), ("scale", "gelu", "tanh")):
+        for each in examples:
+            with suppress(UnsupportedError, ValueError):
+                wanted.append(each.with_epilogue(steps))
+    path = tmp_path / "shapes.csv"
+    for each in wanted:
+        path.unlink(missing_ok=True)
+        record_file.update(path, {record_file.workload_row(each, record_file.Served(3, "h200")): 7})
+        (row,) = read_shapes(path)
+        assert row.error is None and row.workload == each
+        assert row.notes == {"tier": "3", "part": "h200"}
 
 
 def test_bad_cells_are_reported_with_their_column(tmp_path):

@@ -85,13 +85,11 @@ class Array(cupy.ndarray, metaclass=_AnyArray):
         return host(self).copy()
 
     def set(self, values: Any) -> Array:
-        """Copy values from host memory."""
         values = np.array(values, self.dtype)
         self._write(slice(None), values)
         return self
 
     def fill(self, value: Any) -> None:
-        """Write the same number everywhere."""
         self._write(slice(None), value)
 
     def __setitem__(self, where: Any, value: Any) -> None:
@@ -140,8 +138,6 @@ class Array(cupy.ndarray, metaclass=_AnyArray):
 
 
 def _operators() -> None:
-    """Give the class its operators."""
-
     def method(function: Callable[..., Any], turned: bool = False) -> Callable[..., Any]:
         def called(self: Array, *others: Any) -> Any:
             return compute(function.__name__, function, *((*others, self) if turned else (self, *others)))
@@ -176,7 +172,6 @@ class Library(Surface):
         return Array(shape, dtype)
 
     def asarray(self, values: Any) -> Array:
-        """Return an array with values from host memory."""
         values = np.asarray(values)
         return Array(values.shape, values.dtype).set(values)
 

@@ -38,7 +38,6 @@ class Graph:
 
     @property
     def handle(self) -> int:
-        """Return its CUgraph."""
         return 0x900000 + 16 * self.number
 
     def end(self) -> None:
@@ -70,7 +69,6 @@ class Capture:
         return self.tips[id(stream)]
 
     def add(self, stream: Stream, name: str, work: Callable[[], None], uses: Iterable = ()) -> None:
-        """Capture an operation of a stream."""
         if not self.valid:
             raise Status(901, f"{name} in a capture that has failed")
         self.graph.nodes.append(Node(name, work, self.tip(stream), tuple(uses)))

@@ -93,7 +93,6 @@ class Context:
         return module
 
     def module(self, handle: int) -> Module:
-        """Return the loaded module of a handle."""
         for each in self.modules:
             if each.handle == handle and each.loaded:
                 return each
@@ -120,7 +119,6 @@ class Context:
 
     @_call
     def found(self, handle: int) -> Function:
-        """Return the kernel of a handle."""
         function = self.functions.get(handle)
         if function is None or not function.module.loaded:
             raise Status(400, f"{handle:#x} is no kernel of this context")
@@ -148,7 +146,6 @@ class Context:
 
     @_call
     def enqueue(self, stream: Stream, name: str, work: Callable[[], None], uses: Any = ()) -> None:
-        """Put an operation at the end of a stream."""
         self._implicit(stream, name)
         if stream.capture is not None:
             stream.capture.add(stream, name, work, uses)
@@ -194,7 +191,6 @@ class Context:
 
     @_call
     def synchronize(self, wanted: Stream | Event) -> None:
-        """Wait for a stream or an event."""
         if isinstance(wanted, Stream):
             self._implicit(wanted, "cuStreamSynchronize")
         if wanted.capture is not None:
@@ -341,5 +337,4 @@ class Context:
 
 
 def digest(image: bytes) -> str:
-    """Return the key of a cubin."""
     return hashlib.sha256(image).hexdigest()

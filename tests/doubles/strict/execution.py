@@ -27,7 +27,6 @@ class Fault(Exception):
 
 
 def execute(part: Part, memory: Memory, launch: Launch) -> None:
-    """Run a launch now; raises its Fault."""
     function = launch.function
     if not function.module.loaded:
         raise Fault(700, f"{function.name} runs in a module that was unloaded")

@@ -59,12 +59,10 @@ class Launch:
 
     @property
     def blocks(self) -> int:
-        """Return the number of blocks."""
         return prod(self.grid)
 
     @property
     def threads(self) -> int:
-        """Return the threads of a block."""
         return prod(self.block)
 
 

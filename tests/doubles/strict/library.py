@@ -91,7 +91,6 @@ class Library:
 
     @property
     def context(self) -> Context:
-        """The current device's context."""
         return self.system.context()
 
     def version(self, place: int) -> None:

@@ -33,12 +33,10 @@ class Machine:
 
     @property
     def context(self) -> Context:
-        """The current device's context."""
         return self.system.context()
 
     @property
     def pool(self) -> Pool:
-        """The allocator of CuPy's arrays."""
         return self.cupy.cuda.pool
 
     @property
@@ -50,7 +48,6 @@ class Machine:
         ]
 
     def device(self, number: int = 0) -> cuda.CudaDevice:
-        """Return a new CudaDevice."""
         return cuda.CudaDevice(number)
 
     def executes(self, cubin: bytes, executor: Callable[..., None]) -> None:
@@ -59,7 +56,6 @@ class Machine:
             each.executors[digest(cubin)] = executor
 
     def lacks(self, *names: str) -> None:
-        """Take functions away from the driver library."""
         self.library = library(self.system, names)
         forget_driver()
 
@@ -85,7 +81,6 @@ def forget_driver() -> None:
 
 
 def erfc(values: Any) -> Any:
-    """See cupyx.scipy.special.erfc."""
     return compute("erfc", lambda x: np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype), values)
 
 

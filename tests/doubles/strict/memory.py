@@ -32,7 +32,6 @@ class Block(NamedTuple):
     serial: int
 
     def has(self, address: int) -> bool:
-        """Return whether it contains an address."""
         return self.first <= address < self.first + self.size
 
 
@@ -81,7 +80,6 @@ class Memory:
         self.by_device.pop(block.first, None)
 
     def poison(self, block: Block) -> None:
-        """Overwrite a block."""
         some = min(block.size, MOST_POISONED)
         ctypes.memset(block.first, POISON, some)
         ctypes.memset(block.first + block.size - some, POISON, some)

@@ -40,7 +40,6 @@ class Part:
         return capability[0] == self.capability[0] and capability[1] <= self.capability[1]
 
     def registers(self, entry: Entry, threads: int) -> int:
-        """Return the registers that a block takes."""
         whole = -(-entry.registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
         return whole * -(-threads // WARP)
 
@@ -58,36 +57,13 @@ class Part:
 
 def part(name: str) -> Part:
     """Return a part of archs.toml as its driver reports it."""
-    for row in listed("devices.csv"):
-        if row[0] == name:
-            _, capability, reported, *numbers, _ = row
-            sms, mhz, memory_mhz, bits, l2 = map(int, numbers)
-            major, minor = map(int, capability.split("."))
-            return _reported(name, reported, (major, minor), sms, mhz, memory_mhz, bits, l2, None)
-    for row in listed("orin_modes.csv"):
-        if row[0] == name:
-            sms, mhz, memory_mhz, bits, l2, memory = map(int, row[1:7])
-            return _reported(name, "Orin", (8, 7), sms, mhz, memory_mhz, bits, l2, memory << 20)
-    raise LookupError(f"no listing of {name}")
-
-
-def listed(file: str) -> list[list[str]]:
-    """Return the rows of published listings, without their header."""
-    with (LISTINGS / file).open(newline="") as text:
-        return list(csv.reader(text))[1:]
-
-
-def _reported(
-    name: str,
-    reported: str,
-    capability: tuple[int, int],
-    sms: int,
-    mhz: int,
-    memory_mhz: int,
-    bits: int,
-    l2: int,
-    memory: int | None,
-) -> Part:
+    rows = {row[0]: ("Orin", "8.7", row[1:7]) for row in listed("orin_modes.csv")}
+    rows |= {row[0]: (row[2], row[1], [*row[3:8], "0"]) for row in reversed(listed("devices.csv"))}
+    if name not in rows:
+        raise LookupError(f"no listing of {name}")
+    reported, capability, numbers = rows[name]
+    sms, mhz, memory_mhz, bits, l2, memory_mb = map(int, numbers)
+    major, minor = map(int, capability.split("."))
     arch: Any = lookup(name)
     attributes = {
         "MultiProcessorCount": sms,
@@ -99,4 +75,9 @@ def _reported(
         "WarpSize": WARP,
         "MaxSharedMemoryPerBlockOptin": arch.smem_per_block,
     }
-    return Part(reported, capability, attributes, memory or int(arch.memory_gb * GIB), arch)
+    return Part(reported, (major, minor), attributes, memory_mb << 20 or int(arch.memory_gb * GIB), arch)
+
+
+def listed(file: str) -> list[list[str]]:
+    with (LISTINGS / file).open(newline="") as text:
+        return list(csv.reader(text))[1:]

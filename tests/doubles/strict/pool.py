@@ -38,7 +38,6 @@ class Pool:
         self._arenas: dict[tuple[int, Any], Arena] = {}
 
     def __call__(self, nbytes: int) -> Any:
-        """Allocate memory."""
         number, context = self.system.current.number, self.system.context()
         with context.lock, OF_RUNTIME():
             context.reap()
@@ -61,7 +60,6 @@ class Pool:
             return context.malloc(size)
 
     def free_all_blocks(self) -> None:
-        """Give all free memory back to the driver."""
         with OF_RUNTIME():
             for (number, _), arena in self._arenas.items():
                 context = self.system.context(number)
@@ -83,7 +81,6 @@ class Pool:
         return taken
 
     def in_use(self) -> int:
-        """Return the bytes in use on the current device."""
         context = self.system.context()
         with context.lock:
             context.reap()
@@ -95,12 +92,10 @@ def pointer_type(system: System) -> type:
 
     class Pointer(cupy.cuda.MemoryPointer):
         def memset_async(self, value: int, size: int, stream: Stream | None = None) -> None:
-            """See cupy.cuda.MemoryPointer.memset_async."""
             place = self.ptr
             enqueue(system, "memset", [place], lambda: ctypes.memset(place, value, size) and None, stream)
 
         def copy_from_device_async(self, src: Any, size: int, stream: Stream | None = None) -> None:
-            """See cupy.cuda.MemoryPointer.copy_from_device_async."""
             here, there = self.ptr, src.ptr
             enqueue(system, "copy", [here, there], lambda: ctypes.memmove(here, there, size) and None, stream)
 

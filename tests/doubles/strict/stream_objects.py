@@ -30,12 +30,10 @@ class Stream:
 
     @property
     def stream(self) -> streams.Stream:
-        """The stream of the driver."""
         with OF_RUNTIME():
             return self.system.context().stream(self.ptr)
 
     def use(self) -> Stream:
-        """Make it the current stream."""
         self.system.current.streams[self.system.current.number] = self
         return self
 

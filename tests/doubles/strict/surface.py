@@ -142,12 +142,10 @@ class Module:
         self.system, self.module = system, None
 
     def load(self, image: bytes) -> None:
-        """Load a module of bytes."""
         with OF_DRIVER():
             self.module = self.system.context().load(image)
 
     def get_function(self, name: str) -> Function:
-        """Find a kernel."""
         with OF_DRIVER():
             return Function(self, self.system.context().function(self.module, name))
 

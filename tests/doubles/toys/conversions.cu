@@ -22,21 +22,13 @@ DEVICE void all(const Params &p) {
     if (p.mode == 5)
         each<From, i32>(p);
 }
-KERNEL(from_double, Params, 32, 0) {
-    all<double>(params);
-}
-KERNEL(from_float, Params, 32, 0) {
-    all<float>(params);
-}
-KERNEL(from_half, Params, 32, 0) {
-    all<half_t>(params);
-}
-KERNEL(from_bfloat16, Params, 32, 0) {
-    all<bfloat16_t>(params);
-}
-KERNEL(from_i8, Params, 32, 0) {
-    all<i8>(params);
-}
-KERNEL(from_i32, Params, 32, 0) {
-    all<i32>(params);
-}
+#define FROM(name, type)                                                                                               \
+    KERNEL(name, Params, 32, 0) {                                                                                      \
+        all<type>(params);                                                                                             \
+    }
+FROM(from_double, double)
+FROM(from_float, float)
+FROM(from_half, half_t)
+FROM(from_bfloat16, bfloat16_t)
+FROM(from_i8, i8)
+FROM(from_i32, i32)

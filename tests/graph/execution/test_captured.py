@@ -97,36 +97,34 @@ def bound_of(made):
     return bound
 
 
-def test_the_second_run_is_captured_and_the_graph_computes_the_same(opened):
-    machine, made = opened(), layers()
+@pytest.mark.parametrize("disabled", [False, True])
+def test_the_second_run_is_captured_and_its_results_stay_what_they_are(opened, monkeypatch, disabled):
+    if disabled:
+        monkeypatch.setenv("GENSOR_DISABLE", "1")  # node by node
+    machine, made, results = opened(), layers(), []
     for seed in range(5):
         given, x = draw(seed)
-        assert_correct(made(given), x)
-        assert len(bounds(made)) == (seed > 0)
-    assert bound_of(made).captured and machine.context.captured == 1
+        results.append((made(given), x))
+        assert_correct(*results[-1])
+        assert disabled or len(bounds(made)) == (seed > 0)
+    for result, x in results:
+        assert_correct(result, x)
+    assert machine.context.captured == (0 if disabled else 1) and (disabled or bound_of(made).captured)
 
 
-def test_nothing_is_captured_while_a_kernel_is_still_to_race(opened, raced):
+def test_nothing_is_captured_while_kernels_race_and_their_memory_is_not_the_models(opened, raced, monkeypatch):
+    """A race makes thousands of requests: to give each a place in the arena would take minutes."""
     machine = opened("")
-    raced()
+    raced(repeats=100)
+    requests, make = [], arena.make_layout
+    monkeypatch.setattr(arena, "make_layout", lambda uses, ends: requests.append(len(uses)) or make(uses, ends))
     made, (given, _), counts = layers(), draw(0), []
     for _ in range(5):
         made(given)
         counts.append(len(bounds(made)))
+    assert requests and max(requests) < 20
     assert counts[:2] == [0, 0] and counts[-1] == 1
     assert machine.context.captured == 1 and bound_of(made).captured
-
-
-def test_memory_of_races_is_not_the_models(opened, raced, monkeypatch):
-    """A race makes thousands of requests: to give each a place in the arena would take minutes."""
-    opened("")
-    raced(repeats=100)
-    counts, make = [], arena.make_layout
-    monkeypatch.setattr(arena, "make_layout", lambda uses, ends: counts.append(len(uses)) or make(uses, ends))
-    made, (given, _) = layers(), draw(0)
-    for _ in range(5):
-        made(given)
-    assert counts and max(counts) < 20
 
 
 def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(opened, raced, monkeypatch):
@@ -170,13 +168,6 @@ def test_views_of_weights_are_on_the_device_once(opened):
         (weights,) = made._weights.values()
         sizes.append(len(weights.placed))
     assert sizes == [sizes[0]] * 4
-
-
-def test_results_stay_what_they_are_when_the_graph_runs_again(opened):
-    opened()
-    made, pairs = layers(), [draw(seed) for seed in range(6)]
-    for result, (_, x) in zip([made(given) for given, _ in pairs], pairs, strict=True):
-        assert_correct(result, x)
 
 
 def test_inputs_of_any_layout_and_of_the_host(opened):
@@ -292,7 +283,7 @@ def test_what_cannot_be_captured_runs_in_a_loop(opened, monkeypatch):
     assert "no graphs today" in str(made.memory(given))
 
 
-def test_refresh_binds_again(opened):
+def test_refresh_binds_again_and_recorded_calls_are_counted_one_by_one(opened, tmp_path):
     opened()
     made = layers()
     call(made, 3)
@@ -300,19 +291,6 @@ def test_refresh_binds_again(opened):
     current.only.refresh()
     call(made, 3)
     assert bound_of(made) is not first and bound_of(made).holds() and not first.holds()
-
-
-def test_disabled_means_node_by_node(opened, monkeypatch):
-    monkeypatch.setenv("GENSOR_DISABLE", "1")
-    machine = opened()
-    call(layers(), 3)
-    assert machine.context.captured == 0
-
-
-def test_recorded_calls_are_counted_one_by_one(opened, tmp_path):
-    opened()
-    made = layers()
-    call(made, 3)
     with gk.record(tmp_path / "shapes.csv"):
         call(made, 5)
     head, *lines = [line.split(",") for line in (tmp_path / "shapes.csv").read_text().splitlines()]

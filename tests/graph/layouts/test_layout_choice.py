@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from gensor_kernels.graph.layouts.choice import Tensor, choose, total
-from gensor_kernels.graph.layouts.minimum_cut import Network
 
 
 def draw(rng, count):
@@ -39,11 +38,6 @@ def test_no_assignment_is_faster():
         assert total(times, tensors, choose(times, tensors)) == pytest.approx(best, abs=1e-9), seed
 
 
-def test_channels_stay_first_where_nothing_is_gained():
-    times, tensors = [(0.0, math.inf), (5.0, 5.0), (5.0, 5.0)], [Tensor(0, (1,), 0.0), Tensor(1, (2,), 1.0)]
-    assert choose(times, tensors) == [False, False, False]
-
-
 def test_one_conversion_serves_all_readers():
     """Three readers gain 4 each: one conversion of 10 pays, three would not."""
     times = [(0.0, math.inf), *[(4.0, 0.0)] * 3]
@@ -62,11 +56,3 @@ def test_long_chains_are_cut_at_once():
     times = [(0.0, math.inf), *[(2.0, 1.0)] * count, (0.0, math.inf)]
     tensors = [Tensor(each, (each + 1,), 500.0) for each in range(count + 1)]
     assert sum(choose(times, tensors)) == count
-
-
-def test_a_maximum_flow():
-    network = Network()
-    s, a, b, t = (network.vertex() for _ in range(4))
-    for start, end, capacity in ((s, a, 3), (s, b, 2), (a, b, 5), (a, t, 2), (b, t, 3)):
-        network.join(start, end, capacity)
-    assert network.source_side(s, t) == {s}

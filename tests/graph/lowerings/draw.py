@@ -19,6 +19,11 @@ from onnx import defs
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "int8", "bool")
 
 
+def type_name(dtype: str) -> str:
+    """Return the name of a type of tensors in the standard."""
+    return f"tensor({dict(float32='float', float64='double').get(dtype, dtype)})"
+
+
 @dataclass
 class Case:
     """A node with its inputs."""
@@ -82,11 +87,7 @@ class Draw:
     def dtype(self, place: int = 0, *wanted: str) -> str:
         inputs = self.schema.inputs
         types = inputs[min(place, len(inputs) - 1)].types
-        allowed = [
-            each
-            for each in wanted or DTYPES
-            if f"tensor({dict(float32='float', float64='double').get(each, each)})" in types
-        ]
+        allowed = [each for each in wanted or DTYPES if type_name(each) in types]
         return allowed[0] if self.maybe(0.6) else self.pick(*allowed)
 
     def array(self, shape: Sequence[int], dtype: str = "float32", scale: float = 1.5) -> np.ndarray:
@@ -96,6 +97,25 @@ class Draw:
             return self.numbers.integers(0 if dtype[0] == "u" else -6, 7, shape).astype(dtype)
         found = self.numbers.standard_normal(shape) * scale
         return np.asarray(found, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+    def give(self, low: int = 1, high: int = 4, empty: bool = False) -> tuple[int, ...]:
+        """Make an array the only input, and return its shape."""
+        shape = self.shape(low, high, empty)
+        self.inputs = [self.array(shape, self.dtype())]
+        return shape
+
+    def option(self, name: str, value: Any, share: float = 0.5) -> None:
+        """Give an attribute at times."""
+        if self.maybe(share):
+            self.attributes[name] = value
+
+    def default(self, name: str, value: Any, default: Any) -> None:
+        """Give an attribute, which may be left out where it has its default."""
+        self.option(name, value, 0.5 if value == default else 1)
+
+    def flags(self, *names: str) -> None:
+        for name in names:
+            self.option(name, self.within(0, 1))
 
     def axis(self, rank: int, since: int = 11) -> int:
         """Return an axis, negative ones where the version allows them."""

@@ -12,8 +12,7 @@ from .draw import Draw, draws
 
 @draws("Reshape")
 def _reshape(d: Draw) -> None:
-    shape = d.shape(0, 4, empty=d.version >= 5)
-    d.inputs = [d.array(shape, d.dtype())]
+    shape = d.give(0, 4, empty=d.version >= 5)
     wanted = list(shape)
     d.random.shuffle(wanted)
     if len(wanted) > 1 and d.maybe():
@@ -27,26 +26,20 @@ def _reshape(d: Draw) -> None:
         wanted[d.within(0, len(wanted) - 1)] = -1
     if 0 not in wanted and d.maybe():
         d.attributes["allowzero"] = d.within(0, 1)
-    if wanted or d.version >= 5:
-        d.moved("shape", wanted, 1)
-    else:
-        d.moved("shape", [1], 1)
+    d.moved("shape", wanted if wanted or d.version >= 5 else [1], 1)
 
 
 @draws("Transpose")
 def _transpose(d: Draw) -> None:
-    shape = d.shape(0, 5)
-    d.inputs = [d.array(shape, d.dtype())]
+    shape = d.give(0, 5)
     if d.maybe(0.8) and shape:
         d.attributes["perm"] = d.random.sample(range(len(shape)), len(shape))
 
 
 @draws("Flatten")
 def _flatten(d: Draw) -> None:
-    shape = d.shape(1, 4)
-    d.inputs = [d.array(shape, d.dtype())]
-    if d.maybe(0.8):
-        d.attributes["axis"] = d.within(-len(shape) if d.version >= 11 else 0, len(shape))
+    shape = d.give(1, 4)
+    d.option("axis", d.within(-len(shape) if d.version >= 11 else 0, len(shape)), 0.8)
 
 
 @draws("Squeeze Unsqueeze")
@@ -85,16 +78,12 @@ def _split(d: Draw) -> None:
         sizes = sizes[:1] * d.outputs
     shape[axis] = sum(sizes)
     d.inputs = [d.array(shape, d.dtype())]
-    if axis != 0 or d.maybe():
-        d.attributes["axis"] = axis
+    d.default("axis", axis, 0)
     if even and d.maybe() and sizes[0]:
         d.attributes["num_outputs"] = d.outputs
-        if (
-            d.version >= 18
-            and shape[axis] > d.outputs
-            and -(-(shape[axis] - 1) // d.outputs) * (d.outputs - 1) < shape[axis] - 1
-        ):
-            d.inputs[0] = d.inputs[0].take(range(shape[axis] - 1), axis)
+        shorter = shape[axis] - 1  # the last part is shorter than the others, and not empty
+        if d.version >= 18 and shorter >= d.outputs and -(-shorter // d.outputs) * (d.outputs - 1) < shorter:
+            d.inputs[0] = d.inputs[0].take(range(shorter), axis)
     elif d.version == 1 and d.maybe():
         d.inputs.append(np.array(sizes, d.inputs[0].dtype))
     else:
@@ -119,6 +108,12 @@ def _slice(d: Draw) -> None:
             d.moved(name, values, place)
 
 
+def _pick_reduction(d: Draw) -> str:
+    if d.version < 16:
+        return "none"
+    return d.pick("none", "add", "mul", *(("max", "min") if d.version >= 18 else ()))
+
+
 @draws("Gather GatherElements ScatterElements Scatter")
 def _gather(d: Draw) -> None:
     shape = d.shape()
@@ -127,12 +122,9 @@ def _gather(d: Draw) -> None:
     where = d.shape(0, 3) if d.operator == "Gather" else tuple(d.within(1, each) for each in shape)
     places = d.numbers.integers(low, shape[axis], where).astype(d.pick("int32", "int64"))
     d.inputs = [d.array(shape, dtype), places]
-    if axis != 0 or d.maybe():
-        d.attributes["axis"] = axis
+    d.default("axis", axis, 0)
     if d.operator[0] == "S":
-        reduction = d.pick("none", "add", "mul", "max", "min") if d.version >= 16 else "none"
-        if d.version < 18 and reduction in ("max", "min"):
-            reduction = "add"
+        reduction = _pick_reduction(d)
         if reduction == "none":  # the order of equal places is free
             order = np.argsort(d.numbers.random(shape), axis).astype(places.dtype)
             d.inputs[1] = order[tuple(slice(0, each) for each in where)]
@@ -152,8 +144,7 @@ def _nd(d: Draw) -> None:
     d.inputs = [d.array(shape, d.dtype()), places.astype("int64")]
     d.attributes["batch_dims"] = batch
     if d.operator[0] == "S":
-        reduction = d.pick("none", "add", "mul", "max", "min") if d.version >= 16 else "none"
-        reduction = "add" if d.version < 18 and reduction in ("max", "min") else reduction
+        reduction = _pick_reduction(d)
         if reduction == "none":
             count = min(math.prod(shape[:depth]), d.within(1, 4))
             chosen = d.random.sample(range(math.prod(shape[:depth])), count)
@@ -166,13 +157,8 @@ def _nd(d: Draw) -> None:
 def _expand(d: Draw) -> None:
     shape = d.shape(1 if d.operator == "Tile" else 0, 3)
     if d.operator == "ConstantOfShape":
-        if d.maybe():
-            d.attributes["value"] = helper.make_tensor(
-                "v",
-                helper.np_dtype_to_tensor_dtype(np.dtype(d.pick("float32", "int64", "bool"))),
-                [1],
-                [d.pick(0, 1)],
-            )
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(d.pick("float32", "int64", "bool")))
+        d.option("value", helper.make_tensor("v", kind, [1], [d.pick(0, 1)]))
     elif d.operator == "Tile":
         d.inputs = [d.array(shape, d.dtype())]
         shape = tuple(d.within(0 if d.maybe(0.1) else 1, 3) for _ in shape)
@@ -184,9 +170,9 @@ def _expand(d: Draw) -> None:
 
 @draws("Shape")
 def _shape(d: Draw) -> None:
-    shape = d.shape(0, 4)
-    d.inputs = [d.array(shape, d.dtype())]
-    d.attributes = {each: d.within(-5, 5) for each in ("start", "end") if d.maybe()}
+    d.give(0, 4)
+    for name in ("start", "end"):
+        d.option(name, d.within(-5, 5))
 
 
 @draws("Range")
@@ -227,20 +213,18 @@ def _blocks(d: Draw) -> None:
     block = d.within(1, 3)
     shape = (n, c * block**2, h, w) if d.operator[0] == "D" else (n, c, h * block, w * block)
     d.inputs, d.attributes["blocksize"] = [d.array(shape, d.dtype())], block
-    if d.maybe():
-        d.attributes["mode"] = d.pick("DCR", "CRD")
+    d.option("mode", d.pick("DCR", "CRD"))
 
 
 @draws("Trilu EyeLike")
 def _matrix(d: Draw) -> None:
     eye = d.operator == "EyeLike"
-    d.inputs = [d.array(d.shape(2, 2 if eye else 4), d.dtype())]
+    d.give(2, 2 if eye else 4)
     if eye:
         d.attributes["k"] = d.within(-3, 3)
-        if d.maybe():
-            d.attributes["dtype"] = d.pick(1, 7, 11, 6)
+        d.option("dtype", d.pick(1, 7, 11, 6))
         return
-    d.attributes = {"upper": d.within(0, 1)} if d.maybe() else {}
+    d.flags("upper")
     if d.maybe():
         d.moved("", d.within(-3, 3), 1)
 
@@ -249,22 +233,17 @@ def _matrix(d: Draw) -> None:
 def _one_hot(d: Draw) -> None:
     shape, depth = d.shape(0 if d.version > 9 else 1, 3), d.within(1, 6)
     places = d.numbers.integers(-depth - 1 if d.version >= 11 else 0, depth + 1, shape)
-    d.inputs = [
-        places.astype(d.pick("int64", "int32", "float32")),
-        np.asarray(depth if d.maybe(0.8) else [depth], "int64"),
-        d.array((2,), d.dtype(2)),
-    ]
+    kind, depths = d.pick("int64", "int32", "float32"), np.asarray(depth if d.maybe(0.8) else [depth], "int64")
+    d.inputs = [places.astype(kind), depths, d.array((2,), d.dtype(2))]
     d.known.add(1)
-    if d.maybe():
-        d.attributes["axis"] = d.within(-len(shape) - 1 if d.version >= 11 else -1, len(shape))
+    d.option("axis", d.within(-len(shape) - 1 if d.version >= 11 else -1, len(shape)))
 
 
 @draws("CumSum")
 def _cumsum(d: Draw) -> None:
-    shape = d.shape()
-    d.inputs = [d.array(shape, d.dtype())]
+    shape = d.give()
     d.moved("axis", d.axis(len(shape), 1), 1, d.pick("int32", "int64"))
-    d.attributes = {each: d.within(0, 1) for each in ("exclusive", "reverse") if d.maybe()}
+    d.flags("exclusive", "reverse")
 
 
 @draws("TopK")
@@ -272,18 +251,15 @@ def _top_k(d: Draw) -> None:
     shape = d.shape()
     axis = d.axis(len(shape))
     d.inputs, d.outputs = [np.round(d.array(shape, d.dtype(), 4))], 2
-    if axis != -1 or d.maybe():
-        d.attributes["axis"] = axis
-    if d.maybe():
-        d.attributes["largest"] = d.within(0, 1)
+    d.default("axis", axis, -1)
+    d.option("largest", d.within(0, 1))
     count = d.within(0 if d.version >= 11 else 1, shape[axis])
     d.moved("k", count if d.version < 10 else [count], 1)
 
 
 @draws("Compress")
 def _compress(d: Draw) -> None:
-    shape = d.shape()
-    d.inputs = [d.array(shape, d.dtype())]
+    shape = d.give()
     extent = math.prod(shape)
     if d.maybe(0.7):
         d.attributes["axis"] = d.axis(len(shape))

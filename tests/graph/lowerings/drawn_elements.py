@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 from onnx import defs, helper
 
-from .draw import DTYPES, Draw, draws
+from .draw import DTYPES, Draw, draws, type_name
 
 
 @draws(
@@ -15,13 +15,14 @@ from .draw import DTYPES, Draw, draws
     "Sqrt Swish Tan Tanh ThresholdedRelu Size NonZero GlobalAveragePool GlobalMaxPool"
 )
 def _unary(d: Draw) -> None:
-    shape = d.shape(3, 4) if d.operator.startswith("Global") else d.shape(0, 4, empty=True)
-    d.inputs = [d.array(shape, d.dtype())]
+    if d.operator.startswith("Global"):
+        d.give(3, 4)
+    else:
+        d.give(0, 4, empty=True)
     for name, attribute in d.schema.attributes.items():
         if attribute.type == defs.OpSchema.AttrType.FLOAT and d.maybe(0.7):
             d.attributes[name] = d.number()
-    if d.maybe():
-        d.attributes["approximate"] = d.pick("none", "tanh")
+    d.option("approximate", d.pick("none", "tanh"))
 
 
 @draws("IsNaN IsInf")
@@ -87,11 +88,10 @@ def _where(d: Draw) -> None:
 def _cast(d: Draw) -> None:
     d.inputs = [d.array(d.shape(0, 3), d.dtype(), 40)]
     allowed = d.schema.outputs[0].types
-    names = {helper.np_dtype_to_tensor_dtype(np.dtype(getattr(ml_dtypes, each, each))): each for each in DTYPES}
     wanted = {
-        number: each
-        for number, each in names.items()
-        if f"tensor({dict(float32='float', float64='double').get(each, each)})" in allowed
+        helper.np_dtype_to_tensor_dtype(np.dtype(getattr(ml_dtypes, each, each))): each
+        for each in DTYPES
+        if type_name(each) in allowed
     }
     to = d.pick(*wanted)
     if wanted[to][0] == "u":
@@ -114,36 +114,31 @@ def _dropout(d: Draw) -> None:
 
 @draws("Softmax LogSoftmax Hardmax LpNormalization")
 def _along(d: Draw) -> None:
-    shape = d.shape(1 if d.version >= 13 or d.operator[:2] == "Lp" else 2, 4)
-    d.inputs = [d.array(shape, d.dtype())]
-    if d.maybe(0.8):
-        d.attributes["axis"] = d.axis(len(shape), 1 if d.operator[:2] == "Lp" else 11)
-    if d.maybe():
-        d.attributes["p"] = d.within(1, 2)
+    shape = d.give(1 if d.version >= 13 or d.operator[:2] == "Lp" else 2, 4)
+    d.option("axis", d.axis(len(shape), 1 if d.operator[:2] == "Lp" else 11), 0.8)
+    d.option("p", d.within(1, 2))
 
 
 @draws("ArgMax ArgMin")
 def _position(d: Draw) -> None:
-    shape = d.shape()
-    d.inputs = [np.round(d.array(shape, d.dtype()))]
-    if d.maybe(0.8):
-        d.attributes["axis"] = d.axis(len(shape))
-    d.attributes |= {each: d.within(0, 1) for each in ("keepdims", "select_last_index") if d.maybe()}
+    shape = d.give()
+    d.inputs[0] = np.round(d.inputs[0])
+    d.option("axis", d.axis(len(shape)), 0.8)
+    d.flags("keepdims", "select_last_index")
 
 
 @draws(
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
 )
 def _reduction(d: Draw) -> None:
-    shape = d.shape(0, 4, empty=d.version >= 18)
-    d.inputs = [d.array(shape, d.dtype())]
+    shape = d.give(0, 4, empty=d.version >= 18)
     if d.operator == "ReduceLogSum":
         d.inputs[0] = np.abs(d.inputs[0])
     if shape and d.maybe(0.75):
         d.moved("axes", d.axes(len(shape)), 1)
     elif "axes" not in d.schema.attributes and d.maybe(0.4):
         d.moved("axes", [], 1)
-    d.attributes |= {each: d.within(0, 1) for each in ("keepdims", "noop_with_empty_axes") if d.maybe()}
+    d.flags("keepdims", "noop_with_empty_axes")
 
 
 @draws("LayerNormalization RMSNormalization")
@@ -155,10 +150,8 @@ def _norm(d: Draw) -> None:
         if d.maybe():
             d.inputs.append(d.array(shape[axis:], dtype))
         d.outputs = d.pick(1, 1, 1, 2, 3)
-    if axis != -1 or d.maybe():
-        d.attributes["axis"] = axis
-    if d.maybe():
-        d.attributes["epsilon"] = d.pick(0.1, 1e-3)
+    d.default("axis", axis, -1)
+    d.option("epsilon", d.pick(0.1, 1e-3))
 
 
 @draws("BatchNormalization")
@@ -167,11 +160,9 @@ def _batch_norm(d: Draw) -> None:
     vectors = [d.array(shape[1:2], dtype) for _ in range(4)]
     d.inputs = [d.array(shape, dtype), *vectors[:3], np.abs(vectors[3])]
     d.attributes = {"is_test": 1, "consumed_inputs": [0, 0, 0, 1, 1]}
-    d.attributes |= {name: d.number() for name in ("momentum",) if d.maybe()}
-    if d.maybe():
-        d.attributes["epsilon"] = d.pick(0.1, 1e-3)
-    if d.maybe(0.2):
-        d.attributes["spatial"] = 1
+    d.option("momentum", d.number())
+    d.option("epsilon", d.pick(0.1, 1e-3))
+    d.option("spatial", 1, 0.2)
 
 
 @draws("InstanceNormalization GroupNormalization")
@@ -181,15 +172,13 @@ def _channel_norm(d: Draw) -> None:
     shape = (n, groups * each, *rest)
     d.inputs = [d.array(shape, dtype), *(d.array(shape[1:2], dtype) for _ in range(2))]
     d.attributes["num_groups"] = groups
-    if d.maybe():
-        d.attributes["epsilon"] = d.pick(0.1, 1e-3)
+    d.option("epsilon", d.pick(0.1, 1e-3))
 
 
 @draws("MeanVarianceNormalization LRN")
 def _whole_norm(d: Draw) -> None:
-    shape = d.shape(4, 4)
-    d.inputs = [d.array(shape, d.dtype())]
+    d.give(4, 4)
     d.attributes["size"] = d.within(1, 5)
-    if d.maybe():
-        d.attributes["axes"] = d.axes(4, since=1)
-    d.attributes |= {name: d.pick(0.3, 1.0, 2.0) for name in ("alpha", "beta", "bias") if d.maybe()}
+    d.option("axes", d.axes(4, since=1))
+    for name in ("alpha", "beta", "bias"):
+        d.option(name, d.pick(0.3, 1.0, 2.0))

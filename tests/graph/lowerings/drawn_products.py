@@ -12,19 +12,15 @@ def _matmul(d: Draw) -> None:
     m, n, k = (d.within(1, 6) for _ in range(3))
     lead = d.shape(0, 2)
     a, b = (*d.part(lead), m, k), (*d.part(lead), k, n)
-    dtype = d.dtype()
-    other = dtype
-    if d.operator == "MatMulInteger":
-        dtype, other = d.pick("uint8", "int8"), d.pick("uint8", "int8")
-    else:
-        a, b = d.pick((a, b), (a, b), ((k,), b), (a, (k,)), ((k,), (k,)))
-    d.inputs = [d.array(a, dtype), d.array(b, other)]
-    if d.operator == "MatMulInteger":
-        for place, dtype_of in enumerate((dtype, other)):
-            shape = () if d.maybe() else (1,)
-            if d.maybe(0.7):
-                d.inputs += [None] * (3 + place - len(d.inputs))
-                d.inputs[2 + place] = np.abs(d.array(shape, dtype_of)) * d.within(0, 1)
+    if d.operator == "MatMul":
+        dtype = d.dtype()
+        d.inputs = [d.array(each, dtype) for each in d.pick((a, b), (a, b), ((k,), b), (a, (k,)), ((k,), (k,)))]
+        return
+    d.inputs = [d.array(each, d.pick("uint8", "int8")) for each in (a, b)]
+    for place, each in enumerate(d.inputs[:2], 2):
+        if d.maybe(0.7):
+            d.inputs += [None] * (place + 1 - len(d.inputs))
+            d.inputs[place] = np.abs(d.array(d.pick((), (1,)), each.dtype.name)) * d.within(0, 1)
 
 
 @draws("Gemm")
@@ -42,22 +38,15 @@ def _gemm(d: Draw) -> None:
         d.attributes["broadcast"] = int(shape != (m, n))
 
 
+EQUATIONS = (
+    *("ij,jk->ik", "bij,bjk->bik", "i,i->", "ij->ji", "ij->i", "ij,ij->i", " ij, kj -> ik", "ii->i", "ij,jk"),
+    *("...ij,...jk->...ik", "bhid,bhjd->bhij", "ij,j,jk->ik"),
+)
+
+
 @draws("Einsum")
 def _einsum(d: Draw) -> None:
-    equation = d.pick(
-        "ij,jk->ik",
-        "bij,bjk->bik",
-        "i,i->",
-        "ij->ji",
-        "ij->i",
-        "ij,ij->i",
-        " ij, kj -> ik",
-        "ii->i",
-        "ij,jk",
-        "...ij,...jk->...ik",
-        "bhid,bhjd->bhij",
-        "ij,j,jk->ik",
-    )
+    equation = d.pick(*EQUATIONS)
     sizes, dtype = {each: d.within(1, 4) for each in "ijkbhd"}, d.dtype(0, "float32", "float64", "int32", "float16")
     d.attributes["equation"] = equation
     for term in equation.partition("->")[0].replace(" ", "").split(","):
@@ -85,9 +74,7 @@ def _window(d: Draw) -> None:
     channels, group, n = d.within(1, 3), d.within(1, 2), d.within(1, 2)
     if d.operator[-4:] == "Pool":
         d.attributes["kernel_shape"] = taps
-        d.attributes |= {
-            name: d.within(0, 1) for name in ("ceil_mode", "count_include_pad", "storage_order") if d.maybe()
-        }
+        d.flags("ceil_mode", "count_include_pad", "storage_order")
         d.inputs = [d.array((n, channels, *image), dtype)]
         return
     filters = d.within(1, 3)
@@ -95,10 +82,8 @@ def _window(d: Draw) -> None:
     d.inputs = [d.array((n, channels * group, *image), dtype), d.array(shape, dtype)]
     if d.maybe():
         d.inputs.append(d.array((filters * group,), dtype))
-    if group > 1 or d.maybe():
-        d.attributes["group"] = group
-    if d.maybe():
-        d.attributes["kernel_shape"] = taps
+    d.default("group", group, 1)
+    d.option("kernel_shape", taps)
     if d.operator == "ConvTranspose" and d.maybe(0.4) and mode == "NOTSET":
         d.attributes["output_padding"] = [d.within(0, each - 1) for each in strides or [1] * spatial]
     elif d.operator == "ConvTranspose" and d.maybe(0.2):
@@ -112,11 +97,8 @@ def _resize(d: Draw) -> None:
     mode = d.pick("nearest", "linear")
     dtype = "float32" if mode == "linear" and dtype[0] not in "f" else dtype
     up = d.operator == "Upsample"
-    scales = [
-        1.0,
-        1.0,
-        *(d.pick(1.0, 2.0, 1.5, 3.0, 1.3, 2.6, *(() if up else (0.5, 0.6, 0.8, 0.35))) for _ in range(2)),
-    ]
+    factors = (1.0, 2.0, 1.5, 3.0, 1.3, 2.6, *(() if up else (0.5, 0.6, 0.8, 0.35)))
+    scales = [1.0, 1.0, d.pick(*factors), d.pick(*factors)]
     d.inputs = [d.array(shape, dtype)]
     d.attributes = {"mode": "bilinear" if up and d.version < 7 and mode == "linear" else mode}
     if up or d.version < 11:
@@ -127,10 +109,8 @@ def _resize(d: Draw) -> None:
         return
     coordinates = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
     coordinates += ["tf_half_pixel_for_nn"] if d.version < 13 else ["half_pixel_symmetric"] if d.version >= 19 else []
-    if d.maybe(0.8):
-        d.attributes["coordinate_transformation_mode"] = d.pick(*coordinates)
-    if d.maybe():
-        d.attributes["nearest_mode"] = d.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+    d.option("coordinate_transformation_mode", d.pick(*coordinates), 0.8)
+    d.option("nearest_mode", d.pick("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
     axes = d.random.sample((2, 3), d.within(1, 2)) if d.version >= 18 and d.maybe() else None
     chosen = [scales[each] for each in axes or range(4)]
     if axes:
@@ -140,11 +120,9 @@ def _resize(d: Draw) -> None:
         d.inputs += [empty if d.version < 13 else None, np.asarray(chosen, "float32")]
         d.known |= {1, 2}
     else:
-        sizes = [
-            max(int(shape[a] * s + d.pick(0, 0.5)), 1) if s != 1 else shape[a]
-            for a, s in zip(axes or range(4), chosen, strict=True)
-        ]
-        d.inputs += [empty if d.version < 13 else None, empty if d.version < 13 else None, np.asarray(sizes, "int64")]
+        extents = [shape[each] for each in axes or range(4)]
+        sizes = [max(int(n * s + d.pick(0, 0.5)), 1) if s != 1 else n for n, s in zip(extents, chosen, strict=True)]
+        d.inputs += [*[empty if d.version < 13 else None] * 2, np.asarray(sizes, "int64")]
         d.known |= {1, 2, 3}
 
 
@@ -166,12 +144,9 @@ def _attention(d: Draw) -> None:
         d.inputs += [None] * (4 - len(d.inputs))
         d.inputs += [d.array((batch, kv_heads, past, each), dtype, 1.0) for each in (size, values)]
         d.outputs = 3
-    if d.maybe():
-        d.attributes["is_causal"] = d.within(0, 1)
-    if d.maybe(0.6):
-        d.attributes["scale"] = d.pick(0.0, 0.5, -0.3, 1.0)
-    if d.maybe(0.4):
-        d.attributes["softcap"] = d.pick(0.0, 0.7, 3.0)
+    d.option("is_causal", d.within(0, 1))
+    d.option("scale", d.pick(0.0, 0.5, -0.3, 1.0), 0.6)
+    d.option("softcap", d.pick(0.0, 0.7, 3.0), 0.4)
     if not past and d.version >= 24 and d.maybe(0.3):
         d.inputs += [None] * (6 - len(d.inputs))
         d.inputs.append(d.numbers.integers(1, keys + 1, (batch,)))
@@ -188,16 +163,12 @@ def _rotary(d: Draw) -> None:
     x = d.array((batch, heads, length, size), dtype)
     half = (rotated or size) // 2
     lead = (7,) if places else (batch, length)
-    d.inputs = [
-        x.transpose(0, 2, 1, 3).reshape(batch, length, -1) if merged else x,
-        d.array((*lead, half), dtype),
-        d.array((*lead, half), dtype),
-    ]
+    x = x.transpose(0, 2, 1, 3).reshape(batch, length, -1) if merged else x
+    d.inputs = [x, *(d.array((*lead, half), dtype) for _ in range(2))]
     if places:
         d.inputs.append(d.numbers.integers(0, 7, (batch, length)))
-    d.attributes = {"interleaved": d.within(0, 1)} if d.maybe() else {}
-    if rotated or d.maybe():
-        d.attributes["rotary_embedding_dim"] = rotated
+    d.flags("interleaved")
+    d.default("rotary_embedding_dim", rotated, 0)
     if merged or rotated:
         d.attributes["num_heads"] = heads
 
@@ -213,7 +184,5 @@ def _tensor_scatter(d: Draw) -> None:
     circular = d.maybe()
     if d.maybe(0.8):
         d.inputs.append(d.numbers.integers(0, capacity if circular else capacity - new + 1, (batch,)))
-    if circular or d.maybe():
-        d.attributes["mode"] = "circular" if circular else "linear"
-    if d.maybe():
-        d.attributes["axis"] = d.pick(axis, -2)
+    d.default("mode", "circular" if circular else "linear", "linear")
+    d.option("axis", d.pick(axis, -2))

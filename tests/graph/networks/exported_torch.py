@@ -44,15 +44,23 @@ class Export(NamedTuple):
     traced: bool = False
 
 
-class Logits(nn.Module):
+class Wrapper(nn.Module):
+    """A model of transformers with tensors as arguments and results."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+
+class Logits(Wrapper):
     """The tensors of a transformer's result, in place of its dictionary."""
 
-    def __init__(self, model: nn.Module, *fields: str, **keywords: Any):
-        super().__init__()
-        self.model, self.fields, self.keywords = model, fields, keywords
+    def __init__(self, model: nn.Module, *fields: str):
+        super().__init__(model)
+        self.fields = fields
 
     def forward(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = self.model(*values, **self.keywords)
+        found = self.model(*values)
         return tuple(getattr(found, each) for each in self.fields)
 
 
@@ -73,24 +81,16 @@ def _flat(cache: Any) -> tuple[torch.Tensor, ...]:
     return tuple(each for layer in cache.layers for each in (layer.keys, layer.values))
 
 
-class Prompt(nn.Module):
+class Prompt(Wrapper):
     """A language model from tokens to logits, and the keys and values of every layer."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = self.model(tokens, use_cache=True)
         return found.logits, *_flat(found.cache)
 
 
-class Step(nn.Module):
+class Step(Wrapper):
     """A language model from a token, and the keys and values of all tokens before, to the same of one more."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
 
     def forward(self, tokens: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
         cache = _fill(past)
@@ -98,12 +98,8 @@ class Step(nn.Module):
         return found.logits, *_flat(cache)
 
 
-class DecoderStep(nn.Module):
+class DecoderStep(Wrapper):
     """T5's decoder for one token: caches of the decoder's tokens, then of the encoder's."""
-
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
 
     def forward(self, tokens: torch.Tensor, encoded: torch.Tensor, *past: torch.Tensor) -> tuple[torch.Tensor, ...]:
         from transformers.cache_utils import EncoderDecoderCache
@@ -116,19 +112,17 @@ class DecoderStep(nn.Module):
         return found.logits, *_flat(cache.self_attention_cache)
 
 
-class Narrow(nn.Module):
-    """ResNet-50 with an eighth of its channels and two blocks in each of its four stages."""
+def _narrow_resnet() -> nn.Module:
+    """Return ResNet-50 with an eighth of its channels and two blocks in each of its four stages."""
+    from torchvision.models.resnet import Bottleneck, ResNet
 
-    def __new__(cls) -> Any:
-        from torchvision.models.resnet import Bottleneck, ResNet
+    class Eighth(ResNet):
+        def _make_layer(self, block: Any, planes: int, *args: Any, **keywords: Any) -> Any:
+            return super()._make_layer(block, planes // 8, *args, **keywords)
 
-        class Eighth(ResNet):
-            def _make_layer(self, block: Any, planes: int, *args: Any, **keywords: Any) -> Any:
-                return super()._make_layer(block, planes // 8, *args, **keywords)
-
-        made = Eighth(Bottleneck, [2, 2, 2, 2])
-        made.fc = nn.Linear(256, 64)
-        return made
+    made = Eighth(Bottleneck, [2, 2, 2, 2])
+    made.fc = nn.Linear(256, 64)
+    return made
 
 
 class _Convolution(nn.Sequential):
@@ -206,7 +200,7 @@ def _tokens(batch: int, count: int) -> torch.Tensor:
 def _resnet50(small: bool) -> Export:
     import torchvision
 
-    return _image(Narrow() if small else torchvision.models.resnet50(weights=None), 64 if small else 224)
+    return _image(_narrow_resnet() if small else torchvision.models.resnet50(weights=None), 64 if small else 224)
 
 
 def _mobilenet_v2(small: bool) -> Export:
@@ -363,8 +357,7 @@ def strip(model: onnx.ModelProto) -> onnx.ModelProto:
     for tensor in graph.initializer:
         array = numpy_helper.to_array(tensor)
         if array.dtype.kind == "f" and np.isnan(array).any():
-            fresh = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=list(tensor.dims))
-            tensor.CopyFrom(fresh)
+            tensor.CopyFrom(onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=list(tensor.dims)))
     for node in graph.node:
         for each in node.attribute:
             if each.HasField("t") and numpy_helper.to_array(each.t).dtype.kind == "f":

@@ -11,12 +11,14 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
-from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from tqdm import tqdm
 
 import gensor_kernels
@@ -25,13 +27,38 @@ from gensor_kernels.graph.execution.model import Model, load
 from tests import campaign_size
 from tests.graph.lowerings.drawn_nodes import draw_case, model_of, versions
 
-INTS = (0, -1, 1, 2, 7, 255, 2**20, 2**30, -(2**30), 2**31, -(2**31) - 1, 2**62, -(2**63))
-FLOATS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
-TEXTS = (b"", b"EVIL", b"\xff\x1b[2J\n", b"SAME_UPPER", b"x" * 300)
-#: Types of elements, known and unknown.
-TYPES = (*TensorProto.DataType.values(), 99)
+#: Values of fields by the kind of field.
+INTS = (0, -1, 1, 2, 7, 13, 99, 255, 2**20, 2**30, -(2**30), 2**31, -(2**31) - 1, 2**62, -(2**63))
+NUMBERS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
+TEXTS = (
+    "",
+    "EVIL",
+    "\x1b[2J\n",
+    "SAME_UPPER",
+    "x" * 300,
+    "absent",
+    "x0",
+    "y0",
+    "n",
+    "-1",
+    "own",
+    "ai.onnx",
+    "ai.onnx.ml",
+)
+TEXTS += ("Relu", "Concat", "Split", "Reshape", "Gather", "Slice", "Constant")
+BYTES = (b"", b"EVIL", b"\xff\x1b[2J\n", b"SAME_UPPER", b"x" * 300)
+ATTRIBUTES = ("axis", "auto_pad", "pads", "strides", "kernel_shape", "mode", "value", "group")
 #: Elements that a mutated model may be called with.
 MOST_ELEMENTS = 1 << 16
+
+
+def messages(message: Message) -> Iterator[Message]:
+    """Yield a message and all messages within it."""
+    yield message
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for each in value if hasattr(value, "extend") else (value,):
+                yield from messages(each)
 
 
 class Mutator:
@@ -43,131 +70,72 @@ class Mutator:
     def mutate(self, model: ModelProto) -> bytes:
         """Return a model, changed, as the bytes of a file."""
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
-            change = self.random.choice(
-                (self.attribute, self.attribute, self.edges, self.tensor, self.value, self.frame)
-            )
-            with suppress(Exception):  # after an earlier change there may be nothing to change, or no array
-                change(model)
+            with suppress(Exception):  # a value that the field does not take, or no array after an earlier change
+                self.change(self.random.choice(list(messages(model))))
         data = bytearray(model.SerializeToString())
         if self.random.random() < 0.1:
             for _ in range(self.random.randint(1, 3)):
                 data[self.random.randrange(len(data))] ^= 1 << self.random.randrange(8)
         return bytes(data)
 
-    def attribute(self, model: ModelProto) -> None:
-        """Remove, double, retype or change an attribute, or add one that the operator may have."""
-        node = self.random.choice(model.graph.node)
-        if not node.attribute or self.random.random() < 0.15:
-            name = self.random.choice(("axis", "auto_pad", "pads", "strides", "kernel_shape", "mode", "value", "group"))
-            node.attribute.append(helper.make_attribute(name, self.random.choice((-7, 1.5, b"EVIL", [2**40] * 4))))
-            return
-        each = self.random.choice(node.attribute)
-        what = self.random.randrange(8)
-        if what == 0:
-            node.attribute.remove(each)
-        elif what == 1:
-            node.attribute.append(each)
-        elif what == 2:
-            each.type = self.random.choice(AttributeProto.AttributeType.values())
-        elif each.ints or each.floats:
-            self._numbers(each.ints or each.floats, INTS if each.ints else FLOATS)
-        elif each.type == AttributeProto.FLOAT:
-            each.f = self.random.choice(FLOATS)
-        elif each.type == AttributeProto.STRING:
-            each.s = self.random.choice(TEXTS)
-        elif each.type == AttributeProto.TENSOR:
-            self._tensor(each.t)
+    def change(self, message: Any) -> None:
+        """Add an attribute, change an array, or change, clear or set a field."""
+        if isinstance(message, NodeProto) and self.random.random() < 0.2:
+            value = self.random.choice((-7, 1.5, b"EVIL", [2**40] * 4))
+            message.attribute.append(helper.make_attribute(self.random.choice(ATTRIBUTES), value))
+        elif isinstance(message, TensorProto) and self.random.random() < 0.6:
+            self.array(message)
         else:
-            each.i = self.random.choice(INTS)
+            fields = [field for field, _ in message.ListFields()]
+            if not fields or self.random.random() < 0.15:
+                fields = message.DESCRIPTOR.fields
+            field = self.random.choice(fields)
+            value = getattr(message, field.name)
+            if hasattr(value, "extend"):
+                self.elements(field, value)
+            elif self.random.random() < 0.2 or field.type == field.TYPE_MESSAGE:
+                message.ClearField(field.name)
+            else:
+                setattr(message, field.name, self.value(field))
 
-    def _numbers(self, numbers: Any, extremes: Any) -> None:
-        what = self.random.randrange(4)
+    def value(self, field: FieldDescriptor) -> Any:
+        values = {field.TYPE_STRING: TEXTS, field.TYPE_BYTES: BYTES, field.TYPE_FLOAT: NUMBERS}
+        if field.type == field.TYPE_ENUM:
+            return self.random.choice(field.enum_type.values).number
+        return self.random.choice(values.get(field.type, INTS))
+
+    def elements(self, field: FieldDescriptor, values: Any) -> None:
+        """Remove, repeat, change or shuffle elements of a list, or add one."""
+        what, place = self.random.randrange(5), self.random.randrange(len(values) or 1)
         if what == 0:
-            numbers.append(self.random.choice(extremes))
+            del values[place:]
         elif what == 1:
-            del numbers[self.random.randrange(len(numbers)) :]
+            del values[place]
+        elif what == 2 and values:
+            values.append(values[place])
+        elif what == 3 and len(values) > 1:
+            shuffled = self.random.sample(list(values), len(values))
+            del values[:]
+            values.extend(shuffled)
+        elif field.type == field.TYPE_MESSAGE:
+            values.add()
+        elif values:
+            values[place] = self.value(field)
         else:
-            numbers[self.random.randrange(len(numbers))] = self.random.choice(extremes)
+            values.append(self.value(field))
 
-    def edges(self, model: ModelProto) -> None:
-        """Drop, double, rename or swap inputs and outputs of the node, or rename its operator."""
-        node = self.random.choice(model.graph.node)
-        names = self.random.choice((node.input, node.input, node.output))
-        what = self.random.randrange(6)
-        if what == 0 and names:
-            del names[self.random.randrange(len(names))]
-        elif what == 1:
-            names.append(self.random.choice([*names, "", "absent"]))
-        elif what == 2 and names:
-            names[self.random.randrange(len(names))] = self.random.choice(("", "absent", "x0", "y0", "\x1b[2J\n"))
-        elif what == 3:
-            shuffled = self.random.sample(list(node.input), len(node.input))
-            node.input[:] = shuffled
-        elif what == 4:
-            node.op_type = self.random.choice(("", "Relu", "Concat", "Split", "Reshape", "Gather", "Slice", "Constant"))
-        else:
-            node.domain = self.random.choice(("own", "ai.onnx.ml", "ai.onnx"))
-
-    def tensor(self, model: ModelProto) -> None:
-        """Change a constant; or make one of an input."""
-        graph = model.graph
-        if graph.initializer:
-            self._tensor(self.random.choice(graph.initializer))
-        elif graph.input:
-            name = graph.input[-1].name
-            graph.initializer.append(numpy_helper.from_array(np.int64([self.random.choice(INTS)]), name))
-
-    def _tensor(self, tensor: TensorProto) -> None:
-        what, array = self.random.randrange(6), numpy_helper.to_array(tensor)
-        if what == 0:
-            tensor.data_type = self.random.choice(TYPES)
-        elif what == 1:
-            self._numbers(tensor.dims, INTS) if tensor.dims else tensor.dims.append(3)
-        elif what == 2:
-            tensor.raw_data = tensor.raw_data[:-1]
-        elif what == 3 and array.size and array.dtype.kind in "iu":
+    def array(self, tensor: TensorProto) -> None:
+        """Change a number, the length, the extents or the bytes of a constant."""
+        what, array = self.random.randrange(4), numpy_helper.to_array(tensor)
+        if what == 0 and array.size and array.dtype.kind in "iu":
             changed, most = array.copy(), np.iinfo(array.dtype)
             changed.flat[self.random.randrange(array.size)] = min(max(self.random.choice(INTS), most.min), most.max)
-            tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
-        elif what == 4:
-            tensor.CopyFrom(numpy_helper.from_array(array.ravel()[: self.random.randrange(3)], tensor.name))
-        else:
-            tensor.CopyFrom(numpy_helper.from_array(array[None], tensor.name))
-
-    def value(self, model: ModelProto) -> None:
-        """Change the declared type or shape of an input or a result."""
-        value = self.random.choice([*model.graph.input, *model.graph.output])
-        tensor, what = value.type.tensor_type, self.random.randrange(6)
-        if what == 0:
-            tensor.elem_type = self.random.choice(TYPES)
-        elif what == 1 and tensor.shape.dim:
-            self.random.choice(tensor.shape.dim).dim_value = self.random.choice(INTS)
-        elif what == 2 and tensor.shape.dim:
-            self.random.choice(tensor.shape.dim).dim_param = self.random.choice(("n", "?", "-1", "\x1b[2J"))
-        elif what == 3 and tensor.shape.dim:
-            del tensor.shape.dim[-1]
-        elif what == 4:
-            tensor.shape.dim.add().dim_value = self.random.randrange(3)
-        else:
-            value.name = self.random.choice(("", "x0", "y0", "z"))
-
-    def frame(self, model: ModelProto) -> None:
-        """Change versions, and lists of the graph."""
-        graph, what = model.graph, self.random.randrange(7)
-        if what == 0:
-            model.opset_import[0].version = self.random.choice((1, 5, 9, 13, 24, 9999, 2**40, -1))
         elif what == 1:
-            model.ir_version = self.random.choice((0, 1, 3, 13, 99))
-        elif what == 2:
-            graph.node.append(graph.node[0])
-        elif what == 3 and graph.input:
-            del graph.input[-1]
-        elif what == 4:
-            graph.output.append(graph.output[0])
-        elif what == 5:
-            del graph.node[:]
+            tensor.raw_data = tensor.raw_data[:-1]
+            return
         else:
-            del graph.output[:]
+            changed = array[None] if what == 2 else array.ravel()[: self.random.randrange(3)]
+        tensor.CopyFrom(numpy_helper.from_array(changed, tensor.name))
 
 
 def draw_file(number: int, seed: int) -> tuple[str, bytes]:
