@@ -87,13 +87,8 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
     listed = [*before, (name, eps) if name in NORMS else name]
     if draw.often(0.1):
         draw.refused = "an epilogue of a gate or a norm that does not fit"
-        wrong = [
-            [*listed, "swiglu"],
-            [*listed, ("rmsnorm", 1e-5)],
-            [(name, 0.0)],
-            [name, "geglu", name],
-            [name, ("x",)],
-        ]
+        more = [*listed, "swiglu"], [*listed, ("rmsnorm", 1e-5)]
+        wrong = [*more, [(name, 0.0)], [name, "geglu", name], [name, ("x",)]]
         served.call(gk.matmul, a, b, epilogue=draw.pick(wrong))
     out, own = draw.out((m, n), dtype), ACCUMULATORS[dtype]
     short = {"bias": bias, "activation": name} if name in GATES and draw.often(0.5) else {"epilogue": listed}
@@ -278,11 +273,7 @@ def pair(name: str, draw: Draw, served: Served) -> None:
     x, y = draw.array(a, first), draw.array(b, other)
     if draw.extreme and draw.often(0.05) and name != "outer" and a and b:
         draw.refused = "operands that do not fit"
-        served.call(
-            getattr(gk, name),
-            x,
-            np.zeros((*b[:-1], b[-1] + 1 + k), y.dtype) if name != "dot" else np.zeros(k + 2, y.dtype),
-        )
+        served.call(getattr(gk, name), x, np.zeros(k + 2 if name == "dot" else (*b[:-1], b[-1] + 1 + k), y.dtype))
     function, numpy = getattr(gk, name), getattr(np, name)
     terms = 1 if name == "outer" or not a or not b else x.size if name == "vdot" else a[-1]
     keywords: dict[str, Any] = {}
@@ -306,13 +297,8 @@ def grouped_matmul(draw: Draw, served: Served) -> None:
         given = draw.pick([given, {"sizes": np.array(rows)}, {"sizes": rows}, {"offsets": tuple(ends.tolist())}])
     if draw.extreme and draw.often(0.08):
         draw.refused = "groups that cannot be"
-        wrong = [
-            [*rows, 0],
-            [-1, *rows[1:]],
-            [*rows[:-1], rows[-1] + 1],
-            [2**32 + each for each in rows],
-            [0.5] * len(rows),
-        ]
+        wrong = [[*rows, 0], [-1, *rows[1:]], [*rows[:-1], rows[-1] + 1], [2**32 + each for each in rows]]
+        wrong.append([0.5] * len(rows))
         given = {"sizes": draw.pick(wrong)}
     out = draw.out((sum(rows), n), dtype)
     name, steps = activation(draw, dtype)
