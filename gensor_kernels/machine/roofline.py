@@ -266,7 +266,7 @@ def arithmetic_peak(workload: Workload, arch: Arch, sustained: bool = False) -> 
 
     own = operator(workload.operator)
     product = own.product(workload)
-    return arch.fastest(own.multiplied(workload), workload.math, product.k if product else 0, sustained)
+    return arch.fastest(own.peak_dtype(workload), workload.math, product.k if product else 0, sustained)
 
 
 def bound_us(workload: Workload, arch: Arch) -> float:

@@ -145,7 +145,7 @@ def workload_of(op: str, cells: Mapping[str, str]) -> Workload:
             dtypes=tuple(types.items()),
             accumulator=_choice(text, "acc", _TYPES),
             math=math,
-            layout=tuple((name, _given(text, f"layout_{name}")) for name in types),
+            layout=tuple((name, _require(text, f"layout_{name}")) for name in types),
             alignment=tuple((name, int(_choice(text, f"align_{name}", _WIDTHS))) for name in types),
             epilogue=split(text.get("epilogue") or "none"),
             prologue=split(text.get("prologue") or "none"),
@@ -172,14 +172,14 @@ def _check(workload: Workload) -> None:
             raise CellError(f"align_{each.name}", f"'{align}' divides too little: {reason}")
 
 
-def _given(text: Mapping[str, str], column: str) -> str:
+def _require(text: Mapping[str, str], column: str) -> str:
     if not text.get(column):
         raise CellError(column, "is required here and is missing or empty")
     return text[column]
 
 
 def _choice(text: Mapping[str, str], column: str, choices: Mapping[str, Choice]) -> Choice:
-    value = _given(text, column).lower()
+    value = _require(text, column).lower()
     value = value if value in choices else dtype_word(value)
     if value not in choices:
         meant = {word: name for word, name in SPELLINGS.items() if name in choices}
@@ -188,7 +188,7 @@ def _choice(text: Mapping[str, str], column: str, choices: Mapping[str, Choice])
 
 
 def _integer(text: Mapping[str, str], column: str) -> int:
-    value = _given(text, column)
+    value = _require(text, column)
     if not re.fullmatch(r"[0-9]{1,10}", value) or int(value) > LARGEST:
         raise CellError(column, f"'{value[:40]}' is not a whole number of 0 to {LARGEST}")
     return int(value)

@@ -50,7 +50,7 @@ def class_of(text: str) -> Workload:
 def _sized(workload: Workload, **less: int) -> Workload:
     """The Workload of a class with sizes large enough for every Program, except the given sizes."""
     try:
-        return operator(workload.operator).sized(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
+        return operator(workload.operator).resize(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
     except NotImplementedError:  # windows that slide: other coordinates that depend on sizes are in Family.own
         return workload
 

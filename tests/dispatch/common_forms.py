@@ -1,9 +1,10 @@
 """Calls of every public function in its common forms: types, layouts, epilogues, masks and axes, at published sizes.
 
-A form asks `explain` which tier serves a call. Arrays are allocated and never written.
+A form asks `explain` which tier serves a call. Its arrays are allocated, never written, and released with it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -20,16 +21,8 @@ OTHERS = {"deterministic", "emulated", "refresh"}
 HALVES, FLOATS, COMPLEX = ("fp16", "bf16"), ("fp16", "bf16", "fp32"), ("complex64", "complex128")
 SCIENTIFIC = ("fp64", *COMPLEX)
 DTYPES = {
-    "fp16": "float16",
-    "bf16": ml_dtypes.bfloat16,
-    "fp32": "float32",
-    "fp64": "float64",
-    "int8": "int8",
-    "bool": "bool",
-    "uint8": "uint8",
-    "int32": "int32",
-    "complex64": "complex64",
-    "complex128": "complex128",
+    **{"fp16": "float16", "bf16": ml_dtypes.bfloat16, "fp32": "float32", "fp64": "float64"},
+    **{name: name for name in ("int8", "bool", "uint8", *COMPLEX)},
 }
 
 
@@ -53,42 +46,28 @@ class Form(NamedTuple):
         return arch.capability >= (8, 0) or not tensor_cores_alone
 
 
-def _lazily(make: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, called when a form is asked: arrays are made by then."""
-    return lambda *arguments: partial(make, *arguments)
-
-
-@_lazily
 def new(dtype: str, *shape: int) -> Any:
     """An array that is 16-byte aligned and contiguous; memory is only reserved."""
     kind = np.dtype(DTYPES[dtype])
-    whole = np.empty(int(np.prod(shape)) * kind.itemsize + 16, np.uint8)
+    size = math.prod(shape) * kind.itemsize
+    whole = np.empty(size + 16, np.uint8)
     start = -whole.ctypes.data % 16
-    return whole[start : start + int(np.prod(shape)) * kind.itemsize].view(kind).reshape(shape)
+    return whole[start : start + size].view(kind).reshape(shape)
 
 
-@_lazily
 def turned(dtype: str, *shape: int) -> Any:
     """An array of that shape stored with its last two axes in the other order."""
-    return new(dtype, *shape[:-2], shape[-1], shape[-2])().swapaxes(-1, -2)
+    return new(dtype, *shape[:-2], shape[-1], shape[-2]).swapaxes(-1, -2)
 
 
-@_lazily
 def strided(dtype: str, *shape: int) -> Any:
     """Every second element along the last axis."""
-    return new(dtype, *shape[:-1], 2 * shape[-1])()[..., ::2]
-
-
-def _made(value: Any) -> Any:
-    """A value of a call with its arrays made, those in lists of operations too."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_made, value))
-    return value() if isinstance(value, partial) else value
+    return new(dtype, *shape[:-1], 2 * shape[-1])[..., ::2]
 
 
 def ask(function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Callable[[], Explanation]:
     """A call of `explain`."""
-    return lambda: explain(function, *map(_made, arguments), **{name: _made(x) for name, x in keywords.items()})
+    return partial(explain, function, *arguments, **keywords)
 
 
 def forms() -> Iterator[Form]:
@@ -176,32 +155,25 @@ def _scaled_matmul() -> Asked:
 
 def _prepack() -> Asked:
     for dtype in HALVES:
-        weights = partial(lambda d: gk.prepack(new(d, 4096, 4096)().T).T, dtype)
+        weights = gk.prepack(new(dtype, 4096, 4096).T).T
         yield f"{dtype} 1", ask(gk.matmul, new(dtype, 1, 4096), weights)
 
 
 def _einsum() -> Asked:
-    for dtypes, forms in (
-        (
-            (*FLOATS, "fp64"),
-            (
-                ("bhid,bhjd->bhij", (4, 12, 128, 64), (4, 12, 128, 64)),
-                ("bhij,bhjd->bhid", (4, 12, 128, 128), (4, 12, 128, 64)),
-                ("bij,bjk->bik", (32, 128, 128), (32, 128, 128)),
-            ),
-        ),
-        (
-            ("fp32", *SCIENTIFIC),
-            (
-                ("ij,ik->jk", (4096, 256), (4096, 256)),
-                ("ij,jk->ki", (256, 256), (256, 256)),
-                ("ji,kj->ik", (256, 256), (256, 256)),
-                ("ijk,k->ij", (64, 64, 64), (64,)),
-                ("ijk,jl->ikl", (64, 64, 64), (64, 64)),
-                ("ijkl,klmn->ijmn", (16, 16, 16, 16), (16, 16, 16, 16)),
-            ),
-        ),
-    ):
+    network = (
+        ("bhid,bhjd->bhij", (4, 12, 128, 64), (4, 12, 128, 64)),
+        ("bhij,bhjd->bhid", (4, 12, 128, 128), (4, 12, 128, 64)),
+        ("bij,bjk->bik", (32, 128, 128), (32, 128, 128)),
+    )
+    science = (
+        ("ij,ik->jk", (4096, 256), (4096, 256)),
+        ("ij,jk->ki", (256, 256), (256, 256)),
+        ("ji,kj->ik", (256, 256), (256, 256)),
+        ("ijk,k->ij", (64, 64, 64), (64,)),
+        ("ijk,jl->ikl", (64, 64, 64), (64, 64)),
+        ("ijkl,klmn->ijmn", (16, 16, 16, 16), (16, 16, 16, 16)),
+    )
+    for dtypes, forms in (((*FLOATS, "fp64"), network), (("fp32", *SCIENTIFIC), science)):
         for dtype, (text, first, second) in product(dtypes, forms):
             yield f"{dtype} {text}", ask(gk.einsum, text, new(dtype, *first), new(dtype, *second))
     for dtype in COMPLEX:
@@ -274,12 +246,14 @@ def _along(function: Callable[..., Any], dtype: str, shape: tuple[int, ...], axi
     return f"{dtype} {'x'.join(map(str, shape))} {axis}", ask(function, new(dtype, *shape), axis=axis)
 
 
-def _reduction(function: Callable[..., Any], dtypes: Sequence[str]) -> Asked:
+def _reduction(name: str) -> Asked:
     """Rows of a table; its columns, everything, and what is not aligned, of the types that programs do that with."""
-    for dtype in dtypes:
-        everywhere = ((4096, 1024), 0), ((1 << 20,), None), ((1 << 24,), None), ((333, 1001), 1), ((333, 1001), 0)
+    everywhere = ((4096, 1024), 0), ((1 << 20,), None), ((1 << 24,), None), ((333, 1001), 1), ((333, 1001), 0)
+    for dtype in ("fp16", "bf16", "fp32", "fp64"):
+        if dtype == "bf16" and name not in ("sum", "max", "mean"):
+            continue
         for shape, axis in (((4096, 1024), 1), *(everywhere if dtype in ("fp32", "fp64") else ())):
-            yield _along(function, dtype, shape, axis)
+            yield _along(getattr(gk, name), dtype, shape, axis)
 
 
 def _softmax(function: Callable[..., Any], *of_fp32: tuple[tuple[int, ...], int]) -> Asked:
@@ -300,7 +274,7 @@ def _attention() -> Asked:
             for causal in (False, True):
                 name = f"{dtype} {queries} {keys} {'causal' if causal else 'plain'}"
                 yield name, ask(gk.attention, *heads, causal=causal)
-        heads = partial(lambda d: new(d, 8, 128, 12, 64)().swapaxes(1, 2), dtype)
+        heads = new(dtype, 8, 128, 12, 64).swapaxes(1, 2)
         yield f"{dtype} heads after tokens", ask(gk.attention, heads, heads, heads)
         long = new(dtype, 1, 32, 8192, 128), new(dtype, 1, 8, 8192, 128), new(dtype, 1, 8, 8192, 128)
         yield f"{dtype} window", ask(gk.attention, *long, causal=True, window=(4095, None))
@@ -309,11 +283,8 @@ def _attention() -> Asked:
         packed = new(dtype, 1, 32, 4096, 128), new(dtype, 1, 8, 4096, 128), new(dtype, 1, 8, 4096, 128)
         yield f"{dtype} packed", ask(gk.attention, *packed, causal=True, sizes=[512] * 8)
         pages = new(dtype, 2048, 8, 16, 128), new(dtype, 2048, 8, 16, 128)
-        cache = {
-            "causal": True,
-            "key_sizes": [2048] * 16,
-            "block_table": np.arange(2048, dtype="int32").reshape(16, 128),
-        }
+        table = np.arange(2048, dtype="int32").reshape(16, 128)
+        cache = {"causal": True, "key_sizes": [2048] * 16, "block_table": table}
         yield f"{dtype} pages", ask(gk.attention, new(dtype, 16, 32, 1, 128), *pages, **cache)
         yield f"{dtype} packed pages", ask(gk.attention, new(dtype, 1, 32, 1024, 128), *pages, sizes=[64] * 16, **cache)
     for kind, shape in product(("bool", "fp16"), ((8, 1, 1, 128), (1, 1, 128, 128))):
@@ -341,14 +312,8 @@ _FUNCTIONS: dict[str, Callable[[], Asked]] = {
     "avg_pool2d": lambda: _pool(gk.avg_pool2d, 2),
     "global_avg_pool2d": lambda: _pool(gk.global_avg_pool2d),
     **{
-        name: lambda n=name, d=dtypes: _reduction(getattr(gk, n), d)
-        for names, dtypes in (
-            (("sum", "max"), ("fp16", "bf16", "fp32", "fp64")),
-            (("min", "argmax", "argmin"), ("fp16", "fp32", "fp64")),
-            (("mean",), ("fp16", "bf16", "fp32", "fp64")),
-            (("prod", "var", "norm", "logsumexp"), ("fp16", "fp32", "fp64")),
-        )
-        for name in names
+        name: partial(_reduction, name)
+        for name in ("sum", "max", "mean", "min", "argmax", "argmin", "prod", "var", "norm", "logsumexp")
     },
     "softmax": lambda: _softmax(gk.softmax, ((8, 128, 1024), 1)),
     "log_softmax": lambda: _softmax(gk.log_softmax),

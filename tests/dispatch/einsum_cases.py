@@ -1,34 +1,15 @@
-"""References of contractions by NumPy in float64, and contractions drawn by hypothesis."""
+"""References of contractions by NumPy in float64, and drawn contractions."""
 
 import math
 
 import ml_dtypes
 import numpy as np
-from hypothesis import strategies as st
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode
+from tests.public_cases.drawing import FORMS, Draw
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-
-LAYOUTS = ("C", "F", "swapped", "stepped", "negative", "broadcast")
-
-
-def laid_out(array, form):
-    """An array equal to `array` (but where it repeats itself) whose memory is laid out as `form` says."""
-    if form == "F" and array.ndim:
-        return np.asfortranarray(array)
-    if form == "swapped" and array.ndim > 1:
-        return np.ascontiguousarray(array.swapaxes(0, -1)).swapaxes(0, -1)
-    if form == "stepped" and array.ndim:
-        wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
-        wide[..., ::2] = array
-        return wide[..., ::2]
-    if form == "negative" and array.ndim:
-        return array[::-1].copy()[::-1]
-    if form == "broadcast" and array.ndim:
-        return np.broadcast_to(array[:1], array.shape)
-    return array
 
 
 def expected(text, operands, result, product=None):
@@ -54,32 +35,26 @@ def agrees(found, text, operands, result=None):
     return tolerance_base.check(stored, expected(text, operands, result or found.dtype.name))
 
 
-def pick(rng, choices):
-    """One of `choices`, uniformly."""
-    return choices[int(rng.integers(len(choices)))]
-
-
-@st.composite
-def written_calls(draw):
+def written_call(seed):
     """(subscripts, operands) with ellipses, axes of one element and mistakes."""
-    rng = np.random.default_rng([draw(st.integers(0, 2**64 - 1)), 9])
-    sizes = {letter: int(rng.integers(1, 5)) for letter in "abcXY"}
+    draw = Draw(seed)
+    sizes = {letter: draw.pick([1, 2, 3, 4]) for letter in "abcXY"}
 
     def operand():
-        part = [pick(rng, "abcXY") for _ in range(rng.integers(0, 5))]
-        shape = [sizes[letter] if rng.integers(10) else 1 for letter in part]
-        if rng.integers(3) == 0:
-            where = int(rng.integers(len(part) + 1))
-            shape[where:where] = [pick(rng, [1, extent]) for extent in (2, 3)[int(rng.integers(3)) :]]
+        part = [draw.pick("abcXY") for _ in range(draw.pick(range(5)))]
+        shape = [sizes[letter] if draw.often(0.9) else 1 for letter in part]
+        if draw.often(1 / 3):
+            where = draw.pick(range(len(part) + 1))
+            shape[where:where] = [draw.pick([1, extent]) for extent in (2, 3)[draw.pick(range(3)) :]]
             part.insert(where, "...")
-        form = pick(rng, [form for form in LAYOUTS if form != "broadcast"])
-        return "".join(part), laid_out(np.asarray(rng.standard_normal(shape)), form)
+        form = draw.pick([form for form in FORMS if form != "broadcast"])
+        return "".join(part), draw.lay_out(np.asarray(draw.rng.standard_normal(shape)), form)
 
-    parts, arrays = zip(*(operand() for _ in range(pick(rng, [1, 2, 2, 2, 3, 3, 4]))), strict=True)
+    parts, arrays = zip(*(operand() for _ in range(draw.pick([1, 2, 2, 2, 3, 3, 4]))), strict=True)
     text = ",".join(parts)
-    if rng.integers(4):
-        letters = list(rng.permutation(sorted({*text} - {*".,"})))[: int(rng.integers(6))]
-        if "..." in text and rng.integers(10):
-            letters.insert(int(rng.integers(len(letters) + 1)), "...")
+    if draw.often(3 / 4):
+        letters = list(draw.rng.permutation(sorted({*text} - {*".,"})))[: draw.pick(range(6))]
+        if "..." in text and draw.often(0.9):
+            letters.insert(draw.pick(range(len(letters) + 1)), "...")
         text += "->" + "".join(letters)
     return text, arrays

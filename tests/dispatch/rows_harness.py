@@ -37,36 +37,26 @@ class Call:
     dtype: str
     out: str
     steps: list[tuple[str, np.ndarray | None, float]] = field(default_factory=list)
-    value: float | None = None
     ddof: int = 0
-    c_strided: bool = False
 
     def __post_init__(self) -> None:
-        kept = [axis for axis in range(self.x.ndim) if self.maps or axis not in self.axes]
-        shape = tuple(self.x.shape[axis] for axis in kept)
+        kept = [extent for axis, extent in enumerate(self.x.shape) if self.name == "softmax" or axis not in self.axes]
         kind = encode(self.out, np.zeros(1)).dtype
-        # Every second element of the last axis, where C shall have no unit stride.
-        full = (*shape[:-1], 2 * shape[-1]) if self.c_strided and shape else shape
-        self.memory = np.full(int(np.prod(full)) * kind.itemsize, POISON, np.uint8).view(kind).reshape(full)
-        self.c = self.memory[..., ::2] if self.c_strided and shape else self.memory
-
-    @property
-    def maps(self) -> bool:
-        return self.name in ("softmax", "log_softmax", "layernorm", "rmsnorm", "elementwise")
+        self.c = np.full(int(np.prod(kept)) * kind.itemsize, POISON, np.uint8).view(kind).reshape(kept)
 
     def plan(self) -> RowPlan:
         operands = [np.broadcast_to(o, self.c.shape) for _, o, _ in self.steps if o is not None]
         strides = [tuple(s // o.itemsize for s in o.strides) for o in operands]
         return workload_from_views(
             *(self.name, view_of(self.x, self.dtype), view_of(self.c, self.out), self.axes, strides),
-            epilogue=[name for name, _, _ in self.steps], value=self.value, ddof=self.ddof,
+            epilogue=[name for name, _, _ in self.steps], ddof=self.ddof,
         )  # fmt: skip
 
-    def run(self, program: Program | None = None, arch: str = "sm_87", which: int = 0) -> tuple[np.ndarray, Counters]:
+    def run(self, program: Program | None = None, which: int = 0) -> tuple[np.ndarray, Counters]:
         """C in float64 after a run of ``program``, by default starter number ``which`` modulo their count."""
         plan = self.plan()
         if program is None:
-            starters = ROWS.starters(plan.workload, lookup(arch))
+            starters = ROWS.starters(plan.workload, lookup("sm_87"))
             program = starters[which % len(starters)]
         library = build(bind(flatten(ROWS.source), ROWS.constants(program, plan.workload)))
         space = AddressSpace()

@@ -31,29 +31,25 @@ def spoiled(array, rows, value):
     return array
 
 
-def library(function, arrays, parameters):
-    """The library's result, rounded to float16."""
-    with np.errstate(all="ignore"):
-        return function.library(FakeDevice(), arrays, parameters, None).astype(np.float16)
-
-
-def ways(keywords, parameters, mask=None):
-    """Functions of (k, v): the kernels of two architectures, and the library's operations."""
-    for arch in ARCHS:
-
-        def kernel(k, v, arch=arch):
-            with gk.emulated(arch):
-                return gk.attention(Q, k, v, mask, **keywords)
-
-        yield kernel
-    yield lambda k, v: library(attention.ATTENTION, (Q, k, v, mask), attention.Parameters(*parameters))
+def results(arch, keywords, function, parameters, arrays):
+    """The result of kernels on an architecture, or of the library, rounded to float16, where it is None."""
+    if arch is None:
+        with np.errstate(all="ignore"):
+            return function.library(FakeDevice(), arrays, parameters, None).astype(np.float16)
+    with gk.emulated(arch):
+        return gk.attention(*arrays[:3], **keywords)
 
 
 HIDDEN = {
-    "causal": (CAUSAL, {"causal": True}, (True, None), None),
-    "window": (CAUSAL & (KEY >= QUERY - 7), {"window": (7, 0)}, (False, None, (7, 0)), None),
-    "mask": ((KEY % 3 == 0) & (KEY < 50), {}, (False, None), (KEY % 3 == 0) & (KEY < 50) & (QUERY >= 0)),
-    "numbers": (CAUSAL, {}, (False, None), np.where(CAUSAL, 0, -np.inf).astype(np.float32)),
+    "causal": (CAUSAL, {"causal": True}, attention.Parameters(True, None), None),
+    "window": (CAUSAL & (KEY >= QUERY - 7), {"window": (7, 0)}, attention.Parameters(False, None, (7, 0)), None),
+    "mask": (
+        (KEY % 3 == 0) & (KEY < 50),
+        {},
+        attention.Parameters(False, None),
+        (KEY % 3 == 0) & (KEY < 50) & (QUERY >= 0),
+    ),
+    "numbers": (CAUSAL, {}, attention.Parameters(False, None), np.where(CAUSAL, 0, -np.inf).astype(np.float32)),
 }
 
 
@@ -62,35 +58,28 @@ HIDDEN = {
 def test_hidden_keys_of_one_sequence(name, value, no_databases):
     seen, keywords, parameters, mask = HIDDEN[name]
     seen = np.broadcast_to(seen, (ROWS, ROWS))
-    for way in ways(keywords, parameters, mask):
-        clean = way(K, V)
+    for arch in (*ARCHS, None):
+        call = arch, {**keywords, "mask": mask}, attention.ATTENTION, parameters
+        clean = results(*call, (Q, K, V, mask))
         for key in (1, 40, 63, ROWS - 1):
             blind = ~seen[:, key]
-            found = way(spoiled(K, key, value), V)[0, 0]
+            found = results(*call, (Q, spoiled(K, key, value), V, mask))[0, 0]
             if name == "numbers":
                 assert np.isnan(found[blind]).all()
             else:
                 assert np.array_equal(found[blind], clean[0, 0, blind])
-            found = way(K, spoiled(V, key, value))[0, 0]
+            found = results(*call, (Q, K, spoiled(V, key, value), mask))[0, 0]
             assert not np.isfinite(found[~blind]).any()
             lost = np.isnan(found[blind]).all(-1)
             assert np.array_equal(found[blind][~lost], clean[0, 0, blind][~lost])
             assert lost.all() or mask is None
 
 
-def results(arch, keywords, function, parameters, arrays):
-    """The result of kernels on an architecture, or of the library where it is None."""
-    if arch is None:
-        return library(function, arrays, attention.Parameters(*parameters[0], **parameters[1]))
-    with gk.emulated(arch):
-        return gk.attention(*arrays[:3], **keywords)
-
-
 @pytest.mark.parametrize("arch", [*ARCHS, None])
 def test_keys_of_other_sequences_are_never_used(arch, no_databases):
     for sizes in [(30, 40), (1, 69), (65, 5), (20, 33)]:
         ends = np.cumsum(sizes).astype(np.int32)
-        call = arch, {"sizes": list(sizes), "causal": True}, SEQUENCES, ((True, None), {"ragged": True})
+        call = arch, {"sizes": list(sizes), "causal": True}, SEQUENCES, attention.Parameters(True, None, ragged=True)
         clean = results(*call, (Q, K, V, ends, ends))
         assert np.isfinite(clean).all()
         for begin, end in zip((0, ends[0]), ends, strict=True):
@@ -107,6 +96,6 @@ def test_keys_past_the_end_and_other_pages_are_never_used(arch, no_databases):
         bad[-(-length // PAGE) :] = np.nan
         bad[length // PAGE, :, length % PAGE :] = np.nan
         keywords = {"key_sizes": lengths, "block_table": table}
-        call = arch, keywords, SEQUENCES, ((False, None), {"paged": True})
+        call = arch, keywords, SEQUENCES, attention.Parameters(False, None, paged=True)
         clean, found = (results(*call, (Q[:, :, :queries], x, x, lengths, table)) for x in (PAGES, bad))
         assert np.array_equal(found, clean) and np.isfinite(found).all()

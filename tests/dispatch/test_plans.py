@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
-from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import Gathered
 from gensor_kernels.dispatch.plans import make
@@ -194,16 +193,6 @@ def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():
         made.after_fork()
         assert made.find == made.plans.get
     assert made.find == made.plans.get
-
-
-def test_byte_ranges_and_repeats():
-    x = np.zeros((4, 6))
-    assert problem.byte_range(x) == (0, 192)
-    assert problem.byte_range(x[::-1]) == (-144, 48)
-    assert problem.byte_range(np.broadcast_to(x[:1], (4, 6))) == (0, 48)
-    assert not problem.repeats_itself(x.T[::2]) and problem.repeats_itself(np.broadcast_to(x[:1], (4, 6)))
-    windows = np.lib.stride_tricks.sliding_window_view(np.zeros(9), 3)
-    assert problem.repeats_itself(windows)
 
 
 def test_extents_beyond_int32_are_the_librarys(stocked_runtime):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -45,6 +47,18 @@ def proto(
 def model(*args, **keywords) -> Model:
     """Return the loaded model of `proto`."""
     return Model(Source(proto(*args, **keywords)), "model")
+
+
+def hide_packages(monkeypatch: Any, *packages: str) -> None:
+    """Make imports of some packages fail as if they were not installed."""
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any, **keywords: Any) -> Any:
+        if name.split(".")[0] in packages:
+            raise ModuleNotFoundError(f"no module {name}", name=name)
+        return real(name, *args, **keywords)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
 
 
 node = helper.make_node

@@ -30,23 +30,16 @@ def test_products_of_floats_can_be_faster_than_multiply_adds():
     assert lookup("a100-40gb").fastest("float32", "tf32") == lookup("a100-40gb").peak("float32", "tf32")
 
 
-def test_every_number_has_a_source_beside_it():
+def test_every_number_has_a_source_beside_it_and_estimates_are_marked_unsure():
     text = resources.files("gensor_kernels.machine").joinpath("archs.toml").read_text(encoding="utf-8")
     numbers = [line for line in text.splitlines() if re.match(r"\w+ = [0-9]", line)]
     assert len(numbers) > 200
     assert [line for line in numbers if not re.search(r"#\s*\S{3,}", line)] == []
-
-
-def test_estimates_are_marked_unsure():
-    text = resources.files("gensor_kernels.machine").joinpath("archs.toml").read_text(encoding="utf-8")
     for section in re.split(r"\n(?=\[)", text)[1:]:
         estimated = set(re.findall(r"^(\w+) = .*#\s*\[est\]", section, flags=re.M))
         unsure = re.search(r"^unsure = \[(.*)\]", section, flags=re.M)
         marked = set(re.findall(r'"(\w+)"', unsure[1])) if unsure else set()
         assert estimated <= marked, section.splitlines()[0]
-
-
-def test_unsure_names_fields_and_rates():
     for arch in archs():
         for name in arch.unsure:
             assert hasattr(arch, name) or name in RATES, (arch.part, name)
@@ -58,6 +51,7 @@ def test_capabilities_have_their_default_parts():
     assert lookup("sm_90").target == "sm_90a"
     assert lookup("sm_89").capability == (8, 9)
     assert lookup("sm_120").capability == (12, 0)
+    assert len(set(archs())) == len(archs()) == len({arch.part for arch in archs()})
 
 
 SPELT = {
@@ -96,10 +90,6 @@ def test_an_unknown_name_is_answered_by_similar_ones(name, words):
     with pytest.raises(UnknownArchError, match="unknown arch ") as told:
         lookup(name)
     assert words in str(told.value) and len(str(told.value)) < 300
-
-
-def test_parts_are_hashable_and_distinct():
-    assert len(set(archs())) == len(archs()) == len({arch.part for arch in archs()})
 
 
 def test_mma_is_slower_than_wgmma_only_where_wgmma_exists():

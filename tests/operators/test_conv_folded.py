@@ -102,7 +102,7 @@ def test_how_many_bands(change, by):
     sizes = {**conv.DEFAULTS, **PATCHES, **change}
     assert conv_folded.bands(sizes, layouts) == by
     assert conv_folded.bands(sizes, {**layouts, "y": "nkhw"}) == conv_folded.bands(sizes, {**layouts, "x": "nchw"}) == 1
-    conv.check(found := conv_folded.banded(sizes, by), False)
+    conv.check(found := conv_folded.split_bands(sizes, by), False)
     if by > 1:
         assert output_size(found, "h", False) == 1 and found["n"] == 2 * output_size(sizes, "h", False)
 

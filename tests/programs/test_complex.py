@@ -8,14 +8,14 @@ import pytest
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance.base import Expected, check
-from gensor_kernels.operators.types.dtypes import encode, joined, round_to
+from gensor_kernels.operators.types.dtypes import encode, join_parts, round_to
 from gensor_kernels.operators.types.workload import Workload
 
 M, N = 20, 24
 
 
 def normal(rng, *shape):
-    return joined(rng.standard_normal((*shape, 2)))
+    return join_parts(rng.standard_normal((*shape, 2)))
 
 
 def nearly_real(rng, *shape):
@@ -23,7 +23,7 @@ def nearly_real(rng, *shape):
 
 
 def positive(rng, *shape):
-    return joined(rng.uniform(0.0, 1.0, (*shape, 2)))
+    return join_parts(rng.uniform(0.0, 1.0, (*shape, 2)))
 
 
 def four_products(a, b, accumulator):
@@ -34,7 +34,7 @@ def four_products(a, b, accumulator):
         first = np.stack([x.real * y.real, x.real * y.imag], -1)
         second = np.stack([-x.imag * y.imag, x.imag * y.real], -1)
         total = round_to(accumulator, round_to(accumulator, total + first) + second)
-    return joined(total)
+    return join_parts(total)
 
 
 def three_products(a, b, accumulator):
@@ -45,7 +45,7 @@ def three_products(a, b, accumulator):
         sums = [round_to(accumulator, s + np.outer(x[:, i], y[i])) for s, (x, y) in zip(sums, factors, strict=True)]
     real, imaginary, mixed = sums
     first = round_to(accumulator, mixed - real)
-    return joined(np.stack([round_to(accumulator, real - imaginary), round_to(accumulator, first - imaginary)], -1))
+    return join_parts(np.stack([round_to(accumulator, real - imaginary), round_to(accumulator, first - imaginary)], -1))
 
 
 def verdict(found, a, b, dtype, math="ieee", structured=False, steps=()):

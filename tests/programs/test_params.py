@@ -48,7 +48,7 @@ def test_pack_puts_every_number_at_its_offset():
 
 
 def test_eps_of_a_norm_is_a_double():
-    blob = params.pack(Geometry((1, 1, 1), tail=normed.told(0.1, 3)), TILES)
+    blob = params.pack(Geometry((1, 1, 1), tail=normed.params_tail(0.1, 3)), TILES)
     assert read(blob, params.TAIL_OFFSET, "di") == (0.1, 3)
 
 

@@ -87,7 +87,7 @@ REFUSALS = {
         ("sm_89", matmul(512, 512, 516), "no warpgroup products"),
         ("sm_90", matmul(512, 512, 516, dtype="float32"), ""),
         ("sm_90", gated.workload("swiglu", 1024, 14336, 4096, trans_b=True), ""),
-        ("sm_90", normed.normed("layernorm", matmul(512, 768, 767, epilogue=("bias",)), 1), ""),
+        ("sm_90", normed.with_norm("layernorm", matmul(512, 768, 767, epilogue=("bias",)), 1), ""),
         ("sm_90", ragged.workload(8, 512, 511, 512), ""),
     ],
     "contraction_floats_wgmma": [
@@ -98,7 +98,7 @@ REFUSALS = {
         ("sm_90", matmul(512, 512, 512), ""),
         ("sm_90", matmul(512, 512, 512, **DOUBLE), ""),
         ("sm_90", gated.workload("swiglu", 512, 512, 512, dtype="float32"), ""),
-        ("sm_90", normed.normed("layernorm", matmul(512, 768, 1024, dtype="float32", epilogue=("bias",)), 1), ""),
+        ("sm_90", normed.with_norm("layernorm", matmul(512, 768, 1024, dtype="float32", epilogue=("bias",)), 1), ""),
         ("sm_90", image(c=LEAST_SUM // 4 - 1), "no less exact than multiply-adds from"),
         ("sm_90", image(c=1024, groups=2, **FIRST), "groups of channels are not divided"),
         ("sm_90", image(pad_left=200, c=2048), "do not step, pad or dilate"),

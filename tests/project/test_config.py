@@ -16,17 +16,12 @@ posix = pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX ma
 
 
 @posix
-def test_cache_folder_is_created_private(tmp_path, monkeypatch):
+def test_cache_folder_is_created_private_and_refused_when_world_writable(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "two"))
     path = config.cache_dir()
     assert path == tmp_path / "one" / "two"
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
-
-
-@posix
-def test_world_writable_cache_folder_is_refused(tmp_path, monkeypatch):
-    tmp_path.chmod(0o777)
-    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
+    path.chmod(0o777)
     with pytest.raises(ConfigError, match="can be written by everybody: run chmod go-w"):
         config.cache_dir()
 

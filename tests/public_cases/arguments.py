@@ -165,14 +165,8 @@ def _no_array(draw: Draw, change: Change, emulated: bool) -> bool:
         return False
     place = draw.pick(places)
     x = change.arguments[place]
-    other: list[Callable[[], Any]] = [
-        lambda: "text",
-        lambda: 1.5,
-        lambda: np.ma.masked_array(x, np.zeros(x.shape, bool)),
-        lambda: np.zeros(x.shape, draw.pick(["O", "M8[s]", "U3", "V4"])),
-        lambda: object(),
-    ]
-    change.arguments[place] = draw.pick(other)()
+    masked, odd = np.ma.masked_array(x, np.zeros(x.shape, bool)), draw.pick(["O", "M8[s]", "U3", "V4"])
+    change.arguments[place] = draw.pick(["text", 1.5, masked, np.zeros(x.shape, odd), object()])
     return True
 
 

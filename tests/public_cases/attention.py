@@ -87,21 +87,15 @@ def _refusal(draw: Draw, full: tuple[int, ...], mask: Any, causal: Any, more: di
 
 def sequences(draw: Draw, served: Served) -> None:
     """Sequences of different lengths one after the other, and keys in pages."""
-    dtype, head, softcap = (
-        draw.pick(["float16", "bfloat16", "float32"]),
-        draw.pick([16, 32, 64, 20]),
-        draw.pick([None, 2.0, 30.0]),
-    )
+    dtype, head = draw.pick(["float16", "bfloat16", "float32"]), draw.pick([16, 32, 64, 20])
+    softcap = draw.pick([None, 2.0, 30.0])
     draw.special = "" if draw.special == "inf" else draw.special
     kv_heads, group, count = draw.pick([1, 2]), draw.pick([1, 2]), draw.pick([1, 2, 3])
     ragged, paged, page = draw.often(0.6), draw.often(0.5), draw.pick([16, 32, 8, 64, 4, 1])
     paged = paged or not ragged
     count += draw.pick([0, 0, 33]) if ragged else 0  # more sequences than a warp has lanes
-    lengths = (
-        [draw.pick([0, 1, 5, 17]) if at < 3 else 0 for at in range(count)]
-        if ragged
-        else [draw.pick([1, 5, 17])] * count
-    )
+    few = [draw.pick([0, 1, 5, 17]) for _ in range(min(count, 3))]
+    lengths = few + [0] * (count - len(few)) if ragged else [draw.pick([1, 5, 17])] * count
     many = [draw.pick([0, 1, 16, 17, 40]) for _ in range(count)]
     rows = sum(lengths) + draw.pick([0, 0, 3]) if ragged else lengths[0]
     q = draw.array((1 if ragged else count, kv_heads * group, rows, head), dtype)

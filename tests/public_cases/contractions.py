@@ -108,15 +108,8 @@ def einsum(draw: Draw, served: Served) -> None:
             given = (a, lists[0], b, lists[1], lists[2])
         if draw.often(0.06):
             draw.refused = "subscripts that do not fit"
-            wrong = [
-                text + "ZZ",
-                text.replace("->", "x->"),
-                text.replace(",", ",,"),
-                text + "->",
-                "->",
-                "1,2->",
-                text[1:] + "Q",
-            ]
+            added = text + "ZZ", text.replace("->", "x->"), text.replace(",", ",,"), text + "->"
+            wrong = [*added, "->", "1,2->", text[1:] + "Q"]
             given = (draw.pick(wrong), a, b)
     found = served.call(gk.einsum, *given, nothing=names.terms == 0, **keywords)
     conjugate = keywords.get("conjugate", ())

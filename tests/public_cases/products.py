@@ -8,8 +8,8 @@ import numpy as np
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.gated import gated
-from gensor_kernels.operators.tolerance.normed import normalised
+from gensor_kernels.operators.tolerance.gated import gated_bound
+from gensor_kernels.operators.tolerance.normed import norm_and_bound
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
 
@@ -87,13 +87,8 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
     listed = [*before, (name, eps) if name in NORMS else name]
     if draw.often(0.1):
         draw.refused = "an epilogue of a gate or a norm that does not fit"
-        wrong = [
-            [*listed, "swiglu"],
-            [*listed, ("rmsnorm", 1e-5)],
-            [(name, 0.0)],
-            [name, "geglu", name],
-            [name, ("x",)],
-        ]
+        more = [*listed, "swiglu"], [*listed, ("rmsnorm", 1e-5)]
+        wrong = [*more, [(name, 0.0)], [name, "geglu", name], [name, ("x",)]]
         served.call(gk.matmul, a, b, epilogue=draw.pick(wrong))
     out, own = draw.out((m, n), dtype), ACCUMULATORS[dtype]
     short = {"bias": bias, "activation": name} if name in GATES and draw.often(0.5) else {"epilogue": listed}
@@ -105,11 +100,11 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
         bound = bound + facts(dtype).unit_roundoff * np.abs(values)
     if name in NORMS:
         steps = [Step("bias", wide(bias))] if before else []
-        values, bound = normalised(name, values, bound, steps, own, eps, structured=True)
+        values, bound = norm_and_bound(name, values, bound, steps, own, eps, structured=True)
     else:
         halves = [(each[:, :n], each[:, n:]) for each in (values, bound)]
         pair = None if bias is None else wide(bias).reshape(2, n)
-        _, bound = gated(GATES[name], *zip(*halves, strict=True), pair, own)
+        _, bound = gated_bound(GATES[name], *zip(*halves, strict=True), pair, own)
         g, u = (half + (0 if pair is None else pair[side]) for side, half in enumerate(halves[0]))
         values = ACTIVATIONS[GATES[name]](g) * u
     agree(found, tolerance_base.expect(values, bound, accumulator=own, output=dtype))
@@ -278,11 +273,7 @@ def pair(name: str, draw: Draw, served: Served) -> None:
     x, y = draw.array(a, first), draw.array(b, other)
     if draw.extreme and draw.often(0.05) and name != "outer" and a and b:
         draw.refused = "operands that do not fit"
-        served.call(
-            getattr(gk, name),
-            x,
-            np.zeros((*b[:-1], b[-1] + 1 + k), y.dtype) if name != "dot" else np.zeros(k + 2, y.dtype),
-        )
+        served.call(getattr(gk, name), x, np.zeros(k + 2 if name == "dot" else (*b[:-1], b[-1] + 1 + k), y.dtype))
     function, numpy = getattr(gk, name), getattr(np, name)
     terms = 1 if name == "outer" or not a or not b else x.size if name == "vdot" else a[-1]
     keywords: dict[str, Any] = {}
@@ -306,13 +297,8 @@ def grouped_matmul(draw: Draw, served: Served) -> None:
         given = draw.pick([given, {"sizes": np.array(rows)}, {"sizes": rows}, {"offsets": tuple(ends.tolist())}])
     if draw.extreme and draw.often(0.08):
         draw.refused = "groups that cannot be"
-        wrong = [
-            [*rows, 0],
-            [-1, *rows[1:]],
-            [*rows[:-1], rows[-1] + 1],
-            [2**32 + each for each in rows],
-            [0.5] * len(rows),
-        ]
+        wrong = [[*rows, 0], [-1, *rows[1:]], [*rows[:-1], rows[-1] + 1], [2**32 + each for each in rows]]
+        wrong.append([0.5] * len(rows))
         given = {"sizes": draw.pick(wrong)}
     out = draw.out((sum(rows), n), dtype)
     name, steps = activation(draw, dtype)

@@ -9,7 +9,7 @@ from scipy import special
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.tolerance.base import Expected, Magnitude
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode, facts, joined
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode, facts, join_parts
 from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
@@ -95,9 +95,9 @@ def product(
     if dtype.startswith("complex"):
         first, second = (-each.imag if i in conjugate else each.imag for i, each in enumerate((x, y)))
         both = [f(x.real, y.real) - f(first, second), f(x.real, second) + f(first, y.real)]
-        values, bound = (joined(np.stack(w, -1)) for w in (both, [bound_of(v, 2 * terms) for v in both]))
+        values, bound = (join_parts(np.stack(w, -1)) for w in (both, [bound_of(v, 2 * terms) for v in both]))
         if math == "3m":
-            bound = joined(8.0 * np.stack([bound.real, bound.imag], -1))
+            bound = join_parts(8.0 * np.stack([bound.real, bound.imag], -1))
         math = "3m" if by_library.get() else math  # infinities, as BLAS has them
     else:
         values = f(x, y)

@@ -49,10 +49,8 @@ def _logsumexp(x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray:
 
 def image(draw: Draw, dtype: str, most: int = 40) -> np.ndarray:
     """An array of up to four axes, of two where it is not float32: fewer kernels; now and then with a long one."""
-    shape = [
-        draw.extent(draw.pick([most, 9, 9]))
-        for _ in range(draw.pick([1, 2, 2, 3, 4] if dtype == "float32" else [1, 2]))
-    ]
+    rank = draw.pick([1, 2, 2, 3, 4] if dtype == "float32" else [1, 2])
+    shape = [draw.extent(draw.pick([most, 9, 9])) for _ in range(rank)]
     if draw.often(0.15):
         shape[int(draw.rng.integers(len(shape)))] = int(draw.rng.integers(200, 1500))
     while math.prod(shape) > 20_000:
@@ -274,16 +272,12 @@ def elementwise(draw: Draw, served: Served) -> None:
         steps.append(Step(name, operand, factor))
     items = []
     for step in steps:
-        values = [
-            *([] if step.operand is None else [step.operand]),
-            *([step.scalar] * (step.name in ("scale", "mask"))),
-        ]
+        values = [step.operand] * (step.operand is not None) + [step.scalar] * (step.name in ("scale", "mask"))
         items.append((step.name, *values) if values else step.name)
     if draw.extreme and draw.often(0.05):
         draw.refused = "an operation that does not fit"
-        items.append(
-            draw.pick(["swiglu", "layernorm", "none", ("add",), ("bias", np.zeros((x.shape[-1] + 2,), x.dtype)), 3])
-        )
+        wide_bias = "bias", np.zeros((x.shape[-1] + 2,), x.dtype)
+        items.append(draw.pick(["swiglu", "layernorm", "none", ("add",), wide_bias, 3]))
     out = draw.out(x.shape, dtype)
     found = served.call(gk.elementwise, x, items, out)
     assert out is None or found is out
@@ -295,10 +289,8 @@ def elementwise(draw: Draw, served: Served) -> None:
         return np.testing.assert_array_equal(found, values.astype(dtype))
     accumulator = ACCUMULATORS[dtype]
     if dtype.startswith("complex"):
-        return agree(
-            found,
-            tolerance_base.expect(wide(x), np.zeros(x.shape), steps, accumulator=accumulator, output=dtype, math="3m"),
-        )
+        more = {"accumulator": accumulator, "output": dtype, "math": "3m"}
+        return agree(found, tolerance_base.expect(wide(x), np.zeros(x.shape), steps, **more))
     values, bound = apply_steps(wide(x), np.zeros(x.shape), steps, dtype)
     agree(found, tolerance_base.expect(values, bound, accumulator=accumulator, output=dtype))
 

@@ -159,11 +159,6 @@ def test_forms_have_their_properties():
     assert not seen["non-contiguous"].flags.forc and not seen["odd strides"].flags.forc
 
 
-def test_seeds_differ_and_repeat():
-    assert nth_call(7, 1) == nth_call(7, 1) != nth_call(7, 2) and nth_call(0, 1)[0] != nth_call(1, 1)[0]
-    assert np.unique([nth_call(number, 3)[1] for number in range(99)]).size == 99
-
-
 # ---- faults are noticed
 
 

@@ -19,7 +19,7 @@ from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.operator import Operand
-from gensor_kernels.operators.types.dtypes import encode, facts, joined
+from gensor_kernels.operators.types.dtypes import encode, facts, join_parts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.params import Step
@@ -73,7 +73,7 @@ def _draw(dtype: str, count: int) -> np.ndarray:
         span = 127 if facts(dtype).itemsize == 1 else 1 << 20
         return encode(dtype, rng.integers(-span, span + 1, count).astype(np.float64))
     if facts(dtype).is_complex:
-        return encode(dtype, joined(rng.standard_normal((count, 2))))
+        return encode(dtype, join_parts(rng.standard_normal((count, 2))))
     return encode(dtype, rng.standard_normal(count))
 
 

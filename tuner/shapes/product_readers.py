@@ -37,7 +37,7 @@ def matrix(line: Line) -> Read:
         raise line.fail("prologue", "operations apply to the first operand of a row-major product")
     if listed:
         return Read(matmul_prologue.workload(listed, workload))
-    return Read(normed.normed(norm, workload, place) if norm else workload)
+    return Read(normed.with_norm(norm, workload, place) if norm else workload)
 
 
 def _sizes(line: Line) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types import epilogue
-from gensor_kernels.operators.types.dtypes import encode, facts, joined, round_to
+from gensor_kernels.operators.types.dtypes import encode, facts, join_parts, round_to
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.params import Step
@@ -92,7 +92,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndar
         span = 128 if name == "int8" else 1 << 20
         return rng.integers(-span, span, shape).astype(np.float64)
     if facts(name).is_complex:
-        return round_to(name, joined(rng.standard_normal((*shape, 2))))
+        return round_to(name, join_parts(rng.standard_normal((*shape, 2))))
     return round_to(name, rng.standard_normal(shape))
 
 
@@ -141,7 +141,7 @@ class Problem:
         drawn = np.ldexp(drawn, self.case.magnitude) if self.case.magnitude else drawn
         spread = self.case.spread
         drawn = np.ldexp(drawn, rng.integers(-spread, spread + 1, drawn.shape)) if spread else drawn
-        if unused := self.operator.unused(self.workload, operand.name):
+        if unused := self.operator.unused_slices(self.workload, operand.name):
             drawn[unused] = np.nan
         return drawn
 

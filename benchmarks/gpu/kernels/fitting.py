@@ -20,7 +20,7 @@ def shrunk(workload: Workload, limit: int) -> Workload:
     declared = operator(workload.operator)
     if declared.parameters:
         try:
-            return declared.sized(workload, REHEARSED)
+            return declared.resize(workload, REHEARSED)
         except NotImplementedError:
             pass  # windows: their sizes are independent of each other
     return smaller(workload, limit)

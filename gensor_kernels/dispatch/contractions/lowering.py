@@ -11,7 +11,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.expression.subscripts import Subscripts, extents, spoken
+from gensor_kernels.operators.expression.subscripts import Subscripts, extents, label_text
 
 from .axes import Layout, Window
 from .layout import Source, arrange
@@ -115,7 +115,7 @@ class Lowered:
         for number, name in enumerate(("first", "second")):
             sums = self.layout.sums[number]
             if sums:
-                parts.append(f"the {name} operand is summed over {', '.join(map(spoken, sums))}")
+                parts.append(f"the {name} operand is summed over {', '.join(map(label_text, sums))}")
             elif self.layout.staged[number] is not None:
                 parts.append(f"the {name} operand is copied")
         return "; ".join(parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
-from gensor_kernels.operators.expression.subscripts import LETTERS, Subscripts, extents, parse, written
+from gensor_kernels.operators.expression.subscripts import LETTERS, Subscripts, extents, parse, subscripts_text
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _path(subscripts: Subscripts, shapes: Sequence[tuple[int, ...]], strategy: A
     from opt_einsum import contract_path
 
     name, limit = strategy
-    text = written(subscripts.operands, subscripts.output)
+    text = subscripts_text(subscripts.operands, subscripts.output)
     return contract_path(text, *shapes, shapes=True, optimize=name, memory_limit=limit)[0]
 
 

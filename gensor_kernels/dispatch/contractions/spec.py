@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.operators.expression.subscripts import Labels, Subscripts, parse, written
+from gensor_kernels.operators.expression.subscripts import Labels, Subscripts, parse, subscripts_text
 from gensor_kernels.operators.types.workload import normal_axis
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def library_call(
     name, *more = form
     if name in ("labels", "einsum"):
         first, second = conjugations(form)
-        text = written(more[:2], more[2]) if name == "labels" else more[0]
+        text = subscripts_text(more[:2], more[2]) if name == "labels" else more[0]
         return xp.einsum(text, a.conj() if first else a, b.conj() if second else b, dtype=dtype)
     function = getattr(xp, name)
     return function(a, b, *more) if out is None else function(a, b, *more, out=out)

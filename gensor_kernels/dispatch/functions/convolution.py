@@ -77,7 +77,7 @@ class Convolution(Function):
         if self.folds and not p.transposed:
             sizes, layouts, named = _fold(sizes, layouts, named, dtype)
             bands = _bands(sizes, layouts, named, [_name_axes(v, images, "nhwc") for v in asked.operands if v])
-            sizes, named = conv_folded.banded(sizes, bands), _split_bands(named, bands)
+            sizes, named = conv_folded.split_bands(sizes, bands), _split_bands(named, bands)
         alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
         workload = conv.from_layouts(
             sizes,
@@ -173,7 +173,7 @@ def _fold(
         return view, {**axes, column: (extent // by, stride * by), "c": (c * by, 1)}
 
     arranged = {"x": wide("x", "w"), "w": wide("w", "s"), "y": named["y"]}
-    return conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts), arranged
+    return conv_folded.fold_columns(sizes, by), conv_folded.folded_layouts(layouts), arranged
 
 
 def _bands(

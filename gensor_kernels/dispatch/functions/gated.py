@@ -66,7 +66,7 @@ class GatedProduct(Function):
         d = Strides()
         if bias is not None:
             d = Strides((0, 0, 0), bias.shape[0] // 2 * bias.strides[0], bias.strides[0])
-        geometry = gated.placed(*folded.geometry, d, other)
+        geometry = gated.gated_geometry(*folded.geometry, d, other)
         return Understood(workload, geometry, operands=folded.operands)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:

@@ -63,7 +63,7 @@ class NormedProduct(Function):
             math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
             epilogue=[step.name for step in asked.steps],
         )
-        geometry = Geometry(*folded.geometry, tail=normed.told(p.eps, p.before))
+        geometry = Geometry(*folded.geometry, tail=normed.params_tail(p.eps, p.before))
         return Understood(
             workload,
             geometry,

@@ -69,7 +69,9 @@ class PreparedConvolution(Convolution):
         workload = self.declared.from_views(
             before.names, found.workload, [view for view in vectors if view is not None]
         )
-        return replace(found, workload=workload, geometry=self.declared.told(found.geometry, workload, before.scale))
+        return replace(
+            found, workload=workload, geometry=self.declared.prologue_geometry(found.geometry, workload, before.scale)
+        )
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
         """The scale is that of verification."""

@@ -83,7 +83,7 @@ class PreparedProduct(Function):
         geometry = Geometry(*folded.geometry)
         return Understood(
             workload,
-            matmul_prologue.told(geometry, p.scale),
+            prologue.prologue_geometry(geometry, p.scale),
             operands=folded.operands,
         )
 

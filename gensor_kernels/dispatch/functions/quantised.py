@@ -13,7 +13,7 @@ from gensor_kernels.dispatch.calls.whole import whole
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.quantised import groups_of, workload_from_views
-from gensor_kernels.operators.types.geometry import flattened
+from gensor_kernels.operators.types.geometry import flat_stride
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood
@@ -139,7 +139,7 @@ def _is_rows(view: View) -> bool:
 def rows_of(view: View) -> View:
     """A view as (rows, columns); UnsupportedError where rows do not follow each other evenly."""
     lead = list(zip(view.shape[:-1], view.strides[:-1], strict=True))
-    row = flattened(lead, "rows") if lead else 0
+    row = flat_stride(lead, "rows") if lead else 0
     return View((math.prod(view.shape[:-1]), view.shape[-1]), (row, view.strides[-1]), view.dtype, view.alignment)
 
 

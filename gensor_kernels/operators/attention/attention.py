@@ -44,7 +44,7 @@ from .forms import (
     WINDOW,
     Form,
     causal_code,
-    checked_softcap,
+    check_softcap,
     diagonals,
     read_keys,
     seen_pairs,
@@ -62,8 +62,6 @@ MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
 #: after the last key that a query sees, diagonal of the first one, soft cap.
 _TOLD = struct.Struct("<Q 5q f 2i f")
 _SCALE = struct.Struct("<f")
-#: Offset of the scale in the tail of Params, for a caller that changes it from call to call.
-SCALE_OFFSET = 48
 LARGEST = 2**31 - 1
 AXES = {
     "a": ("batch", "heads", "queries", "head"),
@@ -131,8 +129,8 @@ def call_geometry(
     """
     size = workload.size
     group = size["heads"] // max(size["kv_heads"], 1)
-    scale = checked_scale(workload, scale)
-    cap = checked_softcap(softcap, scale) if FORMS[workload.operator].capped else 0.0
+    scale = check_scale(workload, scale)
+    cap = check_softcap(softcap, scale) if FORMS[workload.operator].capped else 0.0
     rows = size["queries"] * group
     reach = (size["queries"] + size["keys"]) * (1 + FORMS[workload.operator].windowed)
     if max(reach, rows, size["batch"] * size["heads"] * size["queries"]) + 256 > LARGEST:
@@ -148,25 +146,25 @@ def call_geometry(
         Strides((b_batch, b_head, 0), b_element, b_key),
         c,
         Strides((d_batch, d_head, 0), d_key, d_element),
-        told(mask, scale, (first, end), cap),
+        params_tail(mask, scale, (first, end), cap),
     )
 
 
-def told(mask: tuple[int, ...], scale: float, diagonals: tuple[int, int], softcap: float) -> bytes:
+def params_tail(mask: tuple[int, ...], scale: float, diagonals: tuple[int, int], softcap: float) -> bytes:
     """Return the tail of Params: strides of the mask, and the numbers that scores depend on."""
     first, end = diagonals
     return _TOLD.pack(0, *mask, scale, end, first, softcap)
 
 
-def checked_scale(workload: Workload, scale: float | None) -> float:
+def check_scale(workload: Workload, scale: float | None) -> float:
     """Return the scale of a call, 1 / sqrt(head) by default; UnsupportedError for one that kernels do not take."""
     scale = max(workload.size["head"], 1) ** -0.5 if scale is None else float(scale)
-    if not 0.0 < _rounded(scale) < float("inf"):
+    if not 0.0 < _round_to_kernel(scale) < float("inf"):
         raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
     return scale
 
 
-def _rounded(scale: float) -> float:
+def _round_to_kernel(scale: float) -> float:
     """Return ``scale`` as a float32, infinite on overflow."""
     try:
         return float(_SCALE.unpack(_SCALE.pack(scale))[0])
@@ -227,13 +225,13 @@ class Attention(Operator):
         group = workload.size["heads"] // max(workload.size["kv_heads"], 1)
         return Strides((batch, head * group, head), query, element)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return softmax averages in float64; see Operator."""
-        from .reference import bounded
+        from .reference import averages_and_bound
 
-        return bounded(workload, self.form, arrays, conditions.structured)
+        return averages_and_bound(workload, self.form, arrays, conditions.structured)
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries, k keys, and heads of n elements up to 256."""
         names = {"batch": "batch", "m": "queries", "k": "keys"}
         sizes = {names[axis]: extent for axis, extent in wanted.items() if axis in names}
@@ -270,14 +268,14 @@ _SIZES = (*(("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("keys"
 _PARAMETERS = ("heads", "kv_heads", "queries", "keys", "head", "causal")
 
 
-def _declared(form: Form) -> Attention:
+def _declare_form(form: Form) -> Attention:
     mask = (("mask_axes", 15),) if form.mask else ()
     more = (*mask, *((side, UNBOUNDED) for side in WINDOW if form.windowed))
     parameters = (*_PARAMETERS, *(name for name, _ in more))
     return Attention(form.name, partial(declare, form), parameters, (*_SIZES, *more), form=form)
 
 
-OPERATORS = {name: _declared(form) for name, form in FORMS.items() if not form.sequences}
+OPERATORS = {name: _declare_form(form) for name, form in FORMS.items() if not form.sequences}
 
 
 def workload(

@@ -154,7 +154,7 @@ def window_sizes(sizes: Mapping[str, int], window: tuple[int | None, int | None]
     return dict(zip(WINDOW, (left, UNBOUNDED if sizes["causal"] else right), strict=True))
 
 
-def checked_softcap(softcap: float, scale: float) -> float:
+def check_softcap(softcap: float, scale: float) -> float:
     """Return a soft cap that kernels take; UnsupportedError for others."""
     if not 0.0 < softcap <= MOST_SOFTCAP or not math.isfinite(scale / softcap) or scale / softcap > 1e30:
         given = f"a soft cap of {softcap} and a scale of {scale}"

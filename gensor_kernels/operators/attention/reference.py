@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound, capped
+from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound, cap_scores
 from gensor_kernels.operators.tolerance.base import Magnitude
 from gensor_kernels.operators.types.dtypes import decode
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 
-def bounded(
+def averages_and_bound(
     workload: Workload, form: Form, arrays: Mapping[str, np.ndarray], structured: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return softmax averages of stored Q, K, V (and a mask, if any) with the bound on a kernel's error."""
@@ -49,13 +49,13 @@ def of_head(
     """Return the softmax averages of a head with their bound; ``operands`` are its Q, K, V and mask in float64."""
     q, k, v, mask = operands
     dtype = workload.dtype["a"]
-    scores = scored(q, k, max(workload.size["head"], 1) ** -0.5, dtype, structured)
+    scores = scores_of(q, k, max(workload.size["head"], 1) ** -0.5, dtype, structured)
     if form.capped:
-        scores = capped(scores, VERIFIED_SOFTCAP)
-    return averaged(masked(scores, form.mask, mask, diagonals), v, dtype, structured)
+        scores = cap_scores(scores, VERIFIED_SOFTCAP)
+    return average_values(mask_scores(scores, form.mask, mask, diagonals), v, dtype, structured)
 
 
-def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:
+def scores_of(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:
     """Return scale Q K^T in float64, with the error of a kernel's sums."""
     with np.errstate(all="ignore"):
         product, total = q @ k.T, np.abs(q) @ np.abs(k).T
@@ -66,7 +66,7 @@ def scored(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: b
         return Scores(product * scale, error * scale)
 
 
-def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
+def mask_scores(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
     """Return scores after mask, window and diagonal: minus infinity where a query does not see a key."""
     values, error = scores
     with np.errstate(all="ignore"):
@@ -82,7 +82,7 @@ def masked(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[
     return Scores(np.where(seen, values, -np.inf), error)
 
 
-def averaged(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
+def average_values(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return (softmax average of ``v``, bound on a kernel's error), zeros for a query without keys."""
     values = scores.values
     with np.errstate(all="ignore"):

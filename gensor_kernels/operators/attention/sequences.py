@@ -42,7 +42,7 @@ from .forms import (
     WINDOW,
     Form,
     causal_code,
-    checked_softcap,
+    check_softcap,
     diagonals,
     mean_sizes,
     read_keys,
@@ -97,7 +97,7 @@ class _Keys(NamedTuple):
     end: Any
 
 
-def _declared_keys(form: Form, batch: Any, kv_heads: Any, d: Any, sizes: Mapping[str, int]) -> _Keys:
+def _declare_keys(form: Form, batch: Any, kv_heads: Any, d: Any, sizes: Mapping[str, int]) -> _Keys:
     """Declare the keys of a sequence; of pages, with stages that read each sequence's pages."""
     from gensor_kernels.operators.expression import expression as ex
     from gensor_kernels.operators.expression.values import apply
@@ -127,7 +127,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
 
     batch, heads, kv_heads, i, d = ex.axes("batch heads kv_heads queries head")
     group = heads // max(sizes["heads"] // max(sizes["kv_heads"], 1), 1)
-    keys = _declared_keys(form, batch, kv_heads, d, sizes)
+    keys = _declare_keys(form, batch, kv_heads, d, sizes)
     stages, begin, end = [*keys.stages], keys.begin, keys.end
     one = Axis("one", 1) if form.ragged else batch
     q, lead = ex.tensor("a", one, heads, i, d), (batch if form.paged else 0, group, *keys.axes, d)
@@ -206,8 +206,8 @@ class Sequences(Attention):
     ) -> Geometry:
         """Return the kernel's view of a call; as Attention.geometry, and UnsupportedError for too many keys."""
         z, form = workload.size, self.form
-        scale = attention.checked_scale(workload, scale)
-        cap = checked_softcap(softcap, scale) if form.capped else 0.0
+        scale = attention.check_scale(workload, scale)
+        cap = check_softcap(softcap, scale) if form.capped else 0.0
         group, keys = z["heads"] // max(z["kv_heads"], 1), capacity(z)
         apart = max(abs(strides[name][axis]) for name in "bd" for axis in (0, 2)) * facts(workload.dtype["b"]).itemsize
         if form.paged and apart > attention.LARGEST:
@@ -219,7 +219,7 @@ class Sequences(Attention):
         page, pages = (z["page_size"], z["pages"]) if form.paged else (1, 0)
         lead = 1 if form.paged else 0  # packed keys have no stride along sequences
         row = strides["h"][0] if form.paged else 0
-        tail = attention.told((0,) * 5, scale, relative_diagonals(z), cap)
+        tail = attention.params_tail((0,) * 5, scale, relative_diagonals(z), cap)
         tail += _TOLD.pack(0, 0, 0, row, z["batch"], z["causal"] == 2, page.bit_length() - 1, pages)
         return Geometry(
             (z["queries"], z["head"], keys),
@@ -243,7 +243,7 @@ class Sequences(Attention):
         queries = spans(arrays["f"], z["queries"]) if self.form.ragged else [(0, z["queries"])] * z["batch"]
         return list(zip(queries, keys, strict=True))
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return softmax averages of each sequence in float64; see Operator."""
         from .reference import of_head
 
@@ -295,7 +295,7 @@ class Sequences(Attention):
         ends[-1:] += rows * (z["batch"] == 3)
         return ends.astype(np.float64)
 
-    def unused(self, workload: Workload, name: str) -> tuple[slice, ...]:
+    def unused_slices(self, workload: Workload, name: str) -> tuple[slice, ...]:
         """Return the rows of packed K and V after the last key."""
         if name not in ("b", "d") or self.form.paged or not workload.size["batch"]:
             return ()
@@ -303,7 +303,7 @@ class Sequences(Attention):
         assert ends is not None
         return (slice(None), slice(None), slice(int(ends[-1]), None))
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries and k keys in each of five sequences, and heads of n elements up to 256."""
         sizes = {"batch": 5, "queries": wanted["m"] * (5 if self.form.ragged else 1), "head": min(wanted["n"], 256)}
         return workload.with_sizes(**sizes, **self._holding(workload, 5, wanted["k"]))
@@ -350,14 +350,14 @@ _SIZES = (("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("head", 
 _PAGED = (("pages", 1), ("page_size", 16), ("table", 1))
 
 
-def _declared(form: Form) -> Sequences:
+def _declare_form(form: Form) -> Sequences:
     own = _PAGED if form.paged else (("keys", 1),)
     sizes = (*_SIZES, *own, *((side, UNBOUNDED) for side in WINDOW))
     parameters = tuple(name for name, _ in sizes if name != "batch")
     return Sequences(form.name, partial(declare, form), parameters, sizes, form=form)
 
 
-OPERATORS = {name: _declared(form) for name, form in FORMS.items() if form.sequences}
+OPERATORS = {name: _declare_form(form) for name, form in FORMS.items() if form.sequences}
 
 
 def workload(
@@ -431,7 +431,7 @@ def workload_from_views(
         sizes=tuple(sizes.items()),
         dtypes=(*base.dtypes, *((name, view.dtype) for name, view in lengths.items())),
         layout=(*base.layout, *((name, "batch") for name in lengths)),
-        alignment=tuple({**base.align, **_aligned(base, b=k, d=v), **dict.fromkeys(lengths, 4)}.items()),
+        alignment=tuple({**base.align, **_page_alignment(base, b=k, d=v), **dict.fromkeys(lengths, 4)}.items()),
     )
 
 
@@ -440,6 +440,6 @@ def _as_batch(view: View, batch: int) -> View:
     return view._replace(shape=(batch, *view.shape[1:]), strides=(0, *view.strides[1:]))
 
 
-def _aligned(base: Workload, **views: View) -> dict[str, int]:
+def _page_alignment(base: Workload, **views: View) -> dict[str, int]:
     """Return the alignment of K and V with their stride from page to page."""
     return {name: alignment_class(view, None if base.layouts[name] == "s" else -1) for name, view in views.items()}

@@ -160,7 +160,7 @@ class Operator:
         """Return the Strides of an epilogue operand from its strides along the axes of the output's shape."""
         raise NotImplementedError
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the float64 result before the epilogue, and the bound on a kernel's error in it.
 
         Parameters
@@ -188,14 +188,14 @@ class Operator:
         """Return float64 values to verify operand ``name`` with; None: standard normal, or integers of any size."""
         return None
 
-    def unused(self, workload: Workload, name: str) -> tuple[slice, ...]:
+    def unused_slices(self, workload: Workload, name: str) -> tuple[slice, ...]:
         """Return the elements of operand ``name`` on which no result depends while others are as `draw` returns them.
 
         Kernels are verified with NaN there. () is none.
         """
         return ()
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload of this class with about the ``wanted`` batch, m, n and k, for the verification of kernels.
 
         Sizes are at least the wanted sizes, and multiples of the alignment class.
@@ -210,7 +210,7 @@ class Operator:
         """Return further sizes that a portfolio of this Workload's class should serve."""
         return []
 
-    def multiplied(self, workload: Workload) -> str:
+    def peak_dtype(self, workload: Workload) -> str:
         """Return the element type whose peak rate bounds this Workload, in the words of Arch.peak."""
         return workload.dtype[self.names[0]]
 
@@ -271,7 +271,7 @@ class Operator:
         return total
 
     def inner_steps(self, workload: Workload) -> int:
-        """Return the number of epilogue operations that ``bounded`` applies itself: operations before a norm."""
+        """Return how many epilogue operations ``result_and_bound`` applies itself: those before a norm."""
         return 0
 
     def expect(
@@ -306,7 +306,7 @@ class Operator:
         from gensor_kernels.operators.tolerance.base import expect
 
         inner = self.inner_steps(workload)
-        values, bound = self.bounded(workload, arrays, Conditions(structured, steps[:inner]))
+        values, bound = self.result_and_bound(workload, arrays, Conditions(structured, steps[:inner]))
         return expect(
             values,
             bound,

@@ -55,23 +55,25 @@ def suffix_of(vectors: int) -> str:
     return "_prologue" + (str(vectors) if vectors else "")
 
 
-def described(workload: Workload) -> Prologue:
+def prologue_of(workload: Workload) -> Prologue:
     """Return the families' view of a Workload's prologue."""
     names = VECTORS[: vectors_of(workload.prologue)]
     return Prologue(workload.prologue, tuple((workload.dtype[x], workload.align[x]) for x in names))
 
 
-def told(tail: bytes, scale: float = VERIFIED_SCALE) -> bytes:
+def params_tail(tail: bytes, scale: float = VERIFIED_SCALE) -> bytes:
     """Return the bytes of an operator's tail with the number of the scale, in place of a window's unused end."""
     return tail.ljust(_PLACE, b"\0")[:_PLACE] + _TOLD.pack(scale, 0)
 
 
-def placed(geometry: Geometry, scale: float, group: int = 0) -> Geometry:
+def prologue_geometry(geometry: Geometry, scale: float, group: int = 0) -> Geometry:
     """Return the geometry of a product with the number of the scale and vectors without gaps.
 
     ``group`` is the number of a vector's elements per batch entry, 0 where all entries share them.
     """
-    return replace(geometry, d=Strides((0, 0, group), column=1), tail=told(geometry.tail, scale), others=(SECOND,))
+    return replace(
+        geometry, d=Strides((0, 0, group), column=1), tail=params_tail(geometry.tail, scale), others=(SECOND,)
+    )
 
 
 def steps_of(names: Sequence[str], vectors: Sequence[np.ndarray], scale: float = VERIFIED_SCALE) -> list[Step]:
@@ -148,27 +150,29 @@ class Prepared(Operator):
         vectors = (Operand(name, shape, tuple(range(len(shape))), len(shape)) for name in names)
         return (first, second, *vectors, output)
 
-    def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+    def prologue_geometry(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
         """Return the product's geometry with the place of the vectors and the number of the scale."""
-        return placed(geometry, scale)
+        return prologue_geometry(geometry, scale)
 
     def geometry(
         self, workload: Workload, strides: Mapping[str, tuple[int, ...]], scale: float = VERIFIED_SCALE
     ) -> Geometry:
         """Return the product's geometry with the place of the vectors and the number of the scale."""
-        return self.told(super().geometry(workload, strides), workload, scale)
+        return self.prologue_geometry(super().geometry(workload, strides), workload, scale)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product with the prepared first operand in float64; see Operator.
 
         Kernels may round some of the prepared elements to a neighbour.
         """
-        from gensor_kernels.operators.tolerance.prologue import prepared
+        from gensor_kernels.operators.tolerance.prologue import apply_prologue
 
         first, dtype = self.names[0], workload.dtype[self.names[0]]
         listed = steps_of(workload.prologue, arrays_of(workload, arrays), VERIFIED_SCALE)
-        values, away = prepared(decode(dtype, arrays[first]), listed, dtype, workload.accumulator)
-        return super().bounded(workload, {**arrays, first: encode(dtype, values)}, conditions._replace(away=away))
+        values, away = apply_prologue(decode(dtype, arrays[first]), listed, dtype, workload.accumulator)
+        return super().result_and_bound(
+            workload, {**arrays, first: encode(dtype, values)}, conditions._replace(away=away)
+        )
 
     def bytes_moved(self, workload: Workload) -> int:
         """Return the traffic of the product and of the vectors, in bytes."""

@@ -198,11 +198,6 @@ class Expression:
         return tuple(node for value in values for node in value.nodes() if isinstance(node, Read))
 
     @property
-    def vector_axes(self) -> tuple[Axis, ...]:
-        """Output axes that the body's first value does not depend on: the extent of a combiner's vector field."""
-        return tuple(axis for axis in self.parallel if axis not in _axes_of(self.body[:1]))
-
-    @property
     def output(self) -> Tensor:
         """The result as an operand of a further expression."""
         return Tensor(self.name, self.axes)

@@ -142,26 +142,26 @@ def extents(subscripts: Subscripts, shapes: Sequence[Sequence[int]]) -> dict[int
         for label, extent in zip(labels, shape, strict=True):
             if own.setdefault(label, extent) != extent:
                 raise ValueError(
-                    f"dimensions in operand {number} for collapsing index {spoken(label)!r} don't match "
+                    f"dimensions in operand {number} for collapsing index {label_text(label)!r} don't match "
                     f"({own[label]} != {extent})"
                 )
         for label, extent in own.items():
             before = found.get(label, 1)
             if before != 1 and extent not in (1, before):
                 raise ValueError(
-                    f"operands could not be broadcast together: label {spoken(label)!r} has extent {extent} in "
+                    f"operands could not be broadcast together: label {label_text(label)!r} has extent {extent} in "
                     f"operand {number}, and {before} before it"
                 )
             found[label] = extent if before == 1 else before
     return found
 
 
-def spoken(label: int) -> str:
+def label_text(label: int) -> str:
     """A label as text: its letter, or which axis of the ellipsis it is."""
     return chr(label) if label >= 0 else f"...[{label}]"
 
 
-def written(operands: Sequence[Labels], output: Labels) -> str:
+def subscripts_text(operands: Sequence[Labels], output: Labels) -> str:
     """Return subscripts as text for any labels, with new letters, as array libraries accept them."""
     names: Mapping[int, str] = {
         label: letter

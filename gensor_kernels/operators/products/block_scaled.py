@@ -87,7 +87,7 @@ class BlockScaled(Operator):
         b = Side(types["b"], workload.layouts["b"], align["b"], scaled=BLOCKS, group=BLOCK)
         return Product(1, size["m"], size["n"], size["k"], a, b, c)
 
-    def multiplied(self, workload: Workload) -> str:
+    def peak_dtype(self, workload: Workload) -> str:
         """Return dtypes.peak_type of the operands."""
         return peak_type(workload.dtype["a"], workload.dtype["b"])
 
@@ -96,7 +96,7 @@ class BlockScaled(Operator):
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes."""
         return workload.with_sizes(m=wanted["m"], n=wanted["n"], k=wanted["k"])
 
@@ -110,7 +110,7 @@ class BlockScaled(Operator):
         """Return scales of one order of magnitude."""
         return rng.uniform(0.25, 1.75, shape) / 4 if name in "de" else None
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of the scaled operands in float64; see Operator.
 
         The bound is that of a product of 8-bit floats with scaled terms, and of three roundings more for each block of

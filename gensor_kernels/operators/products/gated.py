@@ -95,16 +95,16 @@ class Gated(Operator):
         b = Strides((0, 0, batch), row, column)
         a, c = (self.output(workload, strides[name]) for name in "ac")
         d = Strides((0, 0, 0), *strides["d"]) if self.biased else Strides()
-        return placed((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c, d, other)
+        return gated_geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c, d, other)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Return strides of batch, rows and columns."""
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the gated product of both halves in float64; see Operator."""
-        from gensor_kernels.operators.tolerance.gated import gated
+        from gensor_kernels.operators.tolerance.gated import gated_bound
 
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         bias = decode(workload.dtype["d"], arrays["d"]) if self.biased else None
@@ -112,7 +112,7 @@ class Gated(Operator):
             matmul.product_and_bound(a, b[:, :, half], workload, workload.dtype["a"], structured=conditions.structured)
             for half in (0, 1)
         )
-        return gated(self.gate, gate, other, bias, workload.accumulator)
+        return gated_bound(self.gate, gate, other, bias, workload.accumulator)
 
     def product(self, workload: Workload) -> Product | None:
         """Return a product with two matrices B, or None for integers and complex numbers, which have no gates."""
@@ -124,7 +124,7 @@ class Gated(Operator):
         a, b, c = (Side(types[x], units[x], align[x], count if x == "b" else None) for x in "abc")
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c, gate=self.gate, biased=self.biased)
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at exactly the wanted sizes."""
         return workload.with_sizes(**wanted)
 
@@ -146,7 +146,7 @@ OPERATORS = {
 }
 
 
-def placed(
+def gated_geometry(
     sizes: tuple[int, int, int],
     batch: tuple[int, int, int],
     a: Strides,
@@ -185,12 +185,12 @@ def workload(
     rows, columns = (k, m) if trans_a else (m, k)
     a, c = contiguous((batch, rows, columns), dtype), contiguous((batch, m, n), out or dtype)
     b = contiguous((batch, 2 * n, k) if trans_b else (batch, k, 2 * n), dtype)
-    a, b = (turned(view) if flag else view for view, flag in ((a, trans_a), (b, trans_b)))
+    a, b = (transpose_view(view) if flag else view for view, flag in ((a, trans_a), (b, trans_b)))
     d = contiguous((2 * n,), dtype) if name.startswith(BIASED) else None
     return workload_from_operands(name, a, b, c, d, math=math, epilogue=epilogue)
 
 
-def turned(view: View) -> View:
+def transpose_view(view: View) -> View:
     """Return the view with its last two axes exchanged."""
     shape, strides = (([*x[:-2], x[-1], x[-2]]) for x in (view.shape, view.strides))
     return view._replace(shape=tuple(shape), strides=tuple(strides))

@@ -20,7 +20,7 @@ from gensor_kernels.operators.types.dtypes import (
     decode,
     default_output,
     facts,
-    joined,
+    join_parts,
     peak_type,
     product_type,
     round_to,
@@ -79,7 +79,7 @@ class Matmul(Operator):
         batch, row, column = strides
         return Strides((0, 0, batch), row, column)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product in float64; see Operator."""
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         a, b = (np.conj(each) if workload.conjugated[name] else each for name, each in (("a", a), ("b", b)))
@@ -97,11 +97,11 @@ class Matmul(Operator):
         a, b, c = (Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc")
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
 
-    def multiplied(self, workload: Workload) -> str:
+    def peak_dtype(self, workload: Workload) -> str:
         """Return dtypes.peak_type of the operands."""
         return peak_type(workload.dtype["a"], workload.dtype["b"])
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at exactly the wanted sizes."""
         return workload.with_sizes(**wanted)
 
@@ -165,13 +165,13 @@ def workload(
     >>> workload(64, 32, 16, epilogue="bias_relu").flops()
     65536
     """
-    a = _stored(batch, m, k, dtype, trans_a)
-    b = _stored(batch, k, n, dtype_b or dtype, trans_b)
+    a = _view_of(batch, m, k, dtype, trans_a)
+    b = _view_of(batch, k, n, dtype_b or dtype, trans_b)
     c = contiguous((batch, m, n), out or default_output(dtype, dtype_b or dtype))
     return workload_from_operands(a, b, c, math=math, conjugate=conjugate, epilogue=epilogue)
 
 
-def _stored(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> View:
+def _view_of(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> View:
     if not transposed:
         return contiguous((batch, rows, columns), dtype)
     view = contiguous((batch, columns, rows), dtype)
@@ -266,7 +266,7 @@ def _complex_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     ar, ai, br, bi = (np.asarray(part, dtype=np.float64) for part in (a.real, a.imag, b.real, b.imag))
     with np.errstate(all="ignore"):
         pairs = [ar @ br - ai @ bi, ar @ bi + ai @ br]
-    return joined(np.stack(pairs, axis=-1))
+    return join_parts(np.stack(pairs, axis=-1))
 
 
 def magnitude(a: np.ndarray, b: np.ndarray) -> Magnitude:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.declaration.lowered import Product
@@ -16,9 +15,6 @@ from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import matmul
-
-if TYPE_CHECKING:
-    pass
 
 #: Rows, columns and k of a portfolio's grid.
 USUAL = ((1, 16, 128, 1024), (1024, 4096), (1024, 4096))
@@ -30,22 +26,19 @@ class PreparedMatmul(prologue.Prepared, matmul.Matmul):
 
     def product(self, workload: Workload) -> Product:
         """Return the product with its prologue."""
-        return replace(super().product(workload), prologue=prologue.described(workload))
+        return replace(super().product(workload), prologue=prologue.prologue_of(workload))
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
         return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
 
 
-def _made(vectors: int) -> PreparedMatmul:
+def _make_operator(vectors: int) -> PreparedMatmul:
     name = matmul.NAME + prologue.suffix_of(vectors)
     return PreparedMatmul(name, matmul.declare, smallest=matmul.OPERATOR.smallest, vectors=vectors)
 
 
-OPERATORS = {each.name: each for each in map(_made, range(MAX_VECTORS + 1))}
-
-
-told = prologue.placed
+OPERATORS = {each.name: each for each in map(_make_operator, range(MAX_VECTORS + 1))}
 
 
 def workload(names: Iterable[str], product: Workload, dtype: str | None = None) -> Workload:

@@ -59,19 +59,19 @@ class Normed(matmul.Matmul):
         self, workload: Workload, strides: Mapping[str, tuple[int, ...]], eps: float = VERIFIED_EPS
     ) -> Geometry:
         """Return the product's view with eps and the number of operations before the norm."""
-        return replace(super().geometry(workload, strides), tail=told(eps, workload.size["before"]))
+        return replace(super().geometry(workload, strides), tail=params_tail(eps, workload.size["before"]))
 
     def inner_steps(self, workload: Workload) -> int:
         """Return the number of operations before the norm."""
         return workload.size["before"]
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the norm of the rows of the product after its first operations in float64; see Operator."""
-        from gensor_kernels.operators.tolerance.normed import normalised
+        from gensor_kernels.operators.tolerance.normed import norm_and_bound
 
-        product, bound = super().bounded(workload, arrays, conditions)
+        product, bound = super().result_and_bound(workload, arrays, conditions)
         values = (product, bound, conditions.steps, workload.accumulator, VERIFIED_EPS)
-        return normalised(self.norm, *values, structured=conditions.structured)
+        return norm_and_bound(self.norm, *values, structured=conditions.structured)
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
         """Return the product with its norm, or None for integers and complex numbers, which are not normalised."""
@@ -80,7 +80,7 @@ class Normed(matmul.Matmul):
             return None
         return replace(super().product(workload), norm=self.norm)
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at exactly the wanted sizes, with two operations before the norm."""
         return workload.with_sizes(**wanted, before=2)
 
@@ -100,12 +100,12 @@ OPERATORS = {
 }
 
 
-def told(eps: float, before: int) -> bytes:
+def params_tail(eps: float, before: int) -> bytes:
     """Return the bytes of the operator's tail: eps and the number of operations before the norm."""
     return _TOLD.pack(eps, before)
 
 
-def normed(norm: str, product: Workload, before: int) -> Workload:
+def with_norm(norm: str, product: Workload, before: int) -> Workload:
     """Return a matmul's Workload with a norm after the first ``before`` operations of its epilogue."""
     kind = facts(product.accumulator)
     if kind.is_integer or kind.is_complex:
@@ -119,7 +119,7 @@ def workload_from_operands(
 ) -> Workload:
     """Return the Workload of arrays in memory; see matmul.workload_from_operands.  A column-major C has no unit
     stride."""
-    return normed(norm, matmul.workload_from_operands(a, b, c, math=math, epilogue=epilogue), before)
+    return with_norm(norm, matmul.workload_from_operands(a, b, c, math=math, epilogue=epilogue), before)
 
 
 def parse(text: str) -> tuple[str, int, tuple[str, ...]]:

@@ -86,7 +86,7 @@ class Quantised(Operator):
         b = Side(types["b"], "k", align["b"], scaled=1 + self.zeros, group=size["group"])
         return Product(1, size["m"], size["n"], size["k"], a, b, c)
 
-    def multiplied(self, workload: Workload) -> str:
+    def peak_dtype(self, workload: Workload) -> str:
         """Return the type of a."""
         return workload.dtype["a"]
 
@@ -95,7 +95,7 @@ class Quantised(Operator):
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes, k rounded up to whole bytes."""
         k = wanted["k"] + (self.bits == 4 and wanted["k"] % 2)
         return self.of_class(workload).with_sizes(m=wanted["m"], n=wanted["n"], k=k)
@@ -117,7 +117,7 @@ class Quantised(Operator):
             return rng.integers(0, 16, shape).astype(np.float64)
         return None
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product with the dequantised weights in float64; see Operator.
 
         The bound is that of the products with numbers and with zeros, each scaled, and of two roundings more for each
@@ -180,7 +180,7 @@ def name_of(bits: int, zeros: bool) -> str:
     return f"matmul_int{bits}" + "_zeros" * zeros
 
 
-def _made(bits: int, zeros: bool) -> Quantised:
+def _make_operator(bits: int, zeros: bool) -> Quantised:
     def declare(k: int, group: int) -> Expression:
         return _declare(bits, zeros, k, group)
 
@@ -188,7 +188,7 @@ def _made(bits: int, zeros: bool) -> Quantised:
     return Quantised(name_of(bits, zeros), declare, ("k", "group"), sizes, bits, zeros)
 
 
-OPERATORS = {name_of(bits, zeros): _made(bits, zeros) for bits in (8, 4) for zeros in (False, True)}
+OPERATORS = {name_of(bits, zeros): _make_operator(bits, zeros) for bits in (8, 4) for zeros in (False, True)}
 
 
 def workload_from_views(

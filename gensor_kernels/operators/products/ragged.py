@@ -79,7 +79,7 @@ class Ragged(Operator):
         """Return strides of rows and columns."""
         return Strides((0, 0, 0), *strides)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of each group in float64; see Operator."""
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         size = workload.size
@@ -103,7 +103,7 @@ class Ragged(Operator):
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload with m rows in all; a wanted batch of three has 32 groups, as many as a warp counts at
         once."""
         groups = {1: 3, 2: 5}.get(wanted["batch"], 32)

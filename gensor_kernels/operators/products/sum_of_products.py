@@ -17,7 +17,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
-from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, flattened
+from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, flat_stride
 from gensor_kernels.operators.types.workload import Workload, alignment_class, contiguous
 
 from .matmul import product_and_bound
@@ -91,7 +91,9 @@ class SumOfProducts(Operator):
             own = strides[access.tensor.name]
 
             def one(axes: Sequence[Axis]) -> int:
-                return flattened([(a.size(size), access.stride(a, own)) for a in axes], f"axes of {access.tensor.name}")
+                return flat_stride(
+                    [(a.size(size), access.stride(a, own)) for a in axes], f"axes of {access.tensor.name}"
+                )
 
             batch = [access.stride(axis, own) for axis in view.batch]
             lead = (0,) * (BATCH_AXES - len(batch)) + tuple(batch)
@@ -140,7 +142,7 @@ class SumOfProducts(Operator):
         a, b, c = (side(access) for access in (first, second, view.c))
         return Product(extents["batch"], extents["m"], extents["n"], extents["k"], a, b, c)
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload in which groups of several axes have extent 3 in all but the last axis."""
         groups = self._groups(self.view(workload))
         if self._swapped(workload):
@@ -157,7 +159,7 @@ class SumOfProducts(Operator):
                 sizes[axes[-1]] = -(-least // whole.get(axes[-1], 1)) * whole.get(axes[-1], 1)
         return workload.with_sizes(**sizes)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of both tensors, their axes in groups, in float64; see Operator."""
         view, size = self.view(workload), workload.size
         names = [access.tensor.name for access in (view.a, view.b)]

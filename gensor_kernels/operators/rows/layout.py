@@ -27,7 +27,7 @@ class Digit:
         return Digit(self.extent * inner.extent, inner.strides)
 
 
-def merged(digits: list[Digit], free: bool) -> list[Digit]:
+def merge_digits(digits: list[Digit], free: bool) -> list[Digit]:
     """Return the digits of more than one element, adjacent digits with one common stride merged; sorted if their order
     is free."""
     long = [digit for digit in digits if digit.extent != 1]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .rows import RowOperator
-from .softmax import SMALLEST, mapped
+from .softmax import SMALLEST, row_map
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -47,7 +47,7 @@ def _rmsnorm_row(x: np.ndarray, eps: float) -> np.ndarray:
 
 OPERATORS: dict[str, RowOperator] = {
     "layernorm": RowOperator(
-        *("layernorm", mapped("layernorm", "welford", _layernorm_of), (), SMALLEST),
+        *("layernorm", row_map("layernorm", "welford", _layernorm_of), (), SMALLEST),
         *("layernorm", _layernorm_row, True, VERIFIED_EPS),
     ),
     "rmsnorm": RowOperator("rmsnorm", _rmsnorm, (), SMALLEST, "rmsnorm", _rmsnorm_row, True, VERIFIED_EPS),

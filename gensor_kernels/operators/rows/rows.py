@@ -81,12 +81,12 @@ class RowOperator(Operator):
         if self.maps:
             sizes, extents = ((k, n, k), (1, batch, m)) if along == "n" else ((m, k, k), (1, 1, batch))
             where = Strides((0, a[0], a[1]), 0, a[3]) if along == "n" else Strides((0, 0, a[0]), a[1], a[3])
-            return checked(Geometry(sizes, extents, where, c=c, k_digits=(1, k), tail=self.tail(workload).pack()))
+            return check_extents(Geometry(sizes, extents, where, c=c, k_digits=(1, k), tail=self.tail(workload).pack()))
         outer, middle = size["i"], size["j"]
         tail = self.tail(workload, (a[3], a[4]), (middle, k))
         where = Strides((0, 0, a[0]), a[1], a[5])
         sizes = (m, n, outer * middle * k)
-        return checked(Geometry(sizes, (1, 1, batch), where, c=c, k_digits=(middle, k), tail=tail.pack()))
+        return check_extents(Geometry(sizes, (1, 1, batch), where, c=c, k_digits=(middle, k), tail=tail.pack()))
 
     def tail(
         self, workload: Workload, strides: tuple[int, int] = (0, 0), extents: tuple[int, int] = (1, 1)
@@ -113,7 +113,7 @@ class RowOperator(Operator):
         lines = size["batch"] * size["m"]
         return Rows(self.operation, self.maps, lines, size["n"], k, along, digits, *sides)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the reference of x, [batch, m, n, i, j, k] or [batch, m, n, k], in float64; see Operator."""
         from gensor_kernels.operators.tolerance import rows as tolerance_rows
 
@@ -127,7 +127,7 @@ class RowOperator(Operator):
         )
         return (values, bound) if self.maps else (values.transpose(0, 2, 1), bound.transpose(0, 2, 1))
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the wanted sizes, rounded up to the alignment class; i and j only if k has three digits."""
         along, digits = layout_of(workload)
         inner = "n" if along == "n" else "k"
@@ -144,9 +144,9 @@ class RowOperator(Operator):
         """Return row counts and lengths that fill their range evenly in logarithms."""
         along = layout_of(workload)[0]
         if self.operation == "copy":
-            return [self.sized(workload, {"batch": 1, "m": 1, "n": 1, "k": 4**p}) for p in range(6, 14)]
+            return [self.resize(workload, {"batch": 1, "m": 1, "n": 1, "k": 4**p}) for p in range(6, 14)]
         return [
-            self.sized(workload, {"batch": 1, "m": 1, "n": lines, "k": k} if along == "n"
+            self.resize(workload, {"batch": 1, "m": 1, "n": lines, "k": k} if along == "n"
                        else {"batch": 1, "m": lines, "n": 1, "k": k})
             for lines, k in np.round(even(USUAL, USUAL_LEAST, USUAL_MOST)).astype(int).tolist()
         ]  # fmt: skip
@@ -162,7 +162,7 @@ def layout_of(workload: Workload) -> tuple[str, int]:
     return text[-1], 3 if text[:-1] else 1
 
 
-def checked(geometry: Geometry) -> Geometry:
+def check_extents(geometry: Geometry) -> Geometry:
     """Return ``geometry``; UnsupportedError for more rows or elements than kernels count."""
     m, n, k = geometry.sizes
     lines = geometry.batch[0] * geometry.batch[1] * geometry.batch[2] * m

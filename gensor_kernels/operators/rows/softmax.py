@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SIZES = ("batch", "m", "n", "k")
 
 
-def mapped(name: str, combiner: str, function: Callable[[Any], Any]) -> Callable[[], Expression]:
+def row_map(name: str, combiner: str, function: Callable[[Any], Any]) -> Callable[[], Expression]:
     """Return the declaration of a map over k: ``function(x)`` of each element and the row's results."""
 
     def declare() -> Expression:
@@ -60,10 +60,10 @@ def _log_softmax(x: np.ndarray, value: float) -> np.ndarray:
 SMALLEST = tuple((size, 1) for size in SIZES)
 OPERATORS: dict[str, RowOperator] = {
     "softmax": RowOperator(
-        "softmax", mapped("softmax", "logsumexp", _softmax_of), (), SMALLEST, "softmax", _softmax, True
+        "softmax", row_map("softmax", "logsumexp", _softmax_of), (), SMALLEST, "softmax", _softmax, True
     ),
     "log_softmax": RowOperator(
-        *("log_softmax", mapped("log_softmax", "logsumexp", _log_softmax_of), (), SMALLEST),
+        *("log_softmax", row_map("log_softmax", "logsumexp", _log_softmax_of), (), SMALLEST),
         *("log_softmax", _log_softmax, True),
     ),
 }

@@ -13,8 +13,8 @@ from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import View, Workload, contiguous, normal_axis
 
 from . import elementwise, norms, reductions, softmax
-from .layout import Digit, Layout, merged
-from .rows import RowOperator, checked
+from .layout import Digit, Layout, merge_digits
+from .rows import RowOperator, check_extents
 
 #: Every operator on rows by name.
 OPERATORS: dict[str, RowOperator] = {
@@ -121,7 +121,7 @@ def workload_from_views(
         alignment=(("a", view.align(0)), ("c", view.align(1))),
         epilogue=steps,
     )
-    geometry = checked(view.geometry())
+    geometry = check_extents(view.geometry())
     tail = RowsTail(given.value_of(found) if value is None else value, view.k_strides, view.k_extents)
     places_of = tuple(view.strides(2 + number) for number in range(len(operands)))
     return RowPlan(found, replace(geometry, tail=tail.pack()), places_of)
@@ -143,8 +143,8 @@ def accumulator_of(operation: str, dtype: str, out: str) -> str:
 
 def _layout(given: RowOperator, a: View, c: View, columns: Sequence[Digit], places: Sequence[int]) -> Layout:
     """Return the digits of kept and reduced axes; argmax and argmin count positions in the reduced axes' order."""
-    kept = merged([digit for axis, digit in enumerate(columns) if axis not in places], True)
-    reduced = merged([columns[axis] for axis in places], given.operation not in ("argmax", "argmin"))
+    kept = merge_digits([digit for axis, digit in enumerate(columns) if axis not in places], True)
+    reduced = merge_digits([columns[axis] for axis in places], given.operation not in ("argmax", "argmin"))
     if given.operation == "copy":
         kept, reduced = kept[:-1], kept[-1:]
     return Layout(given, a, c, kept, reduced, len(columns[0].strides) if columns else 2)

@@ -49,7 +49,7 @@ class Scores(NamedTuple):
     error: np.ndarray
 
 
-def capped(scores: Scores, softcap: float) -> Scores:
+def cap_scores(scores: Scores, softcap: float) -> Scores:
     """Return scores after a soft cap, softcap tanh(s / softcap), with the errors of a kernel."""
     with np.errstate(all="ignore"):
         bent = np.tanh(scores.values / softcap)

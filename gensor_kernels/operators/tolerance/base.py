@@ -65,7 +65,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.operators.types.dtypes import TF32, decode, facts, joined, parts, round_to
+from gensor_kernels.operators.types.dtypes import TF32, decode, facts, join_parts, parts, round_to
 from gensor_kernels.operators.types.epilogue import OPERATIONS, Step, step_function, wide
 
 #: Terms of a "float22" sum, and of one block in it.
@@ -184,7 +184,7 @@ def complex_bound(
     if math != "3m":
         left = np.concatenate([ar, ai], axis=-1)
         first = real(np.concatenate([ar, -ai], axis=-1), np.concatenate([br, bi], axis=-2))
-        return joined(np.stack([first, real(left, np.concatenate([bi, br], axis=-2))], axis=-1))
+        return join_parts(np.stack([first, real(left, np.concatenate([bi, br], axis=-2))], axis=-1))
     with np.errstate(all="ignore"):
         x, y = ar + ai, br + bi
         total, norm = magnitude(x, y)
@@ -195,7 +195,7 @@ def complex_bound(
         lost = (np.abs(x) > most).any(axis=-1)[..., :, None] | (np.abs(y) > most).any(axis=-2)[..., None, :]
         lost = lost | ~np.isfinite(ar @ br) | ~np.isfinite(ai @ bi) | ~np.isfinite(x @ y)
         pair = np.stack([two, two + real(x, y, 2) + factors], axis=-1)
-    return joined(np.where(lost[..., None], np.inf, pair))
+    return join_parts(np.where(lost[..., None], np.inf, pair))
 
 
 def step_bound(
@@ -281,7 +281,7 @@ def expect(
         else:
             own = u * np.abs(values) if exact else 0.0
             bound = bound + own + kind.unit_roundoff * (np.abs(spread(values)) + bound) + kind.smallest_subnormal
-    return Expected(values, joined(bound) if kind.is_complex else bound, output, math == "3m")
+    return Expected(values, join_parts(bound) if kind.is_complex else bound, output, math == "3m")
 
 
 def check(actual: np.ndarray, expected: Expected) -> Check:

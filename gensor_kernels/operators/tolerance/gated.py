@@ -18,7 +18,7 @@ from .base import step_bound
 Bounded = tuple[np.ndarray, np.ndarray]
 
 
-def gated(
+def gated_bound(
     gate: str, first: Bounded, second: Bounded, bias: np.ndarray | None, accumulator: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """(f(g) u, bound on a kernel's error) from (g, bound) and (u, bound); ``bias`` is (2, n), ``gate`` names f."""
@@ -26,9 +26,9 @@ def gated(
     sides = []
     for half, (values, bound) in enumerate((first, second)):
         if bias is not None:
-            values, bound = _stepped(Step("bias", bias[half]), values, bound, u, accumulator)
+            values, bound = _step_and_bound(Step("bias", bias[half]), values, bound, u, accumulator)
         sides.append((values, bound))
-    (g, wide), (other, error) = _stepped(Step(gate), *sides[0], u, accumulator), sides[1]
+    (g, wide), (other, error) = _step_and_bound(Step(gate), *sides[0], u, accumulator), sides[1]
     with np.errstate(all="ignore"):
         values = g * other
         bound = np.abs(g) * error + np.abs(other) * wide + wide * error + 2.0 * u * np.abs(values)
@@ -36,7 +36,7 @@ def gated(
     return values, np.where(np.isfinite(values) & ~np.isnan(bound), bound, u * np.abs(values))
 
 
-def _stepped(step: Step, values: np.ndarray, bound: np.ndarray, u: float, accumulator: str) -> Bounded:
+def _step_and_bound(step: Step, values: np.ndarray, bound: np.ndarray, u: float, accumulator: str) -> Bounded:
     with np.errstate(all="ignore"):
         after = step_function(step, accumulator)(values)
         found = step_bound(step, values, after, np.broadcast_to(bound, values.shape), u, accumulator)

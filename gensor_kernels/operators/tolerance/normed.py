@@ -18,7 +18,7 @@ from . import rows as tolerance_rows
 from .base import step_bound
 
 
-def normalised(
+def norm_and_bound(
     norm: str,
     product: np.ndarray,
     bound: np.ndarray,

@@ -18,7 +18,9 @@ from gensor_kernels.operators.types.epilogue import Step, step_function
 from .base import step_bound
 
 
-def prepared(values: np.ndarray, steps: Sequence[Step], dtype: str, accumulator: str) -> tuple[np.ndarray, np.ndarray]:
+def apply_prologue(
+    values: np.ndarray, steps: Sequence[Step], dtype: str, accumulator: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Return (f(values) rounded to ``dtype``, away), float64 arrays of the shape of ``values``."""
     u = facts(accumulator).unit_roundoff
     bound = np.zeros_like(values)

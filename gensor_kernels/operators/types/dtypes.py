@@ -191,7 +191,7 @@ def round_to(name: str, values: np.ndarray) -> np.ndarray:
     """
     kind = TF32 if name == "tf32" else facts(name)
     if kind.is_complex:
-        return joined(round_to(kind.part, parts(np.asarray(values, dtype=np.complex128))))
+        return join_parts(round_to(kind.part, parts(np.asarray(values, dtype=np.complex128))))
     values = np.asarray(values, dtype=np.float64)
     if name == "float64":
         return values.copy()
@@ -213,7 +213,7 @@ def parts(values: np.ndarray) -> np.ndarray:
     return np.stack([values.real, values.imag], axis=-1)
 
 
-def joined(pairs: np.ndarray) -> np.ndarray:
+def join_parts(pairs: np.ndarray) -> np.ndarray:
     """Return the inverse of :func:`parts`; unlike an addition, it keeps infinite and NaN parts apart."""
     return np.ascontiguousarray(pairs, dtype=np.float64).view(np.complex128)[..., 0]
 

@@ -19,7 +19,7 @@ TAIL_BYTES = 128
 _WINDOW = struct.Struct("<7q 16i")
 
 
-def _packed(of: struct.Struct, *numbers: float) -> bytes:
+def _pack(of: struct.Struct, *numbers: float) -> bytes:
     """Return the bytes of a struct; UnsupportedError for numbers that do not fit into it."""
     try:
         return of.pack(*numbers)
@@ -76,7 +76,7 @@ class Window:
         """Return the bytes of a ``Window``."""
         pairs = (self.rows, self.ks, self.extent, self.step, self.dilation, self.pad, self.divisor)
         numbers = (x for pair in pairs for x in pair)
-        return _packed(_WINDOW, *self.row_strides, *self.k_strides, self.shift, *numbers, 0, 0)
+        return _pack(_WINDOW, *self.row_strides, *self.k_strides, self.shift, *numbers, 0, 0)
 
     @staticmethod
     def unpack(packed: bytes | bytearray, offset: int = 0) -> Window:
@@ -109,7 +109,7 @@ class RowsTail:
 
     def pack(self) -> bytes:
         """Return the bytes of a ``RowsTail``."""
-        return _packed(_ROWS, self.value, *self.k_strides, *self.k_extents)
+        return _pack(_ROWS, self.value, *self.k_strides, *self.k_extents)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Geometry:
     others: tuple[int, ...] = (0,)
 
 
-def flattened(digits: Sequence[tuple[int, int]], what: str) -> int:
+def flat_stride(digits: Sequence[tuple[int, int]], what: str) -> int:
     """Return the stride of several axes, (extent, stride) the outermost first, as one axis; UnsupportedError if they
     are none."""
     if any(extent == 0 for extent, _ in digits):

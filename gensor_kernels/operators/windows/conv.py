@@ -149,9 +149,9 @@ def workload(
     layouts = {"x": layout, "w": weights, "y": "nhwk" if layout == "nhwc" else "nkhw"}
     by = conv_folded.fold(sizes, dtype) if fold and not transposed and conv_folded.foldable(sizes, layouts) else 1
     if by > 1:
-        sizes, layouts = conv_folded.folded(sizes, by), conv_folded.folded_layouts(layouts)
+        sizes, layouts = conv_folded.fold_columns(sizes, by), conv_folded.folded_layouts(layouts)
     if fold and not transposed:
-        sizes = conv_folded.banded(sizes, conv_folded.bands(sizes, layouts))
+        sizes = conv_folded.split_bands(sizes, conv_folded.bands(sizes, layouts))
     return from_layouts(
         sizes,
         layouts=layouts,

@@ -36,7 +36,7 @@ def fold(sizes: Mapping[str, int], dtype: str) -> int:
     return max(found, key=lambda f: (gcd(f * channel, WIDEST), f))
 
 
-def folded(sizes: Mapping[str, int], by: int) -> dict[str, int]:
+def fold_columns(sizes: Mapping[str, int], by: int) -> dict[str, int]:
     """Return the sizes with ``by`` columns as channels."""
     return {**sizes, **{name: sizes[name] // by for name in COUNTED}, "c": sizes["c"] * by}
 
@@ -58,7 +58,7 @@ def bands(sizes: Mapping[str, int], layouts: Mapping[str, str]) -> int:
     return sizes["h"] // step if apart and not padded and (layouts["x"], layouts["y"]) == ("nhwc", "nhwk") else 1
 
 
-def banded(sizes: Mapping[str, int], by: int) -> dict[str, int]:
+def split_bands(sizes: Mapping[str, int], by: int) -> dict[str, int]:
     """Return the sizes with ``by`` bands as images, each of one row of windows."""
     if by == 1:
         return dict(sizes)

@@ -28,7 +28,7 @@ def padded_channels(channels: int, size: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def packed(workload: Workload) -> Workload:
+def pack_workload(workload: Workload) -> Workload:
     """Return the same convolution of a packed image and packed filters: x "nhwc", w "krsc", y unchanged.
 
     Along an axis with one tap, the packed image has only the rows (columns) that outputs read.
@@ -36,7 +36,7 @@ def packed(workload: Workload) -> Workload:
     z, size = workload.size, facts(workload.dtype["x"]).itemsize
     channels = padded_channels(z["c"] // z["groups"], size)
     width = min(channels * size, WIDE) if channels else WIDE
-    return _arranged(workload, width).with_sizes(c=channels * z["groups"], **thin_sizes(workload))
+    return _channels_last(workload, width).with_sizes(c=channels * z["groups"], **thin_sizes(workload))
 
 
 def thin_sizes(workload: Workload) -> dict[str, int]:
@@ -48,7 +48,7 @@ def thin_sizes(workload: Workload) -> dict[str, int]:
     return sizes
 
 
-def packed_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
+def pack_window(window: Window, k: int, size: int) -> tuple[Window, int, int]:
     """Return (window of the packed image, its taps, a group's channels with their padding): ``window_of`` in
     packed.cuh.
 
@@ -75,12 +75,12 @@ def filters_aligned(workload: Workload) -> bool:
     return workload.layouts["w"] != "rsck" and workload.align["w"] == WIDE
 
 
-def widely_packed(workload: Workload) -> Workload:
+def widest_packing(workload: Workload) -> Workload:
     """Return the packed convolution with accesses of 16 bytes for any number of channels: its class."""
-    return _arranged(workload, WIDE)
+    return _channels_last(workload, WIDE)
 
 
-def _arranged(workload: Workload, width: int) -> Workload:
+def _channels_last(workload: Workload, width: int) -> Workload:
     layouts, classes = {"x": "nhwc", "w": "krsc"}, {"x": width, "w": width}
     return replace(
         workload,

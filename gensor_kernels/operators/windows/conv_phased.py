@@ -47,7 +47,7 @@ def least_depth(workload: Workload) -> int:
     return (z["r"] // down) * (z["s"] // across) * (z["c"] // z["groups"])
 
 
-def phased(workload: Workload) -> Workload:
+def all_phases(workload: Workload) -> Workload:
     """Return a convolution that is as much work as all phases together, with phases as groups.
 
     Each group has the outputs of the largest phase and, in a row, the mean number of taps of a phase, rounded up:

@@ -17,7 +17,7 @@ from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.products.matmul import product_and_bound
 from gensor_kernels.operators.types.dtypes import decode, facts
-from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flattened
+from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flat_stride
 from gensor_kernels.operators.types.workload import Workload
 
 PARAMETERS = (
@@ -101,7 +101,7 @@ class Convolution(Operator):
         x_n, x_h, x_w, x_g, _ = strides["x"]
         w_g, w_k, w_r, w_s, w_c = strides["w"]
         digits = ((r, w_r), (s, w_s), (c, w_c)) if last else ((c, w_c), (r, w_r), (s, w_s))
-        depth = flattened(digits, "the weights' filter rows, columns and channels")
+        depth = flat_stride(digits, "the weights' filter rows, columns and channels")
         pixels = y.shape[1] * y.shape[2]
         tail = self._window(workload, strides["x"]).pack()
         out = self.output(workload, strides["y"])
@@ -119,8 +119,8 @@ class Convolution(Operator):
         n, h, w, g, k = strides
         what = "the output's rows and columns"
         if _pixels_are_rows(workload):
-            return Strides((0, 0, g), flattened(tuple(zip(shape[:3], (n, h, w), strict=True)), what), k)
-        return Strides((0, n, g), k, flattened(tuple(zip(shape[1:3], (h, w), strict=True)), what))
+            return Strides((0, 0, g), flat_stride(tuple(zip(shape[:3], (n, h, w), strict=True)), what), k)
+        return Strides((0, n, g), k, flat_stride(tuple(zip(shape[1:3], (h, w), strict=True)), what))
 
     def _window(self, workload: Workload, strides: tuple[int, ...]) -> Window:
         z, (x_n, x_h, x_w, _, x_c) = workload.size, strides
@@ -170,7 +170,7 @@ class Convolution(Operator):
             return Product(g, z["n"] * pixels, k, depth, image, weights, out, "a", order)
         return Product(z["n"] * g, k, pixels, depth, weights, image, out, "b", order)
 
-    def sized(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
+    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a strided, dilated, asymmetrically padded 3 x 3 convolution of about the wanted product."""
         last, channels_last = _pixels_are_rows(workload), workload.layouts["x"] == "nhwc"
         vector = {name: workload.align[name] // facts(workload.dtype[name]).itemsize for name in workload.dtype}
@@ -196,7 +196,7 @@ class Convolution(Operator):
             z |= {"pad_bottom": 2, "h": max(1, 2 * (oh - 1)), "w": (ow - 1) + 5 - 3}
         return workload.with_sizes(**z)
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of gathered patches and the filters in float64; see Operator."""
         from gensor_kernels.operators.tolerance.prologue import spread
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.declaration.lowered import Product
@@ -18,9 +17,6 @@ from gensor_kernels.operators.types.workload import View, Workload, contiguous
 from .conv import OPERATORS as CONVOLUTIONS
 from .conv_product import Convolution
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class PreparedConvolution(prologue.Prepared, Convolution):
@@ -28,26 +24,27 @@ class PreparedConvolution(prologue.Prepared, Convolution):
 
     def product(self, workload: Workload) -> Product:
         """Return the product with its prologue."""
-        return replace(super().product(workload), prologue=prologue.described(workload))
+        return replace(super().product(workload), prologue=prologue.prologue_of(workload))
 
-    def told(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+    def prologue_geometry(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
         """Return the geometry with vectors of each group's channels; see Prepared."""
-        return told(geometry, workload, scale)
+        return prologue_geometry(geometry, workload, scale)
 
 
-def _made(plain: Convolution, vectors: int) -> PreparedConvolution:
+def _make_operator(plain: Convolution, vectors: int) -> PreparedConvolution:
     name = plain.name + prologue.suffix_of(vectors)
     return PreparedConvolution(name, plain.declare, plain.parameters, plain.smallest, vectors=vectors)
 
 
 OPERATORS = {
-    each.name: each for each in (_made(x, count) for x in CONVOLUTIONS.values() for count in range(MAX_VECTORS + 1))
+    each.name: each
+    for each in (_make_operator(x, count) for x in CONVOLUTIONS.values() for count in range(MAX_VECTORS + 1))
 }
 
 
-def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
-    """Return the geometry of a convolution with vectors of each group's channels; see prologue.placed."""
-    return prologue.placed(geometry, scale, workload.size["c"] // workload.size["groups"])
+def prologue_geometry(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+    """Return the geometry of a convolution with vectors of each group's channels; see prologue.prologue_geometry."""
+    return prologue.prologue_geometry(geometry, scale, workload.size["c"] // workload.size["groups"])
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:

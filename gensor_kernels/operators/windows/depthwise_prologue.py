@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.epilogue import MAX_VECTORS
@@ -18,27 +17,24 @@ from gensor_kernels.operators.types.workload import View, Workload, contiguous
 from . import depthwise
 from .sliding import Sliding
 
-if TYPE_CHECKING:
-    pass
-
 
 @dataclass(frozen=True)
 class PreparedDepthwise(prologue.Prepared, Sliding):
     """A depthwise convolution after a prologue."""
 
 
-def _made(vectors: int) -> PreparedDepthwise:
+def _make_operator(vectors: int) -> PreparedDepthwise:
     plain = depthwise.OPERATOR
     name = plain.name + prologue.suffix_of(vectors)
     return PreparedDepthwise(name, plain.declare, plain.parameters, plain.smallest, kind=plain.kind, vectors=vectors)
 
 
-OPERATORS = {each.name: each for each in map(_made, range(MAX_VECTORS + 1))}
+OPERATORS = {each.name: each for each in map(_make_operator, range(MAX_VECTORS + 1))}
 
 
-def told(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
-    """Return the geometry of a convolution with vectors of its channels; see prologue.placed."""
-    return prologue.placed(geometry, scale)
+def prologue_geometry(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
+    """Return the geometry of a convolution with vectors of its channels; see prologue.prologue_geometry."""
+    return prologue.prologue_geometry(geometry, scale)
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:

@@ -166,7 +166,7 @@ class Sliding(Operator):
         made = (workload.with_sizes(n=n, h=side, w=side, c=c) for n in (1, 16) for side, c in stages)
         return [each for each in made if not self.empty(each)]
 
-    def bounded(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
+    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the declaration's values in float64; see Operator.
 
         A maximum is exact.  Sums err as accumulation_bound says; an average is a sum times the rounded reciprocal of

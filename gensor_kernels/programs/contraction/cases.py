@@ -104,7 +104,7 @@ def _sized(
     An operator whose m, n or k is made of several axes has some products only.
     """
     declared, asked = operator(workload.operator), dict(wanted)
-    sized = declared.sized(workload, asked)
+    sized = declared.resize(workload, asked)
     for _ in range(64):
         found = _extents(declared.product(sized))
         whole = [x for x in "mnk" if wanted[x] % tile[x] and ragged[x] and found[x] % tile[x] == 0]
@@ -112,7 +112,7 @@ def _sized(
             break
         for axis in whole:
             asked[axis] = found[axis] + 1
-        sized = declared.sized(workload, asked)
+        sized = declared.resize(workload, asked)
     return sized
 
 

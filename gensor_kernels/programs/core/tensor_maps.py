@@ -15,7 +15,7 @@ from operator import mul
 
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides, Window
-from gensor_kernels.operators.windows.conv_packed import packed_window, thin_window
+from gensor_kernels.operators.windows.conv_packed import pack_window, thin_window
 
 from .params import D_OFFSET, SIZE, TAIL_END, TAIL_OFFSET, WORKSPACE_OFFSET
 
@@ -194,7 +194,7 @@ def _packed_filters(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 def _packed_window(packed: bytes | bytearray, wanted: TensorMap) -> tuple[Window, int, int]:
     *_, k, _, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
-    return packed_window(Window.unpack(packed, TAIL_OFFSET), k, wanted.element)
+    return pack_window(Window.unpack(packed, TAIL_OFFSET), k, wanted.element)
 
 
 def _copy_address(packed: bytes | bytearray, wanted: TensorMap) -> int:

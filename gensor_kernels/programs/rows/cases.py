@@ -80,7 +80,7 @@ def _sized(workload: Workload, batch: int, rows: int, k: int) -> Workload:
         granule = 1 if along == "n" else max(1, workload.align["a"] // facts(workload.dtype["a"]).itemsize)
         inner = max(3, -(-k // (15 * granule)) | 1) * granule if k else 1
         wanted |= {"k": inner, "i": 5 if k else 0, "j": 3}
-    return operator(workload.operator).sized(workload, wanted)
+    return operator(workload.operator).resize(workload, wanted)
 
 
 def rows_branches(program: Program, workload: Workload) -> frozenset[str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import Prologue
-from gensor_kernels.operators.declaration.prologue import described
+from gensor_kernels.operators.declaration.prologue import prologue_of
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.windows.sliding import IMAGES, Side, Sliding
@@ -116,7 +116,7 @@ def call_of(workload: Workload) -> Call:
         align=workload.align,
         extra=extra,
         steps=len(workload.epilogue),
-        prologue=described(workload) if workload.prologue else None,
+        prologue=prologue_of(workload) if workload.prologue else None,
     )
 
 

@@ -35,7 +35,7 @@ def norm(name, x, eps):
 
 def normed_product(name, m, n, k, before=2, **more):
     more.setdefault("epilogue", ("bias", "add", "mul", "bias"))
-    return normed.normed(name, matmul.workload(m, n, k, **more), before)
+    return normed.with_norm(name, matmul.workload(m, n, k, **more), before)
 
 
 def draw_inputs(w, seed, dtype=None):

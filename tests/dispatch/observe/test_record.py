@@ -43,37 +43,37 @@ def variety():
     rng = np.random.default_rng(5)
     half = rng.standard_normal((64, 64)).astype(np.float16)
     byte = rng.integers(-9, 9, (48, 33)).astype(np.int8)
-    single = rng.standard_normal((3, 1, 20, 24)).astype(np.float32)
-    brain = half.astype(ml_dtypes.bfloat16)
-    bias, keep = np.ones(64, np.float16), np.ones((64, 64), bool)
-    relu, tanh = Operation("relu"), Operation("tanh")
-    yield half, half, None, (), None, None
-    yield half.T, np.ones((128, 128), np.float16)[::2, ::2], None, (), None, None  # transposed, without unit stride
-    yield np.ones((128, 128), np.float16)[::2, ::2], half, None, (), None, None
-    yield half[1:, 1:60], half[:59, 3:], None, (), None, None  # odd addresses and pitches
-    yield half[::-1], half, None, (), None, None
-    yield half, half, np.empty((64, 64), np.float16, order="F"), (), None, None
-    yield half, half, np.empty((64, 128), np.float16)[:, ::2], (), None, None
-    yield half, half, None, (Operation("bias", bias), Operation("gelu"), tanh), None, None
-    yield half, half, None, (Operation("mask", keep, -1.0), Operation("gelu_tanh")), np.float32, None
-    yield (
-        byte,
-        byte.T,
-        None,
-        (Operation("scale", None, 2.0), Operation("bias", np.ones(48, np.int32)), relu),
-        None,
-        None,
-    )
-    yield byte, byte.T, None, (), np.int32, None
-    yield byte, byte.T.copy(), None, (Operation("cast"),), np.float32, None
-    yield single, rng.standard_normal((2, 24, 16)).astype(np.float32), None, (), None, None  # broadcast batches
-    yield single, rng.standard_normal((24, 16)).astype(np.float32), None, (), None, "tf32"
-    yield brain, brain, None, (relu,), None, None
-    yield half, rng.standard_normal((64, 5)), None, (), None, None  # two dtypes
-    yield half[0], half, None, (), None, None
-    yield half[0], half[:, 0], None, (), None, None
-    yield half[:0], half, None, (), None, None  # an empty result
-    yield half[:, :0], half[:0], None, (), None, None  # an empty sum
+    single, stack = np.ones((3, 1, 20, 24), np.float32), np.ones((2, 24, 16), np.float32)
+    apart, brain = np.ones((128, 128), np.float16)[::2, ::2], half.astype(ml_dtypes.bfloat16)
+    bias, keep, scaled = np.ones(64, np.float16), np.ones((64, 64), bool), Operation("scale", None, 2.0)
+    relu, tanh, gelu = Operation("relu"), Operation("tanh"), Operation("gelu")
+    masked = Operation("mask", keep, -1.0), Operation("gelu_tanh")
+    for a, b, out in (
+        (half, half, None),
+        (half.T, apart, None),
+        (apart, half, None),
+        (half[1:, 1:60], half[:59, 3:], None),  # odd addresses and pitches
+        (half[::-1], half, None),
+        (half, half, np.empty((64, 64), np.float16, order="F")),
+        (half, half, np.empty((64, 128), np.float16)[:, ::2]),
+        (single, stack, None),  # broadcast batches
+        (half, rng.standard_normal((64, 5)), None),  # two dtypes
+        (half[0], half, None),
+        (half[0], half[:, 0], None),
+        (half[:0], half, None),  # an empty result
+        (half[:, :0], half[:0], None),  # an empty sum
+    ):
+        yield a, b, out, (), None, None
+    for a, b, steps, dtype in (
+        (half, half, (Operation("bias", bias), gelu, tanh), None),
+        (half, half, masked, np.float32),
+        (byte, byte.T, (scaled, Operation("bias", np.ones(48, np.int32)), relu), None),
+        (byte, byte.T, (), np.int32),
+        (byte, byte.T.copy(), (Operation("cast"),), np.float32),
+        (brain, brain, (relu,), None),
+    ):
+        yield a, b, None, steps, dtype, None
+    yield single, stack[0], None, (), None, "tf32"
 
 
 def test_rows_read_back_as_the_workloads_of_the_calls(tmp_path):

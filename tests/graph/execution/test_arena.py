@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gensor_kernels
-from gensor_kernels.graph.execution.arena import UNIT, Ledger, Place, Use, make_layout, offsets, round_up
+from gensor_kernels.graph.execution.arena import UNIT, Ledger, Use, make_layout, offsets, round_up
 
 from ..models import model
 
@@ -40,11 +40,6 @@ def test_requests_in_use_at_a_time_do_not_overlap(found):
 def test_a_chain_needs_two_places():
     chain = [Use((n, 0), 1024, 2 * n, 2 * n + 3) for n in range(20)]
     assert make_layout(chain, {use.key: None for use in chain}).nbytes == 2048
-
-
-def test_places_that_overlap():
-    a, b, c = Place(0, 256, None), Place(128, 256, None), Place(256, 256, None)
-    assert a.meets(b) and b.meets(a) and b.meets(c) and not a.meets(c)
 
 
 def test_a_ledger_hands_out_no_place_that_is_in_use():

@@ -283,7 +283,7 @@ def test_what_cannot_be_captured_runs_in_a_loop(opened, monkeypatch):
     assert "no graphs today" in str(made.memory(given))
 
 
-def test_refresh_binds_again(opened):
+def test_refresh_binds_again_and_recorded_calls_are_counted_one_by_one(opened, tmp_path):
     opened()
     made = layers()
     call(made, 3)
@@ -291,12 +291,6 @@ def test_refresh_binds_again(opened):
     current.only.refresh()
     call(made, 3)
     assert bound_of(made) is not first and bound_of(made).holds() and not first.holds()
-
-
-def test_recorded_calls_are_counted_one_by_one(opened, tmp_path):
-    opened()
-    made = layers()
-    call(made, 3)
     with gk.record(tmp_path / "shapes.csv"):
         call(made, 5)
     head, *lines = [line.split(",") for line in (tmp_path / "shapes.csv").read_text().splitlines()]

@@ -38,11 +38,6 @@ def test_no_assignment_is_faster():
         assert total(times, tensors, choose(times, tensors)) == pytest.approx(best, abs=1e-9), seed
 
 
-def test_channels_stay_first_where_nothing_is_gained():
-    times, tensors = [(0.0, math.inf), (5.0, 5.0), (5.0, 5.0)], [Tensor(0, (1,), 0.0), Tensor(1, (2,), 1.0)]
-    assert choose(times, tensors) == [False, False, False]
-
-
 def test_one_conversion_serves_all_readers():
     """Three readers gain 4 each: one conversion of 10 pays, three would not."""
     times = [(0.0, math.inf), *[(4.0, 0.0)] * 3]

@@ -98,29 +98,23 @@ def test_signatures_share_narrow_weights(weights):
 def test_arrays_are_known_by_their_constants():
     derived, made = Derived(), []
     constant = draw(4, 6)
+    other = constant.copy()
     derived.note([constant])
 
-    def doubled(source):
-        made.append(source)
-        return source * 2
+    def double(source):
+        return derived.array("doubled", [source], lambda: made.append(source) or source * 2)
 
-    def of(source):
-        return derived.array("doubled", [source], lambda: doubled(source))
-
-    first = of(constant)
-    assert of(constant) is first and len(made) == 1
-    assert of(constant.T) is not first  # another view
-    np.testing.assert_array_equal(of(constant.T), constant.T * 2)
-    assert of(constant[1:]).shape == (3, 6)
+    first = double(constant)
+    second = double(first)  # results count as constants
+    assert double(constant) is first and double(first) is second and len(made) == 2
+    np.testing.assert_array_equal(double(constant.T), constant.T * 2)  # another view
+    assert double(constant[1:]).shape == (3, 6)
     assert derived.array("halved", [constant], lambda: constant / 2) is not first
-    other = constant.copy()
-    assert of(other) is not of(other)  # results of arrays that were not noted are not kept
-    second = of(first)
-    assert of(first) is second  # results count as constants
+    assert double(other) is not double(other)  # results of arrays that were not noted are not kept
     assert derived.fact("most", constant, lambda: 1) == derived.fact("most", constant, lambda: 2) == 1
     assert derived.fact("most", other, lambda: 2) == 2
     made.clear()
     del first, second
     gc.collect()
-    of(constant)
+    double(constant)
     assert len(made) == 1  # results go with their last user

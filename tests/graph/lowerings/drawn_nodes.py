@@ -194,20 +194,12 @@ def feeds(case: Case) -> dict[str, np.ndarray]:
 def by_runtime(case: Case) -> list[Any] | None:
     """Return the results of onnxruntime, in float32 if it has no others, or None for a call that it refuses."""
     found = _by_runtime(case)
-    kinds = {each.dtype.name for each in case.inputs if each is not None}
-    if (
-        found is None
-        and not kinds.isdisjoint(("float16", "bfloat16", "float64"))
-        and case.operator not in ("Cast", "CastLike")
-    ):
-        inputs = [
-            each if each is None or each.dtype.name not in UNITS else each.astype("float32") for each in case.inputs
-        ]
-        found = _by_runtime(replace(case, inputs=inputs))
-        if found is not None:
-            wide = next(each.dtype for each in case.inputs if each is not None and each.dtype.name in UNITS)
-            found = [each.astype(wide) if each.dtype == "float32" else each for each in found]
-    return found
+    floats = [each.dtype for each in case.inputs if each is not None and each.dtype.name in UNITS]
+    if found is not None or not floats or case.operator in ("Cast", "CastLike"):
+        return found
+    single = [each.astype("float32") if each is not None and each.dtype in floats else each for each in case.inputs]
+    found = _by_runtime(replace(case, inputs=single))
+    return found and [each.astype(floats[0]) if each.dtype == "float32" else each for each in found]
 
 
 def _by_runtime(case: Case) -> list[Any] | None:

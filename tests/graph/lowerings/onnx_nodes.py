@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from textwrap import fill
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -128,26 +128,16 @@ def by_operator() -> dict[str, list[Any]]:
     return dict(sorted(found.items()))
 
 
-@contextmanager
-def calls() -> Iterator[list[Any]]:
-    """Give a list of the functions of this package that models call meanwhile."""
-    found: list[Any] = []
+def compute(case: Any) -> str:
+    """Run a case on the current device, and return what computes it: KERNELS, wholly or in part, or LIBRARY."""
+    made: list[Any] = []
     real = Run.call
 
     def call(run: Run, function: Any, *args: Any, **keywords: Any) -> Any:
-        found.append(function)
+        made.append(function)
         return real(run, function, *args, **keywords)
 
-    Run.call = call  # type: ignore[method-assign]
-    try:
-        yield found
-    finally:
-        Run.call = real  # type: ignore[method-assign]
-
-
-def compute(case: Any) -> str:
-    """Run a case on the current device, and return what computes it: KERNELS, wholly or in part, or LIBRARY."""
-    with calls() as made:
+    with mock.patch.object(Run, "call", call):
         model = Model(Source(case.model), case.name)
         for inputs, outputs in case.data_sets:
             found = model(*map(array, inputs))

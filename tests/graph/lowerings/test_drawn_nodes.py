@@ -59,8 +59,10 @@ IMAGE = floats(1, 2, 5, 4)
 SHRUNK = scales(1, 1, 0.6, 1.5)
 HEADS = [floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4)]
 DILATED = {"auto_pad": "SAME_LOWER", "dilations": [1, 2]}
-#: Calls that were wrong.
+CACHE = [np.zeros((2, 1, 8, 4), "float32"), floats(2, 1, 3, 4), integers(7, 3)]
+#: Calls that were wrong, and circular caches.
 FOUND = [
+    *(Case("TensorScatter", 24, CACHE, {"mode": "circular"}, known=known) for known in (set(), {2})),
     Case("Attention", 23, HEADS, {"scale": 0.0}),
     Case("Attention", 24, [each.astype("float16") for each in HEADS], {"scale": 0.0}),
     *(Case("Upsample", 7, [IMAGE], {"mode": mode, "scales": [1.0, 1.0, 1.5, 2.5]}) for mode in ("linear", "nearest")),

@@ -24,19 +24,9 @@ from .comparison import Difference
 
 #: Models by the name of their graph, and the dtypes in which they are compared.
 MODELS: dict[str, tuple[str, ...]] = {
-    "resnet50": ("float32",),
-    "mobilenet_v2": ("float32",),
-    "vit_b_16": ("float32", "float16"),
-    "bert_base": ("float32", "float16"),
-    "gpt2": ("float32", "float16"),
-    "gpt2_step": ("float32", "float16"),
-    "llama": ("float32", "float16"),
-    "llama_step": ("float32", "float16"),
-    "t5_encoder": ("float32",),
-    "t5_step": ("float32",),
-    "yolo": ("float32",),
-    "bert_base_traced": ("float32",),
-    "resnet50_traced": ("float32",),
+    **dict.fromkeys(("resnet50", "mobilenet_v2", "yolo", "resnet50_traced", "bert_base_traced"), ("float32",)),
+    **dict.fromkeys(("t5_encoder", "t5_step"), ("float32",)),
+    **dict.fromkeys(("vit_b_16", "bert_base", "gpt2", "gpt2_step", "llama", "llama_step"), ("float32", "float16")),
 }
 #: Operators that make no new numbers: the array library copies elements, or makes a view.
 MOVES = frozenset(
@@ -123,13 +113,12 @@ def judge(name: str, dtype: str) -> Comparison:
 def pool(draws: Sequence[Sequence[Difference]]) -> list[Difference]:
     """Return the differences of the same tensors over several draws of inputs together."""
     return [
-        first._replace(
-            ours_worst=max(each.ours_worst for each in (first, *others)),
-            ours_mean=float(np.sqrt(np.mean([each.ours_mean**2 for each in (first, *others)]))),
-            theirs_worst=max(each.theirs_worst for each in (first, *others)),
-            theirs_mean=float(np.sqrt(np.mean([each.theirs_mean**2 for each in (first, *others)]))),
+        Difference(
+            same[0].node,
+            float(np.sqrt(np.mean([each.ours_mean**2 for each in same]))),
+            float(np.sqrt(np.mean([each.theirs_mean**2 for each in same]))),
         )
-        for first, *others in zip(*draws, strict=True)
+        for same in zip(*draws, strict=True)
     ]
 
 

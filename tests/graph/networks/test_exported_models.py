@@ -65,31 +65,10 @@ def test_a_wrong_weight_is_found(monkeypatch):
 
 
 def test_draws_are_pooled_by_their_mean_squares():
-    first = Difference("y", 64, 3e-6, 3e-7, 4e-7, 1e-7)
-    (found,) = pool([[first], [first._replace(ours_worst=5e-6, ours_mean=4e-7, theirs_mean=7e-7)]])
-    assert found == first._replace(
-        ours_worst=5e-6, ours_mean=pytest.approx(np.sqrt(12.5) * 1e-7), theirs_mean=pytest.approx(5e-7)
-    )
+    (found,) = pool([[Difference("y", 3e-7, 1e-7)], [Difference("y", 4e-7, 7e-7)]])
+    assert found == ("y", pytest.approx(np.sqrt(12.5) * 1e-7), pytest.approx(5e-7))
 
 
 def test_every_network_has_a_small_graph():
     known = set(exported_graphs.names())
     assert {f"{name}_small" for name in MODELS} <= known <= {name + size for name in MODELS for size in ("", "_small")}
-
-
-def test_weights_follow_the_seed():
-    first, second, other = (exported_graphs.draw("llama_small", seed=seed) for seed in (0, 0, 1))
-    assert first == second and first != other
-    norms = [each for each in first.graph.initializer if each.name.endswith("norm.weight")]
-    for each in norms:
-        values = exported_graphs.numpy_helper.to_array(each)
-        assert values.min() >= 0.5 and values.max() <= 1.5
-    half = exported_graphs.draw("llama_small", "float16")
-    for narrow, wide in zip(half.graph.initializer, first.graph.initializer, strict=True):
-        left, right = map(exported_graphs.numpy_helper.to_array, (narrow, wide))
-        np.testing.assert_array_equal(left, right.astype(left.dtype))
-
-
-def test_the_allowance_is_twice_onnxruntimes_error():
-    assert exported_models.allowance(1e-3, "float32") == 2e-3
-    assert 0 < exported_models.allowance(0.0, "float16") < np.finfo("float16").eps

@@ -10,6 +10,8 @@ import gensor_kernels
 import gensor_kernels.torch
 from gensor_kernels.errors import ModelError, UnsupportedError
 
+from ..models import hide_packages
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 nn = torch.nn
 
@@ -131,16 +133,7 @@ def test_what_is_refused_says_why():
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch):
-    import builtins
-
-    real = builtins.__import__
-
-    def refuse(name, *args, **keywords):
-        if name.split(".")[0] == "torch":
-            raise ModuleNotFoundError(f"no module {name}", name=name)
-        return real(name, *args, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    hide_packages(monkeypatch, "torch")
     with pytest.raises(ModelError, match=r"torch is not installed: pip install 'gensor-kernels\[torch\]'"):
         gensor_kernels.from_torch(None)
     with pytest.raises(ModuleNotFoundError, match=r"needs PyTorch: pip install 'gensor-kernels\[torch\]'"):

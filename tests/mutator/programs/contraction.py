@@ -5,7 +5,7 @@ from dataclasses import replace
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
-from gensor_kernels.operators.products.normed import normed
+from gensor_kernels.operators.products.normed import with_norm
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
@@ -56,9 +56,12 @@ def simt_configurations() -> list[Configuration]:
         simt("three products, staged", single, form=3, epilogue_staged=1),
         simt("complex, split", double, **small, split_k=3),
         simt(
-            "norm, whole rows", normed("layernorm", matmul(255, 7, 255, dtype="float32"), 2), **small, epilogue_staged=2
+            "norm, whole rows",
+            with_norm("layernorm", matmul(255, 7, 255, dtype="float32"), 2),
+            **small,
+            epilogue_staged=2,
         ),
-        simt("norm", normed("layernorm", odd, 2), block_n=256, split_k=3),
+        simt("norm", with_norm("layernorm", odd, 2), block_n=256, split_k=3),
         simt("groups", ragged(8, 255, 127, 255, dtype="float32"), **small),
         simt("gate", gated("bias_swiglu", 255, 127, 255, dtype="float32"), **small),
         simt("prologue", prepared(NORM, odd), **small, materialised=0),
@@ -81,7 +84,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
     integers = matmul(64, 64, 64, dtype="int8", trans_b=True, epilogue="bias_relu_scale")
     four = matmul(255, 255, 255, dtype="complex128")
     three = matmul(255, 255, 255, dtype="complex128", math="3m", conjugate="b")
-    whole = normed("layernorm", matmul(256, 32, 256), 2)
+    whole = with_norm("layernorm", matmul(256, 32, 256), 2)
     eight_bit = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True, out="float32")
     first, third = (1, 4) if old else (0, 3)
     deep, double = {"instruction": first, "block_k": 32}, {"instruction": 8}
@@ -104,7 +107,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("complex, four products", four, "sm_80", **double, block_k=8, form=4),
         mma("complex, three products", three, "sm_80", **double, block_k=4, form=3, epilogue_staged=0, split_k=3),
         mma("norm, whole rows", whole, **deep | {"block_k": 16}, stages=2, epilogue_staged=2),
-        mma("norm", normed("rmsnorm", half, 2), **deep),
+        mma("norm", with_norm("rmsnorm", half, 2), **deep),
         mma("groups", ragged(8, 256, 132, 256), **deep, vector_b=8, vector_c=8, raster=2),
         mma("gate", gated("bias_swiglu", 256, 132, 256), **deep, vector_b=8, vector_c=8),
         mma("quantised", quantised(256, 256, 256, bits=4, group=64, zeros=True), instruction=first, block_k=64),

@@ -4,7 +4,7 @@ from gensor_kernels.operators.products.block_scaled import workload as block_sca
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
-from gensor_kernels.operators.products.normed import normed
+from gensor_kernels.operators.products.normed import with_norm
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
@@ -45,7 +45,7 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("operands of several lines", added, block_n=96, stages=2, epilogue_staged=0),
         _wgmma("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16, stages=2),
         _wgmma("gate, n-contiguous", gated("reglu", 256, 128, 256), block_n=64, stages=2, cluster=2),
-        _wgmma("normalised", normed("layernorm", odd, 2), block_n=256, stages=2, epilogue_fixed=0, vector_c=2),
+        _wgmma("normalised", with_norm("layernorm", odd, 2), block_n=256, stages=2, epilogue_fixed=0, vector_c=2),
         _wgmma("rows of groups", ragged(8, 256, 128, 256), block_n=64, stages=2, raster=2),
         _wgmma("rows of groups, walking", ragged(8, 256, 128, 256), block_n=64, stages=2, cluster=2, persistent=1),
         _wgmma("rows of nine stores", nt, block_n=144, stages=2),

@@ -6,7 +6,7 @@ import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.windows.conv_packed import packed
+from gensor_kernels.operators.windows.conv_packed import pack_workload
 from gensor_kernels.programs.contraction.rewrite import pack
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
@@ -34,7 +34,7 @@ def test_blocks_share_the_steps_of_a_packed_product():
 
 def test_an_axis_of_one_tap_keeps_what_outputs_read():
     strided = SERVED[5][1]
-    z = packed(strided).size
+    z = pack_workload(strided).size
     assert (z["h"], z["w"], z["stride_h"], z["stride_w"]) == (7, 7, 1, 1)
     own = pack.packing(strided)
     assert own.pixels == 49
@@ -45,7 +45,7 @@ def test_an_axis_of_one_tap_keeps_what_outputs_read():
     assert pack.workspace(strided) == pack.workspace(unaligned) == (2 * 49 + 64) * 256
     assert pack.grid(strided, 16, 16) == pack.grid(unaligned, 16, 16)
     assert pack.cost(strided, lookup("sm_87"))[0] < pack.cost(unaligned, lookup("sm_87"))[0]
-    both = packed(convolution(14, 12, 16, dtype="float16", stride_h=2)).size
+    both = pack_workload(convolution(14, 12, 16, dtype="float16", stride_h=2)).size
     assert (both["h"], both["stride_h"]) == (14, 2)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.windows.conv_phased import axis, least_depth, phased, phases
+from gensor_kernels.operators.windows.conv_phased import all_phases, axis, least_depth, phases
 from gensor_kernels.operators.windows.conv_product import _indices, output_size
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
@@ -50,7 +50,7 @@ def _meets(stride: int, dilation: int, taps: int) -> None:
 
 def test_the_convolution_of_all_phases_has_the_taps_that_are_walked():
     problem = transposed(n=1, h=16, w=16, c=128, k_out=64)
-    other = phased(problem)
+    other = all_phases(problem)
     assert phases(problem) == 4 and other.flops() == problem.flops() and least_depth(problem) == 4 * 128
     assert other.operator == "conv2d" and other.size["groups"] == 4
     assert least_depth(transposed(r=3, s=3)) == 32
@@ -68,7 +68,7 @@ def _is_served(pad: int, taps: int, stride: int) -> None:
     """Assert that an image of six pixels across has a potential, with ``pad`` at each end."""
     pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), pad)
     problem = transposed(h=6, w=6, r=taps, s=taps, stride_h=stride, stride_w=stride, **pads)
-    other, z = phased(problem), problem.size
+    other, z = all_phases(problem), problem.size
     assert [output_size(other.size, side, False) for side in "hw"] == [axis(z, side).outputs for side in "hw"]
     assert SIMT.serves(problem, lookup("sm_87")) is None
     lattice = Space(problem, lookup("sm_87")).family(SIMT.name)

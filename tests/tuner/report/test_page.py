@@ -121,7 +121,7 @@ def only(terms, *names):
 
 
 def peak(workload):
-    return ARCH.fastest(operator(workload.operator).multiplied(workload), workload.math)
+    return ARCH.fastest(operator(workload.operator).peak_dtype(workload), workload.math)
 
 
 def test_shares_sum_to_one_and_name_what_bounds(shipped):

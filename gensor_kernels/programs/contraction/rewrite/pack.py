@@ -21,9 +21,9 @@ from gensor_kernels.operators.windows.conv_packed import (
     NARROWEST,
     WIDE,
     filters_aligned,
-    packed,
+    pack_workload,
     padded_channels,
-    widely_packed,
+    widest_packing,
 )
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction.base import ContractionFamily, workspace_bytes
@@ -83,7 +83,7 @@ class Packing(NamedTuple):
 @lru_cache(maxsize=4096)
 def packing(workload: Workload) -> Packing:
     """The Packing of a Workload of a convolution."""
-    z, own, size = packed(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
+    z, own, size = pack_workload(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
     groups, taps = z["groups"], z["r"] * z["s"]
     return Packing(
         planes=z["n"] * groups,
@@ -217,16 +217,16 @@ class Pack(Rewrite):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the convolution of the packed operands."""
-        return packed(workload)
+        return pack_workload(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve convolutions whose channels cannot be read in whole accesses where they are."""
         align = workload.align
         if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:
             return "its operands are read 16 bytes at a time where they are"
-        if kind(packed(workload)) == split_float.KIND or workload.is_complex:
+        if kind(pack_workload(workload)) == split_float.KIND or workload.is_complex:
             return "no tensor-core products of packed operands of float32, or complex ones"
-        return main.serves(packed(workload), arch) or too_large(workload)
+        return main.serves(pack_workload(workload), arch) or too_large(workload)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of packing the image, and filters that do not stay where they are."""
@@ -242,7 +242,7 @@ class Pack(Rewrite):
 
     def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product."""
-        image, filters = ("a", "b") if extents(packed(workload)).window == "a" else ("b", "a")
+        image, filters = ("a", "b") if extents(pack_workload(workload)).window == "a" else ("b", "a")
         blocks = grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
         main, *rest = found
         return (Launch("contraction_pack", blocks, PACK_THREADS, 0), replace(main, dependent=True), *rest)
@@ -256,11 +256,11 @@ class Pack(Rewrite):
     ) -> list[Case]:
         """See packed_cases."""
         vector = max(program["vector_a"], program["vector_b"])
-        return packed_cases(main.cases(program, widely_packed(workload), epilogue), workload, vector)
+        return packed_cases(main.cases(program, widest_packing(workload), epilogue), workload, vector)
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of the packed product and of packing."""
-        found = main.branches(program, widely_packed(workload)) | packed_branches(workload)
+        found = main.branches(program, widest_packing(workload)) | packed_branches(workload)
         return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
 
 
@@ -271,7 +271,7 @@ class PackForTensorCopies(Rewrite):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the convolution of the packed operands."""
-        return packed(workload)
+        return pack_workload(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve convolutions with the channels of image and output first."""
@@ -279,11 +279,11 @@ class PackForTensorCopies(Rewrite):
             return f"{workload.operator} is transposed"
         if workload.layouts["x"] != "nchw" or extents(workload).window != "b":
             return "channels of the image, or of the output, are innermost"
-        return main.serves(packed(workload), arch) or too_large(workload)
+        return main.serves(pack_workload(workload), arch) or too_large(workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Read operands in any layout, since they are packed; refuse results that tensor copies cannot store."""
-        return store.writes(workload, geometry) and implicit_gemm.unreadable(packed(workload), "b") is None
+        return store.writes(workload, geometry) and implicit_gemm.unreadable(pack_workload(workload), "b") is None
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of packing both operands."""
@@ -310,11 +310,11 @@ class PackForTensorCopies(Rewrite):
         self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
     ) -> list[Case]:
         """See packed_cases."""
-        return packed_cases(main.cases(program, widely_packed(workload), epilogue), workload, WIDE)
+        return packed_cases(main.cases(program, widest_packing(workload), epilogue), workload, WIDE)
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of the packed product and of packing."""
-        found = main.branches(program, widely_packed(workload)) | packed_branches(workload, stays=False)
+        found = main.branches(program, widest_packing(workload)) | packed_branches(workload, stays=False)
         return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
 
 

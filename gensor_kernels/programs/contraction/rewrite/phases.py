@@ -18,7 +18,7 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry, Window
-from gensor_kernels.operators.windows.conv_phased import NAME, axis, least_depth, phased, phases
+from gensor_kernels.operators.windows.conv_phased import NAME, all_phases, axis, least_depth, phases
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.base import WORKSPACE_GROUP, ContractionFamily, reduce_launch
@@ -80,24 +80,24 @@ class Phases(Rewrite):
 
     def rewritten(self, workload: Workload) -> Workload:
         """Return the convolution of all phases."""
-        return phased(workload)
+        return all_phases(workload)
 
     def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
         """Serve transposed convolutions with channels last and steps of whole taps."""
         if (workload.layouts["x"], workload.layouts["y"]) != ("nhwc", "nhwk"):
             return "channels of the image and of the output are not innermost"
-        refusal = main.serves(phased(workload), arch)
+        refusal = main.serves(all_phases(workload), arch)
         if refusal is None and not self._values("block_k", workload, arch, main):
             return "a step of k has channels of more than one tap"
         return refusal
 
     def _values(self, name: str, workload: Workload, arch: Arch, main: ContractionFamily) -> tuple[int, ...]:
-        found = self.coordinates(main.coordinates(phased(workload), arch), workload)
+        found = self.coordinates(main.coordinates(all_phases(workload), arch), workload)
         return next(each.values for each in found if each.name == name)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return no time, since no launch is in front, and the image's bytes that later phases find in the L2."""
-        e, count = extents(phased(workload)), phases(workload)
+        e, count = extents(all_phases(workload)), phases(workload)
         image = e.whole_a * e.batch / count
         missing = min(max(image / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
         return 0.0, (1 - missing) * image * (count - 1)
@@ -122,7 +122,7 @@ class Phases(Rewrite):
 
     def parts(self, found: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """Pass sums through the workspace even where k is not split."""
-        e = extents(phased(workload))
+        e = extents(all_phases(workload))
 
         def splits(v: Values) -> dict[Column, np.ndarray]:
             split = v["split_k"]
@@ -149,7 +149,7 @@ class Phases(Rewrite):
 
     def workspace(self, found: int, program: Program, workload: Workload) -> int:
         """Return the bytes of the sums of all phases."""
-        e = extents(phased(workload))
+        e = extents(all_phases(workload))
         columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
         return program["split_k"] * e.batch * e.m * columns * e.bytes_acc
 
@@ -174,7 +174,7 @@ class Phases(Rewrite):
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of the main loop and of phases."""
-        found = main.branches(program, phased(workload)) - {"split_reduce", "edge_k", "unchanged"}
+        found = main.branches(program, all_phases(workload)) - {"split_reduce", "edge_k", "unchanged"}
         return found | phased_branches(workload, main.tile(program))
 
 
@@ -187,13 +187,13 @@ class PhasesOnTensorCores(Phases):
         if refusal is None and not self._values("copy", workload, arch, main):
             refusal = f"{arch.name} has no cp.async, or not of these filters, whose taps are no neighbours"
         if refusal is None and kind(workload) == split_float.KIND:
-            refusal = split_float.refusal(replace(extents(phased(workload)), k=least_depth(workload)))
+            refusal = split_float.refusal(replace(extents(all_phases(workload)), k=least_depth(workload)))
         return refusal
 
     def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
         """Copy filters that are innermost by cp.async: through registers, lines after a tap would be read."""
         made = super().coordinates(found, workload)
-        if extents(phased(workload)).unit["b"] != "n":
+        if extents(all_phases(workload)).unit["b"] != "n":
             return made
         return tuple(
             each._replace(values=tuple(value for value in each.values if value)) if each.name == "copy" else each
@@ -221,7 +221,7 @@ def _of_phase(part: Part) -> Part:
 def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]) -> list[Case]:
     """Return a convolution's cases as the largest phases of transposed convolutions, and further cases."""
     made = []
-    for case in contraction_cases(phased(workload), tile, epilogue):
+    for case in contraction_cases(all_phases(workload), tile, epilogue):
         own = workload.with_sizes(**_sizes(case.workload, _step(workload, tile["k"])))
         made.append(replace(case, workload=own.with_epilogue(case.workload.epilogue)))
     small = next(case for case in made if case.name == SMALL)

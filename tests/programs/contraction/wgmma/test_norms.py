@@ -2,7 +2,7 @@
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.operators.products.normed import normed
+from gensor_kernels.operators.products.normed import with_norm
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.pool import candidate
 from tests.programs.lattices import WGMMA, random_legal
@@ -11,7 +11,7 @@ from tests.programs.warpgroups import ARCH
 
 def workload(norm, m=512, n=768, k=768, **more):
     more.setdefault("epilogue", ("bias", "add", "mul", "bias"))
-    return normed(norm, matmul.workload(m, n, k, **more), 2)
+    return with_norm(norm, matmul.workload(m, n, k, **more), 2)
 
 
 def test_sums_pass_through_the_workspace_and_cost_what_they_are():

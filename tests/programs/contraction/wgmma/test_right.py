@@ -22,7 +22,7 @@ PAIRS = TURNS | {"cluster": 2}
 
 def norm(name, **more):
     """A product whose rows are normalised after some operations."""
-    return normed.normed(name, matmul.workload(512, 768, 768, epilogue=("bias", "add", "mul", "bias"), **more), 2)
+    return normed.with_norm(name, matmul.workload(512, 768, 768, epilogue=("bias", "add", "mul", "bias"), **more), 2)
 
 
 def floats(m=512, n=511, k=1003, **more):
