@@ -1,7 +1,7 @@
-"""Stored Programs and the text each of them has: what it binds in front of its source, and its launches.
+"""Stored Programs and the text each of them has: its bound constants and its launches.
 
 `python -m tests.build.golden NAME ...` prints the text of cases of tests/golden/cases.jsonl. The Programs are written
-out there, so that nothing depends on a potential or on a walk.
+out there, independent of any potential or walk.
 """
 
 import json

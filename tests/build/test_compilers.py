@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 
 import pytest
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.compilers import CompileProcess, Compilers, Lost
 from tests.doubles.emulated_kernels import toy
+from tests.doubles.schedulers import alive, until
 
 KERNEL = toy("two_entries")
 SOURCES = [f"#define REGISTERS {n}\n{KERNEL}" for n in (4, 8, 12)]
@@ -120,18 +120,7 @@ def test_processes_end_with_this_one():
     )
     for end in ("pass", "os._exit(0)", "os.kill(os.getpid(), 9)"):
         text = subprocess.run([sys.executable, "-c", code.format(end=end)], capture_output=True, text=True).stdout
-        gone = threading.Event()
-        for _ in range(200):
-            try:
-                os.kill(int(text), 0)
-                state = subprocess.run(["ps", "-o", "stat=", "-p", text.strip()], capture_output=True, text=True).stdout
-                if state.startswith("Z"):  # nobody reaps orphans here
-                    break
-            except ProcessLookupError:
-                break
-            gone.wait(0.05)
-        else:
-            pytest.fail(f"a process lives on after {end}")
+        until(lambda pid=int(text): not alive(pid))
 
 
 def test_ctrl_c_does_not_end_a_process(process):

@@ -1,7 +1,7 @@
 """Golden sources: the code of a stored Program must not change by accident.
 
 tests/golden/cases.jsonl has the digest of each case's text (golden.py), sources.txt those of the families' sources,
-whose change shows beside the diff of the .cu files. `--update-golden` rewrites both.
+whose change shows next to the diff of the .cu files. `--update-golden` rewrites both.
 """
 
 import hashlib

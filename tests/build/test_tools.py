@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import pytest
 
 from gensor_kernels.build import tools
 from gensor_kernels.errors import MachineError
+from tests.doubles.schedulers import alive, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the emulator runs on Linux")
 
@@ -22,21 +22,6 @@ import sys, threading
 from gensor_kernels.build import tools
 threading.Thread(target=tools.run, args=(["sh", "-c", {TOOL!r}],)).start()
 """
-
-
-def ended(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
-
-
-def waited(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, "ctrl-c"])
@@ -57,12 +42,12 @@ def waited_leave():
     )
     environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
     child = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
-    waited((tmp_path / "pids").exists)
+    until((tmp_path / "pids").exists)
     pids = (tmp_path / "pids").read_text().split()
     if end != "ctrl-c":
         child.send_signal(end)
     assert child.wait(60) == (130 if end == "ctrl-c" else -end)
-    waited(lambda: all(map(ended, pids)) and not list((tmp_path / "temporary").iterdir()))
+    until(lambda: not any(map(alive, pids)) and not list((tmp_path / "temporary").iterdir()))
 
 
 def test_descriptors_that_are_passed_on_keep_their_numbers(tmp_path):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gensor_database import Store
-from tests.doubles.store_rows import add_rows, rows
+from tests.doubles.store_rows import rows
 
 from .lives.journals import set_journal
 
@@ -27,11 +27,6 @@ def commits(number: int, path: Path, count: str) -> None:
             store.add(*rows(number * int(count) + commit))
             seconds.append(time.monotonic() - began)
     path.with_name(f"seconds.{number}").write_text(json.dumps(seconds))
-
-
-def opens(number: int, path: Path) -> None:
-    """The first process makes the file, and all store rows."""
-    add_rows(path, *rows(number))
 
 
 def tunes(number: int, path: Path, worker: str) -> None:
@@ -87,7 +82,7 @@ def member(act: Callable[[int], None], number: int, waiting: int) -> None:
 def main() -> None:
     what, processes, journal, files, *arguments = sys.argv[1:]
     set_journal(journal)
-    act = {"commits": commits, "opens": opens, "tunes": tunes}[what]
+    act = {"commits": commits, "tunes": tunes}[what]
     ends = []
     for path in map(Path, files.split(",")):
         ends += crowd(lambda number, path=path: act(number, path, *arguments), int(processes))

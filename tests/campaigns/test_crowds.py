@@ -53,7 +53,7 @@ def test_every_commit_of_every_process_is_there(tmp_path, journal):
 
 def test_stampedes_on_a_file_that_is_not_there_yet(tmp_path, journal):
     paths = [tmp_path / str(number) / "kernels.db" for number in range(STAMPEDES)]
-    assert crowd("opens", STAMPEDING, journal, paths) == [(0, "")] * STAMPEDING * STAMPEDES
+    assert crowd("commits", STAMPEDING, journal, paths, 1) == [(0, "")] * STAMPEDING * STAMPEDES
     for path in paths:
         assert stored_keys(path) == {key(number) for number in range(STAMPEDING)}
     tell(f"stampedes, {journal}", f"{STAMPEDES} of {STAMPEDING} processes")

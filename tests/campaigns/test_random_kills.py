@@ -1,8 +1,7 @@
 """`kill -9` of gensor-tune at random moments: no reported row is lost, the next run continues, no process outlives it.
 
-Nightly: 1,000 lives, or the number that GENSOR_CAMPAIGN_LIVES gives. One in four is a whole process, half of them with
-walkers, killed with its group or alone. The others are forked from the zygote, which spares them the time before the
-database is touched: in them the kill is more likely to meet it.
+Nightly: 250 processes, or the number that GENSOR_CAMPAIGN_LIVES gives, half of them with walkers, killed with their
+group or alone. test_kills.py kills at every system call on the database.
 """
 
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -20,10 +18,8 @@ import pytest
 from tests.campaign_size import SEED, tell
 
 from .lives.checks import check, read_reports
-from .lives.lives import Gate
 
-LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or 1000)
-WHOLE = 4  # every which life is a whole process
+LIVES = int(os.environ.get("GENSOR_CAMPAIGN_LIVES") or 250)
 SHAPES = "name,op,shape,dtype\n" + "".join(
     f"{op}-{extent},{op},8x{extent},fp32\n" for op in ("relu", "reduce_sum") for extent in range(32, 256, 32)
 )
@@ -31,78 +27,46 @@ ROWS = SHAPES.count("\n") - 1
 PATIENCE = 120.0  # seconds within which orphans must have noticed: on a busy machine one may still be starting
 
 
-@dataclass
-class Campaign:
-    """Lives one after the other on one database; a new one when all its rows are there."""
-
-    folder: Path
-    zygote: object
-    generator: random.Random
-    lines: list[dict] = field(default_factory=list)  # reported, of the current database
-    database: int = 0
-    ends: Counter = field(default_factory=Counter)
-    longest: dict[bool, float] = field(default_factory=dict)  # seconds of an undisturbed life
-
-    @property
-    def path(self) -> Path:
-        return self.folder / str(self.database) / "kernels.db"
-
-    def options(self, jobs: int) -> list[str]:
-        options = ["--arch", "sm_87", "--shapes", self.folder / "shapes.csv", "--top", 1, "--jobs", jobs]
-        return [str(each) for each in [*options, "--db", self.path, "--json", self.folder / "out.json"]]
-
-    def step(self, whole: bool) -> None:
-        """One life, killed if it is still there at a random moment, and what must hold then."""
-        (self.folder / "out.json").unlink(missing_ok=True)
-        moment = self.generator.uniform(0.0, self.longest[whole]) if whole in self.longest else None
-        began = time.monotonic()
-        killed = (self._process if whole else self._fork)(moment)
-        fresh = read_reports(self.folder / "out.json")
-        self.lines += fresh
-        records = check(self.path, self.lines)
-        self.ends["killed" if killed else "ended"] += 1
-        self.ends["killed after rows were reported"] += bool(killed and fresh)
-        if not killed:
-            self.longest.setdefault(whole, time.monotonic() - began)
-            assert records == len(fresh) == ROWS
-            self.lines, self.database = [], self.database + 1
-
-    def _fork(self, moment: float | None) -> bool:
-        life = self.zygote.life(Gate(self.path.parent), "cli", "wal", *self.options(1), limit=moment or 600.0)
-        assert life.code in (0, -signal.SIGALRM), life
-        return life.code != 0
-
-    def _process(self, moment: float | None) -> bool:
-        command = [sys.executable, "-m", "gensor_tuner.cli.app", *self.options(self.generator.choice([1, 2]))]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        try:
-            _, said = process.communicate(timeout=moment)
-            assert process.returncode == 0, said
-        except subprocess.TimeoutExpired:
-            process.kill() if self.generator.random() < 0.5 else os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            process.stderr.close()
-        assert nobody_left(process.pid), "a process outlived the command"
-        return process.returncode != 0
+def tune(path, jobs, generator, moment):
+    """Whether gensor-tune was still at work at a moment, and was killed."""
+    options = ["--arch", "sm_87", "--shapes", "shapes.csv", "--top", 1, "--jobs", jobs, "--db", path]
+    command = [sys.executable, "-m", "gensor_tuner.cli.app", *map(str, options), "--json", "out.json"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        _, said = process.communicate(timeout=moment)
+        assert process.returncode == 0, said
+    except subprocess.TimeoutExpired:
+        process.kill() if generator.random() < 0.5 else os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    assert nobody_left(process.pid), "a process outlived the command"
+    return process.returncode != 0
 
 
 @pytest.mark.nightly
-def test_random_kills_of_the_command_and_its_group(zygote, tmp_path):
-    """`Campaign.step` asserts after each life what must hold then."""
-    (tmp_path / "shapes.csv").write_text(SHAPES)
-    campaign = Campaign(tmp_path, zygote, random.Random(SEED))
-    zygote.warm("cli_to_its_end", *campaign.options(1))
-    campaign.database += 1
-    for whole in (False, True):  # undisturbed, to know how long that takes
-        campaign.step(whole)
-    for number in range(LIVES):
-        campaign.step(whole=number % WHOLE == WHOLE - 1)
-        if number % 50 == 49 or number == LIVES - 1:
-            tell(f"random kills, seed {SEED}", dict(campaign.ends))
-    campaign.longest.clear()
-    campaign.step(whole=False)
+def test_random_kills_of_the_command_and_its_group(tmp_path, monkeypatch):
+    """All lives on one database, and on a new one when all its rows are there."""
+    monkeypatch.chdir(tmp_path)
+    Path("shapes.csv").write_text(SHAPES)
+    generator, ends, longest = random.Random(SEED), Counter(), None
+    lines, database = [], 0
+    for number in range(LIVES + 1):
+        Path("out.json").unlink(missing_ok=True)
+        path, began = tmp_path / str(database) / "kernels.db", time.monotonic()
+        moment = None if number in (0, LIVES) else generator.uniform(0.0, longest)  # the first and last one end
+        killed = tune(path, generator.choice([1, 2]), generator, moment)
+        fresh = read_reports(Path("out.json"))
+        lines += fresh
+        records = check(path, lines)
+        ends["killed" if killed else "ended"] += 1
+        ends["killed after rows were reported"] += bool(killed and fresh)
+        if not killed:
+            longest = longest or time.monotonic() - began
+            assert records == len(fresh) == ROWS
+            lines, database = [], database + 1
+    tell(f"random kills, seed {SEED}", dict(ends))
 
 
 def nobody_left(group: int) -> bool:

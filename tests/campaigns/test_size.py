@@ -21,11 +21,6 @@ def test_the_commit_seeds_the_sample(tmp_path, monkeypatch):
     assert size.seed_of(tmp_path) == 12
 
 
-def test_the_header_names_the_seed(pytestconfig):
-    lines = pytestconfig.hook.pytest_report_header(config=pytestconfig, start_path=pytestconfig.rootpath)
-    assert f"GENSOR_CAMPAIGN_SEED={size.SEED}" in str(lines)
-
-
 def test_samples_are_spread_evenly_and_differ_by_seed(monkeypatch):
     monkeypatch.setattr(size, "FULL", False)
     drawn = set()

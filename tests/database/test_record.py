@@ -12,17 +12,7 @@ from xml.etree import ElementTree
 import numpy
 import pytest
 
-from gensor_database import (
-    TABLES,
-    Record,
-    Row,
-    Source,
-    StoreWarning,
-    Timing,
-    Verification,
-    duration,
-    row_digest,
-)
+from gensor_database import TABLES, Record, Row, Source, StoreWarning, Timing, Verification, duration, row_digest
 from gensor_kernels.build import source as build_source
 from tests.doubles.store_rows import ARCH, PART, key, portfolio, rows
 

@@ -80,7 +80,7 @@ def test_only_whole_files_of_ones_own_are_there(kept, damage):
 
 
 def whole_but_no_library(path):
-    """What the system refuses to load."""
+    """Replace a library by a file that the system does not load."""
     with Kept(path.parent) as folder:
         add(folder, b"not ELF", path.name)
 

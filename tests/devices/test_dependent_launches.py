@@ -1,4 +1,4 @@
-"""Dependent launches over the strict double of the driver library: where there are none, and devices of their own.
+"""Dependent launches over the strict double of the driver library: machines without them, and several devices.
 
 tests/driver_standin has their order, streams, threads, Params and tensor maps, with an unchanged CuPy.
 """

@@ -30,8 +30,8 @@ def find() -> str | None:
 
 
 class Browser:
-    """One page. `problems` collects exceptions, refused requests and what the console said; `requests` the addresses
-    asked for, `dialogs` the windows a script opened."""
+    """One page. `problems` collects exceptions, refused requests and what the console said; `requests` the
+    requested addresses."""
 
     def __init__(self, program: str, profile: Path):
         reading, self.to = (_high(fd) for fd in os.pipe())

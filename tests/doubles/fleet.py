@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from gensor_tuner.fleet import abilities, wire
+from gensor_tuner.fleet.worker_side import TOPIC
 
 from .tasks import Counted
 
@@ -18,7 +19,7 @@ class Stub(Counted):
 
     kind = "stub"
     in_python = False
-    seconds = 3.0
+    seconds = 60.0
 
     folder: str = ""
     fault: str = ""
@@ -40,7 +41,14 @@ class Stub(Counted):
 
 
 def die(task):
-    time.sleep(0.5)  # the event of its start is sent meanwhile
+    """End the process, once the scheduler knows that the run has begun: clients count these events."""
+    from distributed import get_worker
+    from distributed.utils import sync
+
+    worker = get_worker()
+    begun = {"key": worker.get_current_task(), "worker": worker.address}
+    while begun not in [event for _, event in sync(worker.loop, worker.scheduler.events, topic=TOPIC)]:
+        time.sleep(0.05)
     os._exit(3)
 
 
@@ -56,6 +64,10 @@ def swell(task):
 
 def fail(task):
     raise RuntimeError("as planted")
+
+
+def fail_then_hang(task):
+    return fail(task) if task.runs() == 1 else hang(task)
 
 
 def corrupt(task):
@@ -77,6 +89,7 @@ def lie(task):
 
 
 FAULTS = {"die": die, "hang": hang, "swell": swell, "raise": fail, "corrupt": corrupt, "lie": lie}
+FAULTS["raise, then hang"] = fail_then_hang
 
 
 def dask_setup(worker):

@@ -4,14 +4,31 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels.dispatch.calls.conv_parameters import Parameters
+from gensor_kernels.dispatch.functions.convolution import full_sizes
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_folded
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.conv_product import output_size, patches
 from gensor_kernels.programs.space import Space
-from tests.dispatch.functions.test_convolution import Parameters, reference
 
 SPEECH = {"n": 1, "h": 161, "w": 700, "c": 1, "k_out": 32, "r": 5, "s": 20, "stride_h": 2, "stride_w": 2}
+
+
+def reference(x, w, p: Parameters):
+    """(n, k, oh, ow) in float64 by gathered patches; images and weights with channels first."""
+    sizes = full_sizes(x.shape, w.shape, p)
+    g = sizes["groups"]
+    n, c, h, width = x.shape
+    image = x.astype(np.float64).reshape(n, g, c // g, h, width).transpose(0, 3, 4, 1, 2)
+    gathered = patches(image, sizes, p.transposed)
+    if p.transposed:
+        own = w.astype(np.float64).reshape(g, c // g, *w.shape[1:]).transpose(0, 3, 4, 1, 2)
+    else:
+        own = w.astype(np.float64).reshape(g, -1, *w.shape[1:]).transpose(0, 3, 4, 2, 1)
+    found = gathered @ own.reshape(g, -1, own.shape[-1])
+    oh, ow = (output_size(sizes, side, p.transposed) for side in "hw")
+    return found.reshape(g, n, oh, ow, -1).transpose(1, 0, 4, 2, 3).reshape(n, -1, oh, ow)
 
 
 def test_columns_that_windows_skip_together_become_channels():

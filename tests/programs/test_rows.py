@@ -11,12 +11,14 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.rows.views import workload
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.rows.shape import OPERATIONS
 from gensor_kernels.programs.space import FamilySpace, Space
 from tests.campaign_size import sample
-from tests.dispatch.rows_harness import ROWS
 
 from .lattices import random_legal
+
+ROWS = FAMILIES["rows"]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def operation(draw: Draw, name: str, shape: Sequence[int], dtype: str) -> tuple[
     return (name, x), Step(name, x)
 
 
-def factor(draw: Draw, dtype: str, empty: bool) -> Any:
+def factor(draw: Draw, dtype: str) -> Any:
     """A factor of the product."""
     if not draw.extreme:
         return draw.pick([0.5, -2.0])
@@ -72,7 +72,7 @@ def factor(draw: Draw, dtype: str, empty: bool) -> Any:
         return draw.pick([1j, 0j, complex(2, -0.5)])
     if draw.often(0.03):
         draw.refused = "no factor"
-        return draw.pick(["2", None, [2], *([] if empty or dtype.startswith("complex") else [1j])])
+        return draw.pick(["2", None, [2], *([] if dtype.startswith("complex") else [1j])])
     return draw.pick(ALPHAS)
 
 
@@ -156,7 +156,7 @@ def matmul(draw: Draw, served: Served) -> None:
         draw.traits.add("epilogue")
     elif dtype in FLOATS or (draw.extreme and dtype.startswith("complex")):
         if draw.often(0.3):
-            keywords["alpha"] = factor(draw, dtype, 0 in shape)
+            keywords["alpha"] = factor(draw, dtype)
             steps.append(Step("scale", None, keywords["alpha"]))
         for name in ("bias", "add"):
             if draw.often(0.3):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.calls.arguments import Operation, check_operands
+from gensor_kernels.dispatch.calls.arguments import Operation, check_operands, check_steps
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.types.dtypes import array_dtype
@@ -210,6 +210,7 @@ class Function:
     def check(self, result: Any, out: DeviceArray, steps: Steps) -> None:
         """Raise ValueError or TypeError for an `out` or an epilogue that does not fit the result."""
         check_operands(steps, result.shape)
+        check_steps(steps, result.dtype)
         if out is not None:
             if tuple(out.shape) != result.shape:
                 raise ValueError(f"out has shape {tuple(out.shape)}, the result {result.shape}")

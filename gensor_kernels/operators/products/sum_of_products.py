@@ -83,11 +83,11 @@ class SumOfProducts(Operator):
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
         """Return the product's strides; UnsupportedError where a group of axes is not one axis in memory."""
-        view, size, swapped = self.view(workload), workload.size, self._swapped(workload)
+        view, size, swapped = self.view(workload), workload.size, self._swaps_sides(workload)
         m, n = (view.n, view.m) if swapped else (view.m, view.n)
         first, second = (view.b, view.a) if swapped else (view.a, view.b)
 
-        def placed(access: Access, rows: Sequence[Axis], columns: Sequence[Axis]) -> Strides:
+        def strides_of(access: Access, rows: Sequence[Axis], columns: Sequence[Axis]) -> Strides:
             own = strides[access.tensor.name]
 
             def one(axes: Sequence[Axis]) -> int:
@@ -105,9 +105,9 @@ class SumOfProducts(Operator):
         return Geometry(
             (sizes[0], sizes[1], sizes[2]),
             (lead[0], lead[1], lead[2]),
-            placed(first, m, view.k),
-            placed(second, view.k, n),
-            placed(view.c, m, n),
+            strides_of(first, m, view.k),
+            strides_of(second, view.k, n),
+            strides_of(view.c, m, n),
             swapped=swapped,
         )
 
@@ -123,7 +123,7 @@ class SumOfProducts(Operator):
             view = self.view(workload)
         except UnsupportedError:
             return None
-        swapped, extents = self._swapped(workload), view.extents(workload.size)
+        swapped, extents = self._swaps_sides(workload), view.extents(workload.size)
         groups = self._groups(view)
         if swapped:
             groups["m"], groups["n"] = groups["n"], groups["m"]
@@ -145,7 +145,7 @@ class SumOfProducts(Operator):
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload in which groups of several axes have extent 3 in all but the last axis."""
         groups = self._groups(self.view(workload))
-        if self._swapped(workload):
+        if self._swaps_sides(workload):
             groups["m"], groups["n"] = groups["n"], groups["m"]
         whole: dict[str, int] = {}
         for name, unit in workload.layout:
@@ -188,7 +188,7 @@ class SumOfProducts(Operator):
         groups = {"batch": view.batch, "m": view.m, "n": view.n, "k": view.k}
         return {name: tuple(axis.name for axis in axes) for name, axes in groups.items()}
 
-    def _swapped(self, workload: Workload) -> bool:
+    def _swaps_sides(self, workload: Workload) -> bool:
         """Return whether the result's unit-stride axis is an axis of the first tensor, which is then the product's
         b."""
         return workload.layouts[self.names[-1]] in self._groups(self.view(workload))["m"]

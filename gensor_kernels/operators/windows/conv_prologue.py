@@ -60,11 +60,11 @@ def workload(names: Iterable[str], convolution: Workload, dtype: str | None = No
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
     """Return the Workload of a convolution after a prologue with these vectors, (channels,) each."""
     groups = convolution.size["groups"]
-    vectors = [_grouped(view, groups) for view in vectors]
+    vectors = [_by_group(view, groups) for view in vectors]
     return prologue.with_prologue(convolution, names, vectors)
 
 
-def _grouped(view: View, groups: int) -> View:
+def _by_group(view: View, groups: int) -> View:
     """Return a vector of channels, by group."""
     each = view.shape[0] // groups
     return View((groups, each), (each, 1), view.dtype, view.alignment)

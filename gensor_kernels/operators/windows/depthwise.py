@@ -65,7 +65,7 @@ def workload(
         "w": contiguous((r, s, c), FILTERS["rsc" if last else "crs"], dtype),
         "y": contiguous(shape, IMAGES[layout], out or default_output(dtype)),
     }
-    return _made(sizes, views, layout, epilogue)
+    return _make_workload(sizes, views, layout, epilogue)
 
 
 def workload_from_views(
@@ -85,7 +85,7 @@ def workload_from_views(
     """
     n, h, width, c = x.shape
     sizes = _sizes(n=n, h=h, w=width, c=c, r=w.shape[0], s=w.shape[1], **parameters)
-    return _made(sizes, {"x": x, "w": w, "y": y}, layout, epilogue)
+    return _make_workload(sizes, {"x": x, "w": w, "y": y}, layout, epilogue)
 
 
 def _sizes(**sizes: int) -> dict[str, int]:
@@ -98,6 +98,8 @@ def _sizes(**sizes: int) -> dict[str, int]:
     return complete
 
 
-def _made(sizes: dict[str, int], views: dict[str, View], layout: str, epilogue: str | Iterable[str]) -> Workload:
+def _make_workload(
+    sizes: dict[str, int], views: dict[str, View], layout: str, epilogue: str | Iterable[str]
+) -> Workload:
     layouts = {"x": layout, "w": "rsc" if layout == "nhwc" else "crs", "y": layout}
     return workload_of(OPERATOR, sizes, views, layouts, epilogue)

@@ -119,7 +119,7 @@ def workload(
         "x": contiguous((n, h, w, c), IMAGES[layout], dtype),
         "y": contiguous(shape, IMAGES[layout], dtype),
     }
-    return _made(op, sizes, views, layout, epilogue)
+    return _make_workload(op, sizes, views, layout, epilogue)
 
 
 def workload_from_views(
@@ -132,7 +132,7 @@ def workload_from_views(
     innermost axis without stride 1.
     """
     n, h, w, c = x.shape
-    return _made(op, _sizes(op, n=n, h=h, w=w, c=c, **parameters), {"x": x, "y": y}, layout, epilogue)
+    return _make_workload(op, _sizes(op, n=n, h=h, w=w, c=c, **parameters), {"x": x, "y": y}, layout, epilogue)
 
 
 def complete(op: str, **sizes: int) -> dict[str, int]:
@@ -169,7 +169,7 @@ def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
     return {"r": sizes["h"], "s": sizes["w"], **DEFAULTS, **sizes}
 
 
-def _made(
+def _make_workload(
     op: str, sizes: Mapping[str, int], views: Mapping[str, View], layout: str, epilogue: str | Iterable[str]
 ) -> Workload:
     declared = OPERATORS[op]

@@ -180,13 +180,13 @@ class Sliding(Operator):
                 # A window inside the padding has the least value of its type.
                 values = np.maximum(values, -128.0) if kind.is_integer else values
                 return values, np.zeros_like(values)
-            values, bound = self._summed(workload, plain, values, conditions.structured)
+            values, bound = self._sum_and_bound(workload, plain, values, conditions.structured)
             if conditions.away is not None:
                 bound = bound + self.reference({**plain, "x": conditions.away, "w": np.abs(plain["w"])}, size)
                 bound = np.where(np.isnan(bound), np.inf, bound)
         return values, bound
 
-    def _summed(
+    def _sum_and_bound(
         self, workload: Workload, plain: Mapping[str, np.ndarray], values: np.ndarray, structured: bool
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return sums of products, or averages, and the bound on a kernel's error."""

@@ -76,11 +76,11 @@ class Zygote:
         """Plays a scene in the zygote itself, whose walks and compilations the lives inherit."""
         assert self._ask({"warm": True, "scene": scene, "arguments": [str(each) for each in arguments]}) == {}
 
-    def life(self, gate: Gate, scene: str, *arguments: object, limit: float = 60.0, **environment: str) -> Life:
+    def life(self, gate: Gate, scene: str, *arguments: object) -> Life:
         """One life of a scene."""
         (self.folder / "calls").unlink(missing_ok=True)
         request = {"scene": scene, "arguments": [str(each) for each in arguments], "gate": gate.to_json()}
-        answer = self._ask({**request, "output": str(self.folder), "limit": limit, "environment": environment})
+        answer = self._ask({**request, "output": str(self.folder)})
         code = os.waitstatus_to_exitcode(answer["status"])
         said = [(self.folder / name).read_text(errors="replace") for name in ("stdout", "stderr")]
         return Life(code, *said, answer.get("calls"))

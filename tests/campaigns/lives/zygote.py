@@ -1,7 +1,7 @@
 """Lives of gensor-tune at a fraction of a second each: a process that has everything imported forks one per request.
 
 A request is a line of JSON on stdin, {"scene": a function of scenes.py, "arguments": [...], "gate": [...], "output":
-folder, "environment": {...}, "limit": seconds}; the answer is {"status": of waitpid, "calls": counted by the gate}.
+folder}; the answer is {"status": of waitpid, "calls": counted by the gate}.
 Walks and compilations of requests with "warm" are remembered by the lives after it, which are then as long as what
 they do to the database; and no life waits long for a lock, which only a failing call can be holding.
 """
@@ -18,8 +18,8 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-#: Seconds that a life waits for a lock.
-PATIENCE = 0.3
+#: Seconds that a life waits for a lock, and of a whole life.
+PATIENCE, LIMIT = 0.3, 60.0
 
 
 def serve() -> None:
@@ -38,7 +38,7 @@ def serve() -> None:
         child = os.fork()
         if child == 0:
             live(gate, request)
-        print(json.dumps({"status": wait_for(child, request["limit"]), **calls(request)}), file=answers, flush=True)
+        print(json.dumps({"status": wait_for(child), **calls(request)}), file=answers, flush=True)
 
 
 def remember() -> None:
@@ -64,7 +64,6 @@ def live(gate: ctypes.CDLL, request: dict) -> None:
     """The life of a child: it ends as an interpreter would, but for what the parent has registered to be done then."""
     output, code = Path(request["output"]), 0
     os.setsid()
-    os.environ.update(request["environment"])
     for number, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(output / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -86,9 +85,9 @@ def live(gate: ctypes.CDLL, request: dict) -> None:
     os._exit(code)
 
 
-def wait_for(child: int, limit: float) -> int:
+def wait_for(child: int) -> int:
     """How a child ended; one that takes too long is killed, which shows as SIGALRM."""
-    deadline = time.monotonic() + limit
+    deadline = time.monotonic() + LIMIT
     while time.monotonic() < deadline:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:

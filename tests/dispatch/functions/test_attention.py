@@ -3,8 +3,6 @@
 tests/public_cases draws calls, sequences and pages among them.
 """
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -14,7 +12,6 @@ from gensor_kernels.dispatch.functions import attention
 from gensor_kernels.dispatch.functions.attention_sequences import SEQUENCES
 from gensor_kernels.operators.attention.forms import VERIFIED_SOFTCAP
 
-NUMPY = SimpleNamespace(xp=np, product=lambda a, b, math: a @ b)
 ONE, MORE, Q, PAGES = (1, 2, 4, 16), (1, 2, 5, 16), (1, 2, 6, 16), (4, 2, 8, 16)
 FIT = (ONE, MORE, MORE)
 TABLE = {"block_table": [[0, 1], [2, 3]]}
@@ -90,31 +87,6 @@ def test_soft_caps_and_windows_have_kernels():
         assert '"operator":"attention_ragged' in why.workload
 
 
-def test_arguments_of_flash_attention_are_views():
-    """Packed queries (tokens, heads, head), offsets with a leading zero, and a cache of (pages, rows, heads, head)."""
-    rng = np.random.default_rng(0)
-    q, cache = rng.standard_normal((9, 4, 32)).astype(np.float16), rng.standard_normal((6, 8, 2, 32)).astype(np.float16)
-    starts, table = np.array([0, 2, 9], np.int32), np.array([[3, 1, 0], [2, 5, 4]], np.int32)
-    with gensor_kernels.emulated("sm_87"):
-        packed, pages = q.transpose(1, 0, 2)[None], cache.transpose(0, 2, 1, 3)
-        found = gensor_kernels.attention(
-            packed, pages, pages, causal=True, offsets=starts[1:], key_sizes=[10, 24], block_table=table
-        )
-        out = np.full_like(packed, np.nan)
-        again = gensor_kernels.attention(
-            packed, pages, pages, causal=True, offsets=starts[1:], key_sizes=[10, 24], block_table=table, out=out
-        )
-    keys = [
-        np.concatenate(cache[row])[:length].swapaxes(0, 1)[None] for row, length in zip(table, (10, 24), strict=True)
-    ]
-    wanted = [
-        attention.compute(NUMPY, (packed[:, :, span], k, k, None), attention.Parameters(True, None), None)
-        for span, k in zip((slice(0, 2), slice(2, 9)), keys, strict=True)
-    ]
-    np.testing.assert_allclose(found.astype(np.float64), np.concatenate(wanted, 2), rtol=1e-2, atol=1e-2)
-    assert again is out and np.array_equal(out, found)
-
-
 @pytest.mark.parametrize("ends", [[-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]])
 def test_invalid_ends_and_pages_on_the_device_read_no_other_memory(ends):
     """As on a GPU, where sizes are not checked before the launch."""
@@ -136,10 +108,3 @@ def test_no_elements():
         assert not gensor_kernels.attention(q, k, k, sizes=[2, 4], key_sizes=[0, 0]).any()
         assert not gensor_kernels.attention(q, q, q, sizes=[]).any()
         assert gensor_kernels.attention(q[:, :, :0], q, q, sizes=[0, 0], key_sizes=[1, 2]).shape == (1, 2, 0, 16)
-
-
-def test_no_sequences_and_no_keys():
-    q, k = np.ones(Q, np.float16), np.ones((1, 2, 0, 16), np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        assert not gensor_kernels.attention(q, k, k, sizes=[2, 4], key_sizes=[0, 0]).any()
-        assert not gensor_kernels.attention(q, q, q, sizes=[]).any()

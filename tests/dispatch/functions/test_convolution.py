@@ -1,4 +1,4 @@
-"""Convolutions and pooling: epilogues, routes and refusals; tests/public_cases draws calls."""
+"""Convolutions and pooling: routes and refusals; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
@@ -8,46 +8,17 @@ from gensor_kernels.dispatch.api.convolution import _read
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
 from gensor_kernels.dispatch.functions.convolution import convolve, full_sizes
 from gensor_kernels.dispatch.selection import tiers
-from gensor_kernels.operators.windows.conv_product import patches
 from gensor_kernels.programs import space
 from gensor_kernels.programs.core import params
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.device import FakeDevice
-from tests.public_cases.images import Pool
 
-
-def reference(x, w, p: Parameters):
-    """(n, k, oh, ow) in float64 by gathered patches; images and weights with channels first."""
-    sizes = full_sizes(x.shape, w.shape, p)
-    g = sizes["groups"]
-    n, c, h, width = x.shape
-    image = x.astype(np.float64).reshape(n, g, c // g, h, width).transpose(0, 3, 4, 1, 2)
-    gathered = patches(image, sizes, p.transposed)
-    if p.transposed:
-        own = w.astype(np.float64).reshape(g, c // g, *w.shape[1:]).transpose(0, 3, 4, 1, 2)
-    else:
-        own = w.astype(np.float64).reshape(g, -1, *w.shape[1:]).transpose(0, 3, 4, 2, 1)
-    found = gathered @ own.reshape(g, -1, own.shape[-1])
-    from gensor_kernels.operators.windows.conv_product import output_size
-
-    oh, ow = (output_size(sizes, side, p.transposed) for side in "hw")
-    return found.reshape(g, n, oh, ow, -1).transpose(1, 0, 4, 2, 3).reshape(n, -1, oh, ow)
-
-
-def test_same_padding_and_an_overlap_with_out():
-    rng = np.random.default_rng(0)
-    x, w, bias = rng.standard_normal((2, 5, 8, 8)), rng.standard_normal((4, 5, 3, 3)), rng.standard_normal(4)
-    more = rng.standard_normal((2, 4, 8, 8))
-    with gensor_kernels.emulated("sm_87"):
-        wanted = gensor_kernels.conv2d(x, w, bias, padding=1, add=more, activation="relu")
-        same = gensor_kernels.conv2d(x, w, bias, padding="same", add=more, activation="relu")
-        gensor_kernels.conv2d(x, w, bias, padding=1, add=more, activation="relu", out=more)
-    np.testing.assert_array_equal(same, wanted)
-    np.testing.assert_array_equal(more, wanted)
-
-
+#: (keywords of conv2d, error, words); parsed arguments are cached, and 1.0 is equal to 1
 REFUSED = [
     (dict(stride=0), ValueError, "stride must be 1 or more"),
+    (dict(stride=1.0), TypeError, "stride must be an integer"),
+    (dict(stride=(1, 1.0)), TypeError, "stride must be an integer"),
+    (dict(stride=[1, 1.0]), TypeError, "stride must be an integer"),
     (dict(padding="reflect"), ValueError, "'same' or 'valid'"),
     (dict(padding="same", stride=2), ValueError, "needs stride 1"),
     (dict(layout="CHWN"), ValueError, "'NCHW', 'NHWC'"),
@@ -57,64 +28,33 @@ REFUSED = [
     (dict(activation="swish"), ValueError, "activation must be one of"),
     (dict(out=np.empty((2, 4, 5, 5))), ValueError, r"^out has shape \(2, 4, 5, 5\)"),
 ]
+#: (poolings, keywords, words); PyTorch too refuses windows that may be in the padding alone
+WIDE, BOTH = "at most half of the", ("max_pool2d", "avg_pool2d")
+REFUSED_POOLINGS = [
+    (BOTH, {"kernel_size": 0}, "kernel_size must be 1 or more"),
+    (BOTH, {"kernel_size": 20}, "does not fit|no output|window"),
+    (BOTH, {"kernel_size": 3, "stride": 0}, "stride must be 1"),
+    (BOTH, {"kernel_size": 3, "padding": 2}, WIDE),
+    (BOTH, {"kernel_size": (4, 2), "padding": (2, 2)}, WIDE),
+    (BOTH, {"kernel_size": 4, "padding": ((2, 3), (0, 0))}, WIDE),
+    (("max_pool2d",), {"kernel_size": 2, "padding": 3, "dilation": 4}, WIDE),
+]
 
 
 def test_arguments_that_do_not_fit():
     x, w = np.zeros((2, 5, 8, 8)), np.zeros((4, 5, 3, 3))
     with gensor_kernels.emulated("sm_87"):
+        for whole in (1, (1, 1), [1, 1], np.int64(1)):
+            assert gensor_kernels.conv2d(x, w, stride=whole).shape == (2, 4, 6, 6)
         for keywords, error, words in REFUSED:
             with pytest.raises(error, match=words):
                 gensor_kernels.conv2d(x, w, **keywords)
-        for arguments, words in (
-            ((0,), "kernel_size must be 1 or more"),
-            ((20,), "does not fit|no output|window"),
-            ((3, 0), "stride must be 1"),
-        ):
-            with pytest.raises(ValueError, match=words):
-                gensor_kernels.max_pool2d(x, *arguments)
-
-
-#: (pooling, arguments): a window could be in the padding alone, which PyTorch refuses too.
-WIDE_PADDING = [
-    ("max_pool2d", {"kernel_size": 3, "padding": 2}),
-    ("avg_pool2d", {"kernel_size": 3, "padding": 2}),
-    ("max_pool2d", {"kernel_size": (4, 2), "padding": (2, 2)}),
-    ("avg_pool2d", {"kernel_size": 4, "padding": ((2, 3), (0, 0))}),
-    ("max_pool2d", {"kernel_size": 2, "padding": 3, "dilation": 4}),
-]
-
-
-def test_padding_is_at_most_half_of_the_window():
-    x = np.zeros((1, 2, 8, 8), np.float32)
-    with gensor_kernels.emulated("sm_87"):
-        for name, keywords in WIDE_PADDING:
-            with pytest.raises(ValueError, match="at most half of the"):
-                getattr(gensor_kernels, name)(x, **keywords)
+        for names, keywords, words in REFUSED_POOLINGS:
+            for name in names:
+                with pytest.raises(ValueError, match=words):
+                    getattr(gensor_kernels, name)(x, **keywords)
         for keywords in ({"kernel_size": 4}, {"kernel_size": 2, "dilation": 4}):
             assert gensor_kernels.explain(gensor_kernels.max_pool2d, x, padding=2, **keywords).kernel
-
-
-@pytest.mark.parametrize("ceil", [False, True])
-def test_the_reference_of_drawn_poolings_is_pytorchs(ceil):
-    torch = pytest.importorskip("torch")
-    x = np.random.default_rng(0).standard_normal((2, 3, 9, 11))
-    for window, stride, padding in (((3, 2), (2, 3), (1, 0)), ((1, 3), (1, 1), (0, 1)), ((2, 2), (3, 2), (1, 1))):
-        for name, more in (("max_pool2d", {}), ("avg_pool2d", {"count_include_pad": ceil})):
-            function = getattr(torch.nn.functional, name)
-            wanted = function(torch.from_numpy(x), window, stride, padding, ceil_mode=ceil, **more).numpy()
-            result = Pool(name, window, stride, padding, (1, 1), ceil, ceil)(x)
-            np.testing.assert_allclose(result, wanted, rtol=1e-12, atol=1e-14)
-
-
-def test_a_float_that_equals_an_integer_is_refused():
-    """Although parsed arguments are cached, and 1.0 is equal to 1."""
-    x, w = np.ones((1, 3, 5, 5), np.float32), np.ones((2, 3, 3, 3), np.float32)
-    with gensor_kernels.emulated("sm_87"):
-        for whole in (1, (1, 1), [1, 1], np.int64(1)):
-            assert gensor_kernels.conv2d(x, w, stride=whole).shape == (1, 2, 3, 3)
-        for stride in (1.0, (1, 1.0), [1, 1.0]):
-            with pytest.raises(TypeError, match="stride must be an integer"):
-                gensor_kernels.conv2d(x, w, stride=stride)
 
 
 def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
@@ -138,7 +78,8 @@ def test_merged_groups_of_arrays_with_gaps(monkeypatch: pytest.MonkeyPatch):
     x, bias, out = x[:, ::2], bias[::2], np.zeros((2, 128, 10, 8), np.float16)
     ones = dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w"), 1) | {"groups": 8}
     p = Parameters("NCHW", tuple((ones | dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)).items()))
-    wanted = reference(x, w, p) + bias[:, None, None] + more
+    wide = [each.astype(np.float64) for each in (x, w)]
+    wanted = convolve(FakeDevice(), *wide, full_sizes(x.shape, w.shape, p), p, None) + bias[:, None, None] + more
     with gensor_kernels.emulated("sm_87"):
         gensor_kernels.conv2d(x, w, bias, padding=1, groups=8, add=more, out=out[:, ::2])
     assert merged[-1] == 2

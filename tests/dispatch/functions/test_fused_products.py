@@ -1,4 +1,4 @@
-"""Products with a gate (swiglu and its like) or a norm of their rows: declaration, tolerance, the space, refusals.
+"""Products with a gate (swiglu and its like) or a norm of their rows: tolerance, the space, refusals.
 
 tests/public_cases draws calls of both.
 """
@@ -13,7 +13,6 @@ from gensor_kernels.operators.products import gated, matmul, normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode
-from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.programs.space import Space
 from tests.campaign_size import sample
 from tests.programs.verified import small_is_right
@@ -45,34 +44,6 @@ def draw_inputs(w, seed, dtype=None):
 
 
 # ---- declarations
-
-
-@pytest.mark.parametrize("prefix", ["", gated.BIASED])
-@pytest.mark.parametrize("name", gated.GATES)
-def test_the_declaration_of_gates(name, prefix):
-    w = gated.workload(prefix + name, 5, 6, 7, batch=2, dtype="float64")
-    declared, arrays = operator(w.operator), draw_inputs(w, 0)
-    wanted = gate(name, arrays["a"], arrays["b"].reshape(2, 7, 12), arrays["d"].ravel() if prefix else 0.0)
-    expected = declared.expect(w, arrays)
-    for values in (declared.reference(arrays, w.size), expected.values):
-        np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-13)
-    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
-    assert w.flops() >= 2 * 2 * 2 * 5 * 6 * 7
-    assert w.bytes_moved() == 8 * (2 * 5 * 7 + 2 * 7 * 12 + 2 * 5 * 6 + (12 if prefix else 0))
-
-
-@pytest.mark.parametrize("name", NORMS)
-def test_the_declaration_of_norms(name):
-    w = normed_product(name, 5, 6, 7, batch=2, dtype="float64", epilogue=("bias", "add", "mul"))
-    rng, declared, arrays = np.random.default_rng(1), operator(w.operator), draw_inputs(w, 0)
-    bias, residual, weight = rng.standard_normal(6), rng.standard_normal((2, 5, 6)), rng.standard_normal(6)
-    expected = declared.expect(w, arrays, [Step("bias", bias), Step("add", residual), Step("mul", weight)])
-    product = arrays["a"] @ arrays["b"]
-    wanted = norm(name, product + bias + residual, VERIFIED_EPS) * weight
-    np.testing.assert_allclose(expected.values, wanted, rtol=1e-12, atol=1e-13)
-    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
-    plain = declared.reference(arrays, w.size)
-    np.testing.assert_allclose(plain, norm(name, product, VERIFIED_EPS), rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("name", ["swiglu", *NORMS])
@@ -125,17 +96,6 @@ def test_kernels_pass_the_verifier(name, more, family, values):
     assert small_is_right(w, family, values).branches["norm" if normed else "gate"]
 
 
-def test_a_gate_counts_as_two_products():
-    one, arch = gated.workload("swiglu", 512, 2048, 1024, trans_b=True), lookup("sm_87")
-    space = Space(one, arch).family("contraction_mma")
-    point = space.point(space.family.starters(one, arch)[1])
-    terms, program = space.explain(point), space.program(point)
-    launch = space.family.launches(program, one)[0]
-    both = program["stages"] * program["block_k"] * (program["block_m"] + 2 * program["block_n"]) * 2
-    assert launch.shared_bytes == terms["shared_bytes"] == max(both, terms["warps"] * program["warp_n"] * 64)
-    assert space.family.constants(program, one)["GATE"] == 9
-
-
 @pytest.mark.parametrize("family", ["contraction_mma", "contraction_simt"])
 def test_rows_are_normalised_in_the_kernel_or_after_it(family):
     arch = lookup("sm_87")
@@ -156,32 +116,6 @@ def test_rows_are_normalised_in_the_kernel_or_after_it(family):
 
 
 # ---- calls
-
-
-def test_operations_after_a_gate_in_a_batch():
-    rng = np.random.default_rng(3)
-    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 9, 20), (3, 20, 16)))
-    bias, residual = rng.standard_normal(16).astype(np.float32), rng.standard_normal((9, 8)).astype(np.float32)
-    out = np.empty((3, 9, 8), np.float32)
-    with gk.emulated("sm_87"):
-        gk.matmul(a, b, out, epilogue=[("bias", bias), "geglu", ("add", residual), ("scale", 0.5)])
-        special = gk.linear(
-            np.array([[np.nan, 1.0], [np.inf, 1.0]], np.float32), b[0, :2, :2] * 0 + 1, activation="reglu"
-        )
-    np.testing.assert_allclose(out, (gate("geglu", a, b, bias) + residual) * 0.5, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(special, [[np.nan], [np.inf]])
-
-
-def test_operations_after_a_norm_in_a_batch():
-    rng = np.random.default_rng(4)
-    a, b = rng.standard_normal((3, 9, 40)).astype(np.float32), rng.standard_normal((40, 24)).astype(np.float32)
-    bias, weight = rng.standard_normal((2, 24)).astype(np.float32)
-    residual = rng.standard_normal((3, 9, 24)).astype(np.float32)
-    epilogue = [("bias", bias), ("add", residual), ("rmsnorm", 0.01), ("mul", weight)]
-    with gk.emulated("sm_87"):
-        result = gk.matmul(a, b, epilogue=epilogue)
-        assert gk.explain(gk.matmul, a, b, epilogue=epilogue).family.startswith("contraction")
-    np.testing.assert_allclose(result, norm("rmsnorm", a @ b + bias + residual, 0.01) * weight, rtol=1e-4, atol=1e-4)
 
 
 REFUSED = [

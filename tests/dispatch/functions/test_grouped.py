@@ -1,6 +1,4 @@
-"""Groups of different rows: declaration, kernels and public calls; tests/public_cases draws calls."""
-
-from dataclasses import replace
+"""Groups of different rows: kernels and public calls; tests/public_cases draws calls."""
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +10,6 @@ import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.functions.grouped import RAGGED
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.workload import View, contiguous
 from gensor_kernels.programs.core.params import ragged_tiles
@@ -30,19 +27,6 @@ def reference(x, w, ends):
         out[begin:end] = x[begin:end].astype(np.float64) @ w[group].astype(np.float64)
         begin = end
     return out
-
-
-def test_declaration_and_reference_agree_with_numpy():
-    w = ragged.workload(4, 9, 6, 5, dtype="float64")
-    rng, declared = np.random.default_rng(0), operator("ragged_matmul")
-    arrays = {"a": rng.standard_normal((9, 5)), "b": rng.standard_normal((4, 5, 6)), "d": np.array([3, 3, 4, 8])}
-    wanted = reference(arrays["a"], arrays["b"], arrays["d"])
-    np.testing.assert_allclose(declared.reference(arrays, w.size), wanted, atol=1e-13)
-    expected = declared.expect(w, arrays)
-    np.testing.assert_allclose(expected.values, wanted, atol=1e-13)
-    assert expected.bound.max() < 1e-13
-    assert w.flops() == 2 * 9 * 6 * 5
-    assert w.bytes_moved() == 8 * (9 * 5 + 4 * 5 * 6 + 9 * 6) + 4 * 4
 
 
 @given(st.lists(st.integers(0, 70), min_size=1, max_size=40), st.integers(0, 40), st.sampled_from([1, 16, 48]))
@@ -105,31 +89,11 @@ def test_groups_start_at_any_row_of_arrays_along_m(arch, dtype, n, k):
     assert why.family.startswith("contraction")
 
 
-def test_an_alignment_that_groups_along_m_cannot_have_is_refused():
-    own = workload(4, 64, 32, 16, dtype="float16", along_m=True)
-    assert own.align["a"] == 2 and operator("ragged_matmul").operands(own)[0].order == (1, 0)
-    with pytest.raises(ValueError, match="start at any row"):
-        operator("ragged_matmul").operands(replace(own, alignment=tuple((own.align | {"a": 16}).items())))
-
-
 def test_k_is_not_split():
     w, arch = ragged.workload(8, 64, 96, 8192, dtype="float16"), lookup("sm_90")
     for family in Space(w, arch).families:
         assert next(c for c in family.coordinates if c.name == "split_k").values == (1,)
         assert all(program["split_k"] == 1 for program in family.family.starters(w, arch))
-
-
-def test_epilogue_out_wider_dtype_and_host_sizes():
-    rng = np.random.default_rng(2)
-    x, w = rng.integers(-9, 9, (20, 16), dtype=np.int8), rng.integers(-9, 9, (3, 16, 8), dtype=np.int8)
-    bias, out = rng.integers(-9, 9, 8, dtype=np.int32), np.empty((20, 8), np.int32)
-    with gensor_kernels.emulated("sm_87"):
-        given = gensor_kernels.grouped_matmul(
-            x, w, sizes=[4, 0, 13], bias=bias, activation="relu", out=out, dtype=np.int32
-        )
-        why = gensor_kernels.explain(gensor_kernels.grouped_matmul, x, w, [4, 4, 17], dtype=np.int32)
-    assert given is out and why.family == "contraction_mma"
-    np.testing.assert_array_equal(out, np.maximum(reference(x, w, [4, 4, 17]) + bias, 0))
 
 
 def test_invalid_offsets_on_the_device_read_no_other_memory():

@@ -8,10 +8,6 @@ from gensor_kernels.machine.arch import lookup
 from tests.doubles.stored import stock_classes
 
 pytestmark = pytest.mark.usefixtures("no_databases")
-CLASSES = {"sm_87": {
-    (dtype, dtype, "ieee"): [("sss", False, family, False)]
-    for dtype, family in (("float32", "contraction_simt"), ("float64", "contraction_simt"), ("int8", "contraction_mma"))
-}}  # fmt: skip
 ONE_CLASS = {"sm_87": {("float16", "float16", "ieee"): [("knn", True, "contraction_mma", True)]}}
 
 
@@ -19,48 +15,6 @@ def one_call():
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(shape).astype(np.float16) for shape in [(80, 96), (96, 72)])
     return a, b, rng.standard_normal(72).astype(np.float16)
-
-
-def test_arrays_that_need_a_temporary(kernels):
-    """Mixed dtypes, a result of another dtype, axes that cannot be merged, odd addresses, overlap."""
-    rng = np.random.default_rng(4)
-
-    def agree(a, b, **keywords):
-        found = gensor_kernels.matmul(a, b, **keywords)
-        before = why(a, b, **keywords).staged
-        assert "temporary" in before or "operands are" in before
-        np.testing.assert_allclose(found, a.astype(float) @ b.astype(float), rtol=1e-4, atol=1e-4)
-
-    def why(a, b, **keywords):
-        return gensor_kernels.explain(gensor_kernels.matmul, a, b, **keywords)
-
-    a, b = rng.standard_normal((20, 30)).astype(np.float16), rng.standard_normal((30, 24)).astype(np.float32)
-    memory = rng.standard_normal((64, 64)).astype(np.float32)
-    with gensor_kernels.emulated("sm_87"):
-        agree(a, b)
-        agree(b, b.T, out=np.zeros((30, 30)))
-        agree(b, b.T, out=np.broadcast_to(np.zeros((30, 1), np.float32), (30, 30)).copy()[:, ::-1].astype(float))
-        axes = rng.standard_normal((4, 4, 4, 4, 5, 6)).astype(np.float32)[::2, ::2, ::2, ::2]
-        agree(axes, axes.swapaxes(0, 3).swapaxes(-1, -2))
-        raw = np.zeros(4 * 600 + 1, np.uint8)
-        odd = raw[1:].view(np.float32).reshape(20, 30)
-        odd[...] = b.reshape(-1)[:600].reshape(20, 30)
-        agree(odd, b)
-        product = memory[:32] @ memory[:, :32][:64]
-        assert gensor_kernels.matmul(memory[:32], memory[:, :32], memory[16:48, :32]) is not None
-        np.testing.assert_allclose(memory[16:48, :32], product, rtol=1e-4, atol=1e-4)
-
-
-def test_requantised_products(kernels):
-    """int8 in and out, scaled in float32: truncated as a conversion to an integer is."""
-    rng = np.random.default_rng(2)
-    a, b = rng.integers(-128, 128, (50, 90), np.int8), rng.integers(-128, 128, (90, 70), np.int8)
-    bias = rng.integers(-9000, 9000, 70).astype(np.int32)
-    with gensor_kernels.emulated("sm_87"):
-        found = gensor_kernels.matmul(a, b, epilogue=[("bias", bias), ("scale", 2.0**-12), "relu"])
-    exact = np.maximum((a.astype(np.int64) @ b.astype(np.int64) + bias) * 2.0**-12, 0)
-    assert found.dtype == np.int8 and exact.max() < 128
-    np.testing.assert_array_equal(found, np.trunc(exact))
 
 
 def test_corrupting_the_kernel_changes_the_result(tmp_path, monkeypatch):
@@ -109,7 +63,7 @@ def test_without_a_database_the_default_programs_serve(monkeypatch):
     np.testing.assert_allclose(found.astype(float), np.maximum(a.astype(float) @ b.astype(float) + bias, 0), atol=0.05)
 
 
-def test_calls_without_a_kernel_raise(kernels):
+def test_calls_without_a_kernel_raise():
     a = np.zeros((3, 3), np.int64)
     with gensor_kernels.emulated("sm_87"):
         with pytest.raises(gensor_kernels.UnsupportedError, match="int64"):

@@ -1,4 +1,4 @@
-"""Prologues, operations on an operand as kernels read it: declaration, tolerance, the space, refusals.
+"""Prologues, operations on an operand as kernels read it: tolerance, the space, refusals.
 
 tests/public_cases draws calls.
 """
@@ -13,12 +13,11 @@ import gensor_kernels as gk
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import matmul, matmul_prologue
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode, encode, round_to
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import conv, conv_prologue
+from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
 from gensor_kernels.programs.registry import program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.search.actions import moves
@@ -50,20 +49,6 @@ def prepare(x, steps, dtype="float64"):
 
 
 # ---- what it means
-
-
-@pytest.mark.parametrize("names", [("gelu",), NORM, ("scale", "bias", "silu", "mul"), ("relu6", "tanh", "sigmoid")])
-def test_the_declaration(names):
-    w = product(names, 5, 6, 7, batch=2, dtype="float64")
-    rng, declared = np.random.default_rng(0), operator(w.operator)
-    arrays = {each.name: rng.standard_normal(each.shape) for each in declared.operands(w)[:-1]}
-    vectors = iter(arrays[name] for name in prologue.VECTORS if name in arrays)
-    steps = [(x, next(vectors) if x in ("mul", "bias") else prologue.VERIFIED_SCALE if x == "scale" else None)
-             for x in names]  # fmt: skip
-    expected = declared.expect(w, arrays)
-    np.testing.assert_allclose(expected.values, prepare(arrays["a"], steps) @ arrays["b"], rtol=1e-12)
-    assert (expected.bound > 0).all() and expected.bound.max() < 1e-12
-    assert declared.bytes_moved(w) == 8 * (2 * (5 * 7 + 7 * 6 + 5 * 6) + 7 * (len(arrays) - 2))
 
 
 def test_the_tolerance_refuses_another_rounding_and_a_narrow_sum():
@@ -147,22 +132,6 @@ def test_inline_or_materialised_is_a_choice(family):
     assert program_from_json(front.to_json()) == front
 
 
-def test_gemv_streams_the_weights_of_few_rows_after_a_prologue():
-    arch = lookup("sm_87")
-    few, many = Space(product(("gelu",), 4, 4096, 4096, trans_b=True), arch), product(("gelu",), 4096, 4, 4096)
-    assert "gemv" in few.names and "gemv" not in Space(many, arch).names
-    (choice,) = (c for c in few.family("gemv").coordinates if c.name == "x_shared")
-    assert choice.values == (1,)
-
-
-def test_programs_without_a_prologue_have_no_such_coordinate():
-    arch, w = lookup("sm_87"), matmul.workload(512, 512, 512)
-    for space in Space(w, arch).families:
-        assert "materialised" not in space.names
-        program = space.family.starters(w, arch)[0]
-        assert program_from_json(program.to_json()) == program
-
-
 def test_files_of_shapes_have_the_column(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(
@@ -244,29 +213,6 @@ def test_prologues_of_einsum(text, first, second, listed, is_kernels):
     np.testing.assert_allclose(result, np.einsum(text, prepare(a, steps), b), rtol=1e-5, atol=1e-4)
 
 
-def test_prologues_of_the_users_operators():
-    rng = np.random.default_rng(4)
-    shapes = ((2, 9, 4, 8), (6, 4, 8), (8,), (4, 8), (6,))
-    a, b, gamma, beta, bias = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
-    steps = [("mul", "d"), "relu", ("bias", "h d")]
-    projected = gk.define("b s h d, e h d -> b e s", prologue=steps, epilogue=[("bias", "e"), "tanh"])
-    diagonal = gk.define("i i, i j -> j", prologue=[("mul", "i"), "relu"])
-    square, other = rng.standard_normal((2, 9, 9)).astype(np.float32)
-    with gk.emulated("sm_87"):
-        result, single = projected(a, b, gamma, beta, bias), diagonal(square, other, other[0])
-        assert '"prologue"' in gk.explain(projected, a, b, gamma, beta, bias).workload
-        with pytest.raises(TypeError, match="takes 2 \\+ 3 arrays"):
-            projected(a, b, gamma)
-        with pytest.raises(ValueError, match="where 1 axes are named"):
-            projected(a, b, beta, beta, bias)
-    wanted = np.einsum("bshd,ehd->bes", np.maximum(a * gamma, 0) + beta, b) + bias[:, None]
-    np.testing.assert_allclose(result, np.tanh(wanted), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(single, np.maximum(np.diag(square) * other[0], 0) @ other, rtol=1e-5, atol=1e-5)
-    for wrong, words in ((("mask", "k", 0.0), "is not one of scale"), (("mul", "j"), "some of the first operand's")):
-        with pytest.raises(ValueError, match=words):
-            gk.define("i k, k j -> i j", prologue=[wrong])
-
-
 REFUSED = [
     ([("add", np.ones(4))], ValueError, "prologue operation 'add'"),
     (["swish"], ValueError, "prologue operation 'swish'"),
@@ -294,3 +240,59 @@ def test_arguments_that_do_not_fit():
             gk.matmul(a.astype(np.complex64), b.astype(np.complex64), prologue=["relu"])
         brain = a.astype(ml_dtypes.bfloat16)
         assert (gk.matmul(brain, brain.T, prologue=["relu"]) == 4).all()
+
+
+# ---- depthwise, transposed and 1-D convolutions
+
+
+def spatial(**more):
+    return depthwise.workload(n=2, h=9, w=8, c=6, r=3, s=3, pad_top=1, pad_left=2, **more)
+
+
+def convolve(image, filters):
+    return sum(image[:, r : r + 8, s : s + 8] * filters[r, s] for r in range(3) for s in range(3))
+
+
+INNER = ((0, 0), (1, 0), (2, 0), (0, 0))
+
+
+def test_the_tolerance_refuses_padding_that_is_not_zero():
+    w = depthwise_prologue.workload(("bias", "tanh"), spatial(dtype="float16", out="float32"))
+    rng, declared = np.random.default_rng(1), operator(w.operator)
+    arrays = {each.name: encode("float16", rng.standard_normal(each.shape)) for each in declared.operands(w)[:-1]}
+    expected = declared.expect(w, arrays)
+    x, filters, d = (np.float32(decode("float16", arrays[name])) for name in "xwd")
+    once = np.tanh(x + d).astype(np.float16).astype(np.float32)
+    outside = np.tanh(d).astype(np.float16).astype(np.float32) * np.ones_like(np.pad(once, INNER))
+    outside[:, 1:, 2:] = once
+    found = {
+        "rounded once": convolve(np.pad(once, INNER), filters),
+        "not rounded": convolve(np.pad(np.tanh(x + d), INNER), filters),
+        "padding prepared": convolve(outside, filters),
+    }
+    verdicts = {name: tolerance_base.check(np.float32(value), expected).ok for name, value in found.items()}
+    assert verdicts == {name: name == "rounded once" for name in found}
+
+
+def test_types_without_prologues_of_depthwise_convolutions():
+    with pytest.raises(UnsupportedError, match="of real numbers"):
+        depthwise_prologue.workload(("relu",), spatial(dtype="int8"))
+    with pytest.raises(ValueError, match="with the prologue"):
+        operator("depthwise_conv2d_prologue").operands(depthwise_prologue.workload(NORM, spatial()))
+
+
+def test_depthwise_and_one_dimensional_calls():
+    rng = np.random.default_rng(5)
+    x, w = rng.standard_normal((2, 6, 15)).astype(np.float32), rng.standard_normal((6, 1, 3)).astype(np.float32)
+    by_column = rng.standard_normal((6, 15)).astype(np.float32)
+    padded = np.pad(x * by_column, ((0, 0), (0, 0), (1, 1)))
+    with gk.emulated("sm_87"):
+        result = gk.conv1d(x, w, padding=1, groups=6, prologue=[("mul", by_column)])
+        image, filters = x.reshape(2, 6, 3, 5), w.reshape(6, 1, 3, 1)
+        why = gk.explain(gk.conv2d, image, filters, groups=6, prologue=[("mul", x[0, :, 0]), "relu"])
+        with pytest.raises(TypeError, match="prologue must be a list"):
+            gk.conv1d(x, w, groups=6, prologue="relu")
+    assert why.family == "window" and '"depthwise_conv2d_prologue' in why.workload
+    np.testing.assert_allclose(
+        result, sum(padded[:, :, s : s + 15] * w[:, 0, s, None] for s in range(3)), rtol=1e-4, atol=1e-5
+    )

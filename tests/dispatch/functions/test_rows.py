@@ -9,13 +9,12 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.reductions import rows_parameters
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
-from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.rows.views import workload
-from gensor_kernels.operators.types.dtypes import decode, encode, round_to
+from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import sample
-from tests.dispatch.rows_harness import ROWS, Call
 from tests.doubles.device import FakeDevice
+from tests.programs.verified import is_right
 
 NAN, INF = float("nan"), float("inf")
 
@@ -58,97 +57,24 @@ def test_kernels_and_the_library_agree_on_nan_and_infinities(dtype):
             np.testing.assert_allclose(gk.var(x, axis=1, ddof=ddof), wanted, rtol=1e-3)
 
 
-SPECIAL = np.array(
-    [
-        [1.0, 2.0, NAN, 4.0, NAN, 0.0, -1.0, 2.0],
-        [INF, 1.0, 2.0, INF, -INF, 0.0, 1.0, 1.0],
-        [-INF] * 8,
-        [-INF, 1.0, 1.0, 3.0, 3.0, -INF, 0.0, 2.0],
-        [5.0] * 8,
-        [0.0, -0.0, 0.0, -0.0, 0.0, -0.0, 0.0, -0.0],
-    ]
-)
-NUMPY = {
-    "reduce_max": np.max, "reduce_min": np.min, "argmax": np.argmax, "argmin": np.argmin, "reduce_sum": np.sum,
-    "l2_norm": lambda v, axis: np.sqrt((v * v).sum(axis=axis)),
-}  # fmt: skip
-
-
-POINTS = [(name, dtype) for name in NUMPY for dtype in ("float16", "float32", "float64")]
-
-
-@pytest.mark.parametrize(("name", "dtype"), sample(POINTS, 4))
-def test_nan_infinity_and_ties_as_in_numpy(name, dtype):
-    """By several Programs, along rows and columns."""
-    out = "int64" if name.startswith("arg") else dtype
-    for axis, values in ((1, SPECIAL), (0, SPECIAL.T.copy())):
-        x = encode(dtype, values)
-        with np.errstate(all="ignore"):
-            wanted = NUMPY[name](decode(dtype, x), axis=axis)
-        wanted = wanted if out == "int64" else round_to(dtype, wanted)
-        for which in (0, 3, 4):
-            result, _ = Call(name, x, (axis,), dtype, out).run(which=which)
-            assert np.array_equal(result, wanted, equal_nan=True), (axis, which)
-
-
 # ---- sums
 
 
 def test_a_million_ones_and_a_little_more_do_not_lose():
     x = np.full((1, 1_000_000), 1.0009765625, np.float32)
-    call = Call("reduce_sum", x, (1,), "float32", "float32")
-    for which in (0, 3):
-        assert abs(call.run(which=which)[0][0] / 1_000_976.5625 - 1) < 2e-6
-
-
-def test_a_split_is_deterministic_and_takes_every_part():
-    x = np.random.default_rng(8).standard_normal((3, 5000)).astype(np.float32)
-    call = Call("reduce_var", x, (1,), "float32", "float32", ddof=1)
-    splits = [p for p in ROWS.starters(call.plan().workload, lookup("sm_87")) if p["split_k"] > 1]
-    assert splits
-    first, counters = call.run(splits[0])
-    assert counters.branches["split_reduce"] and np.allclose(first, x.astype(np.float64).var(axis=1, ddof=1))
-    assert np.array_equal(first, call.run(splits[0], which=7)[0])
-
-
-def test_integers_are_exact():
-    x = np.random.default_rng(9).integers(-(2**31), 2**31, (4, 1000)).astype(np.int32)
-    assert np.array_equal(Call("reduce_sum", x, (1,), "int32", "int64").run()[0], x.astype(np.int64).sum(axis=1))
-    assert np.array_equal(Call("reduce_min", x, (0,), "int32", "int32").run()[0], x.min(axis=0))
-
-
-def test_an_epilogue_operand_splits_merged_axes():
-    rng = np.random.default_rng(6)
-    x, row = (rng.standard_normal(shape).astype(np.float32) for shape in ((6, 7, 40), (7,)))
-    call = Call("reduce_sum", x, (2,), "float32", "float32", [("bias", row, 1.0), ("relu", None, 1.0)])
-    plan = call.plan()
-    assert (plan.workload.size["batch"], plan.workload.size["m"]) == (6, 7)
-    wanted = np.maximum(x.astype(np.float64).sum(axis=2) + row, 0.0)
-    np.testing.assert_allclose(call.run()[0], wanted, rtol=2e-5, atol=2e-4)
-
-
-def test_axes_that_are_not_merged_have_no_kernel():
-    x = np.ones((4,) * 6, np.float16)[(slice(None, None, 2),) * 6]
-    for name, axes in (("reduce_sum", range(6)), ("softmax", (0, 2))):
-        with pytest.raises(UnsupportedError):
-            Call(name, x, tuple(axes), "float16", "float16").plan()
-
-
-# ---- elementwise
-
-
-def test_operations_on_every_element_are_one_kernel():
-    rng = np.random.default_rng(1)
-    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
-    column = rng.standard_normal((3, 1, 1)).astype(np.float32)
     with gk.emulated("sm_87"):
-        for y in (x, x.transpose(3, 1, 0, 2), x[:, :, ::2]):
-            steps = [("mul", column), ("add", y), ("scale", 0.5), "relu"]
-            result = gk.elementwise(y, steps)
-            np.testing.assert_allclose(result, np.maximum((y * column + y) * 0.5, 0), rtol=1e-6, atol=1e-6)
-            assert gk.explain(gk.elementwise, y, steps).family == "rows"
-        with pytest.raises(ValueError, match="square"):
-            gk.elementwise(x, ["square"])
+        assert abs(gk.sum(x, axis=1)[0] / 1_000_976.5625 - 1) < 2e-6
+
+
+def test_a_split_takes_every_part():
+    wanted, family = workload("reduce_var", (3, 5000), (1,), "float32"), FAMILIES["rows"]
+    program = next(each for each in family.starters(wanted, lookup("sm_87")) if each["split_k"] > 1)
+    assert is_right(family, program, wanted, use_cache=False).branches["split_reduce"]
+
+
+def test_elementwise_takes_its_own_operations_and_no_axes():
+    with gk.emulated("sm_87"), pytest.raises(ValueError, match="square"):
+        gk.elementwise(np.ones(3), ["square"])
     with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
         workload("elementwise", (2, 3), (1,), "float32")
 

@@ -81,14 +81,6 @@ def test_a_site_database_serves_every_shape_in_it_on_a_bare_board(tmp_path, site
     assert not [path for path in (tmp_path / "tmpfs").rglob("*") if path.is_file()]
 
 
-@pytest.mark.skipif(not os.environ.get("BOARD_PYTHON"), reason="BOARD_PYTHON names no Python")
-def test_another_python_serves_as_well(tmp_path, site):
-    """With BOARD_PYTHON=/path/to/python3.10, an interpreter that has NumPy and CuPy."""
-    found, stderr = board(tmp_path, site, os.environ["BOARD_PYTHON"])
-    check(found, stderr, site)
-    print(f"Python {found['python']}: {found['asked']} shapes")
-
-
 @pytest.mark.skipif(os.name != "posix", reason="trust follows from permissions")
 def test_cubins_of_a_site_database_that_others_can_write_are_not_loaded(tmp_path, site):
     """As the board cannot compile, the library serves."""

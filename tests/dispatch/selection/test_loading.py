@@ -12,7 +12,6 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.errors import BuildError, UnsupportedError
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.rows import views
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.store_rows import add_rows
 from tests.doubles.stored import class_workload, programs, rows
@@ -84,16 +83,6 @@ def test_a_kernel_that_does_not_compile_is_passed_over(database, loads, caplog):
     assert len(loads) == 2 and "it is damaged" in caplog.text
 
 
-def test_a_kernel_of_another_function_that_does_not_compile_is_passed_over(database, loads):
-    wanted = views.workload("reduce_sum", A.shape, (1,), "float32")
-    program = FAMILIES["rows"].starters(wanted, ARCH)[0]
-    broken = store(database, wanted, program, flatten(FAMILIES["rows"].source) + BROKEN)
-    with gk.emulated("sm_87"):
-        assert gk.explain(gk.sum, A, axis=1).kernel == broken
-        assert gk.sum(A, axis=1)[0] == 55
-    assert len(loads) == 1
-
-
 def test_a_call_whose_kernels_are_all_refused_says_why(database, loads, monkeypatch):
     monkeypatch.setattr(EmulatorDevice, "refuses", True)
     with gk.emulated("sm_87"):
@@ -138,12 +127,3 @@ def test_refresh_holds_for_every_open_block(database, loads):
         found.append(gk.explain(gk.matmul, A, A).kernel)
     thread.join(30)
     assert found == [digest] * 3
-
-
-def test_refresh_forgets_plans_of_settings(database, loads, monkeypatch, tmp_path):
-    digest = store(tmp_path / "other.db", PRODUCT, product_kernel())
-    with gk.emulated("sm_87"):
-        gk.matmul(A, A)
-        monkeypatch.setenv("GENSOR_DB", str(tmp_path / "other.db"))
-        gk.refresh()
-        assert gk.explain(gk.matmul, A, A).kernel == digest

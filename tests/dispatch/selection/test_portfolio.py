@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-import gensor_kernels
-from gensor_database import Catalog, Store, Verification, export, merge
-from gensor_kernels.build.source import flatten
-from gensor_kernels.dispatch.api import current
+from gensor_database import Catalog, Store, Verification
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
-from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.kernels import ARCH, starters, workload
@@ -50,15 +45,6 @@ def test_a_portfolio_kernel_comes_before_any_other():
     (predicted,) = predict.predict([choice.kernel], other, ARCH)
     again = choose(library_of(ranked, chosen, [timing(other, predicted * 1e9, chosen[0])]), wanted)
     assert again.kernel.digest == chosen[1]
-
-
-def test_without_a_portfolio_every_kernel_is_a_candidate():
-    wanted = workload()
-    ranked = fastest_first(list(starters(wanted)), wanted)
-    choice = choose(library_of(ranked, ()), wanted)
-    assert choice.kernel.digest == ranked[0].digest
-    fitting = f"{len(ranked)} stored kernels that fit (none of the portfolio does)"
-    assert choice.reason == f"best of {fitting}, by predicted time"
 
 
 def test_a_portfolio_that_cannot_serve_the_call_is_passed_over():
@@ -151,56 +137,6 @@ def test_portfolios_of_other_parts_serve_where_this_part_has_none(tmp_path):
     fill(packaged, wanted, programs_for(wanted), [2], part=AGX.part)
     assert contents(user, packaged, arch=AGX).portfolio == {digests[2]}
     assert contents(user, packaged).portfolio == {digests[0]}
-
-
-def test_merge_and_export_keep_portfolios_apart_by_part(tmp_path):
-    board, desk, shipped = (tmp_path / f"{name}.db" for name in ("board", "desk", "shipped"))
-    wanted = workload()
-    digests = fill(desk, wanted, programs_for(wanted), [0])
-    fill(board, wanted, programs_for(wanted), [1], part=AGX.part)
-    fill(board, wanted, programs_for(wanted), [2])
-    with Store.open(desk) as store, Store.open(board, readonly=True, trusted=True) as other:
-        merge(store, other)
-        export(store, shipped, ARCH.name)
-    for path in (desk, shipped):
-        assert contents(path).portfolio == {digests[0], digests[2]}  # one part's are joined
-        assert contents(path, arch=AGX).portfolio == {digests[1]}
-
-
-def test_an_emulated_call_runs_a_portfolio_kernel(tmp_path, monkeypatch):
-    path, wanted = tmp_path / "kernels.db", workload(32, 32, 16)
-    small = sorted(programs_for(wanted), key=lambda p: (p["block_m"] * p["block_n"], p.to_json()))[:3]
-    digests = fill(path, wanted, small)
-    ranked = predict.predict([library.generate(program, wanted, ARCH) for program in small], wanted, ARCH)
-    slowest = ranked.index(max(ranked))
-    fill(path, wanted, small, [slowest])
-    monkeypatch.setenv("GENSOR_DB", str(path))
-    rng = np.random.default_rng(0)
-    with gensor_kernels.emulated("sm_87"):
-        runtime = current.current_runtime()
-        for m, n, k in [(8, 16, 32), (20, 24, 8), (4, 4, 100)]:
-            a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
-            why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
-            assert (why.tier, why.kernel) == (3, digests[slowest])
-            assert why.reason == "best of 1 portfolio kernel, by predicted time"
-            np.testing.assert_allclose(gensor_kernels.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
-        assert runtime.loaded == {digests[slowest]}
-
-
-@pytest.mark.parametrize("fixed", [0, 1])
-def test_a_kernel_with_unreadable_rows_is_made_from_its_program(fixed, tmp_path, monkeypatch):
-    program = next(iter(starters(workload()))).program.replace(epilogue_fixed=fixed)
-    text = flatten(FAMILIES[program.family].source)
-    with Store.open(tmp_path / "kernels.db") as store:
-        store.add(*rows(program, workload(), ARCH, text))
-        (found,) = Catalog((store,), ARCH.name).kernels()
-    whole = load._kernel(found, ARCH).code
-    monkeypatch.setattr(type(found), "binary", lambda *given, **keywords: None)
-    if fixed:
-        with pytest.raises(BuildError, match="cannot be read"):
-            load._kernel(found, ARCH).code  # noqa: B018
-    else:
-        assert load._kernel(found, ARCH).code == whole
 
 
 def test_a_kernel_for_any_strides_has_the_shared_memory_of_its_own_tiles():

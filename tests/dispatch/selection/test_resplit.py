@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import gensor_kernels
@@ -142,16 +141,6 @@ def test_a_time_of_another_process_counts_for_the_division_it_was_taken_with():
         assert tiers.choose(request(wanted, one_call=False), shelf).tier != 1
 
 
-def test_a_kernel_that_is_dropped_takes_its_divisions_along():
-    kernel = split()
-    shelf = library_of(kernel)
-    best = choose(shelf).kernel
-    shelf.note([timing(DEEP, 5.0, best)])
-    assert choose(shelf).tier == 1
-    shelf._take(library.Contents())
-    assert choose(shelf).kernel is None and not shelf.timings(DEEP)
-
-
 def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "user.db"))
     wanted = workload(16, 8, 30000)
@@ -211,21 +200,6 @@ def test_divisions_of_shipped_kernels_compute_the_same(way, families):
         assert verdict.outcome == "ok", (family, each.program, verdict)
 
 
-def test_a_launch_may_leave_whole_what_its_kernel_was_tuned_to_divide():
-    """Where one part takes the branches of several, as where sums pass through a workspace in any case."""
-    hopper = lookup("sm_90")
-    kernels = sorted(load.library(hopper).contents.kernels.values(), key=lambda each: each.digest)
-    found = [again for each in kernels for again in library.resplit(each, hopper)[1:] if whole(again)]
-    assert found
-    for again in found[:3]:
-        assert tiers._division(again, hopper) == ", with k divided among 1 block for this size"
-
-
-def whole(kernel):
-    values = dict(kernel.program.values)
-    return values.get("split_k", 1) == 1 and not values.get("stream")
-
-
 def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
     hopper = lookup("sm_90")
     kernel = min(kernels_with("stream", hopper)["contraction_mma"], key=lambda each: each.digest)
@@ -236,21 +210,3 @@ def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
     choices = [tiers.choose(replace(request(each, one_call=False), arch=hopper), shelf) for each in asked]
     told = {int(each.reason.split("divided among ")[1].split()[0]) for each in choices if "divided" in each.reason}
     assert told == {each.kernel.program["stream"] for each in choices if each.kernel.base is not None} != set()
-
-
-@pytest.mark.usefixtures("needs_emulator")
-def test_a_call_of_a_size_that_was_not_tuned(monkeypatch):
-    monkeypatch.setenv("GENSOR_RACE", "0")
-    rng = np.random.default_rng(5)
-    with gensor_kernels.emulated("sm_87"):
-        for m, n, k in ((24, 40, 2000), (16, 24, 5000), (8, 48, 9000), (40, 8, 3000)):
-            a, b = rng.integers(-2, 3, (m, k)).astype("float32"), rng.integers(-2, 3, (k, n)).astype("float32")
-            found = gensor_kernels.explain(gensor_kernels.matmul, a, b)
-            if "k divided among" in found.reason:
-                break
-        else:
-            raise AssertionError("every size is served as tuned")
-        assert found.kernel in load.library(lookup("sm_87")).contents.kernels
-        blocks = int(found.reason.split("k divided among ")[1].split()[0])
-        assert blocks in (found.program[SPLIT], dict(found.program.values).get("stream"))
-        np.testing.assert_array_equal(gensor_kernels.matmul(a, b), a @ b)

@@ -30,13 +30,6 @@ def stock(wanted, record=False, times=(), vendor=None):
     return library.Library(library.Contents(kernels, records, {wanted.key(): rows})), digests
 
 
-def test_nothing_stored_goes_to_the_library():
-    choice = tiers.choose(request(workload()), library.Library())
-    assert choice.tier == 4 and "no timing" in choice.reason
-    choice = tiers.choose(request(workload(), one_call=False), library.Library())
-    assert choice.tier == 4 and "no kernel is stored" in choice.reason and not choice.standby
-
-
 def test_predictions_do_not_replace_one_call(monkeypatch):
     wanted = workload()
     shelf, digests = stock(wanted, record=True)

@@ -6,7 +6,6 @@ import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import gensor_kernels
@@ -155,17 +154,6 @@ def test_the_first_layer_of_resnet(emulators, monkeypatch, tmp_path):
         kernel = runtime.library.kernel(*runtime.loaded)
         assert kernel.program.family == "contraction_strip" and asked == [kernel.code.source]
         assert gensor_kernels.warmup(tmp_path / "s.csv") == 1 and len(asked) == 1
-
-
-@emulates
-def test_libraries_are_built_before_they_are_loaded(emulators, monkeypatch, tmp_path):
-    (tmp_path / "s.csv").write_text("op,m,n,k,dtype\nmatmul,8,8,8,fp32\nmatmul,8,8,8,x\n")
-    with gensor_kernels.emulated("sm_87"):
-        assert gensor_kernels.warmup(tmp_path / "s.csv") == 1
-        nothing_is_compiled(monkeypatch)
-        assert gensor_kernels.warmup(tmp_path / "s.csv") == 1
-        ones = np.ones((8, 8), "float32")
-        assert (gensor_kernels.matmul(ones, ones) == 8).all()
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -4,10 +4,8 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_database import Record, Store, Timing, Verification
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls import problem
@@ -21,7 +19,7 @@ from gensor_kernels.dispatch.tuning.worker import Worker
 from gensor_kernels.operators.types.geometry import Geometry
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, products, runtime_of, starters, workload
-from tests.doubles.stored import stock, stock_classes
+from tests.doubles.stored import stock
 
 from .test_faults_worker import ends_soon
 
@@ -252,43 +250,3 @@ def test_calls_that_are_not_tuned(monkeypatch):
             only.setenv(name, value)
             tried = set()
             assert background_tuning.improve(request(), choice, library.Library(), tried) is choice and not tried
-
-
-def test_damaged_databases_are_warnings(monkeypatch, tmp_path):
-    monkeypatch.setenv("GENSOR_TUNE", "auto")
-    (tmp_path / "user.db").write_bytes(b"no database at all" * 100)
-    a = np.eye(4, dtype=np.float32)
-    with pytest.warns(RuntimeWarning, match=r"user\.db"), gensor_kernels.emulated("sm_87"):
-        np.testing.assert_array_equal(gensor_kernels.matmul(a, a), a)
-    gensor_kernels.refresh()
-    stock_classes(
-        tmp_path / "good.db", {"sm_87": {("float32", "float32", "ieee"): [("sss", False, "contraction_simt", False)]}}
-    )
-    data = bytearray((tmp_path / "good.db").read_bytes())
-    place = data.index(b'"block_m":') + len(b'"block_m":')
-    data[place] ^= 1
-    (tmp_path / "flipped.db").write_bytes(data)
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "flipped.db"))
-    with pytest.warns(RuntimeWarning, match="digest"), gensor_kernels.emulated("sm_87"):
-        assert "default Programs" in gensor_kernels.explain(gensor_kernels.matmul, a, a).reason
-
-
-ECHO = """
-import json, sys
-for line in sys.stdin:
-    with open({path!r}, "a") as file:
-        asked = json.loads(line)
-        print(asked["device"], asked.get("background", False), file=file)
-    print(json.dumps({{"status": "failed", "error": "an echo"}}), flush=True)
-"""
-
-
-def test_requests_name_their_device(monkeypatch, tmp_path):
-    """Two devices share a process: requests name the device of the call, and whether they come from the background."""
-    path = tmp_path / "asked"
-    worker(monkeypatch, ECHO.format(path=str(path)))
-    for number in (0, 1):
-        made = runtime_of(FakeDevice(clock=Race(), number=number), kernels(workload(64, 64, 64)))
-        products(made, 1)
-        made.background._tune(workload(32, 32, 32 + number))
-    assert path.read_text().splitlines() == ["0 False", "0 True", "1 False", "1 True"]

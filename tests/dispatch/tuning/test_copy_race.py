@@ -131,15 +131,6 @@ def test_without_kernels_for_the_copies_nothing_is_timed(monkeypatch):
     assert not any(isinstance(plan, Trial) for plan in runtime.plans.values())
 
 
-def test_a_result_that_overlaps_its_operands_is_not_computed_twice(monkeypatch):
-    device = ticking()
-    runtime = make_runtime(monkeypatch, device)
-    a = odd((64, 64))
-    for _ in range(4):
-        gensor_kernels.matmul(a, aligned((64, 64)), out=a)
-    assert not runtime.wholes
-
-
 def test_a_timing_that_fails_leaves_the_library(monkeypatch):
     device = ticking()
     runtime = make_runtime(monkeypatch, device)

@@ -9,16 +9,12 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import gensor_kernels
 from gensor_database import Store, Timing, Verification
-from gensor_kernels.build import nvrtc
-from gensor_kernels.dispatch.api import accelerate, current
-from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
@@ -29,7 +25,6 @@ from tests.doubles.kernels import products, raced, workload
 
 from .test_faults_worker import ends_soon
 
-build, run = (importlib.import_module(f"gensor_kernels.devices.emulator.{name}") for name in ("build", "run"))
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 60.0
 
@@ -74,22 +69,15 @@ def test_locks_that_other_threads_hold_are_free_in_a_child(monkeypatch, tmp_path
     made, shared = raced(), Worker(("false",))
     products(made, 3)
     locks = [made.lock, made.background._lock, made.notes._lock, made.library._taking, made.library._reading]
-    locks += [shared._lock, current._lock, accelerate._lock, record._lock, nvrtc._lock, build._object_lock]
-    locks += [run._loading]
 
     def use():
         products(made, 3, out=True)  # another kind of call: planned, raced and noted
         made.renew(made.library_workload)
         made.background.drop()
         shared.close()
-        for module, name in [(current, "_lock"), (accelerate, "_lock"), (record, "_lock"), (nvrtc, "_lock")]:
-            with getattr(module, name):
-                pass
-        with build._object_lock, run._loading:
-            pass
 
     made.library_workload = workload(64, 64, 64)
-    assert hold_and_fork(locks, use) == 0
+    assert hold_and_fork([*locks, shared._lock], use) == 0
 
 
 def module_locks():
@@ -227,22 +215,6 @@ def test_a_child_that_ends_like_a_program_does_not_wait():
     assert (done.stdout, done.stderr, done.returncode) == ("7\n", "", 0)
 
 
-def test_multiprocessing_children_are_served():
-    done = program("""
-        import multiprocessing
-        made = raced()
-        products(made, 3)
-        def work(found): found.put(products(made, 3))
-        found = multiprocessing.get_context("fork").SimpleQueue()
-        child = multiprocessing.get_context("fork").Process(target=work, args=(found,))
-        child.start()
-        print(found.get())
-        child.join()
-        print(child.exitcode)
-    """)
-    assert done.stdout.splitlines() == ["[55.0, 55.0, 55.0]", "0"], done.stderr
-
-
 def test_background_tuning_starts_in_a_child(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "auto")
     monkeypatch.delenv("GENSOR_BACKGROUND")
@@ -266,34 +238,30 @@ def test_background_tuning_starts_in_a_child(monkeypatch):
 # ---- ends of programs
 
 
-@pytest.mark.parametrize(
-    "end", sample(["", "raise SystemExit(3)", "1 / 0", "import signal; signal.raise_signal(2)"], 1)
-)
+KILLED = "import os, signal; signal.signal({0}, signal.SIG_DFL); os.kill(os.getpid(), {0})"  # nohup may ignore it
+#: The last statement of a program -> (its exit code, tracebacks)
+ENDS = {
+    "": (0, 0),
+    "raise SystemExit(3)": (3, 0),
+    "1 / 0": (1, 1),
+    "import signal; signal.raise_signal(2)": (-2, 1),
+    "import os; os.kill(os.getpid(), 9)": (-9, 0),
+    KILLED.format(1): (-1, 0),
+    KILLED.format(15): (-15, 0),
+}
+
+
+@pytest.mark.parametrize("end", sample(list(ENDS), 2))
 def test_a_program_that_ends_while_it_tunes_does_not_wait(end):
-    began = time.monotonic()
+    code, tracebacks = ENDS[end]
     done = program(f"""
-        made, pid = tuning()
+        made, pid = tuning({"'import sys; sys.stdin.read()'" if "os.kill" in end else ""})
         print(pid, flush=True)
         {end}
     """)
-    assert time.monotonic() - began < SECONDS
-    assert ends_soon(int(done.stdout))
-    tracebacks = done.stderr.count("Traceback")
-    assert tracebacks == (1 if end.startswith(("1 /", "import")) else 0), done.stderr
+    assert done.returncode == code and ends_soon(int(done.stdout))
+    assert done.stderr.count("Traceback") == tracebacks, done.stderr
     assert "gensor" not in done.stderr.lower() and "Fatal" not in done.stderr
-
-
-@pytest.mark.parametrize("number", sample([signal.SIGTERM, signal.SIGKILL, signal.SIGHUP], 1))
-def test_a_signal_that_ends_the_program_ends_its_tuning(number):
-    done = program(f"""
-        import os, signal
-        if {int(number)} != signal.SIGKILL:  # nohup may ignore it
-            signal.signal({int(number)}, signal.SIG_DFL)
-        made, pid = tuning("import sys; sys.stdin.read()")
-        print(pid, flush=True)
-        os.kill(os.getpid(), {int(number)})
-    """)
-    assert done.returncode == -number and ends_soon(int(done.stdout))
 
 
 def test_the_kernel_that_was_tried_at_the_end_is_not_to_blame(tmp_path):

@@ -32,7 +32,7 @@ import json, sys
 for line in sys.stdin:
     with open({path!r}, "a") as file:
         asked = json.loads(line)
-        print({name!r}, *(name for name in ("first", "background") if asked.get(name)), file=file)
+        print({name!r}, *(name for name in ("first", "background") if asked.get(name)), asked["device"], file=file)
     print(json.dumps({{"status": "ok"}}), flush=True)
 """
 
@@ -67,16 +67,21 @@ def test_a_call_waits_for_its_first_kernel_and_the_rest_follows(emulated, reques
     runtime = runtime_of(FakeDevice(clock=Race(), emulated=emulated))
     runtime.device.integrated = True  # a board, on which background tuning is off
     improve(runtime)
-    assert requests() == ["call first", "background background"]
+    assert requests() == ["call first 0", "background background 0"]
     improve(runtime)  # in another table of tried Workloads: it is refined once
-    assert requests() == ["call first", "background background", "call first"]
+    assert requests() == ["call first 0", "background background 0", "call first 0"]
     assert background_tuning.BACKGROUND_WORKER._process is None  # and with it its CUDA context
 
 
 def test_with_no_background_the_call_waits_for_everything(requests, monkeypatch):
     monkeypatch.setenv("GENSOR_BACKGROUND", "0")
     improve(runtime_of(FakeDevice(clock=Race())))
-    assert requests() == ["call"]
+    assert requests() == ["call 0"]
+
+
+def test_requests_name_their_device(requests):
+    runtime_of(FakeDevice(clock=Race(), number=1)).background._tune(workload())
+    assert requests() == ["background background 1"]
 
 
 @pytest.mark.parametrize("mode", ["now", "auto"])
@@ -95,7 +100,7 @@ def test_unfinished_tuning_of_an_earlier_program_is_finished(mode, unsettled, re
         else:
             runtime.background.consider(workload())
             runtime.background.join(20)
-    assert requests() == ["background background"] * unsettled
+    assert requests() == ["background background 0"] * unsettled
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_database import Store, Timing, Verification, canonical
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.calls.problem import Problem
@@ -18,7 +17,7 @@ from gensor_kernels.dispatch.tuning import power_mode, race
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.geometry import Geometry
 from tests.doubles.device import FakeDevice, Race
-from tests.doubles.kernels import aligned, kernels, products, put, runtime_of, workload
+from tests.doubles.kernels import aligned, kernels, products, runtime_of, workload
 from tests.threads import in_threads
 
 pytestmark = pytest.mark.usefixtures("user_database")
@@ -116,12 +115,27 @@ def test_a_call_of_several_library_calls_races_too():
         assert found == expected
 
 
-def test_settings_that_forbid_races(monkeypatch):
-    for name, value in [("GENSOR_TUNE", "off"), ("GENSOR_DETERMINISTIC", "1"), ("GENSOR_RACE", "0")]:
-        with monkeypatch.context() as only:
-            only.setenv(name, value)
-            runtime = racer()
-            assert products(runtime, 4) == [0] * 4 and not runtime.device.races
+#: (settings, binaries of the kernels, faults of the device, words of the log)
+WITHOUT_RACES = [
+    ({"GENSOR_TUNE": "off"}, None, (), ""),
+    ({"GENSOR_DETERMINISTIC": "1"}, None, (), ""),
+    ({"GENSOR_RACE": "0"}, None, (), ""),
+    ({}, b"", (), ""),
+    ({}, None, ("sample",), "a race was called off"),
+    ({}, None, {"load": BuildError("the driver refused it")}, "does not race"),
+]
+
+
+@pytest.mark.parametrize(("settings", "cubin", "fails", "words"), WITHOUT_RACES)
+def test_calls_without_a_race_go_to_the_library(settings, cubin, fails, words, monkeypatch, caplog):
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    runtime = runtime_of(FakeDevice(clock=Race(), fails=fails), kernels(workload(64, 64, 64), cubin))
+    with caplog.at_level("INFO", "gensor_kernels"):
+        assert products(runtime, 4) == [0] * 4
+    assert words in caplog.text and caplog.text.count("a race was called off") <= 1
+    assert not runtime.device.races or "sample" in fails
+    assert power_mode.watch(runtime) is None
 
 
 def test_without_races_nothing_waits_for_the_stream(monkeypatch):
@@ -159,27 +173,6 @@ def test_a_result_that_overlaps_an_operand_is_not_raced():
     )
 
 
-def test_only_kernels_with_binaries_race():
-    made = runtime_of(FakeDevice(clock=Race()), kernels(workload(64, 64, 64), cubin=b""))
-    assert products(made, 4) == [0] * 4 and not made.device.races
-
-
-def test_a_race_that_fails_is_called_off_once(caplog):
-    runtime = racer()
-    runtime.device.fails = ("sample",)
-    with caplog.at_level("INFO", "gensor_kernels"):
-        assert products(runtime, 4) == [0] * 4
-    assert caplog.text.count("a race was called off") == 1
-
-
-def test_a_kernel_the_device_refuses_does_not_race(caplog):
-    runtime = racer()
-    runtime.device.fails = {"load": BuildError("the driver refused it")}
-    with caplog.at_level("INFO", "gensor_kernels"):
-        assert products(runtime, 3) == [0] * 3
-    assert "does not race" in caplog.text and not runtime.device.races
-
-
 def test_other_conditions_are_another_race():
     """A new driver: what was measured serves until the race that may demote it."""
     first = racer()
@@ -193,7 +186,12 @@ def test_other_conditions_are_another_race():
 
 @pytest.mark.parametrize(
     ("changed", "until"),
-    [({"cupy": "14"}, 55), ({"cublas": 2}, 55), ({"cutensor": 3}, 55), ({"accelerators": "cub,cutensor"}, 0)],
+    [
+        ({"cupy": "14"}, 55),
+        ({"cublas": 2}, 55),
+        ({"cutensor": 3}, 55),
+        ({"accelerators": "cub,cutensor"}, 0),
+    ],
 )
 def test_another_library_is_another_race(changed, until):
     """The old win serves until then, but for other accelerators: with these the library's call is another one. Times of
@@ -241,10 +239,6 @@ def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
     assert not thread.is_alive() and products(runtime, 1) == [55]
 
 
-def test_without_power_modes_there_is_no_watcher():
-    assert power_mode.watch(racer()) is None
-
-
 def wait_for(truth):
     deadline = time.monotonic() + 10
     while not truth() and time.monotonic() < deadline:
@@ -272,16 +266,6 @@ def test_times_that_cannot_be_stored_still_decide(monkeypatch, tmp_path, caplog)
     assert products(runtime, 3) == [0, 55, 55]
     assert products(runtime, 3) == [55] * 3
     assert caplog.text.count("kept for this process only") == 1
-
-
-def test_a_locked_database_gets_its_rows_later(monkeypatch, tmp_path):
-    runtime = racer()
-    with Store.open(tmp_path / "user.db") as store:
-        store.connection.execute("BEGIN IMMEDIATE")
-        assert products(runtime, 3) == [0, 55, 55]
-        store.connection.execute("ROLLBACK")
-        runtime.notes.flush(1.0)
-        assert len(list(store.rows(Timing))) == runtime.device.races[0] + 1
 
 
 def test_favourites_race_and_no_more_than_a_few():
@@ -316,18 +300,3 @@ def test_contractions_race_on_the_callers_arrays():
     slow = racer(ours=50.0)
     assert [float(slow.contract("ij,jk", a, b)[0, 0]) for _ in range(70)] == [0] * 70
     assert [type(plan) for plan in slow.plans.values()] == [LibraryPlan]
-
-
-def test_functions_race_too(monkeypatch):
-    x = aligned((64, 256))
-    probe = put(monkeypatch, racer())
-    gensor_kernels.sum(x, axis=-1)
-    (plan,) = probe.plans.values()
-    wanted = plan.request.problem.workload
-    for ours, expected in [(5.0, [0, 55, 55]), (20.0, [0, 0, 0])]:
-        runtime = put(monkeypatch, racer(wanted, ours=ours))
-        assert [float(gensor_kernels.sum(x, axis=-1)[0]) for _ in range(3)] == expected
-        assert len(runtime.device.races) == 1
-        for _ in range(trial.HOT_RUN):
-            gensor_kernels.sum(x, axis=-1)
-        assert not isinstance(next(iter(runtime.plans.values())), trial.Trial)

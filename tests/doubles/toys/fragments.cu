@@ -12,46 +12,27 @@ DEVICE void store(u64 address, const T (&r)[N]) {
         store_global<4>(gptr<T>(address) + (thread_index() * N + i), v, true);
     }
 }
+template <int A, int B, int D, class T, class Product>
+DEVICE void apply(const Params &p, Product product) {
+    u32 a[A], b[B];
+    T d[D];
+    load(a, p.p[0]), load(b, p.p[1]), load(d, p.p[2]);
+    product(d, a, b);
+    store(p.p[3], d);
+}
+// clang-format off
+#define MODE(number, A, B, D, T, ...) \
+    if (params.mode == number) \
+        apply<A, B, D, T>(params, [](T(&d)[D], u32(&a)[A], u32(&b)[B]) { __VA_ARGS__; });
 KERNEL(test, Params, 32, 0) {
-    u32 a4[4], b2[2], a2[2], b1[1], a1[1];
-    float d[4];
-    i32 e[4], f[2];
-    if (params.mode != 2 && params.mode != 5)
-        load(a4, params.p[0]), load(b2, params.p[1]);
-    if (params.mode == 2)
-        load(a2, params.p[0]), load(b1, params.p[1]);
-    if (params.mode == 5)
-        load(a1, params.p[0]), load(b1, params.p[1]);
-    if (params.mode < 4 || params.mode > 5)
-        load(d, params.p[2]);
-    if (params.mode == 4)
-        load(e, params.p[2]);
-    if (params.mode == 5)
-        load(f, params.p[2]);
-    if (params.mode == 0)
-        mma_m16n8k16(d, a4, b2, half_t{});
-    if (params.mode == 1)
-        mma_m16n8k16(d, a4, b2, bfloat16_t{});
-    if (params.mode == 2)
-        mma_m16n8k8(d, a2, b1);
-    if (params.mode == 3)
-        mma_m16n8k8_tf32(d, a4, b2);
-    if (params.mode == 4)
-        mma_m16n8k32_s8(e, a4, b2);
-    if (params.mode == 5)
-        mma_m8n8k16_s8(f, a1, b1);
-    if (params.mode == 6)
-        mma_m16n8k32_f8<false, false>(d, a4, b2);
-    if (params.mode == 7)
-        mma_m16n8k32_f8<false, true>(d, a4, b2);
-    if (params.mode == 8)
-        mma_m16n8k32_f8<true, false>(d, a4, b2);
-    if (params.mode == 9)
-        mma_m16n8k32_f8<true, true>(d, a4, b2);
-    if (params.mode < 4 || params.mode > 5)
-        store(params.p[3], d);
-    if (params.mode == 4)
-        store(params.p[3], e);
-    if (params.mode == 5)
-        store(params.p[3], f);
+    MODE(0, 4, 2, 4, float, mma_m16n8k16(d, a, b, half_t{}))
+    MODE(1, 4, 2, 4, float, mma_m16n8k16(d, a, b, bfloat16_t{}))
+    MODE(2, 2, 1, 4, float, mma_m16n8k8(d, a, b))
+    MODE(3, 4, 2, 4, float, mma_m16n8k8_tf32(d, a, b))
+    MODE(4, 4, 2, 4, i32, mma_m16n8k32_s8(d, a, b))
+    MODE(5, 1, 1, 2, i32, mma_m8n8k16_s8(d, a, b))
+    MODE(6, 4, 2, 4, float, mma_m16n8k32_f8<false, false>(d, a, b))
+    MODE(7, 4, 2, 4, float, mma_m16n8k32_f8<false, true>(d, a, b))
+    MODE(8, 4, 2, 4, float, mma_m16n8k32_f8<true, false>(d, a, b))
+    MODE(9, 4, 2, 4, float, mma_m16n8k32_f8<true, true>(d, a, b))
 }

@@ -19,8 +19,8 @@ from gensor_tuner.cli import STOPPED
 from gensor_tuner.run import worker
 from gensor_tuner.tasks import local
 from gensor_tuner.tasks.local import Local
-from tests.build.test_tools import waited
 from tests.dispatch.tuning.test_faults_worker import ends_soon
+from tests.doubles.schedulers import until
 from tests.doubles.tasks import Counted
 
 ARCH = lookup("sm_87")
@@ -68,7 +68,7 @@ def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
     for line in subprocess.run(["ps", "-A", "-o", "pid=,pgid="], capture_output=True, text=True).stdout.splitlines():
         pid, group = map(int, line.split())
         assert group != child.pid or ends_soon(pid)
-    waited(lambda: not list((tmp_path / "temporary").iterdir()))
+    until(lambda: not list((tmp_path / "temporary").iterdir()))
     reported = sum(" ok " in line for line in out.splitlines())
     if (tmp_path / "k.db").exists():
         with Store.open(tmp_path / "k.db") as store:

@@ -141,18 +141,15 @@ def test_who_is_always_killed_blames_no_kernel(board):
         made.verify(*task.kernels[0], WORKLOAD)
 
 
-def test_too_little_memory_is_no_kernels_fault(board):
-    task = sent(Time(PART, WORKLOAD, kernels(), False))
-    found = board(BOARD_FAULT="memory").time(*_of(task))
-    assert found.lost.startswith("out of device memory") and found.timed == (None, None) and not found.failed
+@pytest.mark.parametrize(
+    ("fault", "count", "words"),
+    [("memory", 2, "out of device memory"), ("fault", FAILURES + 1, f"{FAILURES} kernels failed one after the other")],
+)
+def test_what_every_kernel_meets_is_no_kernels_fault(board, fault, count, words):
+    task = sent(Time(PART, WORKLOAD, kernels(1) * count, False))
+    found = board(BOARD_FAULT=fault).time(*_of(task))
+    assert found.lost.startswith(words) and found.timed == (None,) * count and not found.failed
     assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
-
-
-def test_a_device_at_which_every_kernel_fails_is_doubted(board):
-    each = kernels(1)[0]
-    task = sent(Time(PART, WORKLOAD, (each,) * (FAILURES + 1), False))
-    found = board(BOARD_FAULT="fault").time(*_of(task))
-    assert found.lost.startswith(f"{FAILURES} kernels failed one after the other") and not found.failed
 
 
 def test_conditions_are_asked_without_a_workload(board):
@@ -174,71 +171,49 @@ def _of(task):
     return task.workload, task.kernels, task.vendor
 
 
-def test_times_that_nobody_can_have_measured_are_refused():
-    task = Time(PART, WORKLOAD, kernels(1), False)
-    good = {"median_us": 2.0, "low_us": 1.0, "high_us": 3.0, "rounds": 15, "calls": 3}
-    whole = {"timed": [good], "vendor": None, "conditions": "{}", "why": [""], "failed": [], "lost": ""}
-    assert task.unpack(whole).timed[0].median_us == 2.0
-    for change in (
-        {"timed": [good | {"median_us": float("nan")}]},
-        {"timed": [good | {"median_us": -1.0}]},
-        {"timed": [good | {"rounds": 0}]},
-        {"timed": [good, good]},
-        {"timed": [None]},
-        {"vendor": good},
-        {"conditions": "[]"},
-        {"failed": [0]},
-        {"lost": "out of device memory"},
-        {"lost": None},
-    ):
-        with pytest.raises((ValueError, TypeError)):
+GOOD = {"median_us": 2.0, "low_us": 1.0, "high_us": 3.0, "rounds": 15, "calls": 3}
+TIMES = {"timed": [GOOD], "vendor": None, "conditions": "{}", "why": [""], "failed": [], "lost": ""}
+IMPOSSIBLE_TIMES = [
+    *({"timed": [GOOD | {name: value}]} for name, value in (("median_us", float("nan")), ("median_us", -1.0))),
+    *({"timed": timed} for timed in ([GOOD | {"rounds": 0}], [GOOD, GOOD], [None])),
+    *({"vendor": GOOD}, {"conditions": "[]"}, {"failed": [0]}, {"lost": "out of device memory"}, {"lost": None}),
+]
+OTHER_VERDICTS = [{"part": "h200"}, {"method": "emulator"}, {"outcome": "ok"}, {"outcome": "perfect"}]
+IMPOSSIBLE_VERDICTS = [
+    *({"seconds": -1}, {"seconds": 1e309}, {"runs": "3"}, {"runs": True}, {"runs": -1}, {"detail": 5}),
+    *({"counters": {"barriers": -1}}, {"counters": {"barriers": "2"}}, {"branches": [1]}, {"sizes": {"m": 1}}),
+    *({"worst": -0.5}, {"worst": "0"}),
+]
+
+
+def refuse(task, whole, changes, error=(ValueError, TypeError), words=""):
+    for change in changes:
+        with pytest.raises(error, match=words):
             task.unpack(whole | change)
 
 
-def test_verdicts_of_another_part_are_refused():
+def test_answers_that_no_worker_can_have_found_are_refused():
     (each,) = kernels(1)
-    task = ExecuteOnDevice(PART, WORKLOAD, each)
+    timing = Time(PART, WORKLOAD, kernels(1), False)
+    assert timing.unpack(TIMES).timed[0].median_us == 2.0
+    refuse(timing, TIMES, IMPOSSIBLE_TIMES)
+    on_device, emulated = ExecuteOnDevice(PART, WORKLOAD, each), Execute(each[0], WORKLOAD)
     failed = asdict(Verdict("failed", "it died", method="device"))
-    assert task.unpack(failed).part == PART
-    for change in ({"part": "h200"}, {"method": "emulator"}, {"outcome": "ok"}, {"outcome": "perfect"}):
-        with pytest.raises(ValueError, match="verdict"):
-            task.unpack(failed | change)
-
-
-def test_a_field_that_no_verdict_can_have_is_refused():
-    (each,) = kernels(1)
-    changes = (
-        *({"seconds": -1}, {"seconds": 1e309}, {"runs": "3"}, {"runs": True}, {"runs": -1}, {"detail": 5}),
-        *({"counters": {"barriers": -1}}, {"counters": {"barriers": "2"}}, {"branches": [1]}, {"sizes": {"m": 1}}),
-        *({"worst": -0.5}, {"worst": "0"}),
-    )
-    for task, method in ((ExecuteOnDevice(PART, WORKLOAD, each), "device"), (Execute(each[0], WORKLOAD), "emulator")):
+    assert on_device.unpack(failed).part == PART
+    refuse(on_device, failed, OTHER_VERDICTS, ValueError, "verdict")
+    for task, method in ((on_device, "device"), (emulated, "emulator")):
         wrong = asdict(Verdict("wrong", "it differs", worst=2.0, method=method))
         assert task.unpack(wrong | {"worst": 1e309}).worst == float("inf")  # the error of an infinite result
-        for change in changes:
-            with pytest.raises((ValueError, TypeError)):
-                task.unpack(wrong | change)
-
-
-def test_a_good_verdict_has_all_runs_of_the_schedule():
-    (each,) = kernels(1)
-    task = Execute(each[0], WORKLOAD)
-    good = json.loads(json.dumps(asdict(task.run())))
-    assert task.unpack(good).runs > 1
-    with pytest.raises(ValueError, match="without all cases"):
-        task.unpack(good | {"runs": 1})
-
-
-def test_figures_of_machine_code_that_cannot_be_are_refused():
-    source, target = kernels(1)[0][0].source(), lookup(PART).target
-    task = Compile(source, target)
+        refuse(task, wrong, IMPOSSIBLE_VERDICTS)
+    good = json.loads(json.dumps(asdict(emulated.run())))
+    assert emulated.unpack(good).runs > 1
+    refuse(emulated, good, [{"runs": 1}], ValueError, "without all cases")
+    task = Compile(each[0].source(), lookup(PART).target)
     packed = json.loads(json.dumps(task.pack(task.run())))
     (name,) = packed["entries"]
-    for field, value in (("seconds", -1.0), ("entries", {name: packed["entries"][name] | {"shared_bytes": -4}})):
-        with pytest.raises(ValueError, match="cannot be"):
-            task.unpack(packed | {field: value, "sass": None})
-    with pytest.raises(ValueError, match="cannot be"):
-        task.unpack(packed | {"sass": {name: packed["sass"][name] | {"unguarded": -1}}})
+    wrong_bytes, unguarded = packed["entries"][name] | {"shared_bytes": -4}, packed["sass"][name] | {"unguarded": -1}
+    changes = [{"seconds": -1.0, "sass": None}, {"entries": {name: wrong_bytes}, "sass": None}]
+    refuse(task, packed, [*changes, {"sass": {name: unguarded}}], ValueError, "cannot be")
 
 
 # ---- what a class makes of it
@@ -320,6 +295,8 @@ def test_every_gpu_of_a_machine_is_found(board, monkeypatch):
 def test_a_board_with_another_version_is_told(monkeypatch):
     cluster = Cluster("tcp://127.0.0.1:1")
     cluster._client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"))
+    nobody = f"no worker of tcp://127.0.0.1:1 measures on {PART}: on such a machine, run gensor-tune"
+    assert cluster._no_board(PART).startswith(nobody)
     other = replace(abilities(), facts=abilities().facts | {"package": "0.0 (old)"})
     resources = {f"part:{PART}": 1.0, other.resource("part"): 1.0}
     cluster.members["x"] = Member("x", "desk", "", 1, other, resources)
@@ -378,21 +355,6 @@ def test_times_arrive_and_dispatch_serves_them(tmp_path, monkeypatch, no_databas
     assert told.tier == 1 and told.kernel in {row.kernel_digest for row in times}, told
 
 
-@pytest.mark.nightly
-def test_a_part_that_nobody_has_is_one_sentence(tmp_path):
-    port = free_port()
-    with (
-        scheduler(port),
-        process(
-            *("gensor_tuner.cli.start", "fleet", "worker", "--scheduler", f"tcp://127.0.0.1:{port}", "--jobs", "1"),
-            *("--scratch", str(tmp_path / "scratch")),
-        ),
-    ):
-        done = tune(tmp_path, port, "--measure", "require")
-    assert done.returncode == 2 and done.stdout == ""
-    assert f"no worker of tcp://127.0.0.1:{port} measures on {PART}: on such a machine, run gensor-tune" in done.stderr
-
-
 def test_a_part_is_given_up_in_one_sentence_however_long_its_tasks_take_to_end():
     said, now, cancelled = [], [0.0], []
 
@@ -422,14 +384,16 @@ def test_a_worker_waits_for_its_scheduler(tmp_path):
             assert again.returncode == 0, again.stderr
 
 
-def test_an_address_that_is_none_is_refused(gensor_tune):
-    code, _, err = gensor_tune("fleet", "worker", "--scheduler", "host")
-    assert code == 2 and "--scheduler takes tcp://HOST:PORT or tls://HOST:PORT, not 'host'" in err
-
-
-def test_certificates_that_are_missing_are_a_sentence(gensor_tune):
-    code, _, err = gensor_tune("fleet", "worker", "--scheduler", "tls://127.0.0.1:9")
-    assert code == 2 and "tls://127.0.0.1:9 needs certificates: set distributed.comm.tls.ca-file" in err
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("host", "--scheduler takes tcp://HOST:PORT or tls://HOST:PORT, not 'host'"),
+        ("tls://127.0.0.1:9", "tls://127.0.0.1:9 needs certificates: set distributed.comm.tls.ca-file"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_sentence(gensor_tune, address, words):
+    code, _, err = gensor_tune("fleet", "worker", "--scheduler", address)
+    assert code == 2 and words in err
 
 
 @pytest.mark.nightly

@@ -109,14 +109,16 @@ def impatient(monkeypatch):
     monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1.0)
 
 
-def test_a_scheduler_that_is_not_there_is_one_sentence(port, impatient):
-    told = refused(f"tcp://127.0.0.1:{port}")
-    assert told.startswith(f"no scheduler answers at tcp://127.0.0.1:{port}: ")
+ADDRESSES = {
+    "tcp://127.0.0.1:{}": "no scheduler answers at tcp://127.0.0.1:{}: ",
+    "tls://127.0.0.1:{}": "the scheduler at tls://127.0.0.1:{} cannot be used: TLS expects a ",
+    "dask": "the scheduler at dask cannot be used: Dask's configuration names none: set DASK_SCHEDULER_ADDRESS",
+}
 
 
-def test_an_address_that_dask_does_not_know_is_one_sentence(impatient):
-    told = "the scheduler at dask cannot be used: Dask's configuration names none: set DASK_SCHEDULER_ADDRESS"
-    assert refused("dask", **{"scheduler-address": None}) == told
+@pytest.mark.parametrize(("address", "words"), ADDRESSES.items())
+def test_an_address_that_cannot_be_used_is_one_sentence(port, impatient, address, words):
+    assert refused(address.format(port), **{"scheduler-address": None}).startswith(words.format(port))
 
 
 @pytest.mark.parametrize(
@@ -167,11 +169,6 @@ def test_processes_that_end_while_they_start_cost_one_more_attempt(monkeypatch, 
         why = "the processes of --cluster local:1 end while they start: Nanny failed to start."
         assert refused("local:1") == why
     assert len(starts) == 2
-
-
-def test_tls_without_certificates_is_one_sentence(port, impatient):
-    told = refused(f"tls://127.0.0.1:{port}")
-    assert told.startswith(f"the scheduler at tls://127.0.0.1:{port} cannot be used: TLS expects a ")
 
 
 def test_certificates_of_others_are_one_sentence(port, tmp_path, impatient, monkeypatch):

@@ -151,18 +151,22 @@ def test_a_noisy_control_does_not_excuse_a_slowdown(check, tmp_path, slower):
             assert (suite.get("failures"), suite.get("skipped")) == ("0", "1")
 
 
+def compared(ours, control=None):
+    """The verdict on the last five of runs, given the times of a kernel and of its control."""
+    controls = [{} for _ in ours] if control is None else [{"cupy": each} for each in control]
+    samples = map(Sample, ours, controls)
+    runs = [Run(Path(f"run-{i}"), i, "gpu", {}, {"kernel": sample}) for i, sample in enumerate(samples)]
+    (found,) = compare(runs[-6::-1], runs[-5:])
+    return found
+
+
 def test_the_machine_is_blamed_only_where_the_control_rose_by_as_much():
     """A control that has risen by itself, noisily, does not make a slowdown of ours the machine's."""
     rng = np.random.default_rng(21)
     ours, theirs, shift = rng.normal(0, 0.01, 25), rng.normal(0, 0.01, 25), np.arange(25) >= 20
 
     def verdict(a, b):
-        runs = [
-            Run(Path(f"run-{i}"), i, "gpu", {}, {"kernel": Sample(100 * np.exp(a[i]), {"cupy": 80 * np.exp(b[i])})})
-            for i in range(25)
-        ]
-        (found,) = compare(runs[:20], runs[20:])
-        return found.verdict
+        return compared(100 * np.exp(a), 80 * np.exp(b)).verdict
 
     assert verdict(ours + 0.2 * shift, theirs + 0.2 * shift) == "machine slower"
     assert verdict(ours + 0.2 * shift, theirs) == "slower"
@@ -176,18 +180,15 @@ def test_runs_too_noisy_to_exclude_a_slowdown_are_unclear():
     rng = np.random.default_rng(22)
     for width, wanted in ((0.01, "unchanged"), (0.4, "unclear")):
         times = np.exp(rng.normal(0, width, (25, 2))) * 100
-        runs = [Run(Path(f"run-{i}"), i, "gpu", {}, {"k": Sample(a, {"cupy": b})}) for i, (a, b) in enumerate(times)]
-        alone = [Run(each.path, each.when, "gpu", {}, {"k": Sample(each.samples["k"].ours_us)}) for each in runs]
-        for side in (runs, alone):
-            assert compare(side[:20], side[20:])[0].verdict == wanted
+        for columns in (times.T, times.T[:1]):
+            assert compared(*columns).verdict == wanted
 
 
 def test_a_long_baseline_is_compared_by_its_newest_runs():
     """Of 400 runs the oldest, on a machine twice as fast, say nothing; all pairs of them would not fit into memory."""
     rng = np.random.default_rng(23)
     times = np.exp(rng.normal(0, 0.01, 400)) * np.where(np.arange(400) < 300, 50, 100)
-    runs = [Run(Path(f"run-{i}"), i, "gpu", {}, {"k": Sample(us)}) for i, us in enumerate(times)]
-    (found,) = compare(runs[395::-1], runs[395:])
+    found = compared(times)
     assert (found.verdict, found.before, found.after) == ("unchanged", MOST, 5)
 
 

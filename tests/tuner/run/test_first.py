@@ -110,10 +110,7 @@ def test_a_kernel_that_is_wrong_is_stored_as_such_and_the_next_serves(tmp_path, 
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         assert sorted(
             kernel.verified for kernel in map(store.kernel, rows_of(tmp_path / "user.db", Kernel)[Kernel])
-        ) == [
-            "emulator",
-            "rejected",
-        ]
+        ) == ["emulator", "rejected"]
 
 
 def test_a_program_that_does_not_compile_is_passed_over(tmp_path, monkeypatch):

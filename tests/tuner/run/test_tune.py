@@ -109,19 +109,10 @@ def test_subcommands_read_it(tuned, tmp_path):
     one = gensor_tune("show", "--db", folder / "k.db", "--kernel", digest[:9], check=0).stdout
     assert digest in one and "block_m=" in one and "EPILOGUE_CODES" in one
     into = ("merge", folder / "k.db", "--db", tmp_path / "m.db")
-    careful = gensor_tune(*into, check=0)
-    assert (
-        " record" in careful.stdout and "binary" not in careful.stdout and "--binaries if you trust" in careful.stderr
-    )
+    gensor_tune(*into, check=0)
     with Store.open(tmp_path / "m.db", readonly=True) as store:
         assert not any(store.kernel(row.digest).usable or store.binary(row) for row in store.rows(Kernel))
     assert re.fullmatch(r"\d+ binary, \d+ verification\n", gensor_tune(*into, "--binaries", check=0).stdout)
-    assert gensor_tune(*into, "--binaries", check=0).stdout == "nothing new\n"
-    gensor_tune("export", tmp_path / "records.csv", "--db", tmp_path / "m.db", check=0)
-    lines = (tmp_path / "records.csv").read_text().splitlines()
-    assert [line.split(",")[:2] for line in lines[1:]] == [
-        [f"{folder.name}/shapes", name] for name in ("first", "again", "second")
-    ]
     gensor_tune("export", tmp_path / "ship.db", "--db", tmp_path / "m.db", "--arch", "sm_87", check=0)
     checked = gensor_tune("verify", "--db", tmp_path / "ship.db", "--rebuild", "--execute", check=0).stdout
     assert checked and all(line.endswith(" ok") for line in checked.splitlines())

@@ -50,7 +50,6 @@ def test_what_does_not_fit_is_a_sentence(file, tmp_path, gensor_tune):
         ((), "input x is float32 (n, 3, 8, 8): give its extents, as in --input x=1x3x8x8"),
         (("--input", "z=1x2"), "the model's inputs are x"),
         (("--input", "x=1;2"), "expected NAME=EXTENTS"),
-        (("--input", "x=1,2"), "1 extents, but the input is float32 (n, 3, 8, 8)"),
     ):
         code, _, errors = gensor_tune("shapes", file, *given, "-o", "{}/shapes.csv")
         assert code and reason in errors, errors

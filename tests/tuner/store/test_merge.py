@@ -7,7 +7,7 @@ import pytest
 
 from gensor_database import Store, StoreWarning, Timing, write_queue
 from tests.doubles.kernels import ARCH, workload
-from tests.doubles.store_rows import add_rows, everything
+from tests.doubles.store_rows import everything
 from tests.doubles.stored import kernel_rows, record_of
 
 pytest.importorskip("gensor_tuner.cli.app")
@@ -34,24 +34,6 @@ def pair(tmp_path):
             store.add(*rows, record_of(wanted, rows[2], created))
             store.add(Timing(wanted.key(), ARCH.name, ARCH.part, rows[2].digest, None, time, created=created))
     return wanted, [kernel_rows(wanted)[number][2].digest for number in (0, 1)]
-
-
-def test_a_new_database_does_not_depend_on_the_order(merge, pair, tmp_path):
-    assert merge("a.db", "b.db", "-o", "ab.db", "--binaries")[0] == 0
-    assert merge("b.db", "a.db", "-o", "ba.db", "--binaries")[0] == 0
-    assert (tmp_path / "ab.db").read_bytes() == (tmp_path / "ba.db").read_bytes()
-    assert everything(tmp_path / "ab.db") == everything(tmp_path / "a.db") | everything(tmp_path / "b.db")
-    assert not list(tmp_path.glob(".*partial*"))
-
-
-def test_once_more_adds_nothing_and_takes_nothing_away(merge, pair, tmp_path):
-    merge("a.db", "-o", "c.db", "--binaries")
-    add_rows(tmp_path / "c.db", Timing(pair[0].key(), ARCH.name, ARCH.part, None, "cupy.matmul", 4.0))
-    before = everything(tmp_path / "c.db")
-    code, out, _ = merge("a.db", "-o", "c.db", "--binaries")
-    assert (code, out) == (0, "nothing new\n") and everything(tmp_path / "c.db") == before
-    merge("b.db", "-o", "c.db", "--binaries")
-    assert before.items() <= everything(tmp_path / "c.db").items()
 
 
 @pytest.mark.parametrize("target", [("-o", "c.db"), ("--db", "c.db")])

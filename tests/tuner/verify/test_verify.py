@@ -250,17 +250,6 @@ def test_the_command_verifies_on_the_device(command):
     assert out.splitlines()[-1].split()[-1] == "device"
 
 
-def no_cupy(arch):
-    return spoiled.absent()
-
-
-def test_without_a_device_it_says_what_is_missing_before_any_work(command, tmp_path):
-    code, out, err = command(no_cupy)
-    assert (code, out) == (2, "")
-    assert err == "gensor-tune: --verify device needs a GPU of sm_87: CuPy is not installed: a command\n"
-    assert not (tmp_path / "k.db").exists()
-
-
 def test_a_cache_folder_that_cannot_be_written_is_named_before_any_work(monkeypatch):
     def refuse(**_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
