@@ -100,7 +100,8 @@ def einsum(
         len(operands) == 3
         and type(operands[0]) is str
         and type(optimize) is bool
-        and conjugate == ()
+        and type(conjugate) is tuple
+        and not conjugate
         and prologue is None
     ):
         runtime = current_runtime()
