@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gensor_database import Catalog, Store, Verification
+from gensor_database import Catalog, Store, Verification, export, merge
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
@@ -137,6 +137,20 @@ def test_portfolios_of_other_parts_serve_where_this_part_has_none(tmp_path):
     fill(packaged, wanted, programs_for(wanted), [2], part=AGX.part)
     assert contents(user, packaged, arch=AGX).portfolio == {digests[2]}
     assert contents(user, packaged).portfolio == {digests[0]}
+
+
+def test_merge_and_export_keep_portfolios_apart_by_part(tmp_path):
+    board, desk, shipped = (tmp_path / f"{name}.db" for name in ("board", "desk", "shipped"))
+    wanted = workload()
+    digests = fill(desk, wanted, programs_for(wanted), [0])
+    fill(board, wanted, programs_for(wanted), [1], part=AGX.part)
+    fill(board, wanted, programs_for(wanted), [2])
+    with Store.open(desk) as store, Store.open(board, readonly=True, trusted=True) as other:
+        merge(store, other)
+        export(store, shipped, ARCH.name)
+    for path in (desk, shipped):
+        assert contents(path).portfolio == {digests[0], digests[2]}  # one part's are joined
+        assert contents(path, arch=AGX).portfolio == {digests[1]}
 
 
 def test_a_kernel_for_any_strides_has_the_shared_memory_of_its_own_tiles():
