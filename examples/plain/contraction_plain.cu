@@ -40,5 +40,6 @@ KERNEL(contraction_plain, Params, BLOCK_M *BLOCK_N, 1) {
         a = a + params.a_k;
         b = b + params.b_k;
     }
-    finish_outputs<OUT_TYPE, 1, C_UNIT>(params, tile.batch, sum, [&](int /* group */) { return Place{row, column, true}; });
+    finish_outputs<OUT_TYPE, 1, C_UNIT>(params, tile.batch, sum,
+                                        [&](int /* group */) { return Place{row, column, true}; });
 }

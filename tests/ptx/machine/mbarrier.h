@@ -1,4 +1,5 @@
-// Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and the parts of shared memory that asynchronous copies use.
+// Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and the parts of shared memory that asynchronous copies
+// use.
 #pragma once
 #include "machine.h"
 #include "order.h"

@@ -10,10 +10,10 @@
 // slot the last stamp whose accesses come before what the thread does next. A release hands on the clock and then
 // advances the warp's stamp, so that what follows is not covered. Threads that passed the same barrier share one Clock.
 //
-// Memory has a Cell per granule: the smallest store of the kernel. Each store covers whole cells, and a load of any byte
-// of a cell overlaps each store to it, so that cells are as exact as bytes. A cell holds its last store, and
-// for each warp the last loads since (Readers); a load replaces loads that it comes after. Other accesses, such as
-// strong ones, which may be unordered and no race, are a list (Past).
+// Memory has a Cell per granule: the smallest store of the kernel. Each store covers whole cells, and a load of any
+// byte of a cell overlaps each store to it, so that cells are as exact as bytes. A cell holds its last store, and for
+// each warp the last loads since (Readers); a load replaces loads that it comes after. Other accesses, such as strong
+// ones, which may be unordered and no race, are a list (Past).
 //
 // Asynchronous operations (8.9.1.1; cp.async, tensor copies, wgmma) are unordered with all that comes after their
 // issue, their own thread included, until they are waited for: begin, covers, and finish. Operations of the async proxy

@@ -118,8 +118,8 @@ void gather_registers(const Lanes &lanes, const Product &product, Factors &facto
 
 // The sums of a row. In double precision the product of two elements is exact (22 bits at most; integers 16), and so is
 // the sum of terms that span 53 bits. Where they span more, bits 2^-52 below the largest term are lost, which no tensor
-// core keeps. The exact sum is therefore rounded once, to the type of d: the ISA leaves order and rounding open. The compiler
-// makes vectors of eight columns.
+// core keeps. The exact sum is therefore rounded once, to the type of d: the ISA leaves order and rounding open. The
+// compiler makes vectors of eight columns.
 void sum_row(const Factors &factors, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
     for (u32 column = 0; column < n; column += 8) {
         f64 sum[8] = {};
@@ -250,8 +250,8 @@ void take_registers(Thread &t, const Site &site) {
         watched.used = t.product_fences, watched.summed = sum, watched.product = &product;
     }
 }
-// Threads' stores are followed by a fence.proxy.async of their thread, or of a lane of this warp (9.7.15.5.2). Each lane has
-// waited for the tiles that copies bring.
+// Threads' stores are followed by a fence.proxy.async of their thread, or of a lane of this warp (9.7.15.5.2). Each
+// lane has waited for the tiles that copies bring.
 void check_tiles(Lanes &lanes, Block &block, const Issue &issue) {
     const Thread *fenced = lanes[0], *latest = lanes[0];
     for (const Thread *t : lanes) {

@@ -53,9 +53,9 @@ struct Atom {
     int line = 0, read_line = 0;
     int touched = 0;     // the line of the last ordinary access that is none of `read`
     bool loaded = false; // one of these loaded
-    int unfenced = 0; // threads that have stored to it since their last proxy fence
-    int leaving = 0;  // tensor stores that read it and have not been waited for
-    int barriers = 0; // mbarriers in it
+    int unfenced = 0;    // threads that have stored to it since their last proxy fence
+    int leaving = 0;     // tensor stores that read it and have not been waited for
+    int barriers = 0;    // mbarriers in it
 };
 
 // A warp's share of one product: 16 rows. Each lane holds its sums in d, and its part of A in `held` unless A is in
