@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, Operation, named_dtype, operations
+from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, Operation, named_dtype, operations
 from gensor_kernels.dispatch.functions.gated import FUNCTIONS
 from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
 from gensor_kernels.dispatch.functions.normed import NORMED, Norm
@@ -49,7 +49,7 @@ def parse_gate(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str 
         raise ValueError(f"only one bias may come before {name}, not {named}")
     try:
         after = operations(epilogue=items)
-    except FusedAsked:
+    except FusedEpilogue:
         raise ValueError("an epilogue has one gate at most") from None
     return Gate(name, before[0].operand if before else None, after)
 
@@ -72,22 +72,22 @@ def fused(
     runtime: Runtime,
     a: DeviceArray,
     b: DeviceArray,
-    asked: Any,
+    arguments: Any,
     out: DeviceArray,
     dtype: DTypeLike | None,
     precision: str | None,
 ) -> Any:
-    """Compute a matmul with a gate or a norm; `asked` are the arguments of `operations`."""
-    alpha, bias, add, activation, epilogue = asked
+    """Compute a matmul with a gate or a norm; `arguments` are the arguments of `operations`."""
+    alpha, bias, add, activation, epilogue = arguments
     found = _norm_in(epilogue)
     if found is None:
-        return gated_product(runtime, a, b, parse_gate(*asked), out, dtype, precision)
+        return gated_product(runtime, a, b, parse_gate(*arguments), out, dtype, precision)
     if bias is not None or add is not None or activation is not None:
         raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
     first, norm, last = found
     try:
         before, after = operations(alpha, epilogue=first), operations(epilogue=last)
-    except FusedAsked:
+    except FusedEpilogue:
         raise ValueError("an epilogue has one gate or norm at most") from None
     norm = norm._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
     return runtime.serve(NORMED, (a, b), norm, out, (*before, *after), precision)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations
+from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES
 
@@ -116,7 +116,7 @@ def linear(
             return _prepared_linear(runtime, x, w, (bias, activation, epilogue), prologue, (scales, zeros, group))
         try:
             steps = operations(1, bias, None, activation, epilogue)
-        except FusedAsked:
+        except FusedEpilogue:
             if scales is not None:
                 raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
             from .fused import fused
@@ -170,7 +170,7 @@ def _prepared_linear(
         try:
             steps = operations(1, bias, None, activation, epilogue)
             return product(runtime, x, transpose_weights(w), prologue, None, steps, None, None)
-        except FusedAsked:
+        except FusedEpilogue:
             pass
     x = apply_prologue(runtime, x, prologue)
     return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group, epilogue=epilogue)

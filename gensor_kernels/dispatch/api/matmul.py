@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gensor_kernels.dispatch.calls.arguments import FusedAsked, operations, plain_operations
+from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations, plain_operations
 
 from . import current
 from .interop import adopting
@@ -193,7 +193,7 @@ def matmul(
         from .prologue import apply_prologue, product
 
         if dtype_a is None and dtype_b is None:
-            with suppress(FusedAsked):
+            with suppress(FusedEpilogue):
                 steps = operations(alpha, bias, add, activation, epilogue)
                 return product(runtime, a, b, prologue, out, steps, dtype, precision)
         a = apply_prologue(runtime, a, prologue)
@@ -206,7 +206,7 @@ def matmul(
         return runtime.call(a, b, out, (), dtype, precision)
     try:
         steps = operations(alpha, bias, add, activation, epilogue)
-    except FusedAsked:
+    except FusedEpilogue:
         from .fused import fused
 
         return fused(runtime, a, b, (alpha, bias, add, activation, epilogue), out, dtype, precision)

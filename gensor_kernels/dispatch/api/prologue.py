@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import (
-    FusedAsked,
+    FusedEpilogue,
     Operation,
     check_steps,
     named_dtype,
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.subscripts import Labels
 
 
-def parse(asked: Any) -> tuple[Operation, ...]:
+def parse(items: Any) -> tuple[Operation, ...]:
     """Return the operations of `prologue=`, written as in an epilogue; ValueError for an operation it cannot have."""
     try:
-        steps = operations(epilogue=asked)
-    except FusedAsked:
+        steps = operations(epilogue=items)
+    except FusedEpilogue:
         steps = (Operation("a gate or a norm"),)
     except TypeError as error:
         raise TypeError(_of_prologue(error)) from None
@@ -95,9 +95,9 @@ def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any
     return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
 
 
-def apply_prologue(runtime: Runtime, x: DeviceArray, asked: Any) -> Any:
+def apply_prologue(runtime: Runtime, x: DeviceArray, items: Any) -> Any:
     """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
-    steps = parse(asked)
+    steps = parse(items)
     check(runtime, x, steps)
     return compute(runtime, x, steps)
 
@@ -106,14 +106,14 @@ def product(
     runtime: Runtime,
     a: DeviceArray,
     b: DeviceArray,
-    asked: Any,
+    items: Any,
     out: DeviceArray,
     steps: tuple[Operation, ...],
     dtype: DTypeLike | None,
     precision: str | None,
 ) -> Any:
     """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
-    before = parse(asked)
+    before = parse(items)
     check(runtime, a, before)
     runtime.check(a, b, out, steps, precision)
     is_complex = "c" in (a.dtype.kind, b.dtype.kind)
@@ -260,10 +260,10 @@ def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], s
 
 
 def contraction(
-    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, asked: Any, dtype: DTypeLike | None = None
+    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, items: Any, dtype: DTypeLike | None = None
 ) -> Any:
     """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
-    before = parse(asked)
+    before = parse(items)
     check(runtime, a, before)
     runtime.check(a, b, None, (), None)
     found = fuse(runtime, form, a, b, before, dtype)
@@ -279,14 +279,14 @@ def contraction(
 
 
 def convolution(
-    runtime: Runtime, x: DeviceArray, w: DeviceArray, asked: Any, p: Parameters
+    runtime: Runtime, x: DeviceArray, w: DeviceArray, items: Any, p: Parameters
 ) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
     """Return (image, vectors, parameters) of a convolution with `prologue=`.
 
     If no kernel takes the prologue, it is applied to the image, and vectors and parameters are empty.
     """
     axes = len(ones(p))
-    before = tuple(_per_channel(step, axes) for step in parse(asked))
+    before = tuple(_per_channel(step, axes) for step in parse(items))
     check(runtime, x, before)
     runtime.check(x, w, None, (), None)
     channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0

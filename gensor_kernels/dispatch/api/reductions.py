@@ -534,6 +534,6 @@ def _reduce(
 ) -> Any:
     runtime = current_runtime()
     runtime.require("a", a)
-    asked = None if dtype is None else named_dtype(dtype).name
-    function, parameters = rows_parameters(name, named_axes(axis), a.ndim, bool(keepdims), asked, ddof=ddof)
+    dtype_name = None if dtype is None else named_dtype(dtype).name
+    function, parameters = rows_parameters(name, named_axes(axis), a.ndim, bool(keepdims), dtype_name, ddof=ddof)
     return runtime.serve(function, (a,), parameters, out)

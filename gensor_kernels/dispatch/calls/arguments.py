@@ -73,7 +73,7 @@ ACTIVATIONS = {
 _new = tuple.__new__
 
 
-class FusedAsked(Exception):
+class FusedEpilogue(Exception):
     """Raised for an epilogue with a gate or a norm (functions/gated.py, functions/normed.py)."""
 
 
@@ -88,7 +88,7 @@ def operations(
 
     Raises ValueError for unknown names and for a list together with bias, add or activation (their order
     is undefined), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
-    none; FusedAsked for one with a gate or a norm. Operands are not looked at here.
+    none; FusedEpilogue for one with a gate or a norm. Operands are not looked at here.
     """
     steps = [] if type(alpha) is int and alpha == 1 else _scale(alpha)
     if epilogue is not None:
@@ -105,7 +105,7 @@ def operations(
         step = ACTIVATIONS.get(activation) if isinstance(activation, str) else None
         if step is None:
             if isinstance(activation, str) and activation in GATES:
-                raise FusedAsked
+                raise FusedEpilogue
             raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {shown(activation)}")
         steps.append(step)
     return tuple(steps)
@@ -115,7 +115,7 @@ def plain_operations(function: str, *given: Any) -> tuple[Operation, ...]:
     """`operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
     try:
         return operations(*given)
-    except FusedAsked:
+    except FusedEpilogue:
         raise UnsupportedError(f"{function} takes no gates and no norms") from None
 
 
@@ -148,7 +148,7 @@ def _parse_item(item: Any) -> Operation:
     operation = OPERATIONS.get(name)
     if operation is None:
         if name in GATES or name in NORMS:
-            raise FusedAsked
+            raise FusedEpilogue
         raise ValueError(f"epilogue operation {name!r} is not one of {', '.join(OPERATIONS)}")
     expected = int(operation.takes_operand) + int(operation.takes_scalar)
     if len(values) != expected:
@@ -210,10 +210,10 @@ def wider_result(promoted: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any] |
     return out if out.name in WIDER_RESULTS.get(promoted.name, ()) else None
 
 
-def math_of(inputs: np.dtype[Any], asked: str) -> str:
-    """Return the mode that products of these inputs are formed in where `asked` is allowed."""
+def math_of(inputs: np.dtype[Any], allowed: str) -> str:
+    """Return the mode that products of these inputs are formed in where `allowed` is allowed."""
     takes = "3m" if inputs.kind == "c" else MATH_OF.get(inputs.name, "ieee")
-    return asked if asked == takes else "ieee"
+    return allowed if allowed == takes else "ieee"
 
 
 def check_product(product: Product, out: DeviceArray, steps: tuple[Operation, ...]) -> None:

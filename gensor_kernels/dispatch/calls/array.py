@@ -33,7 +33,7 @@ Items = Iterable[str | tuple[Any, ...]]
 
 
 class Backend(Protocol):
-    """The part of a Device that the array library's way of a call uses."""
+    """The part of a Device with which the array library computes a call."""
 
     xp: Any
     emulated: bool

@@ -52,15 +52,15 @@ class _Product:
         if free is None:
             return None
         c = packed_strides(self.output, self.extents, self.itemsize)
-        asked = fit(self.groups, a, b, c, self.extents, self.units)
-        if asked is not None and self._as_good(asked, free):
+        wanted = fit(self.groups, a, b, c, self.extents, self.units)
+        if wanted is not None and self._as_good(wanted, free):
             allocated = tuple(self.extents[each] for each in self.output)
-            return Layout(False, *windows(asked, a, b, c), allocated, labels=asked.result, summed=asked.k.labels)
+            return Layout(False, *windows(wanted, a, b, c), allocated, labels=wanted.result, summed=wanted.k.labels)
         return self._transpose(free, a, b)
 
-    def _as_good(self, asked: Fit, free: Fit) -> bool:
-        sizes = [(found.m.extent, found.n.extent) for found in (asked, free)]
-        return sizes[0] == sizes[1] and (asked.n.extent == 1 or asked.n.strides[2] == self.itemsize)
+    def _as_good(self, wanted: Fit, free: Fit) -> bool:
+        sizes = [(found.m.extent, found.n.extent) for found in (wanted, free)]
+        return sizes[0] == sizes[1] and (wanted.n.extent == 1 or wanted.n.strides[2] == self.itemsize)
 
     def _transpose(self, found: Fit, a: Strides, b: Strides) -> Layout:
         lead = sorted(found.lead, key=lambda run: self.output.index(run.labels[0]))

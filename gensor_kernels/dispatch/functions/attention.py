@@ -1,4 +1,4 @@
-"""Attention of CuPy arrays: what a call means to kernels, and the same from the array library."""
+"""Attention: its lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gensor_kernels.operators.attention.forms import (
 )
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -67,33 +67,33 @@ class Attention(Function):
         """Zeros where there are no keys."""
         return 0.0 if inputs[1].shape[2] == 0 else None
 
-    def understand(self, asked: Asked) -> Understood:
-        """Any strides with elements of a head side by side; other arrays are copied."""
-        q, k, v, mask = asked.inputs
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Take any strides with contiguous heads; copy other arrays."""
+        q, k, v, mask = call.inputs
         assert q is not None and k is not None and v is not None
-        dtype, p = asked.result.dtype.name, asked.parameters
+        dtype, p = call.result.dtype.name, call.parameters
         copies = [None if x.dtype == dtype else Copy(dtype, (0, 1, 2, 3)) for x in (q, k, v)]
         copy_mask = None
         if mask is not None and mask.dtype not in ("bool", "float16", "bfloat16", "float32"):
             copy_mask = Copy("float32", tuple(range(len(mask.shape))))
         if any(copies) or copy_mask:
-            raise Staged(*copies, copy_mask)
-        views = {"a": q, "b": k, "d": v, "c": asked.out}
+            raise NeedsCopies(*copies, copy_mask)
+        views = {"a": q, "b": k, "d": v, "c": call.out}
         if mask is not None:
             mask = broadcast(mask, (*q.shape[:3], k.shape[2]))
             views["e"] = mask
         more = {"causal": p.causal, "window": p.window, "softcap": p.softcap is not None}
-        workload = workload_from_views(q, k, v, asked.out, mask=mask, **more, epilogue=_names(asked))
+        workload = workload_from_views(q, k, v, call.out, mask=mask, **more, epilogue=_names(call))
         declared: Any = operator(workload.operator)
         strides = {name: view.strides for name, view in views.items()}
-        return Understood(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
+        return KernelCall(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Scale and soft cap are those of verification; a mask of booleans is one of bytes to kernels."""
         form = FORMS[workload.operator]
         mask = arrays.get("e")
         mask = mask != 0 if form.mask == "bool" else mask
-        return Called((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
+        return LibraryCall((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Scores, a softmax and a product, in at least float32."""
@@ -103,8 +103,8 @@ class Attention(Function):
 ATTENTION = Attention()
 
 
-def _names(asked: Asked) -> list[str]:
-    return [step.name for step in asked.steps]
+def _names(call: AbstractCall) -> list[str]:
+    return [step.name for step in call.steps]
 
 
 def result_dtype(q: DeviceArray, k: DeviceArray, v: DeviceArray) -> np.dtype[Any]:

@@ -1,4 +1,4 @@
-"""Attention over sequences of different lengths: what a call means to kernels, and the same from the array library."""
+"""Attention over sequences of different lengths: its lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gensor_kernels.operators.attention.sequences import spans, workload_from_vi
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .attention import Parameters, check, compute, parameters_of, result_dtype
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -54,32 +54,33 @@ class Sequences(Function):
         _, k, _, _, keys, table = _split_inputs(inputs, parameters)
         return 0.0 if 0 in (keys.shape[0], k.shape[0], k.shape[2], 1 if table is None else table.shape[1]) else None
 
-    def understand(self, asked: Asked) -> Understood:
-        """Any strides of q, k and v; other ends and tables than int32 without gaps are copied."""
-        p = asked.parameters
-        given = [view for view in asked.inputs if view is not None]
-        dtype = asked.result.dtype.name
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Take any strides of q, k and v; copy ends and tables that are not contiguous int32."""
+        p = call.parameters
+        given = [view for view in call.inputs if view is not None]
+        dtype = call.result.dtype.name
         copies = [None if x.dtype == dtype else Copy(dtype, (0, 1, 2, 3)) for x in given[:3]]
         copies += [None if _is_list(x) else Copy("int32", tuple(range(len(x.shape)))) for x in given[3:]]
         if any(copies):
-            raise Staged(*copies)
+            raise NeedsCopies(*copies)
         names = ("a", "b", "d", *(("f",) if p.ragged else ()), "g", *(("h",) if p.paged else ()))
-        views = dict(zip(names, given, strict=True)) | {"c": asked.out}
+        views = dict(zip(names, given, strict=True)) | {"c": call.out}
         q, k, v, c = (views[name] for name in "abdc")
         workload = workload_from_views(
             *(q, k, v, c, {name: views[name] for name in names[3:]}),
             causal=p.causal,
             window=p.window,
             softcap=p.softcap is not None,
-            epilogue=[step.name for step in asked.steps],
+            epilogue=[step.name for step in call.steps],
         )
         declared: Any = operator(workload.operator)
         strides = {name: view.strides for name, view in views.items()}
-        return Understood(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
+        return KernelCall(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Scale and soft cap are those of verification."""
-        return Called(tuple(arrays[name] for name in operator(workload.operator).names[:-1]), parameters_of(workload))
+        inputs = operator(workload.operator).names[:-1]
+        return LibraryCall(tuple(arrays[name] for name in inputs), parameters_of(workload))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """Attention of one sequence after the other; ends and table are read, which waits for the device."""

@@ -1,7 +1,7 @@
-"""The contract of a Function: what a call of one public function means, and how the array library computes the same.
+"""The contract of a Function: how a public call is lowered to kernels, and computed by the array library.
 
-A Function lowers a call to a Workload (`understand`) and names the array library's way (`library`). Everything else is
-the plan stack's (dispatch/plans): keys, tiers, copies, races, launches, and the library where no kernel serves.
+A Function lowers a call to a Workload (`lower`) and computes it with the array library (`library`). The plan stack
+(dispatch/plans) does the rest: keys, tiers, copies, races, launches, and the library where no kernel serves.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def inverse(order: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """One call as `understand` sees it: Views in place of arrays.
+class AbstractCall:
+    """A call with Views in place of arrays.
 
-    ``inputs``, the output and the epilogue's operands (broadcast to the result's shape). ``fresh``: the output is a
-    new array with the layout of the result. ``emulated``: the device has no array library.
+    ``operands`` are those of the epilogue, broadcast to the result's shape. ``fresh``: the output is a new array with
+    the layout of the result. ``emulated``: the device has no array library.
     """
 
     inputs: tuple[View | None, ...]
@@ -83,12 +83,12 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Understood:
-    """The computation of kernels for a call.
+class KernelCall:
+    """A call as kernels compute it: a Workload and the strides of its operands.
 
-    A Workload, and the strides of its operands. ``declared`` maps strides along the result's axes (also those of an
-    epilogue operand, broadcast) to strides along the axes that the operator declares; or ``operands`` gives the
-    epilogue operands' strides themselves. ``windows``: the matrices a contraction reads and writes, for `explain`.
+    ``declared`` maps strides along the result's axes to strides along the axes that the operator declares; it also
+    gives the strides of the epilogue's operands, unless ``operands`` has them. ``windows`` are the matrices that a
+    contraction reads and writes, for `explain`.
     """
 
     workload: Workload
@@ -165,11 +165,11 @@ class Spread:
         return copy
 
 
-class Staged(Exception):
-    """Raised by `understand` for inputs that have to be copied before the call is made again.
+class NeedsCopies(Exception):
+    """Raised by `Function.lower` for inputs that must be copied before the call is lowered again.
 
-    ``copies`` has one entry per input, None for those that are not copied. ``parameters`` are those of the call
-    that is made again, None for the same ones. ``rounded``: its result has a wider dtype and is rounded to this call's.
+    ``copies`` has one entry per input, None for those that are not copied. ``parameters`` replace those of the call,
+    unless they are None. ``rounded``: the result of the new call has a wider dtype and is rounded to that of this one.
     """
 
     def __init__(
@@ -184,8 +184,8 @@ class Staged(Exception):
 
 
 @dataclass(frozen=True)
-class Called:
-    """Arguments of a Function for a given Workload, and the map from its result's axes to the declared ones."""
+class LibraryCall:
+    """Arguments with which a Function computes a Workload, and the map from its result's axes to the declared ones."""
 
     inputs: tuple[Any, ...]
     parameters: Any
@@ -193,7 +193,7 @@ class Called:
 
 
 class Function:
-    """One public function."""
+    """The implementation of a public function."""
 
     name: str
     #: names of the inputs in error messages, where the public function has them
@@ -226,7 +226,7 @@ class Function:
         return self.stands_in
 
     def timing_name(self, library: str) -> str:
-        """Return the name under which times of the array library's way are stored."""
+        """Return the name under which times of the array library's calls are stored."""
         return f"{library}: {self.name}"
 
     def op(self, parameters: Any) -> str:
@@ -238,8 +238,8 @@ class Function:
         """Return the sizes and dtypes of a call that forms no Workload, for recordings; empty for shapes alone."""
         return {}
 
-    def understand(self, asked: Asked) -> Understood:
-        """Lower a call; raise Staged, or UnsupportedError for what no kernel takes."""
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Lower a call; raise NeedsCopies, or UnsupportedError if no kernel takes it."""
         raise NotImplementedError
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
@@ -249,8 +249,8 @@ class Function:
         """
         return None
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
-        """Return the call that computes a Workload of arrays in their declared axes: the inverse of `understand`."""
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
+        """Return the call that computes a Workload of arrays in their declared axes: the inverse of `lower`."""
         raise NotImplementedError
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:

@@ -1,4 +1,4 @@
-"""Products of 8-bit floats with scales per block: what a call means to kernels, and the same from the array library."""
+"""Products of 8-bit floats with scales per block: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gensor_kernels.operators.products.block_scaled import BLOCK, NAME, blocks_o
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood, convert
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, convert
 from .mixed_input import Stored, names, reinterpret, widen
 from .quantised import plain, rows_of
 
@@ -58,37 +58,37 @@ class ScaledProduct(Function):
         """Return zero where rows have no elements."""
         return 0.0 if inputs[0].shape[-1] == 0 else None
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """Rows along k that tensor copies read; others are copied, as are scales that are not float32."""
-        a, b, scale_a, scale_b = asked.inputs
+        a, b, scale_a, scale_b = call.inputs
         assert a is not None and b is not None and scale_a is not None and scale_b is not None
         if a.shape[-1] % COPIED:
             raise UnsupportedError(f"scaled_matmul: kernels take multiples of {COPIED} as k, not {a.shape[-1]}")
-        first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
+        first, second = call.parameters.dtype_a or a.dtype, call.parameters.dtype_b or b.dtype
         left, right = reinterpret(a, first), reinterpret(_turn(b), second)
         copies = [None if _is_read(left) else plain(a), None if _is_read(right) else Copy(b.dtype, (1, 0))]
         copies.append(convert(scale_a, "float32") if _folds(scale_a) else plain(scale_a, "float32"))
         copies.append(convert(scale_b, "float32"))
         if any(copies):
-            raise Staged(*copies)
+            raise NeedsCopies(*copies)
         views = {
             "a": rows_of(left),
             "b": right,
             "d": rows_of(scale_a),
             "e": _turn(scale_b),
-            "c": rows_of(asked.out),
+            "c": rows_of(call.out),
         }
-        workload = workload_from_views(views, [step.name for step in asked.steps])
+        workload = workload_from_views(views, [step.name for step in call.steps])
         declared = operator(NAME)
         geometry = declared.geometry(workload, {name: view.strides for name, view in views.items()})
-        operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in asked.operands)
-        return Understood(workload, geometry, operands=operands)
+        operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in call.operands)
+        return KernelCall(workload, geometry, operands=operands)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments: b and its scales are declared transposed."""
         stored = [workload.dtype[name] if arrays[name].dtype.itemsize == 1 else None for name in "ab"]
         inputs = arrays["a"], arrays["b"].T, arrays["d"], arrays["e"].T
-        return Called(inputs, Stored(stored[0], stored[1], arrays["c"].dtype))
+        return LibraryCall(inputs, Stored(stored[0], stored[1], arrays["c"].dtype))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
         """Multiply the operands, dequantised in float32, by the array library."""

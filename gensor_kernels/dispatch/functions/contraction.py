@@ -1,4 +1,4 @@
-"""Contractions of two arrays (einsum, tensordot, dot, ...): what a call means to kernels, and the library's way."""
+"""Contractions of two arrays (einsum, tensordot, dot, ...): their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from gensor_kernels.operators.types.workload import View, contiguous
 
 from .base import (
     SUMS_OF_NOTHING,
-    Asked,
+    AbstractCall,
     Copying,
     Function,
+    KernelCall,
+    NeedsCopies,
     Result,
-    Staged,
     Steps,
-    Understood,
     convert,
     inverse,
 )
@@ -131,44 +131,44 @@ class Contraction(Function):
         lowered = lower(parameters.form, *map(layout_of, inputs), parameters.dtype)
         return 0.0 if 0 in lowered.extents.values() else None
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """Take windows on any strides; copy or sum operands with more axes than kernels take."""
-        a, b = asked.inputs
+        a, b = call.inputs
         assert a is not None and b is not None
-        spec: Spec = asked.parameters
-        out = None if asked.fresh else _bytes(asked.out)
+        spec: Spec = call.parameters
+        out = None if call.fresh else _bytes(call.out)
         found = lower(spec.form, _view_layout(a), _view_layout(b), spec.dtype, out)
-        reason = found.unfit or ("" if asked.emulated else found.unworthy)
+        reason = found.unfit or ("" if call.emulated else found.unworthy)
         if reason or found.layout is None:
             raise UnsupportedError(reason or SUMS_OF_NOTHING)
-        if not asked.fresh and found.dtype.name != asked.out.dtype:
+        if not call.fresh and found.dtype.name != call.out.dtype:
             raise UnsupportedError("a result that is rounded after the product")
         if found.is_staged:
             copies = [_gather(found, number) for number in (0, 1)]
-            raise Staged(
+            raise NeedsCopies(
                 *copies, words=found.describe(), parameters=Spec(*found.staged_form), rounded=found.rounds_late
             )
         inputs = _inputs(found)
         if a.dtype != inputs.name or b.dtype != inputs.name:
             form = ("labels", *found.subscripts.operands, found.subscripts.output, found.conjugated)
             copies_of = convert(a, inputs.name), convert(b, inputs.name)
-            raise Staged(*copies_of, words="operands are converted", parameters=Spec(form, found.given))
-        return self._product(asked, found, inputs)
+            raise NeedsCopies(*copies_of, words="operands are converted", parameters=Spec(form, found.given))
+        return self._product(call, found, inputs)
 
-    def _product(self, asked: Asked, found: Lowered, inputs: np.dtype[Any]) -> Understood:
+    def _product(self, call: AbstractCall, found: Lowered, inputs: np.dtype[Any]) -> KernelCall:
         layout = found.layout
-        a, b = asked.inputs
+        a, b = call.inputs
         assert a and b and layout is not None and layout.a and layout.b and layout.c
         first, second = (b, a) if layout.swapped else (a, b)
         x, y = _window(first, layout.a), _window(second, layout.b)
-        z = _window(asked.out._replace(dtype=found.dtype.name), layout.c)
+        z = _window(call.out._replace(dtype=found.dtype.name), layout.c)
         check_int8_sum(inputs, found.dtype, x.shape[-1])
         flags = found.conjugated[::-1] if layout.swapped else found.conjugated
-        operands = [None if view is None else _operand(view, found, z.shape) for view in asked.operands]
-        names = [step.name for step in asked.steps]
-        problem = multiply(x, y, z, operands, names, math_of(inputs, asked.math), flags)
+        operands = [None if view is None else _operand(view, found, z.shape) for view in call.operands]
+        names = [step.name for step in call.steps]
+        problem = multiply(x, y, z, operands, names, math_of(inputs, call.math), flags)
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
-        return Understood(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
+        return KernelCall(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Spec, math: str | None) -> Any:
         """Call the library's function of the same name."""

@@ -1,4 +1,4 @@
-"""Convolutions of CuPy arrays: what a call means to kernels, and the same from the array library."""
+"""Convolutions: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import conv, conv_folded
 from gensor_kernels.operators.windows.conv_product import output_size
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -49,43 +49,43 @@ class Convolution(Function):
         return 0.0 if inputs[0].size == 0 else None
 
     def op(self, parameters: Parameters) -> str:
-        """Both kinds."""
+        """Return the operator, which differs for transposed convolutions."""
         return "conv2d_transpose" if parameters.transposed else self.name
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """An image of any strides; weights whose filter is one run in memory, others are copied."""
-        x, w, p = asked.inputs[0], asked.inputs[1], asked.parameters
+        x, w, p = call.inputs[0], call.inputs[1], call.parameters
         assert x is not None and w is not None
         sizes = full_sizes(x.shape, w.shape, p)
         dtype = np.promote_types(x.dtype, w.dtype).name
         if dtype not in ACCUMULATORS:
             raise UnsupportedError(f"a convolution takes {', '.join(ACCUMULATORS)}, got {dtype}: cast x and w")
         images = IMAGES[p.layout]
-        last = _has_channels_last(asked.out, images)
+        last = _has_channels_last(call.out, images)
         layout = _weight_layout(w, p, sizes, last)
         copy_x = None if x.dtype == dtype else Copy(dtype, tuple(range(4)))
         copy_w = None if layout and w.dtype == dtype else Copy(dtype, _weight_order(p, last))
         if copy_x or copy_w or layout is None:
-            raise Staged(copy_x, copy_w)
+            raise NeedsCopies(copy_x, copy_w)
         layouts = {"x": "nhwc" if last else "nchw", "w": layout, "y": "nhwk" if last else "nkhw"}
         named = {
             "x": _name_axes(x, images, "nhwc"),
             "w": _name_axes(w, p.weights, "krsc"),
-            "y": _name_axes(asked.out, images, "nhwc"),
+            "y": _name_axes(call.out, images, "nhwc"),
         }
         bands = 1
         if self.folds and not p.transposed:
             sizes, layouts, named = _fold(sizes, layouts, named, dtype)
-            bands = _bands(sizes, layouts, named, [_name_axes(v, images, "nhwc") for v in asked.operands if v])
+            bands = _bands(sizes, layouts, named, [_name_axes(v, images, "nhwc") for v in call.operands if v])
             sizes, named = conv_folded.split_bands(sizes, bands), _split_bands(named, bands)
         alignment = {name: _alignment(*named[name], RUNS[layouts[name]]) for name in named}
         workload = conv.from_layouts(
             sizes,
             layouts=layouts,
-            dtypes={"x": dtype, "w": dtype, "y": asked.result.dtype.name},
+            dtypes={"x": dtype, "w": dtype, "y": call.result.dtype.name},
             alignment=alignment,
-            math=asked.math if dtype == "float32" else "ieee",
-            epilogue=[step.name for step in asked.steps],
+            math=call.math if dtype == "float32" else "ieee",
+            epilogue=[step.name for step in call.steps],
             transposed=p.transposed,
         )
 
@@ -93,10 +93,10 @@ class Convolution(Function):
             n, h, *others = (strides[axis] for axis in images)
             return _group_strides([n if bands == 1 else h, h, *others], sizes["k_out"] // sizes["groups"])
 
-        arrays = _strides(sizes, named, p.transposed) | {"y": declared(asked.out.strides)}
-        return Understood(workload, operator(workload.operator).geometry(workload, arrays), declared)
+        arrays = _strides(sizes, named, p.transposed) | {"y": declared(call.out.strides)}
+        return KernelCall(workload, operator(workload.operator).geometry(workload, arrays), declared)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
         declared: Any = operator(workload.operator)
         x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
@@ -104,7 +104,7 @@ class Convolution(Function):
             w = w.transpose(0, 4, 2, 3, 1)
         p = Parameters("NHWC", tuple((n, workload.size[n]) for n in declared.parameters), declared.transposed)
         inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
-        return Called(inputs, p, lambda value: value.reshape(shape))
+        return LibraryCall(inputs, p, lambda value: value.reshape(shape))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """One product per tap of the filter."""
@@ -245,7 +245,7 @@ def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
     return (k, r, s, c) if last else (k, c, r, s)
 
 
-# ---- the array library's way: one product per tap of the filter
+# ---- by the array library: one product per tap of the filter
 
 
 def convolve(

@@ -1,4 +1,4 @@
-"""Groups of different rows of CuPy arrays: what a call means to kernels, and the same from the array library."""
+"""Products of groups that differ in their rows: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -46,28 +46,28 @@ class RaggedProduct(Function):
         """Zeros where there are no groups, or no k."""
         return 0.0 if 0 in inputs[1].shape[:2] else None
 
-    def understand(self, asked: Asked) -> Understood:
-        """Any strides; other dtypes than the product's, and ends other than int32, are converted first."""
-        x, w, ends = asked.inputs
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Take any strides; convert operands to the dtype of the product, and ends to int32."""
+        x, w, ends = call.inputs
         assert x is not None and w is not None and ends is not None
         own = np.promote_types(array_dtype(x.dtype), array_dtype(w.dtype)).name
         copies = [None if each.dtype == own else Copy(own, tuple(range(len(each.shape)))) for each in (x, w)]
         copies.append(None if ends.dtype == "int32" else Copy("int32", (0,)))
         if any(copies):
-            raise Staged(*copies)
-        math = asked.math if own == "float32" and asked.math == "tf32" else "ieee"
-        names = [step.name for step in asked.steps]
-        workload = ragged.workload_from_operands(x, w, asked.out, ends, math=math, epilogue=names)
-        strides = {"a": x.strides, "b": w.strides, "c": asked.out.strides, "d": ends.strides}
-        return Understood(workload, operator(ragged.NAME).geometry(workload, strides))
+            raise NeedsCopies(*copies)
+        math = call.math if own == "float32" and call.math == "tf32" else "ieee"
+        names = [step.name for step in call.steps]
+        workload = ragged.workload_from_operands(x, w, call.out, ends, math=math, epilogue=names)
+        strides = {"a": x.strides, "b": w.strides, "c": call.out.strides, "d": ends.strides}
+        return KernelCall(workload, operator(ragged.NAME).geometry(workload, strides))
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """As it is declared."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
-        return Called((arrays["a"], arrays["b"], arrays["d"]), wide)
+        return LibraryCall((arrays["a"], arrays["b"], arrays["d"]), wide)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
-        """One product per group; the ends are read, which waits for the device."""
+        """Compute one product per group, after reading the ends, which waits for the device."""
         x, w, ends = inputs
         own = np.promote_types(x.dtype, w.dtype)
         if parameters is not None and own == np.int8:

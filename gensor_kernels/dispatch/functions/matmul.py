@@ -1,4 +1,4 @@
-"""Matrix products: what a call means to kernels, and the same from the array library."""
+"""Matrix products: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understood, convert
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps, convert
 
 #: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
 MOST_INT8_PRODUCTS = 2**17 - 1
@@ -64,28 +64,28 @@ class Matmul(Function):
         sizes = {"batch": math.prod(found.batch), "m": m, "n": n, "k": k}
         return {"op": op, **sizes, "dtype": found.inputs.name, "out": found.dtype.name}
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides; convert other dtypes, and copy operands with too many batch axes."""
-        a, b = asked.inputs
+        a, b = call.inputs
         assert a is not None and b is not None
-        product: Product = asked.result.product
+        product: Product = call.result.product
         check_int8_sum(product.inputs, product.dtype, product.sizes[2])
         dtype = product.inputs.name
         if a.dtype != dtype or b.dtype != dtype:
-            raise Staged(convert(a, dtype), convert(b, dtype), words="operands are converted")
-        names = [step.name for step in asked.steps]
+            raise NeedsCopies(convert(a, dtype), convert(b, dtype), words="operands are converted")
+        names = [step.name for step in call.steps]
         try:
-            found = multiply(a, b, asked.out, asked.operands, names, math_of(product.inputs, asked.math))
+            found = multiply(a, b, call.out, call.operands, names, math_of(product.inputs, call.math))
         except TooManyAxesError:
             copies = [_compact(view, product.batch) for view in (a, b)]
             if not any(copies):
                 raise
-            raise Staged(*copies) from None
-        return Understood(found.workload, found.geometry, operands=found.operands)
+            raise NeedsCopies(*copies) from None
+        return KernelCall(found.workload, found.geometry, operands=found.operands)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the operands as they are declared."""
-        return Called((arrays["a"], arrays["b"]), arrays["c"].dtype)
+        return LibraryCall((arrays["a"], arrays["b"]), arrays["c"].dtype)
 
     def by_library(
         self,

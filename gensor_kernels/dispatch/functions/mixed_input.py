@@ -1,4 +1,4 @@
-"""Matrix products of operands stored in 8 bits: what a call means to kernels, and the same from the array library."""
+"""Matrix products of operands stored in 8 bits: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, WIDENED, default_output, float8_values
 from gensor_kernels.operators.types.workload import View
 
-from .base import Asked, Function, Result, Understood
+from .base import AbstractCall, Function, KernelCall, Result
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -51,14 +51,14 @@ class StoredProduct(Function):
         except UnsupportedError:
             return Result(shape, np.dtype(np.float32))
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """A matmul of the types that were named."""
-        a, b = asked.inputs
+        a, b = call.inputs
         assert a is not None and b is not None
-        first, second = asked.parameters.dtype_a or a.dtype, asked.parameters.dtype_b or b.dtype
-        names = [step.name for step in asked.steps]
-        found = multiply(reinterpret(a, first), reinterpret(b, second), asked.out, asked.operands, names, "ieee")
-        return Understood(found.workload, found.geometry, operands=found.operands)
+        first, second = call.parameters.dtype_a or a.dtype, call.parameters.dtype_b or b.dtype
+        names = [step.name for step in call.steps]
+        found = multiply(reinterpret(a, first), reinterpret(b, second), call.out, call.operands, names, "ieee")
+        return KernelCall(found.workload, found.geometry, operands=found.operands)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
         """The operands widened to float32 (or float64, or int32), and multiplied."""

@@ -1,4 +1,4 @@
-"""Products of CuPy arrays whose rows are normalised: what a call means to kernels, and the same from the library."""
+"""Matrix products with normalised rows: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gensor_kernels.operators.rows.norms import VERIFIED_EPS
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 from .gated import fold_axes, inputs_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Norm(NamedTuple):
-    """A norm by name, its eps, and how many operations come before it: the parameters of a call."""
+    """Parameters of a call: a norm and its eps, the number of operations before it, and the dtype of the result."""
 
     name: str
     eps: float
@@ -39,7 +39,7 @@ class NormedProduct(Function):
     name: str = "matmul with a norm"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Norm) -> Result:
-        """That of matmul; ValueError for a b without columns, TypeError for what are no real numbers."""
+        """Return the Result of matmul; ValueError if b has no columns, TypeError if it is not of real floats."""
         a, b = inputs
         if b.ndim < 2:
             raise ValueError(f"{parameters.name} normalises rows of a product: b has columns, not {tuple(b.shape)}")
@@ -48,37 +48,33 @@ class NormedProduct(Function):
             raise TypeError(f"{parameters.name} of {call.dtype}: expected real floating-point arrays")
         return Result(call.shape, call.dtype)
 
-    def understand(self, asked: Asked) -> Understood:
-        """Any strides; arrays of another dtype are converted first."""
-        a, b = asked.inputs
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Take any strides; convert arrays of another dtype."""
+        a, b = call.inputs
         assert a is not None and b is not None
-        p: Norm = asked.parameters
-        dtype = inputs_of(asked.result.dtype, a, b)
+        p: Norm = call.parameters
+        dtype = inputs_of(call.result.dtype, a, b)
         if a.dtype != dtype or b.dtype != dtype:
-            raise Staged(*(Copy(dtype, tuple(range(len(x.shape)))) for x in (a, b)))
-        folded = fold_axes(asked, a, b)
+            raise NeedsCopies(*(Copy(dtype, tuple(range(len(x.shape)))) for x in (a, b)))
+        folded = fold_axes(call, a, b)
         first, second, out = folded.matrices
         workload = normed.workload_from_operands(
             *(p.name, first, second, out, p.before),
-            math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
-            epilogue=[step.name for step in asked.steps],
+            math="tf32" if dtype == "float32" and call.math == "tf32" else "ieee",
+            epilogue=[step.name for step in call.steps],
         )
         geometry = Geometry(*folded.geometry, tail=normed.params_tail(p.eps, p.before))
-        return Understood(
-            workload,
-            geometry,
-            operands=folded.operands,
-        )
+        return KernelCall(workload, geometry, operands=folded.operands)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
-        """The eps is that of verification."""
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
+        """Return the arguments of a product with the norm of a Workload; eps is that of verification."""
         declared: Any = operator(workload.operator)
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], wide)
-        return Called((arrays["a"], arrays["b"]), norm)
+        return LibraryCall((arrays["a"], arrays["b"]), norm)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Norm, math: str | None) -> Any:
-        """The product, in at least float32; the rest is in `finish`."""
+        """Compute the product in at least float32, without the norm, which `finish` applies."""
         a, b = inputs
         call = resolve(a, b, None, (), parameters.dtype)
         wide = np.promote_types(call.dtype, np.float32)
@@ -88,7 +84,7 @@ class NormedProduct(Function):
     def finish(
         self, device: Backend, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
     ) -> Any:
-        """Operations, norm, operations."""
+        """Apply the operations before the norm, the norm, and the operations after it."""
         value = apply_steps(device, value, steps[: parameters.before], value.dtype, value.dtype)
         if parameters.name == "layernorm":
             value = value - value.mean(axis=-1, keepdims=True)

@@ -18,7 +18,7 @@ from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv_prologue, depthwise_prologue
 
-from .base import Asked, Called, Result, Staged, Understood
+from .base import AbstractCall, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import CONVOLUTION, Convolution
 from .prologue_matmul import Prepared, vector_copy
 from .window import DEPTHWISE, Depthwise
@@ -46,26 +46,26 @@ class PreparedConvolution(Convolution):
     declared: ModuleType = conv_prologue
 
     def result(self, inputs: Sequence[DeviceArray], parameters: PreparedImage) -> Result:  # type: ignore[override]
-        """That of the convolution."""
+        """Return the Result of the convolution."""
         return super().result(inputs[:2], parameters.convolution)
 
     def op(self, parameters: PreparedImage) -> str:  # type: ignore[override]
-        """That of the convolution: the prologue is a column."""
+        """Return the operator of the convolution: shapes files have the prologue in a column."""
         return self.plain.op(parameters.convolution)
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """As of the convolution; vectors of types that kernels do not read are converted."""
-        before: Prepared = asked.parameters.prologue
-        x, w, *vectors = asked.inputs
+        before: Prepared = call.parameters.prologue
+        x, w, *vectors = call.inputs
         assert x is not None and w is not None
         dtype = np.promote_types(x.dtype, w.dtype).name
         copies = [vector_copy(view, dtype) for view in vectors]
         try:
-            found = super().understand(replace(asked, inputs=(x, w), parameters=asked.parameters.convolution))
-        except Staged as staged:
-            raise Staged(*staged.copies, *copies) from None
+            found = super().lower(replace(call, inputs=(x, w), parameters=call.parameters.convolution))
+        except NeedsCopies as staged:
+            raise NeedsCopies(*staged.copies, *copies) from None
         if any(copies):
-            raise Staged(None, None, *copies)
+            raise NeedsCopies(None, None, *copies)
         workload = self.declared.from_views(
             before.names, found.workload, [view for view in vectors if view is not None]
         )
@@ -73,12 +73,12 @@ class PreparedConvolution(Convolution):
             found, workload=workload, geometry=self.declared.prologue_geometry(found.geometry, workload, before.scale)
         )
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """The scale is that of verification."""
         plain = super().vendor_call(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
         before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
-        return Called((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
+        return LibraryCall((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
 
     def library(  # type: ignore[override]
         self, device: Backend, inputs: Sequence[DeviceArray], parameters: PreparedImage, math: str | None

@@ -20,7 +20,7 @@ from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_V
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 from .gated import fold_axes, inputs_of
 
 if TYPE_CHECKING:
@@ -57,42 +57,42 @@ class PreparedProduct(Function):
     name: str = "matmul with a prologue"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Prepared) -> Result:
-        """That of matmul; TypeError for what are no real numbers."""
+        """Return the Result of matmul; TypeError if it is not of real numbers."""
         call = resolve(inputs[0], inputs[1], None, (), parameters.dtype)
         if call.inputs.kind in "iub":
             raise TypeError(f"a prologue of {call.inputs}: expected floating-point arrays")
         return Result(call.shape, call.dtype)
 
-    def understand(self, asked: Asked) -> Understood:
-        """Any strides of a and b; arrays of another dtype are converted first."""
-        a, b, *vectors = asked.inputs
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Take any strides of a and b; convert arrays of another dtype."""
+        a, b, *vectors = call.inputs
         assert a is not None and b is not None
-        p: Prepared = asked.parameters
-        dtype = inputs_of(asked.result.dtype, a, b)
+        p: Prepared = call.parameters
+        dtype = inputs_of(call.result.dtype, a, b)
         copies = [None if x.dtype == dtype else Copy(dtype, tuple(range(len(x.shape)))) for x in (a, b)]
         copies += [vector_copy(view, dtype) for view in vectors]
         if any(copies):
-            raise Staged(*copies)
-        folded = fold_axes(asked, a, b)
+            raise NeedsCopies(*copies)
+        folded = fold_axes(call, a, b)
         first, second, out = folded.matrices
         workload = matmul_prologue.workload_from_operands(
             *(p.names, first, second, out, [view for view in vectors if view is not None]),
-            math="tf32" if dtype == "float32" and asked.math == "tf32" else "ieee",
-            epilogue=[step.name for step in asked.steps],
+            math="tf32" if dtype == "float32" and call.math == "tf32" else "ieee",
+            epilogue=[step.name for step in call.steps],
         )
         geometry = Geometry(*folded.geometry)
-        return Understood(
+        return KernelCall(
             workload,
             prologue.prologue_geometry(geometry, p.scale),
             operands=folded.operands,
         )
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """The scale is that of verification."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         vectors = [arrays[name] for name in prologue.VECTORS if name in arrays]
         parameters = Prepared(workload.prologue, prologue.VERIFIED_SCALE, wide)
-        return Called((arrays["a"], arrays["b"], *vectors), parameters)
+        return LibraryCall((arrays["a"], arrays["b"], *vectors), parameters)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Prepared, math: str | None) -> Any:
         """Element-wise operations on a in at least float32, rounded to its dtype, and a product."""

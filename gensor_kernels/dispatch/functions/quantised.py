@@ -1,4 +1,4 @@
-"""Linear layers with quantised weights: what a call means to kernels, and the same from the array library."""
+"""Linear layers with quantised weights: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gensor_kernels.operators.products.quantised import groups_of, workload_from
 from gensor_kernels.operators.types.geometry import flat_stride
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -44,31 +44,31 @@ class QuantisedLinear(Function):
         """Zeros where rows have no elements."""
         return 0.0 if inputs[0].shape[-1] == 0 else None
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """Rows of x and weights that are runs in memory; others are copied, as are scales of another type than x."""
-        x, w, scales, zeros = asked.inputs
+        x, w, scales, zeros = call.inputs
         assert x is not None and w is not None and scales is not None
-        bits, group = asked.parameters.bits, asked.parameters.group
+        bits, group = call.parameters.bits, call.parameters.group
         copies = [None if _is_rows(x) else plain(x), None if _is_rows(w) else plain(w)]
         copies += [None if scales.dtype == x.dtype else Copy(x.dtype, tuple(range(len(scales.shape)))), None]
         if any(copies):
-            raise Staged(*copies)
+            raise NeedsCopies(*copies)
         views = {"a": rows_of(x), "b": View(w.shape, w.strides, "int8", w.alignment), "d": _pairs(scales)}
         if zeros is not None:
             views["e"] = _pairs(zeros)._replace(dtype="int8")
-        views["c"] = rows_of(asked.out)
-        names = [step.name for step in asked.steps]
+        views["c"] = rows_of(call.out)
+        names = [step.name for step in call.steps]
         workload = workload_from_views(views, bits, x.shape[-1], group, names)
         declared: Any = operator(workload.operator)
         geometry = declared.geometry(workload, {name: view.strides for name, view in views.items()})
-        operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in asked.operands)
-        return Understood(workload, geometry, operands=operands)
+        operands = tuple(None if v is None else declared.output(workload, rows_of(v).strides) for v in call.operands)
+        return KernelCall(workload, geometry, operands=operands)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Operands are in the order of the arguments."""
         bits = 4 if workload.dtype["b"] == "uint4x2" else 8
         inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
-        return Called(inputs, Weights(bits, workload.size["group"]))
+        return LibraryCall(inputs, Weights(bits, workload.size["group"]))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Weights, math: str | None) -> Any:
         """Weights dequantised in float32, and a product."""

@@ -1,4 +1,4 @@
-"""Reductions, softmax and norms of CuPy arrays: what a call means to kernels, and the same from the array library."""
+"""Reductions, softmax and norms: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Steps, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -71,16 +71,16 @@ class Rows(Function):
             return None
         return 0.0 if p.operator == "reduce_var" and p.ddof < 0 else OF_NOTHING.get(p.operator)  # 0 / -ddof
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """Axes merged as far as all arrays allow; x in the dtype of the sums, where that is wider."""
-        (x,), p = asked.inputs, asked.parameters
+        (x,), p = call.inputs, call.parameters
         assert x is not None
         if not x.shape:
             raise UnsupportedError("an array without axes has nothing to reduce: give it one, as in x[None]")
         if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
-            raise Staged(Copy("float64", tuple(range(len(x.shape)))))
-        out = asked.out if is_map(p.operator) else _without(asked.out, p)
-        operands = [view for view in asked.operands if view is not None]
+            raise NeedsCopies(Copy("float64", tuple(range(len(x.shape)))))
+        out = call.out if is_map(p.operator) else _without(call.out, p)
+        operands = [view for view in call.operands if view is not None]
         try:
             found = workload_from_views(
                 p.operator,
@@ -88,7 +88,7 @@ class Rows(Function):
                 out,
                 p.axes,
                 [(view if is_map(p.operator) else _without(view, p)).strides for view in operands],
-                epilogue=[step.name for step in asked.steps],
+                epilogue=[step.name for step in call.steps],
                 value=p.value,
                 ddof=p.ddof,
             )
@@ -96,17 +96,17 @@ class Rows(Function):
             compact = Copy(x.dtype, tuple(range(len(x.shape))))
             if x.strides == contiguous(x.shape, x.dtype).strides:
                 raise
-            raise Staged(compact) from None  # more axes than kernels take, that no copy would have
+            raise NeedsCopies(compact) from None  # more axes than kernels take, that no copy would have
         places = iter(found.operands)
-        laid = tuple(None if view is None else next(places) for view in asked.operands)
-        return Understood(found.workload, found.geometry, operands=laid)
+        laid = tuple(None if view is None else next(places) for view in call.operands)
+        return KernelCall(found.workload, found.geometry, operands=laid)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
-        return Called((x,), p) if given.maps else Called((x,), p, lambda value: value.transpose(0, 2, 1))
+        return LibraryCall((x,), p) if given.maps else LibraryCall((x,), p, lambda value: value.transpose(0, 2, 1))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
         """The library's own function where there is one, else the textbook's in at least float32."""

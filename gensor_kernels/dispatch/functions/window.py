@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling: what a call means to kernels, and the same from the array library."""
+"""Depthwise convolution and pooling: their lowering, and the same by the array library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
-from .base import Asked, Called, Copy, Function, Result, Staged, Understood
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import Convolution
 
 if TYPE_CHECKING:
@@ -52,29 +52,29 @@ class Pooling(Function):
             return Result((n, oh, ow, c), x.dtype)
         return Result((n, c, oh, ow), x.dtype, MEMORY["NCHW"]["nhwc"] if _last(x.strides, x.shape, images) else None)
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """The image in the result's order of axes in memory, copied where it has another one."""
-        x, p = asked.inputs[0], asked.parameters
+        x, p = call.inputs[0], call.parameters
         assert x is not None
         images = IMAGES[p.layout]
-        memory = "nhwc" if _last(asked.out.strides, asked.out.shape, images) else "nchw"
+        memory = "nhwc" if _last(call.out.strides, call.out.shape, images) else "nchw"
         if not _has_unit_stride(x, images, memory):
-            raise Staged(Copy(x.dtype, MEMORY[p.layout][memory]))
-        views = {"x": _turn(x, images), "y": _turn(asked.out, images)}
+            raise NeedsCopies(Copy(x.dtype, MEMORY[p.layout][memory]))
+        views = {"x": _turn(x, images), "y": _turn(call.out, images)}
         workload = pooling.workload_from_views(
             p.operator,
             views["x"],
             views["y"],
             layout=memory,
-            epilogue=[step.name for step in asked.steps],
+            epilogue=[step.name for step in call.steps],
             **dict(p.sizes),
         )
-        return _understand(workload, views, images)
+        return _windowed_call(workload, views, images)
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Axes are (n, h, w, c) whatever the layout."""
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
-        return Called((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
+        return LibraryCall((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
     def library(
         self, device: Backend, inputs: Sequence[DeviceArray], parameters: PoolParameters, math: str | None
@@ -90,13 +90,13 @@ class Depthwise(Convolution):
 
     name = "depthwise_conv2d"
 
-    def understand(self, asked: Asked) -> Understood:
+    def lower(self, call: AbstractCall) -> KernelCall:
         """Image and filter in the result's order of axes in memory, copied where they have another one."""
-        (x, w), p = asked.inputs, asked.parameters
+        (x, w), p = call.inputs, call.parameters
         assert x is not None and w is not None
         images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
         dtype = np.promote_types(x.dtype, w.dtype).name
-        memory = "nhwc" if _last(asked.out.strides, asked.out.shape, images) else "nchw"
+        memory = "nhwc" if _last(call.out.strides, call.out.shape, images) else "nchw"
         k, r, s, c = p.weights
         order = (c, r, s, k) if memory == "nhwc" else (c, k, r, s)
         shape, strides = (tuple(values[a] for a in taps) for values in (w.shape, w.strides))
@@ -105,29 +105,29 @@ class Depthwise(Convolution):
         good_w = w.dtype == dtype and (inner == 1 or filters.shape[2 if memory == "nhwc" else 1] == 1)
         good_x = x.dtype == dtype and _has_unit_stride(x, images, memory)
         if not (good_x and good_w):
-            raise Staged(
+            raise NeedsCopies(
                 None if good_x else Copy(dtype, MEMORY[p.layout][memory]), None if good_w else Copy(dtype, order)
             )
         sizes = {name: size for name, size in p.sizes if name != "groups"}
-        views = {"x": _turn(x, images), "w": filters, "y": _turn(asked.out, images)}
-        steps = [step.name for step in asked.steps]
-        return _understand(
+        views = {"x": _turn(x, images), "w": filters, "y": _turn(call.out, images)}
+        steps = [step.name for step in call.steps]
+        return _windowed_call(
             depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
         )
 
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> Called:
+    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
-        return Called((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
+        return LibraryCall((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
 
 
 POOLING, DEPTHWISE = Pooling(), Depthwise()
 
 
-def _understand(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> Understood:
+def _windowed_call(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> KernelCall:
     geometry = operator(workload.operator).geometry(workload, {name: view.strides for name, view in views.items()})
-    return Understood(workload, geometry, lambda strides: tuple(strides[axis] for axis in images))
+    return KernelCall(workload, geometry, lambda strides: tuple(strides[axis] for axis in images))
 
 
 def _turn(view: View, images: Sequence[int]) -> View:

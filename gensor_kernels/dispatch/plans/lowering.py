@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.problem import Problem, broadcast, is_odd, operand_dtype, repeats_itself, view_of
 from gensor_kernels.dispatch.functions.base import (
-    Asked,
+    AbstractCall,
     Copy,
     Copying,
+    KernelCall,
+    NeedsCopies,
     Spread,
-    Staged,
-    Understood,
     memory_order,
 )
 from gensor_kernels.errors import UnsupportedError
@@ -30,10 +30,10 @@ MOST_COPIES = 3
 
 @dataclass(frozen=True)
 class Lowered:
-    """A call as kernels see it once inputs (`copies`, empty for none) and epilogue operands (`spread`) are copied.
+    """A call as kernels compute it after copies of inputs (`copies`, empty for none) and epilogue operands (`spread`).
 
-    `parameters` and `rounded` are those of Staged; `temporary`: into a new array in place of `out`. `words` say what
-    happens to the inputs first; `windows` are those of a contraction.
+    `parameters` and `rounded` are those of NeedsCopies; `temporary`: the result goes into a new array, not into `out`.
+    `words` describe the copies of inputs; `windows` are those of a contraction.
     """
 
     problem: Problem
@@ -71,19 +71,19 @@ def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered
 def _lower(call: Call, inputs: Inputs, target: View, steps: Steps, fresh: bool) -> Lowered:
     """Lower with the epilogue's operands in place, else with copies of the axes they have, else of all axes."""
     views, odd = _inputs(call, inputs)
-    asked = Asked(
+    abstract = AbstractCall(
         *(views, target, call.parameters, steps, (), call.result, call.math, fresh),
         emulated=call.device.emulated,
     )
     nothing = (None,) * len(steps)
     if not any(step.operand is not None for step in steps):
-        return replace(_understand(call, replace(asked, operands=nothing), odd), spread=nothing)
+        return replace(_lower_inputs(call, replace(abstract, operands=nothing), odd), spread=nothing)
     error: UnsupportedError | None = None
     for copied, whole in ((False, False), (True, False), (True, True)):
         spread = tuple(_spread(call, step.operand, target, copied, whole) for step in steps)
         operands = tuple(_operand(call, step.operand, each) for step, each in zip(steps, spread, strict=True))
         try:
-            return replace(_understand(call, replace(asked, operands=operands), odd), spread=spread)
+            return replace(_lower_inputs(call, replace(abstract, operands=operands), odd), spread=spread)
         except UnsupportedError as each:
             error = error or each
     assert error is not None
@@ -107,27 +107,27 @@ def _inputs(call: Call, inputs: Inputs) -> tuple[tuple[View | None, ...], tuple[
     return tuple(views), tuple(odd)
 
 
-def _understand(call: Call, asked: Asked, odd: tuple[Copy | None, ...]) -> Lowered:
+def _lower_inputs(call: Call, abstract: AbstractCall, odd: tuple[Copy | None, ...]) -> Lowered:
     """Lower a call whose epilogue operands are settled."""
-    first: Staged | None = Staged(*odd) if any(odd) else None
+    first: NeedsCopies | None = NeedsCopies(*odd) if any(odd) else None
     words: list[str] = [first.args[0]] if first else []
     for _ in range(MOST_COPIES + 1):
         try:
-            found = call.function.understand(asked)
-        except Staged as staged:
+            found = call.function.lower(abstract)
+        except NeedsCopies as needed:
             if first is None or first.copies == odd:
-                copies = tuple(copy or other for copy, other in zip(staged.copies, odd, strict=True))
-                first = Staged(*copies, parameters=staged.parameters, rounded=staged.rounded)
+                copies = tuple(copy or other for copy, other in zip(needed.copies, odd, strict=True))
+                first = NeedsCopies(*copies, parameters=needed.parameters, rounded=needed.rounded)
                 words.clear()
-            words.append(staged.words)
-            parameters = asked.parameters if staged.parameters is None else staged.parameters
+            words.append(needed.words)
+            parameters = abstract.parameters if needed.parameters is None else needed.parameters
             views = tuple(
                 view if view is None or copy is None else copy.view(view)
-                for view, copy in zip(asked.inputs, staged.copies, strict=True)
+                for view, copy in zip(abstract.inputs, needed.copies, strict=True)
             )
-            asked = replace(asked, inputs=views, parameters=parameters)
+            abstract = replace(abstract, inputs=views, parameters=parameters)
         else:
-            problem = Problem(found.workload, found.geometry, _strides(asked, found))
+            problem = Problem(found.workload, found.geometry, _strides(abstract, found))
             plain = Lowered(problem, windows=found.windows)
             if first is None:
                 return plain
@@ -137,13 +137,13 @@ def _understand(call: Call, asked: Asked, odd: tuple[Copy | None, ...]) -> Lower
     raise UnsupportedError("no copy of the operands lies as kernels take them")
 
 
-def _strides(asked: Asked, found: Understood) -> tuple[Any, ...]:
+def _strides(abstract: AbstractCall, found: KernelCall) -> tuple[Any, ...]:
     """Return the strides of the epilogue's operands along the axes that the operator declares."""
     if found.operands is not None:
         return found.operands
     declared, workload = operator(found.workload.operator), found.workload
     return tuple(
-        None if view is None else declared.output(workload, found.declared(view.strides)) for view in asked.operands
+        None if view is None else declared.output(workload, found.declared(view.strides)) for view in abstract.operands
     )
 
 

@@ -334,9 +334,9 @@ class Runtime:
         """Return a kind of call as it is known before its first call."""
         return self._kind(function, inputs, parameters, None, None)
 
-    def precision(self, asked: str | None) -> str:
+    def precision(self, precision: str | None) -> str:
         """Return the math mode of float32 products, by default that of the library's switch."""
-        return asked or ("tf32" if self.device.tf32() else "ieee")
+        return precision or ("tf32" if self.device.tf32() else "ieee")
 
     def check(
         self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: tuple[Operation, ...], precision: str | None
