@@ -26,8 +26,8 @@ SM_L2_BYTES = 64.0
 DRAM_EFFICIENCY = 0.90
 #: A kernel's own start and end on the device, microseconds, when launches are queued.
 RAMP_US = 1.0
-#: The share of RAMP_US that passes while the launch in front drains, where a launch need not wait for its end: the
-#: start of its blocks. An estimate, not measured.
+#: The share of RAMP_US, the start of blocks, that overlaps the end of the preceding launch where a launch need not wait
+#: for it. An estimate, not measured.
 HIDDEN_US = RAMP_US / 2
 
 
@@ -307,10 +307,12 @@ def fixed_us(arch: Arch) -> float:
     return ramp_us(arch) + arch.dram_latency * 2e-3 / arch.clock_ghz
 
 
-def cost_of_front(read: float, written: float, issue: float, arch: Arch) -> tuple[float, float]:
-    """(microseconds, bytes that the next launch finds in the L2) of a launch that reads and writes these bytes and
-    issues these instructions of warps."""
-    # As partial sums do: see contraction/cost.py.
+def first_launch_cost(read: float, written: float, issue: float, arch: Arch) -> tuple[float, float]:
+    """Return (microseconds, bytes that the next launch finds in the L2) of a launch that prepares operands.
+
+    It reads and writes these bytes, and its warps issue ``issue`` instructions.
+    """
+    # What exceeds half of the L2 goes to DRAM, as partial sums do (contraction/cost.py).
     spilled = min(max(written / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3

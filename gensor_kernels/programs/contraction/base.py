@@ -291,9 +291,9 @@ def class_launches(
     if e.rows:
         down = ragged_tiles(e.rows, e.batch, program["block_m"])
         return (Launch(entry, down * -(-e.n // program["block_n"]), threads, shared_bytes),)
-    front = contraction_prologue.launches(program, e) if e.prologue else []
+    first = contraction_prologue.launches(program, e) if e.prologue else []
     main = stream_k.launch(Launch(entry, e.batch * split * tiles, threads, shared_bytes), program)
-    launches = [*front, replace(main, dependent=bool(front))]
+    launches = [*first, replace(main, dependent=bool(first))]
     if e.norm and in_workspace(program, e):
         rows = e.batch * e.m
         launches.append(Launch("contraction_normalise", -(-rows // NORM_ROWS), REDUCE_THREADS, 0, dependent=True))
@@ -320,7 +320,7 @@ def plain_branches(program: Program, workload: Workload, columns: int) -> frozen
 
 
 def workspace_bytes(program: Program, workload: Workload) -> int:
-    """Bytes of a split's partial sums, of an operand that is prepared in front, of a stream's flags and sums."""
+    """Bytes of a split's partial sums, of a prepared operand, of a stream's flags and sums."""
     e, split = extents(workload), program["split_k"]
     columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
     sums = split * e.matrices * e.batch * e.m * columns * e.bytes_acc if in_workspace(program, e) else 0

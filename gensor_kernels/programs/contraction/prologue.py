@@ -1,4 +1,4 @@
-"""Prologues in the space: applied as an operand is loaded, or by a launch in front that materialises it.
+"""Prologues in the space: applied as an operand is loaded, or materialised by a first launch.
 
 Inlined, every block that reads an element applies the operations to it again; it passes through registers, so nothing
 of it is copied asynchronously. Materialised, it is read and written once more, and the product is any other.
@@ -43,12 +43,12 @@ PITCH_BYTES = 16
 
 def coordinate(e: Extents) -> Coordinate:
     """Return the choice: an operand that is read through a window is always prepared as it is loaded."""
-    doc = "the prologue: 0 applied as the operand is loaded, 1 by a launch in front"
+    doc = "the prologue: 0 applied as the operand is loaded, 1 by a first launch"
     return Coordinate(NAME, (0,) if e.window else (0, 1), 1, "inline", doc)
 
 
 def is_materialised(program: Program) -> bool:
-    """Whether a Program prepares its operand by a launch in front."""
+    """Whether a Program prepares its operand in a first launch."""
     return dict(program.values).get(NAME, 0) == 1
 
 
@@ -58,7 +58,7 @@ def element_issue(prologue: Prologue, element: int) -> float:
 
 
 def inline_part(e: Extents, arch: Arch) -> Part:
-    """Tabulate whether the prologue is inlined, and the microseconds of the launch in front."""
+    """Tabulate whether the prologue is inlined, and the microseconds of the first launch."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         inlined = v[NAME] == 0
@@ -102,7 +102,7 @@ def _vectors(e: Extents) -> tuple[tuple[str, int], ...]:
 
 
 def microseconds(e: Extents, arch: Arch) -> float:
-    """The launch in front: read from DRAM, written into the L2 where it fits."""
+    """Return the microseconds of the first launch, which reads from DRAM and writes into the L2 as far as it fits."""
     moved = e.whole_a * e.batch
     dram = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
@@ -134,7 +134,7 @@ def macros(prologue: Prologue | None, of_b: bool = False, materialised: bool = F
 
 
 def launches(program: Program, e: Extents) -> list[Launch]:
-    """The launch in front, where there is one."""
+    """Return the first launch, if there is one."""
     if not is_materialised(program):
         return []
     lines, run = _lines(e)

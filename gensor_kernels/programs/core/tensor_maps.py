@@ -48,10 +48,10 @@ class TensorMap:
     ``along_rows``: the operand's rows are adjacent (M-contiguous A, K-contiguous B), not its columns. ``element`` are
     the bytes of an element. ``rounded``: elements are float32, and copies round them to TF32 (CUTLASS, whose
     Hopper kernels for float32 request the same, says that they do).  ``window``: the role of this operand of a
-    convolution, whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: a launch in
-    front has put a copy of the operand into the workspace, from this byte on, in lines of whole STEPs, or of so many
-    ``parts`` of the operand, each of whole ROW_BYTES (a line to a pixel, or to a tap and filter of a convolution); the
-    operands of a convolution with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
+    convolution, whose rows of k are one tap's channels: "image", the pixels, or "filters".  ``copied_at``: the byte
+    of the workspace at which the first launch has put a copy of the operand, in lines of whole STEPs, or of ``parts``
+    of whole ROW_BYTES each (a line per pixel, or per tap and filter of a convolution); the operands of a convolution
+    with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
     gated product, b is the matrix after the gate.  ``heads``: a, b and d are the queries, keys and values of
     attention; a box of queries has whole queries, each of them in all heads of a group: ``rows`` or a few more.
     ``together``: numbers of the operand that are one element, of less than a byte each.

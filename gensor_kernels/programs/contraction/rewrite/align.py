@@ -1,6 +1,6 @@
 """Copy operands that tensor copies cannot read: contraction_aligned, warpgroup products of the copies.
 
-A launch in front (operand_copies.cuh) copies operands into aligned lines, turns them where warpgroups need rows along
+The first launch (operand_copies.cuh) copies operands into aligned lines, turns them where warpgroups need rows along
 k, and widens elements that are stored narrower than they are multiplied.
 """
 
@@ -32,8 +32,8 @@ ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
 
 @lru_cache(maxsize=4096)
 def copies(workload: Workload) -> tuple[Copy, ...]:
-    """The operands of a product that tensor copies cannot read in place, or that are stored in a narrower type than
-    they are multiplied in; () where that type has no such products."""
+    """Return the copies of operands that tensor copies cannot read in place, or that are stored in a narrower type than
+    they are multiplied in; () if warpgroups do not multiply that type."""
     e = extents(workload)
     own = KINDS.get(e.multiplied) if widens(workload) else kind(workload)
     if own is None:
@@ -50,7 +50,7 @@ def copies(workload: Workload) -> tuple[Copy, ...]:
 
 
 def widens(workload: Workload) -> bool:
-    """Whether an operand is stored in a whole byte and multiplied, unscaled, in a wider type."""
+    """Return whether an operand of whole bytes is multiplied, unscaled, in a wider type."""
     e = extents(workload)
     return not e.scaled and min(e.bytes_a, e.bytes_b) == 1 and e.is_widened and kind(workload) is None
 
@@ -97,9 +97,9 @@ class Align(CopyOperands):
         copied = {copy.operand for copy in copies(workload)}
         return store.writes(workload, geometry) and tma.reads(product_of_copies(workload), geometry, copied)
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Add the macros of the copying launch, and the types of operands that it widens."""
-        return super().constants(found, workload) | sources(workload)
+        return super().constants(constants, workload) | sources(workload)
 
 
 ALIGNED = Rewritten(Align(), ContractionWgmma("contraction_aligned", only_products=True), abi=7)

@@ -1,7 +1,7 @@
-"""Families composed of a rewrite and a main loop: a launch in front makes operands that the main loop can read.
+"""Families of two parts: a first launch rewrites operands into a form that the main loop of another family reads.
 
-The main loop computes another Workload, with the rewritten operands.  A ``Rewrite`` provides that Workload, the launch
-in front, and the changes to the main loop's space and launches; ``Rewritten`` is the family.
+The main loop computes another Workload, with the rewritten operands.  A ``Rewrite`` provides that Workload, the first
+launch, and the changes to the main loop's space and launches; ``Rewritten`` is the family.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Constants = dict[str, int | str]
 class Rewrite:
     """A rewrite of operands before a main loop.
 
-    Methods that get an answer of the main loop (``found``) return it unchanged by default.
+    Methods whose first argument has their own name, or is a Program or a number of bytes, get the main loop's answer
+    and return that of the family: by default the same.
     """
 
     #: coordinates whose values follow from sizes, and all values that they may have (Family.own)
@@ -52,52 +53,52 @@ class Rewrite:
         raise NotImplementedError
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
-        """Return (microseconds of the launch in front, bytes that the main loop finds in the L2)."""
+        """Return (microseconds of the first launch, bytes that the main loop finds in the L2)."""
         raise NotImplementedError
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Whether kernels can read operands with the strides of ``geometry``."""
+        """Return whether kernels can read operands with the strides of ``geometry``."""
         return True
 
     # ---- the space
 
-    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
         """Return the lattice, given the main loop's."""
-        return found
+        return coordinates
 
-    def parts(self, found: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    def parts(self, parts: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """Return the tabulated parts, given the main loop's."""
-        return found
+        return parts
 
-    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+    def defaults(self, defaults: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
         """Return the default completion, given the main loop's."""
-        return found
+        return defaults
 
     # ---- one Program
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Return the macro bindings of the kernel source, given the main loop's."""
         raise NotImplementedError
 
-    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the launches of one call, given the main loop's."""
         raise NotImplementedError
 
-    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
         """Return the bytes of workspace, given the main loop's."""
         raise NotImplementedError
 
-    def tiling(self, found: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
+    def tiling(self, tiling: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
         """Return the tiles of C and parts of k of a main loop with this ``tile``."""
-        return found
+        return tiling
 
-    def widest(self, found: Program, workload: Workload) -> Program:
+    def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest accesses, given the main loop's."""
-        return found
+        return program
 
-    def shared(self, found: Program) -> Program:
+    def shared(self, program: Program) -> Program:
         """Return the Program without its compiled epilogue and launch bounds, given the main loop's."""
-        return found
+        return program
 
     def cases(
         self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
@@ -127,7 +128,7 @@ class Rewritten(Family):
         return self.rewrite.reads(workload, geometry)
 
     def sizeless(self, workload: Workload) -> bool:
-        """Whether the main loop's coordinates are the same for every size."""
+        """Return whether the main loop's coordinates are the same for every size."""
         return self.main.sizeless(workload)
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
@@ -151,7 +152,7 @@ class Rewritten(Family):
         return self.main.registers(columns, self._rewritten(workload), arch)
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """Return the main loop's terms, with the time of the launch in front and the bytes it leaves in the L2."""
+        """Return the main loop's terms, with the time of the first launch and the bytes it leaves in the L2."""
         terms = self.main.terms(columns, self._rewritten(workload), arch, facts)
         first, kept = self.rewrite.cost(workload, arch)
         terms.after = terms.after + np.float32(first)
@@ -180,8 +181,8 @@ class Rewritten(Family):
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """See Rewrite.workspace; nothing needs to be zero."""
-        found, zero = self.main.workspace(program, self._rewritten(workload))
-        return self.rewrite.workspace(found, program, workload), zero
+        nbytes, zero = self.main.workspace(program, self._rewritten(workload))
+        return self.rewrite.workspace(nbytes, program, workload), zero
 
     def tile(self, program: Program) -> dict[str, int]:
         """Return the main loop's tile."""

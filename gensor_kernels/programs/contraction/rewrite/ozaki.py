@@ -1,7 +1,7 @@
 """Cut float64 operands into 8-bit slices (Ozaki's scheme): contraction_sliced, their products on integer tensor cores.
 
-slices.cuh and sliced_math.cuh have the scheme.  A launch in front writes the slices; the main loop passes through k
-once for every pair of slices, so that to contraction_mma the product is an int8 one of many times the k.
+slices.cuh and sliced_math.cuh have the scheme.  The first launch writes the slices. The main loop, contraction_mma,
+computes an int8 product whose k is as long as that of all pairs of slices together.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ SLICE_ISSUE, DOUBLES_PER_OUTPUT = 95.0, 2.0 * SLICES
 
 
 def pitch(k: int) -> int:
-    """Bytes of a row of a slice."""
+    """Return the bytes of a row of a slice."""
     return -(-k // 16) * 16
 
 
 @lru_cache(maxsize=4096)
 def product_of_slices(workload: Workload) -> Workload:
-    """The product of slices as one of int8: K-contiguous, k once per pair of slices, sums and results float64."""
+    """Return the int8 product of slices: K-contiguous, k once per pair of slices, float64 sums and results."""
     from gensor_kernels.operators.types.workload import Workload
 
     k = SLICE_PRODUCTS * pitch(workload.size["k"])
@@ -75,18 +75,18 @@ def product_of_slices(workload: Workload) -> Workload:
 
 
 def lines(workload: Workload) -> int:
-    """Rows of A and columns of B."""
+    """Return the number of rows of A and columns of B."""
     z = workload.size
     return z["batch"] * (z["m"] + z["n"])
 
 
 def workspace(workload: Workload) -> int:
-    """Bytes of all slices and exponents."""
+    """Return the bytes of all slices and exponents."""
     return lines(workload) * (WRITTEN_SLICES * pitch(workload.size["k"]) + 4)
 
 
 def microseconds(workload: Workload, arch: Arch) -> float:
-    """The launch in front, and the double arithmetic of the second; other work does not overlap them."""
+    """Return the time of slicing, and of the main launch's double arithmetic, which nothing overlaps."""
     z = workload.size
     elements = lines(workload) * float(z["k"])
     moved = elements * (8 + WRITTEN_SLICES) / (arch.dram_gb_s * DRAM_EFFICIENCY * 1e3)
@@ -122,26 +122,26 @@ class Slice(Rewrite):
         """Return the cost of slicing and of the double arithmetic; no slices are counted as kept in the L2."""
         return microseconds(workload, arch), 0.0
 
-    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
         """Copy slices 16 bytes at a time, and do not split k."""
-        return tuple(each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each for each in found)
+        return tuple(each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each for each in coordinates)
 
-    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+    def defaults(self, defaults: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
         """Set the coordinates that have one value."""
         like = np.ones_like(columns["block_m"])
-        return found | {name: value * like for name, value in FIXED.items() if name in found}
+        return defaults | {name: value * like for name, value in FIXED.items() if name in defaults}
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Leave out the macros that contraction_sliced.cu does not have."""
-        return {name: value for name, value in found.items() if name not in WITHOUT}
+        return {name: value for name, value in constants.items() if name not in WITHOUT}
 
-    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put slicing before the product."""
-        (main,) = found
+        (main,) = launches
         first = Launch("contraction_slice", -(-lines(workload) // LINES_PER_BLOCK), SLICE_THREADS, 0)
         return first, replace(main, dependent=True)
 
-    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
         """Return the bytes of slices and exponents."""
         return workspace(workload)
 

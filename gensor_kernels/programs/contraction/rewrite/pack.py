@@ -1,6 +1,6 @@
 """Pack the channels of a convolution: contraction_packed and contraction_packed_wgmma.
 
-A launch in front (packed_operands.cuh) pads the channels of image and filters to whole accesses, channels last, so that
+The first launch (packed_operands.cuh) pads the channels of image and filters to whole accesses, channels last, so that
 the main loop can read them 16 bytes at a time, or by tensor copies.  The main loop computes the convolution of the
 packed operands (operators/windows/conv_packed.py).
 """
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import cost_of_front
+from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.windows.conv import OPERATORS as CONVOLUTIONS
 from gensor_kernels.operators.windows.conv_packed import (
@@ -82,7 +82,7 @@ class Packing(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def packing(workload: Workload) -> Packing:
-    """The Packing of a Workload of a convolution."""
+    """Return the Packing of a convolution."""
     z, own, size = pack_workload(workload).size, workload.size, facts(workload.dtype["x"]).itemsize
     groups, taps = z["groups"], z["r"] * z["s"]
     return Packing(
@@ -99,8 +99,10 @@ def packing(workload: Workload) -> Packing:
 
 
 def _fetched_bytes(workload: Workload, size: int) -> int:
-    """Bytes of the image that packing reads: rows and columns of the padding are nowhere, and of columns that outputs
-    skip, columns that share a sector with others come along."""
+    """Return the bytes of the image that packing reads.
+
+    The padding is not in memory. Columns that outputs skip are read if they share a sector with others.
+    """
     z, dense = workload.size, workload.layouts["x"] == "nhwc"
     taken = []
     for side, taps, before in (("h", "r", "pad_top"), ("w", "s", "pad_left")):
@@ -116,14 +118,14 @@ def _fetched_bytes(workload: Workload, size: int) -> int:
 
 
 def too_large(workload: Workload) -> str | None:
-    """Why an image, or a group's filters, cannot be packed, or None."""
+    """Return why an image, or the filters of a group, cannot be packed, or None."""
     p = packing(workload)
     large = max(p.pixels, p.lines) * p.line // 4 >= MOST_ACCESSES
     return "an image, or the filters of a group, have too many channels to count in 32 bits" if large else None
 
 
 def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
-    """Blocks of contraction_pack, whose accesses have these bytes."""
+    """Return the number of blocks of contraction_pack with accesses of these bytes."""
     p = packing(workload)
     of_plane = -(-(p.pixels * p.line // image_vector) // PACK_ACCESSES)
     of_group = -(-(p.lines * p.line // filter_vector) // PACK_ACCESSES)
@@ -131,34 +133,38 @@ def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
 
 
 def workspace(workload: Workload) -> int:
-    """Bytes of the packed operands; the filters begin and end at multiples of 16."""
+    """Return the bytes of the packed operands; the filters begin and end at multiples of 16."""
     return image_bytes(workload) + -(-packing(workload).filter_bytes // WIDE) * WIDE
 
 
 def image_bytes(workload: Workload) -> int:
-    """Bytes from the packed image to the packed filters."""
+    """Return the bytes from the packed image to the packed filters."""
     return -(-packing(workload).image_bytes // WIDE) * WIDE
 
 
 def cost(workload: Workload, arch: Arch, *, always: bool = False) -> tuple[float, float]:
-    """(microseconds of the launch, bytes of the packed operands that the next launch finds in the L2). ``always``:
-    filters do not stay where they are."""
+    """Return (microseconds of the launch, bytes of the packed operands that the next launch finds in the L2).
+
+    ``always``: filters are packed even if they could stay where they are.
+    """
     p = packing(workload)
     lines = 0 if p.stay and not always else p.groups * p.lines
     written = p.image_bytes + lines * p.line
     read = p.fetched + lines * p.source
     access = min(max(p.line, p.size), WIDE)
     issue = written / access / 32 * (ITEM_ISSUE + LOAD_ISSUE * access / p.size)
-    return cost_of_front(read, written, issue, arch)
+    return first_launch_cost(read, written, issue, arch)
 
 
 # ---- verification
 
 
 def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
-    """Return the cases of a packed product as cases of ``workload``'s class, a channel short of whole accesses in every
-    other one; for accesses of ``vector`` bytes, if narrow, as few channels as they are for (one short, where these
-    still take such an access); and filters of one tap along an axis, which stay where they are if they can."""
+    """Return the cases of a packed product as cases of ``workload``'s class.
+
+    Every other one is a channel short of whole accesses. Narrow accesses, of ``vector`` bytes, have a case with the
+    fewest channels for which they are chosen. Further cases have one tap along an axis, and filters that stay in place.
+    """
     made = [_before_packing(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
@@ -174,7 +180,7 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
 
 
 def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
-    """Coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
+    """Return the coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
     thin = () if _is_transposed(workload) else THIN
     stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
     return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
@@ -232,24 +238,24 @@ class Pack(Rewrite):
         """Return the cost of packing the image, and filters that do not stay where they are."""
         return cost(workload, arch)
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Add the layout of operands before they are packed, and whether filters can stay."""
-        return found | {
+        return constants | {
             "PACKED": extents(workload).order,
             "FILTERS_LAST": int(workload.layouts["w"] == "rsck"),
             "FILTERS_ALIGNED": int(filters_aligned(workload)),
         }
 
-    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product."""
         image, filters = ("a", "b") if extents(pack_workload(workload)).window == "a" else ("b", "a")
         blocks = grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
-        main, *rest = found
+        main, *rest = launches
         return (Launch("contraction_pack", blocks, PACK_THREADS, 0), replace(main, dependent=True), *rest)
 
-    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
         """Add the packed operands."""
-        return found + workspace(workload)
+        return nbytes + workspace(workload)
 
     def cases(
         self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
@@ -289,22 +295,22 @@ class PackForTensorCopies(Rewrite):
         """Return the cost of packing both operands."""
         return cost(workload, arch, always=True)
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Add the layout of the image before it is packed."""
-        return found | {"PACKED": extents(workload).order}
+        return constants | {"PACKED": extents(workload).order}
 
-    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product, whose tensor maps describe the packed operands."""
         image = workspace_bytes(program, workload)
         places = {"a": image + image_bytes(workload), "b": image}
-        main, *rest = found
+        main, *rest = launches
         maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
         first = Launch("contraction_pack", grid(workload, WIDE, WIDE), PACK_THREADS, 0)
         return (first, replace(main, maps=maps, dependent=True), *rest)
 
-    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
         """Add the packed operands."""
-        return found + workspace(workload)
+        return nbytes + workspace(workload)
 
     def cases(
         self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily

@@ -1,8 +1,8 @@
 """Compute strided transposed convolutions phase by phase: contraction_phased and contraction_phased_mma.
 
 Outputs that the same taps reach are a phase (phases.cuh).  To the main loop all phases are one ordinary convolution
-whose groups are the phases (operators/windows/conv_phased.py).  Nothing runs in front: sums pass through the workspace
-even where k is not split, and a second launch puts them in order.
+whose groups are the phases (operators/windows/conv_phased.py).  There is no first launch: sums pass through the
+workspace even if k is not split, and a second launch puts them in order.
 """
 
 from __future__ import annotations
@@ -41,16 +41,18 @@ from .base import Constants, Rewrite, Rewritten
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Registers of a thread for its phase and for where it is in the filter: of the SASS of 32 Programs, -30 to 40.
+#: Registers of a thread for its phase and its position in the filter: an average over the SASS of 32 Programs, which
+#: have -30 to 40.
 REGISTERS = 10.0
-#: Most registers that a starter is estimated to need: beyond, the estimate is too close to what a thread can have.
+#: Most registers that a starter is estimated to need, with a margin below the limit of a thread.
 STARTER_REGISTERS = 240.0
-#: the small case of which others are made
+#: The small case, from which others are made.
 SMALL = "batch"
-#: Where phases have one tap or none; where taps skip pixels, or meet one at every other output only; and where a phase
-#: has taps but no output.
-ONES = {name: 1 for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")}
-NONE = {f"pad_{end}": 0 for end in ("top", "bottom", "left", "right")} | {"output_padding_h": 0, "output_padding_w": 0}
+UNIT_STEPS = {name: 1 for name in ("stride_h", "stride_w", "dilation_h", "dilation_w")}
+NO_PADS = {f"pad_{end}": 0 for end in ("top", "bottom", "left", "right")}
+NO_PADS |= {"output_padding_h": 0, "output_padding_w": 0}
+#: Sizes of further cases: phases of one tap or none ("taps apart"); taps that skip pixels, or that meet one only at
+#: every other output ("dilated"); a phase that has taps but no output ("one row").
 FURTHER: dict[str, dict[str, int]] = {
     "taps apart": {"stride_h": 3, "stride_w": 3, "r": 2, "s": 2, "h": 2, "w": 3},
     "dilated": {
@@ -71,7 +73,7 @@ class Phases(Rewrite):
     """
 
     needs = (operators((NAME,), "is no transposed convolution"),)
-    #: steps of k, which are of one tap each
+    #: steps of k, each within one tap
     own: Mapping[str, Collection[int]] = MappingProxyType({"block_k": (4, 8, 16, 32, 64, 128, 256)})
     starter_registers = STARTER_REGISTERS
 
@@ -92,11 +94,12 @@ class Phases(Rewrite):
         return refusal
 
     def _values(self, name: str, workload: Workload, arch: Arch, main: ContractionFamily) -> tuple[int, ...]:
-        found = self.coordinates(main.coordinates(all_phases(workload), arch), workload)
-        return next(each.values for each in found if each.name == name)
+        """Return the values of a coordinate."""
+        coordinates = self.coordinates(main.coordinates(all_phases(workload), arch), workload)
+        return next(each.values for each in coordinates if each.name == name)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
-        """Return no time, since no launch is in front, and the image's bytes that later phases find in the L2."""
+        """Return 0 microseconds, since there is no first launch, and the image's bytes that later phases find in L2."""
         e, count = extents(all_phases(workload)), phases(workload)
         image = e.whole_a * e.batch / count
         missing = min(max(image / (arch.l2_mb * 2**20) - 0.5, 0.0), 1.0)
@@ -104,23 +107,23 @@ class Phases(Rewrite):
 
     # ---- the space
 
-    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
         """Keep steps that divide the channels of a group, and masks that have bits for a phase's taps."""
         channels = workload.size["c"] // workload.size["groups"]
         few = sum(axis(workload.size, side).taps for side in "hw") <= MOST_TAPS
-        made = []
-        for each in found:
+        restricted = []
+        for each in coordinates:
             values = (self.fixed[each.name],) if each.name in self.fixed else each.values
             if each.name == "block_k":
                 values = tuple(value for value in values if channels % value == 0)
-            if each.name == "min_blocks":  # left alone, the compiler aims at several, and spills for them
+            if each.name == "min_blocks":  # without a bound the compiler aims at several blocks, and spills
                 values = tuple(value for value in values if value)
             if each.name == MASKED:
                 values = (0, 1) if few else (0,)
-            made.append(each._replace(values=values))
-        return tuple(made)
+            restricted.append(each._replace(values=values))
+        return tuple(restricted)
 
-    def parts(self, found: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    def parts(self, parts: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """Pass sums through the workspace even where k is not split."""
         e = extents(all_phases(workload))
 
@@ -129,40 +132,40 @@ class Phases(Rewrite):
             written, after = reduction(split, e, arch, through=np.ones(len(split), bool))
             return {column.SLABS: split * e.batch, column.WRITTEN: written, column.AFTER: after}
 
-        return (*(_of_phase(part) for part in found if part.names != ("split_k",)), Part(("split_k",), splits))
+        return (*(_of_phase(part) for part in parts if part.names != ("split_k",)), Part(("split_k",), splits))
 
-    def defaults(self, found: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+    def defaults(self, defaults: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
         """Promise one block per multiprocessor to the compiler."""
-        return found | {"min_blocks": np.ones_like(columns["block_m"])}
+        return defaults | {"min_blocks": np.ones_like(columns["block_m"])}
 
     # ---- one Program
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Store sums as a split does."""
-        return found | {"SPLIT": 1}
+        return constants | {"SPLIT": 1}
 
-    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put the launch that orders sums after the product."""
         e = extents(workload)
         width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
-        return found[0], replace(reduce_launch(e, width), entry="contraction_interleave")
+        return launches[0], replace(reduce_launch(e, width), entry="contraction_interleave")
 
-    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
         """Return the bytes of the sums of all phases."""
         e = extents(all_phases(workload))
         columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
         return program["split_k"] * e.batch * e.m * columns * e.bytes_acc
 
-    def tiling(self, found: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
+    def tiling(self, tiling: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
         """Return the tiles of the phase with the most outputs."""
         window = Window.unpack(geometry.tail)
-        of_image = [(rows, -(-rows // stride)) for rows, stride in zip(window.rows, window.divisor, strict=True)]
-        images = geometry.sizes[0] // prod(rows for rows, _ in of_image)
-        return replace(found, tiles_m=-(-images * prod(most for _, most in of_image) // tile["m"]))
+        longest = [-(-rows // stride) for rows, stride in zip(window.rows, window.divisor, strict=True)]
+        images = geometry.sizes[0] // prod(window.rows)
+        return replace(tiling, tiles_m=-(-images * prod(longest) // tile["m"]))
 
-    def shared(self, found: Program) -> Program:
+    def shared(self, program: Program) -> Program:
         """Keep the promise of one block per multiprocessor."""
-        return found.replace(min_blocks=1)
+        return program.replace(min_blocks=1)
 
     # ---- verification
 
@@ -174,8 +177,8 @@ class Phases(Rewrite):
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of the main loop and of phases."""
-        found = main.branches(program, all_phases(workload)) - {"split_reduce", "edge_k", "unchanged"}
-        return found | phased_branches(workload, main.tile(program))
+        without = {"split_reduce", "edge_k", "unchanged"}
+        return (main.branches(program, all_phases(workload)) - without) | phased_branches(workload, main.tile(program))
 
 
 class PhasesOnTensorCores(Phases):
@@ -190,14 +193,14 @@ class PhasesOnTensorCores(Phases):
             refusal = split_float.refusal(replace(extents(all_phases(workload)), k=least_depth(workload)))
         return refusal
 
-    def coordinates(self, found: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
-        """Copy filters that are innermost by cp.async: through registers, lines after a tap would be read."""
-        made = super().coordinates(found, workload)
+    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+        """Copy innermost filters by cp.async only: through registers, the lines after a tap would be read."""
+        coordinates = super().coordinates(coordinates, workload)
         if extents(all_phases(workload)).unit["b"] != "n":
-            return made
+            return coordinates
         return tuple(
             each._replace(values=tuple(value for value in each.values if value)) if each.name == "copy" else each
-            for each in made
+            for each in coordinates
         )
 
 
@@ -220,41 +223,41 @@ def _of_phase(part: Part) -> Part:
 
 def phased_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]) -> list[Case]:
     """Return a convolution's cases as the largest phases of transposed convolutions, and further cases."""
-    made = []
+    cases = []
     for case in contraction_cases(all_phases(workload), tile, epilogue):
         own = workload.with_sizes(**_sizes(case.workload, _step(workload, tile["k"])))
-        made.append(replace(case, workload=own.with_epilogue(case.workload.epilogue)))
-    small = next(case for case in made if case.name == SMALL)
+        cases.append(replace(case, workload=own.with_epilogue(case.workload.epilogue)))
+    small = next(case for case in cases if case.name == SMALL)
     channels = _step(workload, tile["k"]) * small.workload.size["groups"]
-    # Phases of one output per image, and a row more of them than a tile has.
+    # Phases of one output per image, with one image more than a tile has rows.
     further = {
         **FURTHER,
         "one output": {"n": tile["m"] + 1, "h": 1, "w": 1, "r": 2, "s": 2, "stride_h": 2, "stride_w": 2},
     }
     for name, sizes in further.items():
-        own = small.workload.with_sizes(**ONES | NONE | {"c": channels} | sizes)
-        made.append(replace(small, name=name, workload=own.with_epilogue(epilogue)))
-    return made
+        own = small.workload.with_sizes(**UNIT_STEPS | NO_PADS | {"c": channels} | sizes)
+        cases.append(replace(small, name=name, workload=own.with_epilogue(epilogue)))
+    return cases
 
 
 def phased_branches(workload: Workload, tile: Mapping[str, int]) -> frozenset[str]:
-    """Return the coverage names in addition to the products'; a tap's steps may leave parts of k without a step."""
-    found = {"interleave", "next_line", "no_channels", "no_taps", "past_phase"}
+    """Return the coverage names in addition to the product's; a split may leave parts of k without a step."""
+    names = {"interleave", "next_line", "no_channels", "no_taps", "past_phase"}
     steps, split = _step(workload, tile["k"]) // tile["k"], tile["split"]
-    return frozenset(found | ({"empty_part"} if -(-steps // split) * (split - 1) > steps else set()))
+    return frozenset(names | ({"empty_part"} if -(-steps // split) * (split - 1) > steps else set()))
 
 
 def _step(workload: Workload, depth: int) -> int:
-    """Channels of a group: whole steps of k, and whole accesses of the class."""
+    """Return the channels of a group: a multiple of a step of k and of the accesses of the alignment class."""
     align, size = workload.align, facts(workload.dtype["x"]).itemsize
     return lcm(depth, align["x"] // size, 1 if workload.layouts["w"] == "rsck" else align["w"] // size)
 
 
 def _sizes(convolution: Workload, step: int) -> dict[str, int]:
-    """Phases of up to as many rows, columns, filters, taps and channels as this convolution of 3 x 3 taps has."""
+    """Return sizes whose phases have at most the rows, columns, filters, taps and channels of a 3 x 3 convolution."""
     z = convolution.size
     channels = -(-(z["c"] // z["groups"]) // step) * step
-    sizes = {name: z[name] for name in ("n", "k_out", "groups")} | ONES | {"c": channels * z["groups"]}
+    sizes = {name: z[name] for name in ("n", "k_out", "groups")} | UNIT_STEPS | {"c": channels * z["groups"]}
     sizes |= {"r": 5, "s": 5, "stride_h": 2, "stride_w": 2, "output_padding_h": 1, "output_padding_w": 0}
     for side, before, after in (("h", "pad_top", "pad_bottom"), ("w", "pad_left", "pad_right")):
         outputs = output_size(z, side, False)

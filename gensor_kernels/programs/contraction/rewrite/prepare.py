@@ -1,6 +1,6 @@
-"""Apply a prologue before a product: contraction_prepared_wgmma, warpgroup products of what it leaves.
+"""Apply a prologue before a product: contraction_prepared_wgmma, warpgroup products of its result.
 
-A launch in front (prepared.cuh) applies the operations to A, and writes aligned lines along A's own contiguous axis.
+The first launch (prepared.cuh) applies the operations to A, and writes aligned lines along A's own contiguous axis.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import cost_of_front
+from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.contraction import prologue
 from gensor_kernels.programs.contraction.base import ContractionFamily, workspace_bytes
@@ -67,12 +67,12 @@ class Prepare(Rewrite):
         return main.serves(product_of_prepared(workload), arch)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
-        """Return the cost of the launch in front: A read and written once, and the operations on its elements."""
+        """Return the cost of the first launch, which reads A, applies the operations to its elements, and writes it."""
         e = extents(workload)
         assert e.prologue
         elements = float(e.batch) * e.m * e.k
         issue = elements / 32 * (prologue.element_issue(e.prologue, e.element) + ITEM_ISSUE / _width(e))
-        return cost_of_front(e.whole_a * e.batch, elements * e.element, issue, arch)
+        return first_launch_cost(e.whole_a * e.batch, elements * e.element, issue, arch)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Read A in any layout, unless entries of an outer batch axis are repeated along an inner one."""
@@ -84,27 +84,27 @@ class Prepare(Rewrite):
             and tma.reads(product_of_prepared(workload), geometry, {"a"})
         )
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
-        """Add the macros of the launch in front."""
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
+        """Add the macros of the first launch."""
         e = extents(workload)
         own: Constants = {"A_UNIT": int(e.unit["a"] != "s"), "A_VECTOR": _width(e) * e.element}
-        return found | own | prologue.macros(e.prologue, materialised=True)
+        return constants | own | prologue.macros(e.prologue, materialised=True)
 
-    def launches(self, found: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Put the launch first; its operand follows the sums of a split."""
-        e, (main, *rest) = extents(workload), found
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put the first launch before the product; its result follows the sums of a split in the workspace."""
+        e, (main, *rest) = extents(workload), launches
         lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
         items = e.batch * lines * -(-run // _width(e))
         place = workspace_bytes(program, product_of_prepared(workload))
         maps = tuple(replace(each, copied_at=place) if each.operand == "a" else each for each in main.maps)
-        front = Launch(ENTRY, -(-items // prologue.PREPARE_THREADS), prologue.PREPARE_THREADS, 0)
-        return (front, replace(main, maps=maps, dependent=True), *rest)
+        first = Launch(ENTRY, -(-items // prologue.PREPARE_THREADS), prologue.PREPARE_THREADS, 0)
+        return (first, replace(main, maps=maps, dependent=True), *rest)
 
-    def workspace(self, found: int, program: Program, workload: Workload) -> int:
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
         """Add the prepared operand."""
         e = extents(workload)
         lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
-        return found + e.batch * lines * -(-run * e.element // CHUNK) * CHUNK
+        return nbytes + e.batch * lines * -(-run * e.element // CHUNK) * CHUNK
 
     def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
         """Return the coverage names of product and prologue."""
@@ -112,7 +112,7 @@ class Prepare(Rewrite):
 
 
 def _width(e: Extents) -> int:
-    """Elements of an access of the launch in front."""
+    """Return the elements of an access of the first launch."""
     return e.align["a"] // e.element if e.unit["a"] != "s" else 1
 
 

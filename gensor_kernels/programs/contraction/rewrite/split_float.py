@@ -1,6 +1,6 @@
 """Split float32 operands into three bfloat16 parts: contraction_floats_wgmma, warpgroup products of the parts.
 
-A launch in front (wgmma_floats.cuh) writes the parts: of matrices along k, of convolutions along the channels of each
+The first launch (wgmma_floats.cuh) writes the parts: of matrices along k, of convolutions along the channels of each
 pixel that an output reads and along the channels of each filter tap.  mma/split_float.py and docs/float32.md say which
 products are served, and how exact they are.
 """
@@ -114,9 +114,9 @@ class SplitFloat(CopyOperands):
         """Read operands in any layout; refuse results that tensor copies cannot store."""
         return store.writes(workload, geometry)
 
-    def constants(self, found: Constants, workload: Workload) -> Constants:
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
         """Leave out the macros that have one value here, and add the macros of the copying launch."""
-        return super().constants({name: value for name, value in found.items() if name not in FIXED}, workload)
+        return super().constants({name: value for name, value in constants.items() if name not in FIXED}, workload)
 
     def cases(
         self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily

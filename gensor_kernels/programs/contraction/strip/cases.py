@@ -26,7 +26,7 @@ def strip_branches(program: Program, workload: Workload) -> frozenset[str]:
 
 def strip_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
     """Rows of the output shorter and longer than a tile, more filters than a block has, several images; segments with
-    and without a place in front, that fill their places and do not; images that can be copied in all widths, and
+    and without a leading place, that fill their places and do not; images that can be copied in all widths, and
     padding from none to more than the filter. Large cases run ``epilogue``; a binary with a compile-time
     epilogue runs its own everywhere."""
     bare = workload.epilogue if epilogue == workload.epilogue else ()
