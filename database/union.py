@@ -101,11 +101,11 @@ def _winner(stores: Sequence[Store], records: Sequence[Record]) -> tuple[str, st
 
 
 def _of_verdicts(stores: Sequence[Store]) -> Iterator[Conflict]:
-    told: dict[str, dict[str, list[Verification]]] = {}
+    verdicts: dict[str, dict[str, list[Verification]]] = {}
     for store in stores:
         for row in store.rows(Verification):
-            told.setdefault(row.kernel_digest, {}).setdefault(str(store.path), []).append(row)
-    for digest, by_store in told.items():
+            verdicts.setdefault(row.kernel_digest, {}).setdefault(str(store.path), []).append(row)
+    for digest, by_store in verdicts.items():
         said = {path: verdict(rows) for path, rows in by_store.items()}
         if "rejected" in said.values() and len(set(said.values())) > 1:
             kernel = next((k for store in stores if (k := store.get(Kernel, digest)) is not None), None)

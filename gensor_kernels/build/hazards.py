@@ -68,8 +68,8 @@ def _waits(each: Instruction, signals: Signals) -> bool:
     """
     if any(signal is not None and each.waits >> signal & 1 for signal in signals):
         return True
-    told = _DEPBAR.match(each.operands) if each.name == "DEPBAR" and not each.predicate else None
-    return told is not None and signals.count(int(told[1])) > int(told[2], 16)
+    match = _DEPBAR.match(each.operands) if each.name == "DEPBAR" and not each.predicate else None
+    return match is not None and signals.count(int(match[1])) > int(match[2], 16)
 
 
 def _sums(each: Instruction, operand: int) -> set[int]:

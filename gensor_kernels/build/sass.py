@@ -81,10 +81,10 @@ class Sass:
     unguarded: int = 0
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Sass:
+    def from_json(cls, data: Mapping[str, Any]) -> Sass:
         """Return what `dataclasses.asdict` made of a Sass, which may have been JSON meanwhile."""
-        accesses = {kind: {int(width): count for width, count in by.items()} for kind, by in told["accesses"].items()}
-        return cls(**{**told, "accesses": accesses, "steady": Steady(**told["steady"])})
+        accesses = {kind: {int(width): count for width, count in by.items()} for kind, by in data["accesses"].items()}
+        return cls(**{**data, "accesses": accesses, "steady": Steady(**data["steady"])})
 
     def widths(self, kinds: frozenset[str]) -> dict[int, int]:
         """Instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""

@@ -59,16 +59,16 @@ def capture_of(stream: int) -> Capture | None:
     Raises OSError or AttributeError without a driver that can report it.
     """
     status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
-    asked = driver_function("cuStreamGetCaptureInfo_v2")(
+    refused = driver_function("cuStreamGetCaptureInfo_v2")(
         *(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None)
     )
-    if asked or status.value != CAPTURE_ACTIVE or not graph.value:
+    if refused or status.value != CAPTURE_ACTIVE or not graph.value:
         return None
     return Capture(number.value, graph.value)
 
 
-def behind(stream: int) -> tuple[int, ...] | None:
-    """Return the nodes before the next captured node of a stream, or None if the driver does not report them."""
+def captured_dependencies(stream: int) -> tuple[int, ...] | None:
+    """Return the nodes on which the next captured node of a stream depends; None if the driver does not report them."""
     status, number, count = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
     graph, nodes = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_void_p)()
     try:
@@ -160,10 +160,10 @@ class GraphAllocator:
         stream, nbytes = self._stream(), -(-nbytes // UNIT) * UNIT
         size, memory = self.memory.take(stream, nbytes) or (nbytes, None)
         if memory is None:
-            before = behind(stream)
+            before = captured_dependencies(stream)
             with relaxed_capture():  # for any capture mode: PyTorch's mode forbids cudaMalloc
                 memory = self._base(size)
-            if behind(stream) != before:
+            if captured_dependencies(stream) != before:
                 return memory  # allocated in stream order, by a node of the graph: it belongs to the graph already
         lent = Lent(self.memory, stream, size, memory)
         return self._cuda.MemoryPointer(self._cuda.UnownedMemory(memory.ptr, size, lent, memory.device_id), 0)

@@ -79,13 +79,13 @@ class Fill:
             self.array.sum(axis=1)
 
     def time_work(self, work: Call) -> tuple[float, float]:
-        """Microseconds that the device takes for `work`, the host's delays included, and the host to enqueue it."""
+        """Return the microseconds of the device for `work`, with the host's delays, and of the host to enqueue it."""
         taken: list[float] = []
         start, end = self._between(lambda: taken.append(host_us(work)))
         end.synchronize()
         return self.us_between(start, end), taken[0]
 
-    def behind(self, work: Call, hidden_us: float) -> tuple[Any, Any]:
+    def enqueue(self, work: Call, hidden_us: float) -> tuple[Any, Any]:
         """Enqueue `work` after fills that hide this much time of the host; return the events before and after it."""
         self._fills(math.ceil(min(hidden_us, MOST_HIDDEN_US) / self.lead_us) + 1)
         return self._between(work)
@@ -98,7 +98,7 @@ class Fill:
         return start, end
 
     def us_between(self, start: Any, end: Any) -> float:
-        """Microseconds between two events that have happened."""
+        """Return the microseconds between two completed events."""
         return self.cuda.get_elapsed_time(start, end) * 1e3
 
 
@@ -123,7 +123,7 @@ def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list
     rounds = rounds or (FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS)
 
     def sample(call: Call, host_us: float) -> tuple[Any, Any]:
-        return fill.behind(lambda: [call() for _ in range(repeats)], repeats * host_us)
+        return fill.enqueue(lambda: [call() for _ in range(repeats)], repeats * host_us)
 
     pairs = [[sample(*each) for each in zip(calls, host, strict=True)] for _ in range(rounds)]
     stream.synchronize()

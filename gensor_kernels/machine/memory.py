@@ -29,8 +29,8 @@ def too_large(workload: Workload, arch: Arch) -> str | None:
     }
     if sum(sizes.values()) <= arch.memory_gb * GIB:
         return None
-    told = ", ".join(f"{name} {_amount(size)}" for name, size in sizes.items())
-    return f"its operands ({told}) exceed the {arch.memory_gb:.4g} GiB of {arch.part}"
+    listed = ", ".join(f"{name} {_amount(size)}" for name, size in sizes.items())
+    return f"its operands ({listed}) exceed the {arch.memory_gb:.4g} GiB of {arch.part}"
 
 
 def _amount(size: float) -> str:

@@ -145,7 +145,7 @@ class CudaClock:
 
         host = host_us(work)
         self.fill.cuda.get_current_stream().synchronize()
-        start, end = self.fill.behind(work, HOST_SLACK * host)
+        start, end = self.fill.enqueue(work, HOST_SLACK * host)
         end.synchronize()
         return self.fill.us_between(start, end) * 1e-6
 

@@ -1,4 +1,4 @@
-"""Which Runtime a call made here and now is for: a GPU's, or inside `emulated` the emulator's. Imports little."""
+"""The Runtime of a call: that of the current GPU, or inside `emulated` that of an emulator. Imports little."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gensor_kernels import blocks, config, forking
 from gensor_kernels.errors import PinError, ToolMissingError
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.emulator.device import EmulatorDevice
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
+    from .deterministic import Block
+
 #: The Runtime of the innermost `emulated` block of this thread or task.
 inside: ContextVar[Runtime | None] = blocks.emulated.own
 _lock = threading.Lock()
@@ -23,12 +25,12 @@ _emulators: dict[tuple[str, ...], Runtime] = {}
 
 
 def current_runtime() -> Runtime:
-    """The Runtime a call made here and now would use."""
+    """Return the Runtime of calls at this point of this thread or task."""
     return only or inside.get() or lookup()
 
 
 def _cuda() -> Runtime:
-    """First use of a GPU: imports CuPy, and leaves the lookup of the current device's Runtime in its place.
+    """Import CuPy at the first use of a GPU, and replace `lookup` by a function that reads the current device.
 
     Devices outlive their Runtimes: captured graphs launch functions of modules that a device has loaded.
     """
@@ -47,24 +49,24 @@ def _cuda() -> Runtime:
             raise
         raise ToolMissingError(f"{error}; another thread is inside emulated(...): {blocks.REMEDY}") from error
 
-    def of_device() -> Runtime:
+    def make_runtime(number: int) -> Runtime:
         global only
+        with _lock:
+            if number not in runtimes:
+                if number not in devices:
+                    devices[number] = cuda.CudaDevice(number)
+                device = devices[number]
+                runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
+                only = runtimes[number] if device.where is None and not _has_blocks else None
+            return runtimes[number]
+
+    def device_runtime() -> Runtime:
         number = current_device()
-        runtime = runtimes.get(number)
-        if runtime is None:
-            with _lock:
-                runtime = runtimes.get(number)
-                if runtime is None:
-                    if number not in devices:
-                        devices[number] = cuda.CudaDevice(number)
-                    device = devices[number]
-                    runtime = runtimes[number] = Runtime(device, library(device.arch) if device.arch else Library())
-                    only = runtime if device.where is None and not _has_blocks else None
-        return deterministic_runtime(runtime)
+        return deterministic_runtime(runtimes.get(number) or make_runtime(number))
 
     _forget_devices.append(runtimes.clear)
-    lookup = of_device
-    return of_device()
+    lookup = device_runtime
+    return device_runtime()
 
 
 @forking.in_child
@@ -74,8 +76,8 @@ def _after_fork() -> None:
 
 
 lookup: Callable[[], Runtime] = _cuda
-#: The Runtime of every call, if there is one GPU and no block of `emulated` or `deterministic` was ever open: calls
-#: then do not look up the current device.
+#: The Runtime of all calls, which then skip `lookup`: set if there is one GPU, and no `emulated` or `deterministic`
+#: block was ever open.
 only: Runtime | None = None
 _has_blocks = False
 _forget_devices: list[Callable[[], None]] = []
@@ -117,8 +119,8 @@ def emulated(arch: str) -> Iterator[None]:
     Returns
     -------
     context manager
-        Within it, the calls of this thread or task run on the emulator. Another thread's do
-        where its work is run by `contextvars.copy_context().run`.
+        Within it, the calls of this thread or task run on the emulator. So do those of
+        another thread whose work is run by `contextvars.copy_context().run`.
 
     Raises
     ------
@@ -165,49 +167,49 @@ def rehearsed(arch: str) -> Iterator[None]:
 @contextmanager
 def _inside(runtime: Runtime) -> Iterator[None]:
     """Let calls of this thread or task use an emulator's Runtime."""
-    _look_for_blocks()
+    _disable_only()
     with blocks.emulated.within(runtime):
         yield
 
 
 @contextmanager
-def within(block: Any) -> Iterator[None]:
+def within(block: Block) -> Iterator[None]:
     """Let calls of this thread or task use the Runtimes of a `deterministic` block."""
-    _look_for_blocks()
+    _disable_only()
     runtime = inside.get()
     with nullcontext() if runtime is None else blocks.emulated.within(block.of(runtime)):
         yield
 
 
-def _look_for_blocks() -> None:
+def _disable_only() -> None:
+    """Look up the Runtime of every call from now on."""
     global _has_blocks, only
     with _lock:
         _has_blocks, only = True, None
 
 
 def deterministic_runtime(runtime: Runtime) -> Runtime:
-    """Return the Runtime in the place of one that a `deterministic` block has: this thread's, or the one that is
-    open."""
-    block, elsewhere = blocks.deterministic.own.get(), blocks.deterministic
-    if block is None and elsewhere.open:
-        block, *more = elsewhere.innermost() or [None]  # it may have ended just now
-        if more:
+    """Return the Runtime that replaces `runtime` in this thread's `deterministic` block, else in the only open one."""
+    block = blocks.deterministic.own.get()
+    if block is None and blocks.deterministic.open:
+        block, *others = blocks.deterministic.innermost() or [None]  # it may have ended just now
+        if others:
             raise PinError(f"other threads are within deterministic(...) blocks with different lists: {blocks.REMEDY}")
     return runtime if block is None else block.of(runtime)
 
 
 def _emulator(name: str, kind: type[EmulatorDevice] | None = None) -> Runtime:
-    """Return the Runtime of a part's emulator, or of a device of the class `kind`."""
+    """Return the Runtime of an emulator of a part, which is of the class `kind`."""
     from gensor_kernels.devices.emulator.device import EmulatorDevice
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.selection.load import library
     from gensor_kernels.machine import arch as machine
 
-    arch, made = machine.lookup(name), kind or EmulatorDevice
-    # Databases are named by the environment: another environment, another Runtime.
-    key = (made.__name__, arch.part, str(config.own_database()), str(config.site_database()))
+    arch, device_class = machine.lookup(name), kind or EmulatorDevice
+    # The environment names databases: each environment has its own Runtime.
+    key = (device_class.__name__, arch.part, str(config.own_database()), str(config.site_database()))
     with _lock:
         if key not in _emulators:
-            _emulators[key] = Runtime(made(arch), library(arch))
+            _emulators[key] = Runtime(device_class(arch), library(arch))
         runtime = _emulators[key]
     return deterministic_runtime(runtime)

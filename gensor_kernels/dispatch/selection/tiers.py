@@ -162,8 +162,8 @@ def _from_predictions(request: Request, library: Library) -> Choice | None:
         among = f"{len(others)} stored kernels that fit (none of the portfolio does)"
     else:
         among = f"{len(chosen) + len(others)} stored kernels that fit ({len(chosen)} of a portfolio)"
-    told = f"best of {among}, by predicted time{_division(kernel, request.arch)}"
-    return Choice(3, told, kernel, seconds * 1e6)
+    reason = f"best of {among}, by predicted time{_division(kernel, request.arch)}"
+    return Choice(3, reason, kernel, seconds * 1e6)
 
 
 def _division(kernel: Kernel, arch: Arch) -> str:

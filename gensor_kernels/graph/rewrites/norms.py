@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gensor_kernels.graph.ir.graph import Node
@@ -10,26 +12,36 @@ from gensor_kernels.graph.ir.links import Links
 from .base import Potential, Rewrite, floats, last_axis, number, other_operand
 
 
+class MeanSquare(NamedTuple):
+    """mean(x ** 2) + eps."""
+
+    x: str
+    eps: float
+
+
+class Quotient(NamedTuple):
+    """The node that divides x by a root, or multiplies it by the inverse."""
+
+    x: str
+    node: Node
+
+
 class LayerNorms(Rewrite):
     """(x - mean) / sqrt(mean((x - mean) ** 2) + eps) * w + b -> LayerNormalization(x, w, b), over the last axis."""
 
     roots = ("Sqrt",)
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        found = _mean_square(links, node)
-        divided = _quotient(links, node)
-        if found is None or divided is None:
+        variance, quotient = _mean_square(links, node), _quotient(links, node)
+        if variance is None or quotient is None or quotient.x != variance.x:
             return False
-        centred, eps, last = found[0], found[1], divided[1]
-        difference = links.maker(centred, "Sub")
-        inner = None if difference is None else links.maker(difference.inputs[1], "ReduceMean")
-        if divided[0] != centred or difference is None or inner is None or inner.inputs[0] != difference.inputs[0]:
+        difference = links.maker(variance.x, "Sub")
+        if difference is None:
             return False
-        shape = links.graph.static(difference.inputs[0])
-        if not shape or not last_axis(links.graph, inner):
+        x, mean = difference.inputs[0], links.maker(difference.inputs[1], "ReduceMean")
+        if mean is None or mean.inputs[0] != x or not last_axis(links.graph, mean):
             return False
-        x, last = _uncast(links, difference.inputs[0], last)
-        return _put_norm(links, node, ("LayerNormalization", ("Mul", "Add")), x, last, shape[-1], eps)
+        return _put_norm(links, node, "LayerNormalization", ("Mul", "Add"), x, quotient.node, variance.eps)
 
 
 class RMSNorms(Rewrite):
@@ -42,19 +54,14 @@ class RMSNorms(Rewrite):
     roots = ("Sqrt",)
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        found = _mean_square(links, node)
-        divided = _quotient(links, node)
-        if found is None or divided is None or divided[0] != found[0]:
+        square, quotient = _mean_square(links, node), _quotient(links, node)
+        if square is None or quotient is None or quotient.x != square.x:
             return False
-        shape = links.graph.static(found[0])
-        if not shape:
-            return False
-        x, last = _uncast(links, found[0], divided[1])
-        return _put_norm(links, node, ("RMSNormalization", ("Mul",)), x, last, shape[-1], found[1])
+        return _put_norm(links, node, "RMSNormalization", ("Mul",), square.x, quotient.node, square.eps)
 
 
-def _mean_square(links: Links, root: Node) -> tuple[str, float] | None:
-    """Return (x, eps) of sqrt(mean(x ** 2) + eps)."""
+def _mean_square(links: Links, root: Node) -> MeanSquare | None:
+    """Return the argument of a root, if it is the mean of squares over the last axis plus eps."""
     graph, added = links.graph, links.maker(root.inputs[0], "Add")
     if added is None:
         return None
@@ -67,27 +74,27 @@ def _mean_square(links: Links, root: Node) -> tuple[str, float] | None:
             continue
         x = square.inputs[0]
         if square.inputs[1] == x if square.op == "Mul" else number(graph, square.inputs[1]) == 2:
-            return x, eps
+            return MeanSquare(x, eps)
     return None
 
 
-def _quotient(links: Links, root: Node) -> tuple[str, Node] | None:
-    """Return (x, node) of the node that computes x / root."""
+def _quotient(links: Links, root: Node) -> Quotient | None:
+    """Return the only use of a root, if it is x / root, x * (1 / root) or x * Reciprocal(root)."""
     result = root.outputs[0]
     if (divided := links.reader(result, "Div")) is not None and divided.inputs[1] == result:
         if number(links.graph, divided.inputs[0]) != 1:
-            return divided.inputs[0], divided
+            return Quotient(divided.inputs[0], divided)
         inverse: Node | None = divided
     else:
         inverse = links.reader(result, "Reciprocal")
     product = None if inverse is None else links.reader(inverse.outputs[0], "Mul")
     if inverse is None or product is None or product.inputs[0] == product.inputs[1]:
         return None
-    return other_operand(product, inverse.outputs[0]), product
+    return Quotient(other_operand(product, inverse.outputs[0]), product)
 
 
 def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
-    """Return the tensor before a Cast to float32, and the Cast back after the norm, if both exist."""
+    """Return the tensor before a Cast to float32, and the Cast back after the norm, if both exist, else `x`, `last`."""
     cast, graph = links.maker(x, "Cast"), links.graph
     if cast is None or not floats(graph, cast.inputs[0]):
         return x, last
@@ -112,24 +119,29 @@ def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
     return x, last
 
 
-def _put_norm(
-    links: Links, root: Node, kind: tuple[str, tuple[str, ...]], x: str, last: Node, extent: int, eps: float
-) -> bool:
-    """Put the norm in place of its last node, with the weight and the bias after it if they are constants."""
-    graph, spec = links.graph, links.graph.spec(x)
+def _put_norm(links: Links, root: Node, op: str, affine: tuple[str, ...], x: str, last: Node, eps: float) -> bool:
+    """Replace `last`, the end of a norm of `x`, by a node `op`; return whether that was possible.
+
+    Constant operands of the nodes `affine` that follow become the weight and the bias.
+    """
+    graph, shape = links.graph, links.graph.static(x)
+    if not shape:
+        return False
+    x, last = _uncast(links, x, last)
+    spec = graph.spec(x)
     if spec is None or not floats(graph, x) or graph.spec(last.outputs[0]) != spec:
         return False
     operands: list[str] = []
-    for op in kind[1]:
-        node = links.reader(last.outputs[0], op)
-        found = "" if node is None else other_operand(node, last.outputs[0])
-        constant = graph.constants.get(found)
-        if node is None or constant is None or constant.shape != (extent,) or constant.dtype != spec.dtype:
+    for each in affine:
+        node = links.reader(last.outputs[0], each)
+        operand = "" if node is None else other_operand(node, last.outputs[0])
+        constant = graph.constants.get(operand)
+        if node is None or constant is None or constant.shape != shape[-1:] or constant.dtype != spec.dtype:
             break
-        operands.append(found)
+        operands.append(operand)
         last = node
     if not operands:
-        operands.append(graph.add(last.outputs[0] + ".ones", np.ones(extent, spec.dtype)))
+        operands.append(graph.add(last.outputs[0] + ".ones", np.ones(shape[-1], spec.dtype)))
     attributes = {"axis": -1, "epsilon": eps}
-    links.replace(last, Node(kind[0], (x, *operands), last.outputs, attributes, root.name))
+    links.replace(last, Node(op, (x, *operands), last.outputs, attributes, root.name))
     return True
