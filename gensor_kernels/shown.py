@@ -28,17 +28,17 @@ def kind(value: Any) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is an array with axes, of any library."""
+    """Return whether a value is an array with axes, of any library."""
     return hasattr(value, "dtype") and bool(getattr(value, "shape", ())) and not isinstance(value, type)
 
 
 def holds_numbers(array: Any) -> bool:
-    """Whether an array is of numbers: not of objects, texts, dates or records."""
+    """Return whether an array is of numbers: not of objects, texts, dates or records."""
     return array.dtype.kind not in "OSUmM" and array.dtype.type.__name__ != "void"
 
 
 def is_masked(value: Any) -> bool:
-    """Whether a value is an array of `numpy.ma`, whose mask every computation would ignore."""
+    """Return whether a value is an array of `numpy.ma`, whose mask every computation would ignore."""
     return any(each.__module__.startswith("numpy.ma") for each in type(value).__mro__)
 
 

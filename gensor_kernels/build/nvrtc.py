@@ -184,7 +184,7 @@ def _wheel_version(prefix: str) -> str | None:
 
 
 def _compile(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
-    """(error name or None, log, cubin) of one compilation, by this process or another one."""
+    """Return (error name or None, log, cubin) of one compilation, by this process or another one."""
     with suppress(Lost), COMPILERS.lend(version(library)) as process:
         return compile_text(library, text, target) if process is None else process.compile(text, target)
     return compile_text(library, text, target)

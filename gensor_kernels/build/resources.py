@@ -153,7 +153,7 @@ def _keep(read: Mapping[tuple[bytes, str], dict[str, Sass] | None]) -> None:
 
 
 def _read_all(cubins: dict[tuple[bytes, str], bytes], jobs: int) -> dict[tuple[bytes, str], dict[str, Sass] | None]:
-    """The functions of each cubin, by (anything, target); one stream or more per target."""
+    """Return the functions of each cubin, by (anything, target); one stream or more per target."""
     found: dict[tuple[bytes, str], dict[str, Sass] | None] = {}
     streams: dict[str, dict[tuple[bytes, str], Code]] = {}
     for key, cubin in cubins.items():

@@ -87,7 +87,7 @@ class Sass:
         return cls(**{**data, "accesses": accesses, "steady": Steady(**data["steady"])})
 
     def widths(self, kinds: frozenset[str]) -> dict[int, int]:
-        """Instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""
+        """Return the instructions by access width in bytes, summed over `kinds` such as GLOBAL_ACCESSES."""
         total: Counter[int] = Counter()
         for kind in sorted(kinds):
             total.update(self.accesses.get(kind, {}))

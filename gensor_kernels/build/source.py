@@ -59,7 +59,7 @@ def _flatten_installed(file_name: str) -> str:
 
 
 def _inline(file_name: str, paths: Mapping[str, Path], seen: dict[str, bool], conditional: bool) -> list[str]:
-    """Lines of one file; `seen` maps each inlined file to whether a conditional surrounds it."""
+    """Return the lines of one file; `seen` maps each inlined file to whether a conditional surrounds it."""
     seen[file_name] = conditional
     lines = [f'#line 1 "{file_name}"\n']
     depth = 0

@@ -31,7 +31,7 @@ def from_attributes(
     l2_bytes: int | None = None,
     memory_bytes: int | None = None,
 ) -> Arch:
-    """The Arch of a device from its attributes: a listed part, or one built from the facts of its capability.
+    """Return the Arch of a device from its attributes: a listed part, or one built from the facts of its capability.
 
     ``name`` is the driver's device name, ``clock_ghz`` its SM clock.  A device name listed in archs.toml with the
     same SM count and memory bandwidth gives that row.  Jetson modules share one name: see ``_module``.  Otherwise
@@ -70,7 +70,7 @@ def from_attributes(
 
 
 def _base(capability: tuple[int, int]) -> Arch:
-    """The default part of the closest capability of this major that is not above this one."""
+    """Return the default part of the closest capability of this major that is not above this one."""
     name = f"compute capability {capability[0]}.{capability[1]}"
     choices = [lookup(known) for known in table()["capability"]]
     if capability in UNSERVED:
@@ -87,7 +87,7 @@ def _base(capability: tuple[int, int]) -> Arch:
 def _module(
     modules: Sequence[Arch], sms: int, clock_ghz: float, l2_bytes: int | None, memory_bytes: int | None
 ) -> Arch:
-    """The Jetson module with this L2, memory, SM count and clock, or the closest module in another power mode.
+    """Return the Jetson module with this L2, memory, SM count and clock, or the closest module in another power mode.
 
     A power mode switches SMs off and lowers clocks, but leaves the L2 and the memory bus: an AGX Orin of 30 W has as
     many SMs at the same clock as an Orin Nano.  Jetsons report a wrong clock and width of their memory.

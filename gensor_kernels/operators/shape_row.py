@@ -105,7 +105,7 @@ def columns(op: str) -> tuple[str, ...]:
 
 
 def cells_of(workload: Workload) -> dict[str, object]:
-    """The cells of a Workload's row."""
+    """Return the cells of a Workload's row."""
     first, *others, output = operator(workload.operator).names
     types = workload.dtype
     return {

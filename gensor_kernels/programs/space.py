@@ -114,7 +114,7 @@ class Space:
         return tuple(space.family.name for space in self.families)
 
     def family(self, name: str) -> FamilySpace:
-        """The lattice of one family; KeyError when it does not serve this Workload."""
+        """Return the lattice of one family; KeyError when it does not serve this Workload."""
         for space in self.families:
             if space.family.name == name:
                 return space
@@ -161,13 +161,13 @@ class FamilySpace(Lattice):
         return roofline.seconds(self.terms(points), self.arch)
 
     def terms(self, points: np.ndarray) -> roofline.Terms:
-        """The terms of :meth:`potential`."""
+        """Return the terms of :meth:`potential`."""
         whole = self.complete(np.asarray(points))
         facts = self._facts(whole)
         return self.family.terms(self.columns(whole), self.workload, self.arch, facts)
 
     def explain(self, point: Sequence[int] | np.ndarray) -> dict[str, float]:
-        """The terms of one point by name, and ``seconds``."""
+        """Return the terms of one point by name, and ``seconds``."""
         points = np.asarray(point, dtype=np.int64)[None]
         terms = self.terms(points)
         row = {f.name: float(np.broadcast_to(getattr(terms, f.name), (1,))[0]) for f in fields(terms)}

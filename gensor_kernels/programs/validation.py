@@ -38,7 +38,7 @@ def samples_of(text: str) -> tuple[Workload, ...]:
 
 
 def class_of(text: str) -> Workload:
-    """The Workload of a class at some size."""
+    """Return the Workload of a class at some size."""
     body = json.loads(text)
     declared = operator(body["operator"])
     workload = _sized(Workload(**body, sizes=declared.smallest))
@@ -48,7 +48,7 @@ def class_of(text: str) -> Workload:
 
 
 def _sized(workload: Workload, **less: int) -> Workload:
-    """The Workload of a class with sizes large enough for every Program, except the given sizes."""
+    """Return the Workload of a class with sizes large enough for every Program, except the given sizes."""
     try:
         return operator(workload.operator).resize(workload, {"batch": 1, "m": 4096, "n": 4096, "k": 4096} | less)
     except NotImplementedError:  # windows that slide: other coordinates that depend on sizes are in Family.own
@@ -56,7 +56,7 @@ def _sized(workload: Workload, **less: int) -> Workload:
 
 
 def _validate(workload: Workload) -> Workload:
-    """The Workload, where it has the sizes, operands and layouts of its operator."""
+    """Return the Workload, where it has the sizes, operands and layouts of its operator."""
     declared = operator(workload.operator)
     if not all(type(extent) is int and extent <= LARGEST_EXTENT for _, extent in workload.sizes):
         raise ValueError(f"a size is no integer up to {LARGEST_EXTENT}")
@@ -70,7 +70,7 @@ def _validate(workload: Workload) -> Workload:
 
 
 def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name: str) -> Program:
-    """The Program of a kernel's row: of that family, with values that it has for some Workload of the class."""
+    """Return the Program of a kernel's row: of that family, with values that it has for some Workload of the class."""
     family = FAMILIES.get(family_name)
     current = family is not None and abi == family.abi
     program = program_from_json(text) if current else Program.from_json(text, None)
@@ -90,7 +90,7 @@ def program_of(family_name: str, abi: int, class_key: str, text: str, arch_name:
 
 @lru_cache(maxsize=64)
 def _possible(family_name: str, workloads: tuple[Workload, ...], arch_name: str) -> dict[str, Container[int]]:
-    """The values of each coordinate of a family, over Workloads of a class."""
+    """Return the values of each coordinate of a family, over Workloads of a class."""
     family, arch = FAMILIES[family_name], lookup(arch_name)
     possible: dict[str, set[int]] = {}
     for each in (*workloads, workloads[0].with_epilogue(("scale",))):

@@ -102,7 +102,7 @@ Fits = Callable[[tuple[Any, ...], dict[str, Any]], bool]
 
 
 def _routes(cupy: Any) -> list[tuple[Any, str, Callable[..., Any], Fits]]:
-    """(where a function is, its name, ours, whether arguments are ones ours takes to mean the same)."""
+    """Return (where a function is, its name, ours, whether arguments are ones ours takes to mean the same)."""
     array = cupy.ndarray
 
     def pair(args: tuple[Any, ...], keywords: dict[str, Any]) -> bool:

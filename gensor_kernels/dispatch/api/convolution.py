@@ -361,7 +361,7 @@ def _convolution(
 
 
 def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> Any:
-    """The bias as it broadcasts to the result; ValueError for another number than one per filter."""
+    """Return the bias as it broadcasts to the result; ValueError for another number than one per filter."""
     if w.ndim == 4:
         filters = w.shape[p.weights[0]] * (dict(p.sizes)["groups"] if p.transposed else 1)
         if tuple(bias.shape) != (filters,):
@@ -399,7 +399,7 @@ class _Kind(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
-    """The kind of a convolution of these shapes; ValueError where they do not fit."""
+    """Return the kind of a convolution of these shapes; ValueError where they do not fit."""
     from gensor_kernels.dispatch.functions.convolution import full_sizes
 
     if p.transposed or len(x) != 4 or len(w) != 4:
@@ -413,7 +413,7 @@ def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
 def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
 ) -> Any:
-    """A convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
+    """Return a convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
         return current_runtime().call(x, flat.T, out, steps, dtype, precision)
@@ -446,7 +446,7 @@ def _parameters(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether an argument may be a key: numbers of other types are equal to whole numbers, and refused."""
+    """Return whether an argument may be a key: numbers of other types are equal to whole numbers, and refused."""
     kind = type(value)
     return kind is int or kind is str or value is None or (kind is tuple and all(type(each) is int for each in value))
 
@@ -482,19 +482,19 @@ def _padding(padding: Any, stride: Sequence[int], dilation: Sequence[int], taps:
 
 
 def _one(value: Any) -> Any:
-    """The only entry of a sequence of one."""
+    """Return the only entry of a sequence of one."""
     return value[0] if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1 else value
 
 
 def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
-    """An array with another axis of extent 1; one that broadcasts is left as it is."""
+    """Return an array with another axis of extent 1; one that broadcasts is left as it is."""
     if array.ndim < ndim:
         return array
     return array.reshape(*array.shape[:axis], 1, *array.shape[axis:])
 
 
 def _lift_step(item: Any, trailing: int) -> Any:
-    """An operation whose array gets an axis of extent 1 before its last `trailing` ones."""
+    """Return an operation whose array gets an axis of extent 1 before its last `trailing` ones."""
     if isinstance(item, str) or len(item) < 2 or getattr(item[1], "ndim", 0) <= trailing:
         return item
     name, array, *rest = item

@@ -127,7 +127,7 @@ def _step(
 
 
 def _broadcast(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
-    """A prologue's array as it broadcasts to an operand with these axes."""
+    """Return a prologue's array as it broadcasts to an operand with these axes."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
     turned = array.transpose([labels.index(label) for label in dict.fromkeys(axes) if label in labels])

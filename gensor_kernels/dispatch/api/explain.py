@@ -139,7 +139,7 @@ def _of_library(question: Question) -> float | None:
 
 
 def _computes(function: Any) -> bool:
-    """Whether a function is one of ours that ends in one call of a kernel."""
+    """Return whether a function is one of ours that ends in one call of a kernel."""
     module = getattr(function, "__module__", None) or type(function).__module__
     others = ("deterministic", "emulated", "refresh", "define", "counters")
     return module.startswith(dispatch.__name__ + ".") and getattr(function, "__name__", "") not in others

@@ -60,7 +60,7 @@ def _plain(signature: inspect.Signature) -> inspect.Signature:
 
 
 def _run_in_capture(function: Callable[..., Any], args: Any, keywords: Any) -> Any:
-    """The call; inside graph capture with memory that lasts."""
+    """Return the call; inside graph capture with memory that lasts."""
     try:
         device = current.current_runtime().device
     except ToolMissingError:  # errors of arguments come first
@@ -72,7 +72,7 @@ def _run_in_capture(function: Callable[..., Any], args: Any, keywords: Any) -> A
 
 
 def _exchange(args: Any, keywords: Any) -> Exchange | None:
-    """The arrays to exchange, or None if no argument is of another library."""
+    """Return the arrays to exchange, or None if no argument is of another library."""
     named = [keywords[name] for name in keywords if name != "out"]
     arrays = list(_arrays((*args, *named, keywords.get("out"))))
     if all(_library(each) in ("numpy", "cupy") and not _is_swapped(each) for each in arrays):
@@ -90,7 +90,7 @@ def find_exchange(args: Any, keywords: Any) -> Exchange | None:
 
 
 def _arrays(value: Any) -> Iterator[Any]:
-    """The arrays of any library, in lists and tuples too, in their order."""
+    """Yield the arrays of any library, in lists and tuples too, in their order."""
     if isinstance(value, (list, tuple)):
         for each in value:
             yield from _arrays(each)
@@ -99,7 +99,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 
 def _has(value: Any, name: str) -> bool:
-    """Whether a value has an attribute, without reading it, which may raise or wait for a device."""
+    """Return whether a value has an attribute, without reading it, which may raise or wait for a device."""
     return hasattr(type(value), name) or name in getattr(value, "__dict__", ())
 
 
@@ -108,7 +108,7 @@ def _library(value: Any) -> str:
 
 
 def _is_swapped(value: Any) -> bool:
-    """Whether it is a NumPy array whose bytes are not in the machine's order."""
+    """Return whether it is a NumPy array whose bytes are not in the machine's order."""
     return isinstance(value, np.ndarray) and not value.dtype.isnative
 
 
@@ -148,7 +148,7 @@ class Exchange:
         self.taken: dict[int, tuple[Any, Any]] = {}  # by id: (what came, what stands for it)
 
     def call(self, function: Callable[..., Any], args: Any, keywords: Any) -> Any:
-        """The call on this device's arrays: with tensors among them on PyTorch's current stream."""
+        """Return the call on this device's arrays: with tensors among them on PyTorch's current stream."""
         for tensor in self.tensors:
             _check(tensor, self.device)
         if self.device.emulated or not self.tensors:
@@ -184,7 +184,7 @@ class Exchange:
         return self.taken[id(value)][1]
 
     def _give(self, result: Any) -> Any:
-        """The result as the caller's kind of array; what came in goes back as it was."""
+        """Return the result as the caller's kind of array; what came in goes back as it was."""
         if type(result) in (list, tuple):
             return type(result)(self._give(each) for each in result)
         for came, stands in self.taken.values():
@@ -268,7 +268,7 @@ class _Interface:
 
 
 def _tensor(array: Any, like: Any) -> Any:
-    """A tensor on a result's memory, on the device of `like`."""
+    """Return a tensor on a result's memory, on the device of `like`."""
     torch, name = sys.modules["torch"], array.dtype.name
     if 0 in array.shape:
         return torch.empty(array.shape, dtype=getattr(torch, name), device=like.device)

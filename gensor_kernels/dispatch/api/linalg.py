@@ -163,7 +163,7 @@ def tensordot(
 
 
 def tensordot_form(axes: Any) -> tuple[str, Any]:
-    """The form of a tensordot: `axes` as a number or a pair of tuples."""
+    """Return the form of a tensordot: `axes` as a number or a pair of tuples."""
     return "tensordot", axes if type(axes) is int else _axes(axes)
 
 

@@ -135,7 +135,7 @@ def linear(
 def _quantised_linear(
     runtime: Runtime, x: DeviceArray, w: DeviceArray, steps: Any, quantised: tuple[Any, Any, int | None]
 ) -> Any:
-    """A linear layer of quantised weights; `quantised` are scales, zeros and group."""
+    """Return a linear layer of quantised weights; `quantised` are scales, zeros and group."""
     from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
 
     scales, zeros, group = quantised
@@ -161,7 +161,7 @@ def _prepared_linear(
     prologue: Items,
     quantised: tuple[Any, Any, int | None],
 ) -> Any:
-    """A linear layer with a prologue; `after`: bias, activation, epilogue; `quantised`: scales, zeros, group."""
+    """Return a linear layer with a prologue; `after`: bias, activation, epilogue; `quantised`: scales, zeros, group."""
     from .prologue import apply_prologue, product
 
     (scales, zeros, group), (bias, activation, epilogue) = quantised, after
@@ -177,7 +177,7 @@ def _prepared_linear(
 
 
 def transpose_weights(w: DeviceArray) -> Any:
-    """The weights of `linear` as its product takes them."""
+    """Return the weights of `linear` as its product takes them."""
     if w.ndim > 2:
         raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")
     return w.T

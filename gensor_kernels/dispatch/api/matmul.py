@@ -24,7 +24,8 @@ _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 
 
 def _short(product: Product) -> Product:
-    """A matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the long one.
+    """Return a matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the
+    long one.
 
     It fills in no defaults of keywords and calls nothing but the Plan, or, where the addresses are those the Plan has
     placed its launch at, only that. The key is that of `Runtime.call`, of matrices without the lists' detour. Inside

@@ -67,7 +67,7 @@ def _arguments(signature: inspect.Signature, given: dict[str, Any]) -> Iterator[
 
 
 def _takes(kind: str, value: Any, device: Any) -> bool:
-    """Whether a value is of the kind that an annotation names; of an unknown kind everything is."""
+    """Return whether a value is of the kind that an annotation names; of an unknown kind everything is."""
     if kind in ANYTHING:
         return True
     if kind == "None":

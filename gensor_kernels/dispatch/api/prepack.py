@@ -91,7 +91,7 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
 
 
 def _swap_axes(view: View) -> View:
-    """A view with its last two axes in the other order."""
+    """Return a view with its last two axes in the other order."""
     from gensor_kernels.operators.types.workload import View
 
     shape, strides = ((*x[:-2], x[-1], x[-2]) for x in (view.shape, view.strides))

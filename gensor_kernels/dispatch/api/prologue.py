@@ -166,7 +166,7 @@ class FusedContraction:
         before: Sequence[Operation],
         steps: tuple[Operation, ...],
     ) -> Any:
-        """The result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
+        """Return the result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
         layout, shape = self.lowered.layout, a.shape
         assert layout is not None
         labels = self.lowered.subscripts.operands[0]

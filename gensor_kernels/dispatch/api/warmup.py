@@ -140,7 +140,7 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
 
 
 def _bind(runtime: Runtime, workload: Workload) -> Placed | None:
-    """The kernel that would serve, in a graph or outside of one, with its sizes, or None if there is none."""
+    """Return the kernel that would serve, in a graph or outside of one, with its sizes, or None if there is none."""
     from gensor_kernels.dispatch.calls.problem import Problem
     from gensor_kernels.dispatch.selection import tiers
     from gensor_kernels.operators import operator
@@ -167,7 +167,7 @@ def _bind(runtime: Runtime, workload: Workload) -> Placed | None:
 
 
 def _code(kernel: Kernel) -> Code | None:
-    """The code that a device loads, or None if it is no longer in a database."""
+    """Return the code that a device loads, or None if it is no longer in a database."""
     try:
         return kernel.code
     except BuildError as error:

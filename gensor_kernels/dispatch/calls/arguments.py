@@ -84,7 +84,7 @@ def operations(
     activation: str | None = None,
     epilogue: Any = None,
 ) -> tuple[Operation, ...]:
-    """The epilogue of `activation(alpha * a@b + bias + add)`, or of `alpha` and an explicit list.
+    """Return the epilogue of `activation(alpha * a@b + bias + add)`, or of `alpha` and an explicit list.
 
     Raises ValueError for unknown names and for a list together with bias, add or activation (their order
     is undefined), TypeError for scalars that are no numbers (a mask's fill: no real ones) and for a list that is
@@ -128,7 +128,7 @@ def _scale(alpha: Any) -> list[Operation]:
 
 
 def _factor(name: str, value: Any) -> complex:
-    """A number as a float, or as a complex where it is one."""
+    """Return a number as a float, or as a complex where it is one."""
     if isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real):
         return complex(value)
     return _scalar(name, value)
@@ -260,7 +260,7 @@ SIGNATURE = "(n?,k),(k,m?)->(n?,m?)"
 def product_shapes(
     a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, int, int], tuple[int, ...]]:
-    """(batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
+    """Return (batch axes, (m, n, k), result shape) of operands of shapes `a` and `b`."""
     for index, shape in enumerate((a, b)):
         if not shape:
             raise ValueError(

@@ -53,7 +53,7 @@ def product_dtype(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool
 def apply_steps(
     device: Any, value: Any, steps: Sequence[Operation], dtype: np.dtype[Any], inputs: np.dtype[Any]
 ) -> Any:
-    """An epilogue on `value`, which was computed of `inputs`, and the conversion to `dtype`."""
+    """Return an epilogue on `value`, which was computed of `inputs`, and the conversion to `dtype`."""
     whole = whole_steps(inputs, steps)
     for index, step in enumerate(steps):
         if value.dtype.kind in "iub" and index >= whole:
@@ -65,12 +65,12 @@ def apply_steps(
 
 
 def is_whole(scalar: complex) -> bool:
-    """Whether an int32 holds a scalar exactly."""
+    """Return whether an int32 holds a scalar exactly."""
     return not isinstance(scalar, complex) and -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
 
 
 def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:
-    """How many leading steps an integer accumulator can do exactly: those with integer operands and scalars."""
+    """Return how many leading steps an integer accumulator can do exactly: those with integer operands and scalars."""
     if inputs.kind not in "iu":
         return 0
     for count, step in enumerate(steps):

@@ -58,7 +58,7 @@ def broadcast(view: View, shape: tuple[int, ...]) -> View:
 
 
 def matrix(view: View, is_row: bool) -> View:
-    """A one-dimensional view as a matrix: one row of it (a), or one column (b); others unchanged."""
+    """Return a one-dimensional view as a matrix: one row of it (a), or one column (b); others unchanged."""
     if len(view.shape) > 1:
         return view
     (extent,), (stride,) = view.shape, view.strides
@@ -68,7 +68,7 @@ def matrix(view: View, is_row: bool) -> View:
 
 
 def result_matrix(view: View, a_axes: int, b_axes: int) -> View:
-    """The result's view (or an operand broadcast to it) with the row or column axis a 1-D operand removed."""
+    """Return the result's view (or an operand broadcast to it) with the row or column axis a 1-D operand removed."""
     shape, strides = list(view.shape), list(view.strides)
     if a_axes == 1:
         where = len(shape) - (b_axes > 1)
@@ -112,7 +112,7 @@ class Axes:
         self.batch = merged
 
     def _into_rows(self) -> bool:
-        """The innermost batch axis as more rows, when b does not have it and all others step on evenly."""
+        """Return the innermost batch axis as more rows, when b does not have it and all others step on evenly."""
         extent, strides = self.batch[-1]
         others = [index for index in range(len(strides)) if index != 1]
         if strides[1] != 0 or extent * self.m > LARGEST_EXTENT:
@@ -127,7 +127,7 @@ class Axes:
         return True
 
     def _into_columns(self) -> bool:
-        """The same for columns, when a does not have the axis."""
+        """Return the same for columns, when a does not have the axis."""
         extent, strides = self.batch[-1]
         if strides[0] != 0 or extent * self.n > LARGEST_EXTENT:
             return False
@@ -147,7 +147,7 @@ class Axes:
             strides[0], strides[1] = strides[1], strides[0]
 
     def strides(self, index: int) -> Strides:
-        """What Params holds for operand `index`."""
+        """Return what Params holds for operand `index`."""
         padding = BATCH_AXES - len(self.batch)
         lead = (0,) * padding + tuple(strides[index] for _, strides in self.batch)
         return Strides((lead[0], lead[1], lead[2]), self.row[index], self.column[index])
@@ -211,7 +211,7 @@ def multiply(
 
 
 def view_of(array: DeviceArray, pointer: int) -> View:
-    """The View of an array at address `pointer`; UnsupportedError where strides are no multiples of elements."""
+    """Return the View of an array at address `pointer`; UnsupportedError where strides are no multiples of elements."""
     size = array.dtype.itemsize
     if pointer % size or any(stride % size for stride in array.strides):
         raise UnsupportedError("elements that lie off their natural alignment")
@@ -221,7 +221,7 @@ def view_of(array: DeviceArray, pointer: int) -> View:
 
 
 def byte_range(array: DeviceArray) -> tuple[int, int]:
-    """(first, past the last) byte of an array's elements, relative to the address of element 0."""
+    """Return (first, past the last) byte of an array's elements, relative to the address of element 0."""
     reach = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
     low, high = sum(r for r in reach if r < 0), sum(r for r in reach if r > 0)
     return low, high + array.dtype.itemsize
@@ -236,7 +236,7 @@ def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
 
 
 def repeats_itself(array: DeviceArray) -> bool:
-    """Whether two elements of an array may share memory."""
+    """Return whether two elements of an array may share memory."""
     reach = array.dtype.itemsize
     axes = sorted((abs(s), e) for s, e in zip(array.strides, array.shape, strict=True) if e > 1)
     for stride, extent in axes:
@@ -247,6 +247,6 @@ def repeats_itself(array: DeviceArray) -> bool:
 
 
 def is_odd(array: DeviceArray, pointer: int) -> bool:
-    """Whether elements are not naturally aligned."""
+    """Return whether elements are not naturally aligned."""
     size = array.dtype.itemsize
     return bool(pointer % size or any(stride % size for stride in array.strides))

@@ -12,7 +12,7 @@ Pairs = tuple[tuple[int, int], tuple[int, int]]
 
 
 def real(name: str, value: Any) -> float:
-    """A number as a float; TypeError and ValueError in the argument's name."""
+    """Return a number as a float; TypeError and ValueError in the argument's name."""
     if type(value) is float:
         return value
     if not isinstance(value, str):
@@ -26,7 +26,7 @@ def real(name: str, value: Any) -> float:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """An integer; TypeError and ValueError in the argument's name."""
+    """Return an integer; TypeError and ValueError in the argument's name."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -37,7 +37,7 @@ def whole(name: str, value: Any, least: int) -> int:
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
-    """(h, w) of an integer or a pair."""
+    """Return (h, w) of an integer or a pair."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         if len(value) == 2:
             return whole(name, value[0], least), whole(name, value[1], least)
@@ -47,7 +47,7 @@ def pair(name: str, value: Any, least: int) -> tuple[int, int]:
 
 
 def padding_pairs(padding: Any) -> Pairs:
-    """((top, bottom), (left, right)) of an integer, a pair, or that."""
+    """Return ((top, bottom), (left, right)) of an integer, a pair, or that."""
     if isinstance(padding, Sequence) and len(padding) == 2 and any(isinstance(each, Sequence) for each in padding):
         first, second = (pair("padding", each, 0) for each in padding)
         return first, second

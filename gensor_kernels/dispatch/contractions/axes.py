@@ -97,7 +97,7 @@ def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> 
 
 
 def packed_strides(labels: Sequence[int], extents: Mapping[int, int], itemsize: int) -> Strides:
-    """Strides of a new array with axes `labels`."""
+    """Return the strides of a new array with axes `labels`."""
     found, step = {}, itemsize
     for label in reversed(labels):
         found[label] = step
@@ -106,7 +106,7 @@ def packed_strides(labels: Sequence[int], extents: Mapping[int, int], itemsize: 
 
 
 def classify(a: Strides, b: Strides, output: Labels) -> Groups:
-    """The groups; a batch axis that an operand repeats (stride 0) is one it lacks, and leaves `a` or `b`."""
+    """Return the groups; a batch axis that an operand repeats (stride 0) is one it lacks, and leaves `a` or `b`."""
     kept = set(output)
     for strides, other in ((a, b), (b, a)):
         for label in [label for label, stride in strides.items() if stride == 0 and label in kept and label in other]:
@@ -122,7 +122,7 @@ def classify(a: Strides, b: Strides, output: Labels) -> Groups:
 
 
 def runs(labels: Labels, operands: Sequence[Strides], extents: Mapping[int, int]) -> list[Run]:
-    """The fewest axes that `labels` are in memory, the widest steps first."""
+    """Return the fewest axes that `labels` are in memory, the widest steps first."""
     found: list[Run] = []
     for label in sorted(labels, key=lambda each: [-abs(strides.get(each, 0)) for strides in operands]):
         extent, steps = extents[label], tuple(strides.get(label, 0) for strides in operands)
@@ -137,7 +137,7 @@ def runs(labels: Labels, operands: Sequence[Strides], extents: Mapping[int, int]
 def fit(
     groups: Groups, a: Strides, b: Strides, c: Strides | None, extents: Mapping[int, int], units: tuple[int, int]
 ) -> Fit | None:
-    """The axes of the product, None where kernels do not have as many. `c` None: the result is laid out to suit.
+    """Return the axes of the product, None where kernels do not have as many. `c` None: the result is laid out to suit.
 
     `units` are the bytes of an element of a and b.
     """
@@ -153,7 +153,7 @@ def fit(
 
 
 def _main(found: list[Run], operand: int, unit: int) -> Run | None:
-    """The run that is the product's own axis: the longest, one of unit stride before others."""
+    """Return the run that is the product's own axis: the longest, one of unit stride before others."""
 
     def worth(run: Run) -> int:
         return run.extent * (UNIT_STRIDE_WORTH if abs(run.strides[operand]) == unit else 1)
@@ -167,7 +167,7 @@ def _rest(found: list[Run], operand: int, unit: int) -> list[Run]:
 
 
 def windows(found: Fit, a: Strides, b: Strides, c: Strides) -> tuple[Window, Window, Window]:
-    """The product's operands and result, seen through `found`."""
+    """Return the product's operands and result, seen through `found`."""
 
     def axis(run: Run, strides: Strides) -> tuple[int, int]:
         inner = run.labels[-1] if run.labels else None

@@ -40,7 +40,7 @@ class _Product:
     out: Strides | None
 
     def place(self, a: Strides, b: Strides) -> Layout | None:
-        """The Layout with operands of these strides, or None if kernels have too few axes for it."""
+        """Return the Layout with operands of these strides, or None if kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
             return (
@@ -73,7 +73,7 @@ class _Product:
         return Layout(False, *windows(found, a, b, c), allocated, turned, labels=found.result, summed=found.k.labels)
 
     def copied(self) -> tuple[Labels | None, Labels | None]:
-        """The axes of the least copies that make kernels' axes suffice; of both where nothing does."""
+        """Return the axes of the least copies that make kernels' axes suffice; of both where nothing does."""
         a, b, extents = self.a, self.b, self.extents
         by_a, by_b = self._order(a, self.groups.m, b), self._order(b, self.groups.n, a)
         size_a, size_b = (math.prod(extents[each] for each in axes) for axes in (by_a, by_b))
@@ -86,7 +86,7 @@ class _Product:
         return self._order(a, self.groups.m, a), self._order(b, self.groups.n, a)
 
     def _order(self, strides: Strides, own: Labels, guide: Strides) -> Labels:
-        """Axes of a copy: batch and k as `guide` has them, so that they are one axis with it."""
+        """Return the axes of a copy: batch and k as `guide` has them, so that they are one axis with it."""
 
         def by_stride(labels: Labels) -> list[int]:
             return sorted((each for each in labels if each in strides), key=lambda each: -abs(guide.get(each, 0)))
@@ -103,7 +103,7 @@ def arrange(
     *,
     turning: bool = True,
 ) -> Layout | None:
-    """The Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
+    """Return the Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
 
     `out` gives the strides of a result that exists already; it is None if it cannot be written directly.
     Without `turning` the first operand is the product's a whatever the result's last axis.
@@ -140,13 +140,13 @@ def _sum_axes(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labe
 
 
 def _is_second_first(groups: Groups, output: Labels, extents: Extents) -> bool:
-    """Whether the result's last axis is one of the first operand alone: then that is the product's b."""
+    """Return whether the result's last axis is one of the first operand alone: then that is the product's b."""
     last = next((label for label in reversed(output) if extents[label] != 1), None)
     return last in groups.m
 
 
 def _absorb(groups: Groups, a: Strides, b: Strides, extents: Extents) -> Groups | None:
-    """Groups in which summed axes of one operand are k, read again and again by the other.
+    """Return the groups in which summed axes of one operand are k, read again and again by the other.
 
     None where that does not work, or would multiply the work: these axes are summed first.
     """

@@ -84,7 +84,7 @@ class Lowered:
         return self.layout.sums != ((), ()) and self.dtype.name in NARROW
 
     def staged_dtype(self, number: int) -> np.dtype[Any]:
-        """The dtype of a staged operand: sums are at least as wide as the result."""
+        """Return the dtype of a staged operand: sums are at least as wide as the result."""
         assert self.layout is not None
         if not self.layout.sums[number]:
             return self.operands[number].dtype
@@ -109,7 +109,7 @@ class Lowered:
         return ""
 
     def describe(self) -> str:
-        """A description of the operations on the operands before the launch."""
+        """Return a description of the operations on the operands before the launch."""
         assert self.layout is not None
         parts = []
         for number, name in enumerate(("first", "second")):

@@ -26,7 +26,7 @@ VDOT = ("vdot",)
 
 
 def meaning(form: Form, a: DeviceArray, b: DeviceArray) -> Subscripts:
-    """A label per axis of the operands and of the result of `form`, for operands of these shapes."""
+    """Return a label per axis of the operands and of the result of `form`, for operands of these shapes."""
     if isinstance(form, str):
         return parse(form, (a.ndim, b.ndim))
     if form[0] == "einsum":
@@ -35,7 +35,7 @@ def meaning(form: Form, a: DeviceArray, b: DeviceArray) -> Subscripts:
 
 
 def einsum_form(text: str, flags: Flags) -> Form:
-    """The form of an einsum of two operands, of which some are conjugated."""
+    """Return the form of an einsum of two operands, of which some are conjugated."""
     return ("einsum", text, flags) if any(flags) else text
 
 
@@ -53,7 +53,7 @@ def _labels(
 
 
 def _pair(a: Shape, b: Shape, pairs: Iterable[tuple[int, int]]) -> Subscripts:
-    """Axes of `a`, then those of `b`, without the pairs that are summed over."""
+    """Return the axes of `a`, then those of `b`, without the pairs that are summed over."""
     first, second = list(range(len(a))), list(range(len(a), len(a) + len(b)))
     for one, other in pairs:
         second[other] = first[one]
@@ -72,7 +72,7 @@ def _tensordot(a: Shape, b: Shape, axes: Any) -> Subscripts:
 
 
 def _axes_of(axes: Any, a: Shape, b: Shape) -> tuple[Labels, Labels]:
-    """The axes of both operands that a number or a pair of tuples names; ValueError for more than they have."""
+    """Return the axes of both operands that a number or a pair of tuples names; ValueError for more than they have."""
     if isinstance(axes, tuple):
         return axes
     if axes > min(len(a), len(b)):
@@ -117,7 +117,7 @@ _READERS: dict[str, Callable[..., Subscripts]] = {
 def library_call(
     xp: Any, form: Form, a: DeviceArray, b: DeviceArray, out: DeviceArray, dtype: np.dtype[Any] | None
 ) -> Any:
-    """The same by the array library's own function; into `out` where there is one."""
+    """Return the same by the array library's own function; into `out` where there is one."""
     if isinstance(form, str):
         return xp.einsum(form, a, b, dtype=dtype)
     name, *more = form

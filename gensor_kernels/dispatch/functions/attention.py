@@ -89,7 +89,7 @@ class Attention(Function):
         return KernelCall(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Scale and soft cap are those of verification; a mask of booleans is one of bytes to kernels."""
+        """Return the arguments, with scale and soft cap of verification; a mask of bytes is one of booleans."""
         form = FORMS[workload.operator]
         mask = arrays.get("e")
         mask = mask != 0 if form.mask == "bool" else mask

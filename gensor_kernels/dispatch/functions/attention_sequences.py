@@ -78,7 +78,7 @@ class Sequences(Function):
         return KernelCall(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Scale and soft cap are those of verification."""
+        """Return the arguments, with scale and soft cap of verification."""
         inputs = operator(workload.operator).names[:-1]
         return LibraryCall(tuple(arrays[name] for name in inputs), parameters_of(workload))
 
@@ -125,7 +125,7 @@ def _count(name: str, given: Any, shape: tuple[int, ...]) -> int:
 
 
 def _is_list(view: View) -> bool:
-    """Whether kernels read these ends, or this table: int32, adjacent along the last axis."""
+    """Return whether kernels read these ends, or this table: int32, adjacent along the last axis."""
     return view.dtype == "int32" and (view.shape[-1] <= 1 or view.strides[-1] == 1)
 
 

@@ -59,7 +59,7 @@ class ScaledProduct(Function):
         return 0.0 if inputs[0].shape[-1] == 0 else None
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """Rows along k that tensor copies read; others are copied, as are scales that are not float32."""
+        """Return the rows along k that tensor copies read; others are copied, as are scales that are not float32."""
         a, b, scale_a, scale_b = call.inputs
         assert a is not None and b is not None and scale_a is not None and scale_b is not None
         if a.shape[-1] % COPIED:
@@ -112,7 +112,7 @@ def _turn(view: View) -> View:
 
 
 def _folds(view: View) -> bool:
-    """Whether the leading axes follow each other evenly, as rows."""
+    """Return whether the leading axes follow each other evenly, as rows."""
     try:
         return bool(rows_of(view))
     except UnsupportedError:
@@ -120,7 +120,7 @@ def _folds(view: View) -> bool:
 
 
 def _is_read(view: View) -> bool:
-    """Whether tensor copies can read the rows of an array of 8-bit floats."""
+    """Return whether tensor copies can read the rows of an array of 8-bit floats."""
     if not _folds(view):
         return False
     rows = rows_of(view)

@@ -32,7 +32,7 @@ class Convolution(Function):
     folds = True
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """(n, k, oh, ow) or (n, oh, ow, k), in the order of the image in memory where kernels take that."""
+        """Return (n, k, oh, ow) or (n, oh, ow, k), in the order of the image in memory where kernels take that."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
         dtype = np.promote_types(x.dtype, w.dtype)
@@ -53,7 +53,7 @@ class Convolution(Function):
         return "conv2d_transpose" if parameters.transposed else self.name
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """An image of any strides; weights whose filter is one run in memory, others are copied."""
+        """Take any strides of the image, and weights whose filters are contiguous; copy others."""
         x, w, p = call.inputs[0], call.inputs[1], call.parameters
         assert x is not None and w is not None
         sizes = full_sizes(x.shape, w.shape, p)
@@ -97,7 +97,7 @@ class Convolution(Function):
         return KernelCall(workload, operator(workload.operator).geometry(workload, arrays), declared)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Axes are (n, h, w, c) and (k, r, s, c) whatever the layouts; a transposed one's weights (c, r, s, k)."""
+        """Return arguments with axes (n, h, w, c) and (k, r, s, c); transposed: (c, r, s, k); whatever the layouts."""
         declared: Any = operator(workload.operator)
         x, w, shape = arrays["x"], arrays["w"], declared.operands(workload)[-1].shape
         if declared.transposed:
@@ -116,7 +116,7 @@ CONVOLUTION = Convolution()
 
 
 def full_sizes(x: Sequence[int], w: Sequence[int], p: Parameters) -> dict[str, int]:
-    """All sizes of a convolution; ValueError for shapes that do not fit."""
+    """Return all sizes of a convolution; ValueError for shapes that do not fit."""
     if len(x) != 4 or len(w) != 4:
         raise ValueError(f"convolution: x and w have 4 axes ({p.layout}), not {len(x)} and {len(w)}")
     n, h, width, c = (x[axis] for axis in IMAGES[p.layout])
@@ -136,13 +136,13 @@ Named = tuple[View, Mapping[str, tuple[int, int]]]
 
 
 def _group_strides(strides: Sequence[int], channels: int) -> tuple[int, ...]:
-    """The strides of (image, row, column, group, channel), for groups of `channels` channels."""
+    """Return the strides of (image, row, column, group, channel), for groups of `channels` channels."""
     n, h, w, channel = strides
     return n, h, w, channel * channels, channel
 
 
 def _strides(sizes: Mapping[str, int], named: Mapping[str, Named], transposed: bool) -> dict[str, tuple[int, ...]]:
-    """Strides of image and weights along the axes that the operator declares."""
+    """Return the strides of image and weights along the axes that the operator declares."""
     k, c = sizes["k_out"] // sizes["groups"], sizes["c"] // sizes["groups"]
     s = {axis: stride for axis, (_, stride) in named["w"][1].items()}
     group = s["c"] * c if transposed else s["k"] * k
@@ -151,7 +151,7 @@ def _strides(sizes: Mapping[str, int], named: Mapping[str, Named], transposed: b
 
 
 def _name_axes(view: View, axes: Sequence[int], names: str) -> Named:
-    """A view with its (extent, stride) by axis."""
+    """Return a view with its (extent, stride) by axis."""
     return view, {name: (view.shape[a], view.strides[a]) for name, a in zip(names, axes, strict=True)}
 
 
@@ -179,14 +179,14 @@ def _fold(
 def _bands(
     sizes: Mapping[str, int], layouts: Mapping[str, str], named: Mapping[str, Named], operands: Sequence[Named]
 ) -> int:
-    """Images that the rows of one become: one where an operand has gaps between its images."""
+    """Return the images that the rows of one become: one where an operand has gaps between its images."""
     by = conv_folded.bands(sizes, layouts)
     each = [named["x"][1], named["y"][1], *(axes for _, axes in operands)]
     return by if all(axes["n"][1] == axes["h"][0] * axes["h"][1] for axes in each) or sizes["n"] == 1 else 1
 
 
 def _split_bands(named: Mapping[str, Named], by: int) -> dict[str, Named]:
-    """The operands with bands of rows as images."""
+    """Return the operands with bands of rows as images."""
 
     def cut(view: View, axes: Mapping[str, tuple[int, int]]) -> Named:
         height, row = axes["h"]
@@ -219,7 +219,7 @@ def _has_channels_last(out: View, images: Sequence[int]) -> bool:
 
 
 def _weight_layout(w: View, p: Parameters, sizes: Mapping[str, int], last: bool) -> str | None:
-    """The layout of the weights, None where no kernel takes it."""
+    """Return the layout of the weights, None where no kernel takes it."""
     axes = _name_axes(w, p.weights, "krsc")[1]
     c = sizes["c"] // sizes["groups"]
     digits = {"r": axes["r"], "s": axes["s"], "c": (c, axes["c"][1])}
@@ -238,7 +238,7 @@ def _weight_layout(w: View, p: Parameters, sizes: Mapping[str, int], last: bool)
 
 
 def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
-    """The axes of weights in the order that kernels take."""
+    """Return the axes of weights in the order that kernels take."""
     k, r, s, c = p.weights
     if p.transposed and last and dict(p.sizes)["groups"] > 1:
         raise UnsupportedError("a grouped transposed convolution with channels last")
@@ -281,8 +281,8 @@ def convolve(
 
 
 def _pad(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) -> tuple[Any, Mapping[str, int]]:
-    """The image (n, h, w, c) with its zeros, and the sizes of a convolution without padding: where weights are not
-    finite, their products with these zeros are NaN, as in kernels."""
+    """Return the image (n, h, w, c) with its zeros, and the sizes of a convolution without padding: where weights are
+    not finite, their products with these zeros are NaN, as in kernels."""
     top, left = z["pad_top"], z["pad_left"]
     h, w = z["h"] + top + z["pad_bottom"], z["w"] + left + z["pad_right"]
     if transposed or (h, w) == (z["h"], z["w"]):
@@ -293,7 +293,7 @@ def _pad(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) ->
 
 
 def _tap(z: Mapping[str, int], side: str, tap: int, out: int, transposed: bool) -> tuple[slice, slice] | None:
-    """(rows of the image, rows of the result) that one row of the filter joins, or None if there are none."""
+    """Return (rows of the image, rows of the result) that one row of the filter joins, or None if there are none."""
     stride, shift = z[f"stride_{side}"], tap * z[f"dilation_{side}"] - z["pad_top" if side == "h" else "pad_left"]
     # The result's row o reads the image's o stride + shift; a transposed one's row i stride + shift is fed by i.
     longer, shorter = (out, z[side]) if transposed else (z[side], out)

@@ -52,7 +52,7 @@ class StoredProduct(Function):
             return Result(shape, np.dtype(np.float32))
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """A matmul of the types that were named."""
+        """Return a matmul of the types that were named."""
         a, b = call.inputs
         assert a is not None and b is not None
         first, second = call.parameters.dtype_a or a.dtype, call.parameters.dtype_b or b.dtype
@@ -61,7 +61,7 @@ class StoredProduct(Function):
         return KernelCall(found.workload, found.geometry, operands=found.operands)
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Stored, math: str | None) -> Any:
-        """The operands widened to float32 (or float64, or int32), and multiplied."""
+        """Return the operands widened to float32 (or float64, or int32), and multiplied."""
         types = names(inputs, parameters)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
         dtype = np.dtype(np.int32) if set(types) == {"int8"} else wide
@@ -73,7 +73,7 @@ STORED_PRODUCT = StoredProduct()
 
 
 def names(inputs: Sequence[DeviceArray], parameters: Stored) -> tuple[str, str]:
-    """The element types of the operands; TypeError where an array does not hold what is said of it."""
+    """Return the element types of the operands; TypeError where an array does not hold what is said of it."""
     given = (parameters.dtype_a, parameters.dtype_b)
     for array, name in zip(inputs, given, strict=True):
         if name is not None and array.dtype.name not in (name, "uint8" if name in EIGHT_BIT_FLOATS else name):
@@ -83,12 +83,12 @@ def names(inputs: Sequence[DeviceArray], parameters: Stored) -> tuple[str, str]:
 
 
 def widen(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any:
-    """The numbers of an operand in a dtype that holds them."""
+    """Return the numbers of an operand in a dtype that holds them."""
     if name in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(name).astype(dtype))[array.view(np.uint8)]
     return array.astype(dtype, copy=False)
 
 
 def reinterpret(view: View, name: str) -> View:
-    """The view of the same bytes as elements of a type."""
+    """Return the view of the same bytes as elements of a type."""
     return View(view.shape, view.strides, name, view.alignment)

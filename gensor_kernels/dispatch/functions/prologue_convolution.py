@@ -74,7 +74,7 @@ class PreparedConvolution(Convolution):
         )
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """The scale is that of verification."""
+        """Return the arguments, with the scale of verification."""
         plain = super().vendor_call(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
         before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
@@ -103,5 +103,5 @@ PREPARED_CONVOLUTION, PREPARED_DEPTHWISE = PreparedConvolution(), PreparedDepthw
 
 
 def ones(p: Parameters) -> tuple[int, ...]:
-    """Extents after the channels, of an operand that is broadcast to an image."""
+    """Return the extents after the channels, of an operand that is broadcast to an image."""
     return (1,) * (3 - IMAGES[p.layout][3])

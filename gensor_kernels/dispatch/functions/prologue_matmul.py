@@ -45,7 +45,7 @@ class Prepared(NamedTuple):
         return Prepared(tuple(step.name for step in steps), scale, None if dtype is None else named_dtype(dtype))
 
     def steps(self, vectors: Sequence[DeviceArray]) -> tuple[Operation, ...]:
-        """The operations with their vectors."""
+        """Return the operations with their vectors."""
         found = prologue.steps_of(self.names, vectors, self.scale)
         return tuple(Operation(step.name, step.operand, step.scalar) for step in found)
 
@@ -88,7 +88,7 @@ class PreparedProduct(Function):
         )
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """The scale is that of verification."""
+        """Return the arguments, with the scale of verification."""
         wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
         vectors = [arrays[name] for name in prologue.VECTORS if name in arrays]
         parameters = Prepared(workload.prologue, prologue.VERIFIED_SCALE, wide)
@@ -107,7 +107,7 @@ PREPARED = PreparedProduct()
 
 
 def vector_copy(view: View | None, dtype: str) -> Copy | None:
-    """The copy of a vector for operands of a dtype, or None if it is used in place."""
+    """Return the copy of a vector for operands of a dtype, or None if it is used in place."""
     if view is None:
         return None
     types = prologue.vector_types(dtype)

@@ -36,7 +36,7 @@ class QuantisedLinear(Function):
     name = "linear"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Weights) -> Result:
-        """(..., out) in x's dtype."""
+        """Return (..., out) in x's dtype."""
         x, w = inputs[:2]
         return Result((*x.shape[:-1], w.shape[0]), np.dtype(x.dtype))
 
@@ -85,7 +85,7 @@ QUANTISED_LINEAR = QuantisedLinear()
 def dequantise(
     xp: Any, parameters: Weights, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, dtype: np.dtype[Any]
 ) -> Any:
-    """(out, in) weights as numbers of a floating-point dtype."""
+    """Return (out, in) weights as numbers of a floating-point dtype."""
     number = w
     if parameters.bits == 4:
         w = w.astype(np.uint8, copy=False)
@@ -101,7 +101,7 @@ def dequantise(
 
 
 def check(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, group: int | None) -> Weights:
-    """The Weights of a call; ValueError and TypeError for arrays that do not fit together."""
+    """Return the Weights of a call; ValueError and TypeError for arrays that do not fit together."""
     if w.ndim != 2 or w.dtype.name not in ("int8", "uint8"):
         raise TypeError(
             f"linear: beside scales w is (out, in) int8 or (out, in / 2) uint8, not {w.dtype}{tuple(w.shape)}"
@@ -129,7 +129,7 @@ def check(x: DeviceArray, w: DeviceArray, scales: DeviceArray, zeros: DeviceArra
 
 
 def _is_rows(view: View) -> bool:
-    """Whether an array is rows of elements side by side that follow each other evenly."""
+    """Return whether an array is rows of elements side by side that follow each other evenly."""
     try:
         return (view.strides[-1] == 1 or view.shape[-1] == 1) and bool(rows_of(view))
     except UnsupportedError:
@@ -137,7 +137,7 @@ def _is_rows(view: View) -> bool:
 
 
 def rows_of(view: View) -> View:
-    """A view as (rows, columns); UnsupportedError where rows do not follow each other evenly."""
+    """Return a view as (rows, columns); UnsupportedError where rows do not follow each other evenly."""
     lead = list(zip(view.shape[:-1], view.strides[:-1], strict=True))
     row = flat_stride(lead, "rows") if lead else 0
     return View((math.prod(view.shape[:-1]), view.shape[-1]), (row, view.strides[-1]), view.dtype, view.alignment)
@@ -149,5 +149,5 @@ def _pairs(view: View) -> View:
 
 
 def plain(view: View, dtype: str | None = None) -> Copy:
-    """A copy without gaps, its last axis innermost."""
+    """Return a copy without gaps, its last axis innermost."""
     return Copy(dtype or view.dtype, tuple(range(len(view.shape))))

@@ -58,21 +58,21 @@ class Rows(Function):
         self.name = "rows of one call" if one_call else "rows"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """NumPy's shape and dtype."""
+        """Return NumPy's shape and dtype."""
         x, p = inputs[0], parameters
         if p.operator in NEED_ELEMENTS and any(x.shape[axis] == 0 for axis in p.axes):
             raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
         return Result(_shape(x.shape, p), _dtype(x.dtype, p))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
-        """NumPy's result over rows without elements."""
+        """Return NumPy's result over rows without elements."""
         p = parameters
         if all(inputs[0].shape[axis] for axis in p.axes):
             return None
         return 0.0 if p.operator == "reduce_var" and p.ddof < 0 else OF_NOTHING.get(p.operator)  # 0 / -ddof
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """Axes merged as far as all arrays allow; x in the dtype of the sums, where that is wider."""
+        """Merge axes as far as all arrays allow; convert x to the dtype of the sums if that is wider."""
         (x,), p = call.inputs, call.parameters
         assert x is not None
         if not x.shape:
@@ -109,7 +109,7 @@ class Rows(Function):
         return LibraryCall((x,), p) if given.maps else LibraryCall((x,), p, lambda value: value.transpose(0, 2, 1))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
-        """The library's own function where there is one, else the textbook's in at least float32."""
+        """Return the library's own function where there is one, else the textbook's in at least float32."""
         xp, x, p = device.xp, inputs[0], parameters
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
         if p.operator == "elementwise":
@@ -167,7 +167,7 @@ def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
 
 
 def _without(view: View, p: Parameters) -> View:
-    """A view without the axes that are reduced, where they were kept with one element."""
+    """Return a view without the axes that are reduced, where they were kept with one element."""
     if not p.keepdims:
         return view
     kept = [axis for axis in range(len(view.shape)) if axis not in p.axes]

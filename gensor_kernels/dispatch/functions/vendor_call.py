@@ -46,7 +46,7 @@ FUNCTIONS = {
 def library_call(
     device: Backend, workload: Workload, arrays: Mapping[str, DeviceArray], steps: Sequence[Operation]
 ) -> Callable[[], Any] | None:
-    """A function that computes the Workload by the array library, as a call of ours without kernels would.
+    """Return a function that computes the Workload by the array library, as a call of ours without kernels would.
 
     `arrays` are inputs and output by operand name, in the axes the operator declares; `steps` are the epilogue, its
     operands broadcastable to the output's axes. The result has these axes, and is the output itself where the library
@@ -102,7 +102,7 @@ def _mixed_product(
     out: DeviceArray,
     steps: tuple[Operation, ...],
 ) -> Any:
-    """A product of operands of which one is stored narrower than it is multiplied."""
+    """Return a product of operands of which one is stored narrower than it is multiplied."""
     from .mixed_input import STORED_PRODUCT, Stored
 
     named = [name if name in EIGHT_BIT_FLOATS else None for name in (workload.dtype["a"], workload.dtype["b"])]

@@ -40,7 +40,7 @@ class Pooling(Function):
     stands_in = False  # there is no product in it at which the library could be faster
 
     def result(self, inputs: Sequence[DeviceArray], parameters: PoolParameters) -> Result:
-        """The image's dtype, axes and order in memory."""
+        """Return the image's dtype, axes and order in memory."""
         x, images = inputs[0], IMAGES[parameters.layout]
         if x.ndim != 4:
             raise ValueError(f"{parameters.operator}: x has 4 axes ({parameters.layout}), not {x.ndim}")
@@ -53,7 +53,7 @@ class Pooling(Function):
         return Result((n, c, oh, ow), x.dtype, MEMORY["NCHW"]["nhwc"] if _last(x.strides, x.shape, images) else None)
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """The image in the result's order of axes in memory, copied where it has another one."""
+        """Return the image in the result's order of axes in memory, copied where it has another one."""
         x, p = call.inputs[0], call.parameters
         assert x is not None
         images = IMAGES[p.layout]
@@ -72,7 +72,7 @@ class Pooling(Function):
         return _windowed_call(workload, views, images)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Axes are (n, h, w, c) whatever the layout."""
+        """Return the arguments, with axes (n, h, w, c) whatever the layout."""
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return LibraryCall((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
@@ -116,7 +116,7 @@ class Depthwise(Convolution):
         )
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Axes are (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
+        """Return the arguments, with axes (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
         return LibraryCall((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
@@ -131,13 +131,13 @@ def _windowed_call(workload: Any, views: Mapping[str, View], images: Sequence[in
 
 
 def _turn(view: View, images: Sequence[int]) -> View:
-    """A view with the axes (n, h, w, c)."""
+    """Return a view with the axes (n, h, w, c)."""
     shape, strides = (tuple(values[axis] for axis in images) for values in (view.shape, view.strides))
     return View(shape, strides, view.dtype, view.alignment)
 
 
 def _last(strides: Sequence[int], shape: Sequence[int], images: Sequence[int]) -> bool:
-    """Whether the channels of an array with these strides are innermost in memory."""
+    """Return whether the channels of an array with these strides are innermost in memory."""
     _, h, w, c = (abs(strides[axis]) for axis in images)
     _, high, wide, channels = (shape[axis] for axis in images)
     if channels == 1:
@@ -146,7 +146,7 @@ def _last(strides: Sequence[int], shape: Sequence[int], images: Sequence[int]) -
 
 
 def _has_unit_stride(view: View, images: Sequence[int], memory: str) -> bool:
-    """Whether the innermost axis of that order has stride 1."""
+    """Return whether the innermost axis of that order has stride 1."""
     axis = images[3 if memory == "nhwc" else 2]
     return view.strides[axis] == 1 or view.shape[axis] == 1
 
@@ -155,7 +155,7 @@ def _has_unit_stride(view: View, images: Sequence[int], memory: str) -> bool:
 
 
 def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
-    """The pooling of an image (n, h, w, c)."""
+    """Return the pooling of an image (n, h, w, c)."""
     n, h, w, c = x.shape
     if p.operator == "global_avg_pool2d":
         wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)

@@ -27,7 +27,7 @@ class Tally:
         self.add: Callable[[], int] = self._steps.__next__
 
     def value(self) -> int:
-        """How often `add` was called."""
+        """Return how often `add` was called."""
         return int(repr(self._steps)[len("count(") : -1])
 
 

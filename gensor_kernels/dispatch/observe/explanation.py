@@ -147,7 +147,7 @@ class Explanation:
         return f"Kernel{kernel} of {self.family} serves this call on {self.arch}, tier {self.tier}: {self.reason}."
 
     def _time(self) -> str:
-        """The time of the kernel, the bound, and the library's time."""
+        """Return the time of the kernel, the bound, and the library's time."""
         own, how = (self.measured_us, "measured") if self.measured_us is not None else (self.predicted_us, "predicted")
         theirs, said = self._theirs(), []
         if own is not None:

@@ -100,7 +100,7 @@ def attach(runtime: Watched) -> None:
 
 
 def count_calls() -> int:
-    """How many calls of this thread have been counted."""
+    """Return how many calls of this thread have been counted."""
     return _thread.counted
 
 
@@ -162,7 +162,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _start(path: Path) -> Recording | None:
-    """The recording to a file, with one user more, or None if the file cannot be used."""
+    """Return the recording to a file, with one user more, or None if the file cannot be used."""
     global active, _at_exit
     from .record_file import check
 

@@ -52,7 +52,7 @@ class Served:
     part: str
 
     def row(self, cells: Mapping[str, object]) -> Cells:
-        """A row with these cells."""
+        """Return a row with these cells."""
         whole = {"tier": self.tier, "part": self.part} | dict(cells)
         plain = {name: _plain(value) for name, value in whole.items() if name != "count"}
         return tuple(sorted((name, value) for name, value in plain.items() if value))
@@ -64,7 +64,7 @@ def _plain(value: object) -> str:
 
 
 def workload_row(workload: Workload, served: Served) -> Cells:
-    """The row of a Workload; of a matmul, cells that say what a plain row means anyway stay empty."""
+    """Return the row of a Workload; of a matmul, cells that say what a plain row means anyway stay empty."""
     if workload.operator != matmul.NAME:
         return served.row(cells_of(workload))
     size, types, layouts = workload.size, workload.dtype, workload.layouts
@@ -101,7 +101,7 @@ def workload_row(workload: Workload, served: Served) -> Cells:
 
 
 def read(path: Path) -> dict[Cells, int]:
-    """Rows and counts of a recording; none where the file is absent or empty.
+    """Return the rows and counts of a recording; none where the file is absent or empty.
 
     Raises ForeignFileError for a file of another form, OSError for one that cannot be read.
     """
@@ -157,7 +157,7 @@ def update(path: Path, counts: Mapping[Cells, int]) -> None:
 
 
 def _text(counts: Mapping[Cells, int]) -> str:
-    """The text of a file. The most frequent calls come first, so that `--budget` tunes them first."""
+    """Return the text of a file. The most frequent calls come first, so that `--budget` tunes them first."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     more = {name for cells in counts for name, _ in cells} - set(COLUMNS)

@@ -67,7 +67,7 @@ class _Library:
         self.xp: Any = _Namespace(self)
 
     def array(self, given: Any) -> Any:
-        """An array of a call as one that counts."""
+        """Return an array of a call as one that counts."""
         return None if given is None else _Counted(self, tuple(given.shape), np.dtype(given.dtype))
 
     def steps(self, given: Sequence[Operation]) -> tuple[Operation, ...]:
@@ -82,13 +82,13 @@ class _Library:
         self.us += max(nanoseconds * 1e-3, self.arch.launch_us)
 
     def make(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
-        """A new array, computed from others in one pass."""
+        """Return a new array, computed from others in one pass."""
         found = _Counted(self, tuple(shape), np.dtype(dtype))
         self.touch(found, *read)
         return found
 
     def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: DeviceArray = None) -> _Counted:
-        """A matrix product."""
+        """Return a matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
         if dtype.kind in "iub":  # not by cuBLAS, but by a plain kernel of the library, far from any bound
             raise _NoSubstituteError
@@ -161,7 +161,7 @@ class _Counted:
         self.in_place = False
 
     def view_as(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
-        """The same memory."""
+        """Return the same memory."""
         return _Counted(self.library, tuple(shape), self.dtype if dtype is None else np.dtype(dtype))
 
     def _as_numpy(self) -> np.ndarray[Any, Any]:

@@ -68,11 +68,11 @@ class Kernel:
         return sum(self.serves.align[name] for name, layout in self.serves.layouts.items() if layout != "s")
 
     def fits(self, workload: Workload) -> bool:
-        """Whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
+        """Return whether this binary computes `workload`: same types, layouts no more demanding, its epilogue."""
         return fits_class(self.serves, workload) and self.fits_epilogue(workload)
 
     def fits_epilogue(self, workload: Workload) -> bool:
-        """Whether this binary has the epilogue of `workload`, a Workload that its class fits."""
+        """Return whether this binary has the epilogue of `workload`, a Workload that its class fits."""
         codes = self.epilogue_codes
         if codes is None:
             return False
@@ -92,12 +92,12 @@ class Kernel:
 
 
 def types_of(workload: Workload) -> tuple[object, ...]:
-    """The properties that Workloads served by one binary have in common."""
+    """Return the properties that Workloads served by one binary have in common."""
     return workload.operator, workload.dtypes, workload.accumulator, workload.math
 
 
 def fits_class(mine: Workload, workload: Workload) -> bool:
-    """Whether binaries for the class of `mine` may read and write the operands of `workload`."""
+    """Return whether binaries for the class of `mine` may read and write the operands of `workload`."""
     if types_of(mine) != types_of(workload):
         return False
     if mine.conjugated != workload.conjugated:
@@ -110,12 +110,12 @@ def fits_class(mine: Workload, workload: Workload) -> bool:
 
 
 def constants(program: Program, workload: Workload) -> dict[str, int | str]:
-    """The macros a Program binds for a Workload."""
+    """Return the macros a Program binds for a Workload."""
     return FAMILIES[program.family].constants(program, workload)
 
 
 def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = b"") -> Code:
-    """The Code of a flattened source and the constants bound to it."""
+    """Return the Code of a flattened source and the constants bound to it."""
     pairs = tuple(sorted(bound.items()))
     return Code(digest(repr((digest(text), pairs, target))), text, pairs, target, cubin)
 
@@ -132,7 +132,7 @@ def _relaunch(kernel: Kernel, program: Program) -> Kernel:
 
 
 def is_legal(kernel: Kernel, workload: Workload, arch: Arch) -> bool:
-    """Whether a kernel may run a Workload, whatever a database says that it has run."""
+    """Return whether a kernel may run a Workload, whatever a database says that it has run."""
     if not kernel.fits(workload):
         return False
     family, wanted = FAMILIES[kernel.program.family], kernel.workload(workload)
@@ -140,7 +140,7 @@ def is_legal(kernel: Kernel, workload: Workload, arch: Arch) -> bool:
 
 
 def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
-    """The kernel a Program is for a Workload, from the installed sources; not compiled yet."""
+    """Return the kernel a Program is for a Workload, from the installed sources; not compiled yet."""
     generated = code(flatten(FAMILIES[program.family].source), constants(program, workload), arch.target)
     return Kernel(digest(repr((generated.digest, program.to_json()))), program, workload, lambda: generated)
 
@@ -171,7 +171,7 @@ class Shelf:
 
 
 def _with(contents: Contents, rows: Iterable[Timing]) -> Contents:
-    """The same with more timings."""
+    """Return the same with more timings."""
     timings = dict(contents.timings)
     for row in rows:
         known = timings.get(row.key, ())
@@ -247,7 +247,7 @@ class Library:
                 self._take(contents)
 
     def _readable(self) -> Contents:
-        """The contents of the stores, or what is known already if they cannot be read, because a call waits."""
+        """Return the contents of the stores, or what is known already if they cannot be read, because a call waits."""
         try:
             return self._read()
         except Exception as error:
@@ -275,12 +275,12 @@ class Library:
             self.conditions, self.residuals = conditions, {}
 
     def record(self, workload: Workload) -> Kernel | None:
-        """The kernel tuning chose for exactly this Workload."""
+        """Return the kernel tuning chose for exactly this Workload."""
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
 
     def resplit(self, kernel: Kernel) -> list[Kernel]:
-        """A stored kernel, then the same with k divided among blocks in other ways; see `resplit`."""
+        """Return a stored kernel, then the same with k divided among blocks in other ways; see `resplit`."""
         if self.arch is None:
             return [kernel]
         found = self._resplit.get(kernel.digest)
@@ -293,24 +293,24 @@ class Library:
         return found
 
     def timings(self, workload: Workload) -> list[Timing]:
-        """The timings of exactly this Workload on this part, of kernels that can still be used: under the present
-        conditions or, without any, under all. A kernel whose times are invalid with a new driver or another
-        power mode is demoted by the first race after that. Times of kernels outlast other versions of
-        the array library and of its backends, and its own call's serve until that race; but with other accelerators it
-        is another call."""
+        """Return the timings of exactly this Workload on this part, of kernels that can still be used: under the
+        present conditions or, without any, under all. A kernel whose times are invalid with a new driver or another
+        power mode is demoted by the first race after that. Times of kernels outlast other versions of the array library
+        and of its backends, and its own call's serve until that race; but with other accelerators it is another
+        call."""
         rows = self.contents.timings.get(workload.key(), ())
         usable = [row for row in rows if row.kernel_digest is None or self._fits(row, workload)]
         return counting(usable, self.conditions)
 
     def is_current(self, workload: Workload) -> bool:
-        """Whether its timings were taken under the conditions there are now, those of the library's call and of its
-        record's kernel among them."""
+        """Return whether its timings were taken under the conditions there are now, those of the library's call and of
+        its record's kernel among them."""
         current = {row.kernel_digest for row in self.timings(workload) if is_under(row, self.conditions)}
         recorded = self.record(workload)
         return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
 
     def _fits(self, row: Timing, workload: Workload) -> bool:
-        """Whether the kernel of a timing may be launched for a Workload as it was timed."""
+        """Return whether the kernel of a timing may be launched for a Workload as it was timed."""
         base = launched(row)[0] or ""
         kernel = self.find(row.kernel_digest or "", base)
         if kernel is None or kernel.base is None:
@@ -318,7 +318,7 @@ class Library:
         return self.arch is not None and is_legal(kernel, workload, self.arch)
 
     def find(self, name: str, base: str) -> Kernel | None:
-        """The kernel with this digest: the stored kernel `base`, or that launched with other arguments."""
+        """Return the kernel with this digest: the stored kernel `base`, or that launched with other arguments."""
         stored = self.contents.kernels.get(base)
         if stored is None or base == name or self.arch is None:
             return stored if base == name else None
@@ -328,7 +328,7 @@ class Library:
         return kernel if kernel is not None and kernel.base == base else None
 
     def kernel(self, name: str) -> Kernel:
-        """The kernel with this digest, which is stored or named by `timings`."""
+        """Return the kernel with this digest, which is stored or named by `timings`."""
         return self.contents.kernels.get(name) or self._relaunched[name]
 
     def shelves(self, workload: Workload) -> list[Shelf]:
@@ -336,7 +336,7 @@ class Library:
         return [shelf for shelf in self._shelves.get(types_of(workload), ()) if fits_class(shelf.serves, workload)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
-        """The Workloads a kernel was measured on, with the median in microseconds."""
+        """Return the Workloads a kernel was measured on, with the median in microseconds."""
         return [
             (Workload.from_json(key), row.median_us)
             for key, rows in self.contents.timings.items()

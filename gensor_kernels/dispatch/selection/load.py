@@ -37,7 +37,7 @@ def library(arch: Arch) -> Library:
 
 
 def read(arch: Arch) -> Contents:
-    """The contents of the three layers now."""
+    """Return the contents of the three layers now."""
     layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database), PATIENCE)
     abis = {name: family.abi for name, family in FAMILIES.items()}
     return contents(layers.load(arch.name, abis, untrusted.well_formed), arch)
@@ -105,15 +105,15 @@ def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
 
 
 def class_workload(class_key: str) -> Workload:
-    """A Workload of the class with this key, at its operator's smallest sizes."""
+    """Return a Workload of the class with this key, at its operator's smallest sizes."""
     fields = json.loads(class_key)
     declared = operator(fields["operator"])
     return declared.of_class(Workload(**fields, sizes=declared.smallest, epilogue=()))
 
 
 def _code(stored: database.StoredKernel, program: Program, serves: Workload, arch: Arch) -> Code:
-    """The code of a kernel. Where its rows cannot be read any more, what its Program says; BuildError where an epilogue
-    had been compiled into it, which only they name."""
+    """Return the code of a kernel. Where its rows cannot be read any more, what its Program says; BuildError where an
+    epilogue had been compiled into it, which only they name."""
     binary = stored.binary()
     if binary is not None and binary.target == arch.target:
         source = stored.source()

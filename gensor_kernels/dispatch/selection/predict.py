@@ -70,7 +70,7 @@ def _group(kernels: Sequence[Kernel]) -> list[Group]:
 
 
 def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray, np.ndarray | list[float]]:
-    """Places of the legal Programs, and their predicted seconds."""
+    """Return the places of the legal Programs, and their predicted seconds."""
     places, terms = roster.terms(workload, arch)
     return places, [] if terms is None else roofline.seconds(terms, arch)
 

@@ -61,12 +61,12 @@ class Request:
     unfused: Callable[[], float | None] = lambda: None
 
     def allows(self, kernel: Kernel) -> bool:
-        """Whether a kernel is available now, and can read the layouts of the operands."""
+        """Return whether a kernel is available now, and can read the layouts of the operands."""
         here = kernel.stored not in self.refused and (self.loaded is None or kernel.stored in self.loaded)
         return here and self.readable(FAMILIES[kernel.program.family])
 
     def readable(self, family: Family) -> bool:
-        """Whether kernels of a family can read the layouts of the operands."""
+        """Return whether kernels of a family can read the layouts of the operands."""
         return family.reads(self.problem.workload, self.problem.geometry)
 
 
@@ -84,7 +84,7 @@ class Choice:
 
 
 def choose(request: Request, library: Library) -> Choice:
-    """The tier, the kernel and the reason for one request.
+    """Return the tier, the kernel and the reason for one request.
 
     A call that goes to the array library anyway costs two lookups here: shapes that never come back must not pay
     for predictions nobody uses.
@@ -108,7 +108,7 @@ def choose(request: Request, library: Library) -> Choice:
 
 
 def _never_slower(request: Request, choice: Choice, how: str, us: float | None) -> Choice:
-    """The choice of a kernel that takes `us`, or the library's calls where these are predicted to take less."""
+    """Return the choice of a kernel that takes `us`, or the library's calls where these are predicted to take less."""
     if request.emulated or request.captured or us is None or config.tune_mode() == "predicted":
         return choice
     theirs = request.unfused()
@@ -176,7 +176,7 @@ def _division(kernel: Kernel, arch: Arch) -> str:
 
 
 def candidates(request: Request, library: Library) -> list[Ranked]:
-    """The kernels tier 3 chooses from, each with what it is ranked by first."""
+    """Return the kernels tier 3 chooses from, each with what it is ranked by first."""
     chosen, others = _by_class(request, library)
     return chosen + others
 
@@ -234,13 +234,13 @@ def _starter(request: Request) -> Choice:
 
 
 def coarsen(workload: Workload) -> Workload:
-    """The same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
+    """Return the same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
     coarse = {n: w if w == 16 else facts(workload.dtype[n]).itemsize for n, w in workload.alignment}
     return replace(workload, alignment=tuple(coarse.items()))
 
 
 def code_of(name: str) -> int:
-    """The operation code kernels know an epilogue operation by."""
+    """Return the operation code kernels know an epilogue operation by."""
     return OPERATIONS[name].code
 
 

@@ -27,7 +27,7 @@ from .library import Kernel, code, constants
 
 
 def well_formed(row: database.Row) -> bool:
-    """Whether a row of a foreign database is one that this version could have written."""
+    """Return whether a row of a foreign database is one that this version could have written."""
     try:
         if isinstance(row, database.Kernel):
             program_of(row.family, row.abi, row.class_key, row.program, row.arch)
@@ -52,12 +52,12 @@ def _known_class(key: str) -> Workload:
 
 
 def is_foreign(stored: database.StoredKernel) -> bool:
-    """Whether only databases that others can write to have this kernel."""
+    """Return whether only databases that others can write to have this kernel."""
     return not any(store.trusted for store in stored.stores)
 
 
 def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
-    """Whether a foreign kernel may run the Workload that its file says it is for."""
+    """Return whether a foreign kernel may run the Workload that its file says it is for."""
     try:
         return library.is_legal(kernel, _known_workload(key), arch)
     except (BuildError, *MALFORMED):
@@ -65,8 +65,8 @@ def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
 
 
 def code_of(program: Program, serves: Workload, binary: database.Binary, arch: Arch) -> Code:
-    """The code of a Program, made from the installed sources: of a foreign binary only the operations of an epilogue
-    compiled into it are read, which a Program does not say. BuildError where that is none."""
+    """Return the code of a Program, made from the installed sources: of a foreign binary only the operations of an
+    epilogue compiled into it are read, which a Program does not say. BuildError where that is none."""
     try:
         wanted = serves.with_epilogue(_epilogue_of(program, json.loads(binary.constants)))
         return code(flatten(FAMILIES[program.family].source), constants(program, wanted), arch.target)
@@ -75,7 +75,7 @@ def code_of(program: Program, serves: Workload, binary: database.Binary, arch: A
 
 
 def _epilogue_of(program: Program, given: Mapping[str, object]) -> Collection[str]:
-    """The epilogue compiled into a binary: five bits per operation, the first lowest."""
+    """Return the epilogue compiled into a binary: five bits per operation, the first lowest."""
     names = {operation.code: name for name, operation in OPERATIONS.items()}
     codes, found = given.get("EPILOGUE_CODES", 0), []
     if not dict(program.values).get("epilogue_fixed") or not isinstance(codes, int):

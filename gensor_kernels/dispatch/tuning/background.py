@@ -53,7 +53,8 @@ def improve(
     device: int = 0,
     refine: Callable[[Workload], None] | None = None,
 ) -> Choice:
-    """The choice after whatever `GENSOR_TUNE=now` allows; `tried` remembers the Workloads that were tuned already.
+    """Return the choice after whatever `GENSOR_TUNE=now` allows; `tried` remembers the Workloads that were tuned
+    already.
 
     With `refine` the call waits for its first kernel only; `refine(workload)` has the Workload tuned to the end later.
     `GENSOR_DETERMINISTIC` allows nothing: the kernel must follow from call, device and databases alone.
@@ -134,7 +135,7 @@ def _can_store(database: Path) -> bool:
 
 
 def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
-    """Whether the database has a kernel for this Workload that serves here."""
+    """Return whether the database has a kernel for this Workload that serves here."""
     abis = {name: family.abi for name, family in FAMILIES.items()}
     try:
         with Store.open(database, readonly=True) as store:
@@ -145,7 +146,7 @@ def _is_stored(database: Path, workload: Workload, arch: Arch) -> bool:
 
 
 def _request(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bool:
-    """Whether the tuning process finds a kernel.
+    """Return whether the tuning process finds a kernel.
 
     One during which it died or hung is stored as failed, and the rest is tried again without it.
     """

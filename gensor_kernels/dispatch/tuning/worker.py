@@ -63,7 +63,7 @@ class Worker:
         forking.renew(self)
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to a request, {"status": ..., "kernel": ..., "error": ...}; WorkerError without one."""
+        """Return the answer to a request, {"status": ..., "kernel": ..., "error": ...}; WorkerError without one."""
         with self._lock:
             trying: str | None = None
             try:
@@ -146,7 +146,7 @@ class Worker:
         return self._process
 
     def _message(self, deadline: float) -> dict[str, Any]:
-        """The next message. A limited number of lines that libraries print before it are skipped."""
+        """Return the next message. A limited number of lines that libraries print before it are skipped."""
         line = b""
         for _ in range(MOST_CHATTER):
             line = self._line(deadline)
@@ -158,7 +158,7 @@ class Worker:
         raise WorkerError(f"the tuning process talks nonsense: {line[:60]!r}")
 
     def _line(self, deadline: float) -> bytes:
-        """The next line, empty at the end; one that has no end is cut, and is no JSON then."""
+        """Return the next line, empty at the end; one that has no end is cut, and is no JSON then."""
         assert self._process is not None and self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         waiting = select.poll()
@@ -175,7 +175,7 @@ class Worker:
         return line + end
 
     def _end_error(self) -> WorkerError:
-        """The error of a process that has closed its output."""
+        """Return the error of a process that has closed its output."""
         assert self._process is not None
         if self.stopped:
             return Ended("this program ends")
@@ -211,7 +211,7 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """A line as a message, or None if it is not one."""
+    """Return a line as a message, or None if it is not one."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

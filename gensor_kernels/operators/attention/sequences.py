@@ -139,7 +139,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
         bounds = [ex.minimum(each, float(sizes["queries"])) for each in (ends.pad()[batch - 1], ends[batch])]
 
         def own(value: Any) -> Any:
-            """The value for the sequence of query i, 0 for others."""
+            """Return the value for the sequence of query i, 0 for others."""
             after, before = apply("less_equal", bounds[0], ex.index(i)), apply("less", ex.index(i), bounds[1])
             return ex.where(after, ex.where(before, value, 0.0), 0.0)
 

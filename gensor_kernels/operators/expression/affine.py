@@ -86,7 +86,7 @@ class Axis(_Arithmetic):
 
 
 def axes(names: str) -> tuple[Axis, ...]:
-    """Axes with independent sizes: ``m, n, k = axes("m n k")``."""
+    """Return the axes with independent sizes: ``m, n, k = axes("m n k")``."""
     return tuple(Axis(name) for name in names.split())
 
 
@@ -192,5 +192,5 @@ class IndexValue(Value):
 
 
 def index(expression: IndexExpression | int) -> Value:
-    """An axis or index expression as a number."""
+    """Return an axis or index expression as a number."""
     return IndexValue(expression if isinstance(expression, Quotient) else affine(expression))

@@ -56,7 +56,7 @@ MIN = _single("min", np.inf, np.minimum)
 
 
 def _arg(name: str, sign: float) -> Combiner:
-    """(value, index): the first index of the extreme value; NaN counts as extreme, as in NumPy."""
+    """Return (value, index): the first index of the extreme value; NaN counts as extreme, as in NumPy."""
 
     def combine(s: State, t: State) -> State:
         s_nan, t_nan = np.isnan(s[0]), np.isnan(t[0])

@@ -34,7 +34,7 @@ class Access:
     conjugated: bool = False
 
     def stride(self, axis: Axis, strides: tuple[int, ...]) -> int:
-        """Elements the address moves by when ``axis`` advances, in a tensor of ``strides`` (elements)."""
+        """Return the elements the address moves by when ``axis`` advances, in a tensor of ``strides`` (elements)."""
         return sum(i.coefficient(axis) * stride for i, stride in zip(self.indices, strides, strict=True))
 
     def offset(self, strides: tuple[int, ...]) -> int:
@@ -76,7 +76,7 @@ class Contraction:
 
 
 def contraction(expression: Expression) -> Contraction | None:
-    """The contraction ``expression`` is, or None when it is none.
+    """Return the contraction ``expression`` is, or None when it is none.
 
     It is one when the sum of the product of two reads (either may be conjugated), whose indices are affine
     and whose padding is 0, is all there is.  Output axes of both operands or of neither are batch axes; a
@@ -121,7 +121,7 @@ def _access(value: Value) -> Access | None:
 
 
 def einsum(text: str, name: str = "out") -> Expression:
-    """The expression of an einsum of one or more operands: ``"b h i d, b h j d -> b h i j"`` or ``"ij,jk"``.
+    """Return the expression of an einsum of one or more operands: ``"b h i d, b h j d -> b h i j"`` or ``"ij,jk"``.
 
     Axes are single letters, or words where an operand's axes are separated by spaces.  Operands are called a,
     b, c and so on.  Without an arrow the output has the axes that occur once, in alphabetical order, as in

@@ -147,7 +147,7 @@ class _Evaluator:
         return state
 
     def map(self, block: Ranges, mapped: tuple[Axis, ...], state: State) -> Iterator[tuple[Ranges, Any]]:
-        """The map (or the finished reduction) on blocks of the mapped axes."""
+        """Yield the map (or the finished reduction) on blocks of the mapped axes."""
         combiner, stage = self.stage.combiner, self.stage
         assert combiner is not None
         finished = {"": combiner.finish(state), **dict(zip(combiner.fields, state, strict=True))}
@@ -188,7 +188,7 @@ class _Evaluator:
         raise ExpressionError(f"{node!r} can't be evaluated")
 
     def read(self, node: Read, grid: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Elements of the tensor at the grid's positions, the fill value outside."""
+        """Return the elements of the tensor at the grid's positions, the fill value outside."""
         array = self.arrays[node.tensor.name]
         places = [np.asarray(item.value(grid)) for item in node.indices]
         if node.tensor.fill is None:

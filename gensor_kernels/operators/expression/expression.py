@@ -64,7 +64,7 @@ class Tensor:
     fill: float | None = None
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Extents under ``sizes``."""
+        """Return the extents under ``sizes``."""
         return tuple(extent_of(extent, sizes) for extent in self.extents)
 
     def pad(self, fill: float = 0.0) -> Tensor:
@@ -96,7 +96,7 @@ class Read(Value):
 
 
 def tensor(name: str, *extents: Index) -> Tensor:
-    """A named operand: ``tensor("a", m, k)``."""
+    """Return a named operand: ``tensor("a", m, k)``."""
     return Tensor(name, extents)
 
 
@@ -206,7 +206,7 @@ class Expression:
         return self.output[indices]
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Extents of the output under ``sizes``."""
+        """Return the extents of the output under ``sizes``."""
         return tuple(axis.size(sizes) for axis in self.axes)
 
     def operations(self, sizes: Mapping[str, int]) -> int:
@@ -246,7 +246,7 @@ def infer_sizes(
 
 
 def _axes_of(values: Iterable[Value]) -> tuple[Axis, ...]:
-    """Axes the values depend on, in the order of first use."""
+    """Return the axes the values depend on, in the order of first use."""
     found: dict[Axis, None] = {}
     for value in values:
         for node in value.nodes():

@@ -29,7 +29,7 @@ class Subscripts(NamedTuple):
 
 
 def from_sublists(arguments: Sequence[Any]) -> tuple[str, list[Any]]:
-    """(subscripts as text, operands) of the form `einsum(a, [0, 1], b, [1, 2], [0, 2])`."""
+    """Return (subscripts as text, operands) of the form `einsum(a, [0, 1], b, [1, 2], [0, 2])`."""
     rest, operands, texts = list(arguments), [], []
     while len(rest) >= 2:
         operands.append(rest.pop(0))
@@ -60,7 +60,7 @@ def _letters(sublist: Iterable[Any]) -> str:
 
 @lru_cache(maxsize=1024)
 def parse(text: str, axes: tuple[int, ...]) -> Subscripts:
-    """The labels of `text` for operands with `axes` axes each."""
+    """Return the labels of `text` for operands with `axes` axes each."""
     for letter in text:
         if letter not in ".,-> " and letter not in LETTERS:
             raise ValueError(
@@ -157,7 +157,7 @@ def extents(subscripts: Subscripts, shapes: Sequence[Sequence[int]]) -> dict[int
 
 
 def label_text(label: int) -> str:
-    """A label as text: its letter, or which axis of the ellipsis it is."""
+    """Return a label as text: its letter, or which axis of the ellipsis it is."""
     return chr(label) if label >= 0 else f"...[{label}]"
 
 

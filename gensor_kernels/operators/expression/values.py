@@ -48,7 +48,7 @@ def _erf(x: np.ndarray) -> np.ndarray:
 
 
 def _nibble(byte: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """The lower (0) or upper (1) half of a byte."""
+    """Return the lower (0) or upper (1) half of a byte."""
     bits = np.asarray(byte).astype(np.int64) >> (4 * np.asarray(which).astype(np.int64))
     return (bits & 15).astype(np.float64)
 
@@ -149,7 +149,7 @@ class Apply(Value):
 
 
 def result(field: str = "") -> Value:
-    """The reduction's main value, or one field of its state, in a map pass."""
+    """Return the reduction's main value, or one field of its state, in a map pass."""
     return Result(field)
 
 

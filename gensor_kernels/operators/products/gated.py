@@ -177,7 +177,7 @@ def workload(
     trans_b: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
-    """The Workload of contiguous operands at 16-byte aligned addresses; ``name`` is one of OPERATORS.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses; ``name`` is one of OPERATORS.
 
     C is (batch, m, n), so B has 2n columns: it is stored (batch, k, 2n), or (batch, 2n, k) with ``trans_b``; the rest
     is as in matmul.workload.

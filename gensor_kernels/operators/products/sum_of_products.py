@@ -47,7 +47,7 @@ class SumOfProducts(Operator):
         return view
 
     def workload(self, sizes: Mapping[str, int], dtype: str, out: str | None = None, math: str = "ieee") -> Workload:
-        """The Workload of contiguous operands at 16-byte aligned addresses."""
+        """Return the Workload of contiguous operands at 16-byte aligned addresses."""
         if dtype not in ACCUMULATORS:
             raise UnsupportedError(f"dtype {dtype!r} is not one of {', '.join(ACCUMULATORS)}")
         (stage,) = self.stages(sizes)

@@ -122,7 +122,7 @@ class Layout:
         return self.k[1].extent, self.k[2].extent
 
     def geometry(self) -> Geometry:
-        """All but the tail."""
+        """Return all but the tail."""
         k = self.k[0].extent * self.k[1].extent * self.k[2].extent
         batch = (self.batch[0].extent, self.batch[1].extent, self.batch[2].extent)
         starts = tuple(digit.strides[0] for digit in self.batch)

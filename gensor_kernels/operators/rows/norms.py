@@ -27,7 +27,7 @@ def _layernorm_of(x: Any) -> Any:
 
 
 def _rmsnorm() -> tuple[Expression, Expression]:
-    """The mean square of each row, then the map."""
+    """Return the mean square of each row, then the map."""
     from gensor_kernels.operators.expression.expression import WELFORD, Expression, axes, result, rsqrt, tensor
 
     every = batch, m, n, _ = axes("batch m n k")

@@ -29,18 +29,18 @@ def key_step(workload: Workload) -> int:
 
 
 def head_step(workload: Workload) -> int:
-    """The size of a head is a multiple of this in the class."""
+    """Return the number of which the size of a head is a multiple in the class."""
     vectors = (workload.align[x] // facts(workload.dtype[x]).itemsize for x in "abdc" if workload.layouts[x] != "s")
     return max((*vectors, 1))
 
 
 def has_partial_keys(program: Program, workload: Workload) -> bool:
-    """Whether a step can be cut by the edge of the keys."""
+    """Return whether a step can be cut by the edge of the keys."""
     return key_step(workload) < program["block_k"]
 
 
 def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases of a Program; large cases run `epilogue`."""
+    """Return the cases of a Program; large cases run `epilogue`."""
     block, step, split = program["block_q"], program["block_k"], program["split_k"]
     unit, whole = key_step(workload), program["head_tile"]
     # A vector short of the tile, where the class has such a size.

@@ -35,7 +35,7 @@ CUT_ISSUE = 3.0
 
 
 def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
-    """A step of keys; names as in roofline.Terms."""
+    """Return a step of keys; names as in roofline.Terms."""
     warps = c[column.WARPS]
     copies = c[own.COPIES["k"]] + c[own.COPIES["v"]]
     passes = c[own.PASSES["k"]] + c[own.PASSES["v"]]
@@ -72,7 +72,7 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
 
 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
-    """The complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
+    """Return the complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
     registers, spilling, issue = grants(loop, c, facts, arch)
     if facts is not None:
@@ -135,27 +135,27 @@ def kind(workload: Workload) -> str:
 
 
 def choices(workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
-    """The instructions the Arch has for a Workload, best first."""
+    """Return the instructions the Arch has for a Workload, best first."""
     return instructions(kind(workload), arch) if kind(workload) in INSTRUCTIONS else ()
 
 
 def ring_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of Q and of the ring of K and V, of numbers or arrays."""
+    """Return the bytes of Q and of the ring of K and V, of numbers or arrays."""
     return (v["block_q"] + 2 * v["stages"] * v["block_k"]) * v["head_tile"] * ELEMENT
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
+    """Return the bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
     return v["epilogue_staged"] * v["head_tile"] * 64
 
 
 def cut_issue(c: Columns) -> np.ndarray:
-    """Instructions of the compiled main loop that only the tiles run which the diagonal or the edge cuts."""
+    """Return the instructions of the compiled main loop that only the tiles run which the diagonal or the edge cuts."""
     return c["warp_q"] * c["block_k"] * (CUT_ISSUE / 32)
 
 
 def rows_of(block: np.ndarray, e: Sizes, whole: bool) -> np.ndarray:
-    """Rows of a block: of ``block``, or with ``whole`` queries as many as these have."""
+    """Return the rows of a block: of ``block``, or with ``whole`` queries as many as these have."""
     return np.maximum(block // e.group, 1) * e.group if whole else block
 
 
@@ -281,7 +281,7 @@ def _multiply(workload: Workload, arch: Arch):
 
 
 def _read(v: Values) -> dict[Column, np.ndarray]:
-    """Instructions and shared clocks of a warp to read the fragments of a step."""
+    """Return the instructions and shared clocks of a warp to read the fragments of a step."""
     steps = v["head_tile"] / 16
     matrices = 2 * steps * v["block_k"] / 16 + (1 - v["q_registers"]) * steps * v["warp_q"] / 16
     plain = np.array([unswizzled_degree(int(row)) for row in v["head_tile"] * ELEMENT])
@@ -289,7 +289,7 @@ def _read(v: Values) -> dict[Column, np.ndarray]:
 
 
 def _copies(operand: str):
-    """A thread's pieces of a tile of K or V (OperandTile in mma_tiles.cuh)."""
+    """Return a thread's pieces of a tile of K or V (OperandTile in mma_tiles.cuh)."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         threads = 32 * np.maximum(v["block_q"] // v["warp_q"], 1)

@@ -80,7 +80,7 @@ class Attention(Family):
         return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Tiles of rows and keys, the head's tile, split, ring and copies, rows of a warp, epilogue."""
+        """Return the tiles of rows and keys, the head's tile, split, ring and copies, rows of a warp, epilogue."""
         codes = tuple(i.code for i in cost.choices(workload, arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
@@ -187,7 +187,7 @@ class Attention(Family):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The attention, and for a split the launch that combines its parts (its grid: attention_finish.cuh)."""
+        """Return the attention, and for a split the launch that combines its parts (its grid: attention_finish.cuh)."""
         p, e = dict(program.values), sizes_of(workload)
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
@@ -201,7 +201,7 @@ class Attention(Family):
         return (split * e.batch * e.m * (columns + 2) * e.bytes_acc if split > 1 else 0), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of rows and parts of the keys."""
+        """Return the tiles of rows and parts of the keys."""
         found = tiling({**self.tile(program), "m": 1, "n": max(geometry.sizes[1], 1)}, geometry)
         rows, block = geometry.sizes[0] * geometry.batch[2], program["block_q"]
         tiles = ragged_tiles(rows, geometry.ragged, block) if geometry.ragged else -(-rows // block)
@@ -295,7 +295,7 @@ def shared_constants(program: Program, workload: Workload) -> dict[str, int | st
 
 
 def vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:
-    """Bytes of one global access of an operand: at least an element, at most its alignment class."""
+    """Return the bytes of one global access of an operand: at least an element, at most its alignment class."""
     element = facts(workload.dtype[operand]).itemsize
     widths = tuple(w for w in (1, 2, 4, 8, 16) if element <= w <= max(workload.align[operand], element))
     return Coordinate(name, widths, level, "copy_width", f"bytes per global access of {name[-1].upper()}")

@@ -32,7 +32,7 @@ def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ..
         name: str, batch: int, rows: int, keys: int, head: int, heads: tuple[int, int], causal: int, page: int,
         steps: tuple[str, ...], *schedule: tuple[str, str | int], window: tuple[int, int] = (-1, -1),
     ) -> Case:  # fmt: skip
-        """A case whose first sequence has about so many `rows` (queries times heads of a group) and `keys`."""
+        """Return a case whose first sequence has about so many `rows` (queries times heads of a group) and `keys`."""
         kv_heads, group = heads
         queries, sizes = -(-rows // group), {"batch": batch, "heads": kv_heads * group, "kv_heads": kv_heads}
         if form.ragged:
@@ -66,6 +66,6 @@ def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ..
 
 
 def _whole(first: int, batch: int, shares: tuple[int, ...]) -> int:
-    """Rows of all sequences of which the first has this many (Sequences.draw)."""
+    """Return the rows of all sequences of which the first has this many (Sequences.draw)."""
     each = [shares[number % len(shares)] for number in range(batch)]
     return -(-first * (sum(each) + 1) // each[0])

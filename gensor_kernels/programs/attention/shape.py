@@ -56,7 +56,7 @@ class Sizes:
         return -(-self.m // self.sequences)
 
     def tiles(self, block: np.ndarray) -> np.ndarray:
-        """Tiles of ``rows`` rows that are launched for an entry."""
+        """Return the tiles of ``rows`` rows that are launched for an entry."""
         if not self.form.ragged:
             return -(-self.m // block)
         parts = min(self.sequences + 1, self.m)  # ragged_tiles in core/params.py
@@ -76,7 +76,7 @@ class Sizes:
 
 @lru_cache(maxsize=4096)
 def sizes_of(workload: Workload) -> Sizes:
-    """The numbers of an attention Workload."""
+    """Return the numbers of an attention Workload."""
     form = FORMS[workload.operator]
     unchanged = ("causal", *WINDOW)
     size = {name: extent if name in unchanged else max(1, extent) for name, extent in mean_sizes(workload).items()}

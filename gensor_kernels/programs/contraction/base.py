@@ -91,7 +91,7 @@ def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) 
 
 
 def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Whether the warps and shared memory of a block fit, and of as many as are promised."""
+    """Return whether the warps and shared memory of a block fit, and of as many as are promised."""
     promised = c[column.PROMISED]
     held = promised * (memory + arch.smem_reserved)
     ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
@@ -107,7 +107,7 @@ class ContractionFamily(Family):
         return extents(workload).is_plain
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of a split's partial sums and of a prepared operand; nothing needs to be zero."""
+        """Return the bytes of a split's partial sums and of a prepared operand; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
@@ -171,8 +171,8 @@ class ContractionFamily(Family):
         return block_starters(self, self.starter_blocks, self.variants(workload), self.starts, workload, arch)
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Values of further coordinates that starters take in turn: of complex products, where rows are normalised, or
-        A is prepared."""
+        """Return the values of further coordinates that starters take in turn: of complex products, where rows are
+        normalised, or A is prepared."""
         e = extents(workload)
         if e.is_complex:
             return [{contraction_complex.NAME: form} for form in reversed(contraction_complex.forms(workload))]
@@ -223,7 +223,7 @@ def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def common_constants(program: Program, workload: Workload) -> dict[str, int | str]:
-    """The macros every contraction binds from the class and from shared coordinates."""
+    """Return the macros every contraction binds from the class and from shared coordinates."""
     e = extents(workload)
     return {
         "IN_TYPE": macro_token(e.multiplied),
@@ -250,7 +250,7 @@ def constants_of_stored(e: Extents, name: str = "STORED") -> dict[str, int | str
 
 
 def gate_constants(e: Extents) -> dict[str, int | str]:
-    """The curve of a gated product, and whether both products get a bias."""
+    """Return the curve of a gated product, and whether both products get a bias."""
     return {"GATE": OPERATIONS[e.gate].code, "GATE_BIAS": int(e.biased)} if e.gate else {}
 
 
@@ -303,7 +303,7 @@ def class_launches(
 
 
 def reduce_launch(e: Extents, width: int) -> Launch:
-    """The second launch of split-K, of ``width`` columns per thread."""
+    """Return the second launch of split-K, of ``width`` columns per thread."""
     groups = e.batch * e.m * -(-e.n // width)
     return Launch("contraction_reduce", -(-groups // REDUCE_THREADS), REDUCE_THREADS, 0, dependent=True)
 
@@ -320,7 +320,7 @@ def plain_branches(program: Program, workload: Workload, columns: int) -> frozen
 
 
 def workspace_bytes(program: Program, workload: Workload) -> int:
-    """Bytes of a split's partial sums, of a prepared operand, of a stream's flags and sums."""
+    """Return the bytes of a split's partial sums, of a prepared operand, of a stream's flags and sums."""
     e, split = extents(workload), program["split_k"]
     columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
     sums = split * e.matrices * e.batch * e.m * columns * e.bytes_acc if in_workspace(program, e) else 0

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 def granularity(workload: Workload) -> dict[str, int]:
-    """Elements of which m, n and k are multiples in this class: an axis that is some operand's unit-stride axis is a
-    multiple of that operand's vector."""
+    """Return the elements of which m, n and k are multiples in this class: an axis that is some operand's unit-stride
+    axis is a multiple of that operand's vector."""
     e, step = extents(workload), {"m": 1, "n": 1, "k": 1}
     for operand, axis in e.unit.items():
         if axis in step:
@@ -32,7 +32,7 @@ def granularity(workload: Workload) -> dict[str, int]:
 
 
 def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases for a Program with these runtime numbers (`family.tile`): m, n, k, stages, split, raster.
+    """Return the cases for a Program with these runtime numbers (`family.tile`): m, n, k, stages, split, raster.
 
     Large cases run `epilogue`; a binary with a compile-time epilogue runs its own everywhere.
     """
@@ -99,7 +99,7 @@ def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tup
 def _sized(
     workload: Workload, wanted: Mapping[str, int], tile: Mapping[str, int], ragged: Mapping[str, int]
 ) -> Workload:
-    """The smallest sizes with at least the wanted product, and a partial block wherever one is wanted.
+    """Return the smallest sizes with at least the wanted product, and a partial block wherever one is wanted.
 
     An operator whose m, n or k is made of several axes has some products only.
     """

@@ -35,7 +35,7 @@ def forms(workload: Workload) -> tuple[int, ...]:
 
 
 def form(workload: Workload) -> Coordinate:
-    """The choice among them."""
+    """Return the choice among them."""
     return Coordinate(NAME, forms(workload), 1, "instruction", "real products of a multiply-add: 1, 3 or 4")
 
 
@@ -52,7 +52,7 @@ def constants(program: Program, e: Extents) -> dict[str, int | str]:
 
 
 def sum_words(columns: Columns, words: int) -> Any:
-    """Words a tensor core sums an output in, of an accumulator of ``words``."""
+    """Return the words a tensor core sums an output in, of an accumulator of ``words``."""
     form = columns.get(NAME, np.ones_like(columns["block_m"]))
     return np.where(form == GAUSS, words // 2 * 3, words)
 
@@ -63,10 +63,10 @@ def planes(form: Any) -> Any:
 
 
 def word_bytes(form: Any, accumulator: int) -> Any:
-    """Bytes of a word of a shared tile: an accumulator, or one part of it."""
+    """Return the bytes of a word of a shared tile: an accumulator, or one part of it."""
     return np.where(form == GAUSS, accumulator // 2, accumulator)
 
 
 def sum_bytes(form: Any, accumulator: int) -> Any:
-    """Bytes a thread sums an output in: an accumulator, or three parts."""
+    """Return the bytes a thread sums an output in: an accumulator, or three parts."""
     return planes(form) * word_bytes(form, accumulator)

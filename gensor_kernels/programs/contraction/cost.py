@@ -50,7 +50,7 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
 
 
 def tiles_part(extent: int, axis: str) -> Part:
-    """Tiles of the grid along an axis, and how much of it one holds on the average."""
+    """Return the tiles of the grid along an axis, and how much of it one holds on the average."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         tiles = -(-extent // v[f"block_{axis}"])
@@ -95,7 +95,8 @@ def reduction(
     through: np.ndarray | None = None,
     passes: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an output.
+    """Return (DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an
+    output.
 
     Partial sums pass through the L2 where they fit, otherwise through DRAM.  They are written where k is split, or
     where ``through`` says so, and read ``passes`` times.
@@ -151,19 +152,19 @@ class Loop:
 def window_issue(
     entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0, saved: float = 8.0
 ) -> np.ndarray:
-    """Instructions of a thread's step without its loads where the operand is read through a window: the digits of each
-    k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED ones, which
-    look up a bit where others compare a row and a column, and save these instructions of a piece."""
+    """Return the instructions of a thread's step without its loads where the operand is read through a window: the
+    digits of each k, and address and predicates of each piece. Fitted to the SASS of 56 Programs; ``masked``: of MASKED
+    ones, which look up a bit where others compare a row and a column, and save these instructions of a piece."""
     return ks * (26.0 + 4.0 * masked + (9.0 - saved * masked) * entries)
 
 
 def window_registers(entries: np.ndarray, ks: np.ndarray, masked: np.ndarray | float = 0.0) -> np.ndarray:
-    """Registers for it: an entry's offset and place (or its bits), the digits of k and their steps."""
+    """Return the registers for it: an entry's offset and place (or its bits), the digits of k and their steps."""
     return 5.0 + (4.0 - masked) * entries + 3.0 * ks
 
 
 def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.ndarray, e: Extents, arch: Arch):
-    """Bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window; float32.
+    """Return the bytes of A and B from DRAM over the whole main loop, with L2 reuse over one residency window; float32.
 
     Blocks resident at once walk along k together: data that several of them read in a step comes from DRAM once.
     Between windows a panel is found again in so far as it fits the L2.
@@ -187,12 +188,12 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
 
 
 def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
-    """Registers the compiler may give a thread under the launch bounds; more registers spill."""
+    """Return the registers the compiler may give a thread under the launch bounds; more registers spill."""
     return promised_registers(warps * c[column.PROMISED], arch)
 
 
 def grants(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(registers per thread, spill accesses and other instructions of a warp's iteration).
+    """Return (registers per thread, spill accesses and other instructions of a warp's iteration).
 
     Estimates under the launch bounds, or compiler facts where they are known.  Spill bytes are the bytes of loads and
     stores in the code, and the hot loop contains them.
@@ -220,7 +221,7 @@ def stalls(loop: Loop, facts: Facts | None) -> np.ndarray | float:
 
 
 def fixed_terms(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
-    """The terms of a contraction that a family's loop decides, whatever the sizes."""
+    """Return the terms of a contraction that a family's loop decides, whatever the sizes."""
     registers, spilling, issue = grants(loop, c, facts, arch)
     stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
@@ -269,10 +270,10 @@ def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) ->
 
 
 def searching(e: Extents) -> float:
-    """Clocks in which a warp finds the group of a tile; 0 where groups do not differ in their rows."""
+    """Return the clocks in which a warp finds the group of a tile; 0 where groups do not differ in their rows."""
     return SEARCH * (e.batch // 32 + 1) if e.rows else 0.0
 
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
-    """The complete terms of a contraction from a family's loop."""
+    """Return the complete terms of a contraction from a family's loop."""
     return complete_terms(c, e, arch, fixed_terms(c, e, arch, facts, loop))

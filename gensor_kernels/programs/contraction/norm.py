@@ -56,5 +56,5 @@ def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
 
 
 def norm_legal(c: Columns) -> Any:
-    """Whether a block that normalises has its rows whole, along n and along k."""
+    """Return whether a block that normalises has its rows whole, along n and along k."""
     return c[column.FITS_ROWS] * c[column.FITS_WHOLE] > 0

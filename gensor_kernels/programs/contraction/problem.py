@@ -116,7 +116,7 @@ class Extents:
 
 @lru_cache(maxsize=4096)
 def extents(workload: Workload) -> Extents:
-    """The numbers of a Workload that is a matrix product; UnsupportedError for any other."""
+    """Return the numbers of a Workload that is a matrix product; UnsupportedError for any other."""
     p = operator(workload.operator).product(workload)
     if p is None:
         raise UnsupportedError(f"{workload.operator} is no matrix product")
@@ -155,14 +155,14 @@ def extents(workload: Workload) -> Extents:
 
 
 def _scale_bytes(scaled: int, group: int) -> float:
-    """Bytes of scales and zeros per element of b."""
+    """Return the bytes of scales and zeros per element of b."""
     if scaled == BLOCKS:
         return FLOAT / group**2
     return (1.0 + scaled) / group if group else 0.0
 
 
 def power_of_two_in(value: np.ndarray) -> np.ndarray:
-    """The largest power of two that divides each integer (0 for 0)."""
+    """Return the largest power of two that divides each integer (0 for 0)."""
     return value & -value
 
 
@@ -185,7 +185,8 @@ def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
 
 
 def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
-    """Lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in a row.
+    """Return the lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in
+    a row.
 
     Rows of a matrix are far apart: a line each at least. Under a window with channels last they are neighbouring
     pixels of one image row, a step's channels apart, so that several share a line (wherever it begins), in each of
@@ -224,29 +225,29 @@ ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
 
 
 def bytes_in_memory(e: Extents, operand: str) -> float:
-    """Bytes of an element of operand "a" or "b" in global memory."""
+    """Return the bytes of an element of operand "a" or "b" in global memory."""
     return e.bytes_a if operand == "a" else e.bytes_b
 
 
 def other(operand: str) -> str:
-    """The operand that "a" or "b" is multiplied by."""
+    """Return the operand that "a" or "b" is multiplied by."""
     return "b" if operand == "a" else "a"
 
 
 def bytes_in_shared(e: Extents, operand: str, copy: Any) -> Any:
-    """Bytes of an element in shared memory, by how it gets there."""
+    """Return the bytes of an element in shared memory, by how it gets there."""
     own = bytes_in_memory(e, operand)
     return own if own == e.element else np.where(copy == 1, own, e.element)
 
 
 def by_fragment(workload: Workload) -> bool:
-    """Whether copy 1 can serve: nothing is widened, or both operands are K-contiguous."""
+    """Return whether copy 1 can serve: nothing is widened, or both operands are K-contiguous."""
     e = extents(workload)
     return not e.is_widened or e.unit["a"] == e.unit["b"] == "k"
 
 
 def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
-    """(Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
+    """Return (Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
     e = extents(workload)
     types = e.dtype[operand], e.multiplied
     if bytes_in_memory(e, operand) == e.element:

@@ -48,12 +48,12 @@ def coordinate(e: Extents) -> Coordinate:
 
 
 def is_materialised(program: Program) -> bool:
-    """Whether a Program prepares its operand in a first launch."""
+    """Return whether a Program prepares its operand in a first launch."""
     return dict(program.values).get(NAME, 0) == 1
 
 
 def element_issue(prologue: Prologue, element: int) -> float:
-    """Instructions to prepare one element of ``element`` bytes."""
+    """Return the instructions to prepare one element of ``element`` bytes."""
     return sum(ISSUE[name] for name in prologue.names) + CONVERT_ISSUE * (element == 2)
 
 
@@ -76,7 +76,7 @@ def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -
 
 
 def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
-    """Registers for the vectors: their elements of a step, addresses, and which loads are in the image."""
+    """Return the registers for the vectors: their elements of a step, addresses, and which loads are in the image."""
     e = extents(workload)
     _, along = _width(c, e)
     return c[column.INLINED] * (
@@ -85,13 +85,13 @@ def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarra
 
 
 def vector_words(vectors: Sequence[tuple[str, int]], along: np.ndarray) -> np.ndarray:
-    """Registers for ``along`` elements of every vector."""
+    """Return the registers for ``along`` elements of every vector."""
     words = (np.maximum(facts(dtype).itemsize * along / 4, 1.0) for dtype, _ in vectors)
     return np.asarray(sum(words, 0.0 * along))
 
 
 def _width(c: Columns, e: Extents) -> tuple[np.ndarray, np.ndarray]:
-    """Elements of a load of the prepared operand, and how many of them are along k."""
+    """Return the elements of a load of the prepared operand, and how many of them are along k."""
     width = c[f"vector_{e.prepared}"] / (e.bytes_a if e.prepared == "a" else e.bytes_b)
     return width, width if e.unit[e.prepared] == "k" else np.ones_like(width)
 
@@ -114,7 +114,7 @@ def microseconds(e: Extents, arch: Arch) -> float:
 
 
 def constants(program: Program, e: Extents) -> dict[str, int | str]:
-    """The macros of prologue.cuh."""
+    """Return the macros of prologue.cuh."""
     return macros(e.prologue, e.prepared == "b", is_materialised(program))
 
 
@@ -144,7 +144,7 @@ def launches(program: Program, e: Extents) -> list[Launch]:
 
 
 def prepared_bytes(program: Program, e: Extents) -> int:
-    """Bytes of the materialised operand."""
+    """Return the bytes of the materialised operand."""
     if not is_materialised(program):
         return 0
     lines, run = _lines(e)

@@ -62,7 +62,7 @@ def serves(e: Extents) -> bool:
 
 
 def coordinate(e: Extents) -> tuple[Coordinate, ...]:
-    """Blocks that share the steps of all tiles; 0: none do, a block has a tile, or a part of one."""
+    """Return the blocks that share the steps of all tiles; 0: none do, a block has a tile, or a part of one."""
     if not serves(e):
         return ()
     doc = "blocks that share the steps of all tiles"
@@ -70,7 +70,7 @@ def coordinate(e: Extents) -> tuple[Coordinate, ...]:
 
 
 def blocks_of(program: Program) -> int:
-    """Blocks that share a Program's steps; 0 where none do."""
+    """Return the blocks that share a Program's steps; 0 where none do."""
     return dict(program.values).get(NAME, 0)
 
 
@@ -80,7 +80,7 @@ def tile(program: Program) -> dict[str, int]:
 
 
 def promise(program: Program) -> int:
-    """Blocks per multiprocessor that a stream's compiler was promised; 0 where none is."""
+    """Return the blocks per multiprocessor that a stream's compiler was promised; 0 where none is."""
     return program["min_blocks"] if blocks_of(program) else 0
 
 
@@ -95,7 +95,7 @@ def constants(program: Program) -> dict[str, int | str]:
 
 
 def workspace_bytes(program: Program, e: Extents) -> int:
-    """Bytes of a flag and the sums of a tile for every block."""
+    """Return the bytes of a flag and the sums of a tile for every block."""
     blocks = blocks_of(program)
     return blocks * (FLAG_BYTES + program["block_m"] * program["block_n"] * e.bytes_acc) if blocks else 0
 
@@ -106,7 +106,7 @@ def tiling(found: Tiling, program: Program) -> Tiling:
 
 
 def launch(main: Launch, program: Program) -> Launch:
-    """The launch of a stream's blocks, of which no more run than the compiler was promised."""
+    """Return the launch of a stream's blocks, of which no more run than the compiler was promised."""
     blocks = blocks_of(program)
     return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
 
@@ -116,7 +116,7 @@ def _steps_fit(blocks: np.ndarray, c: Columns) -> Any:
 
 
 def least_blocks(columns: Columns, arch: Arch) -> Any:
-    """Blocks per multiprocessor that a stream needs; 0 where none is."""
+    """Return the blocks per multiprocessor that a stream needs; 0 where none is."""
     blocks = columns.get(NAME)
     return 0 if blocks is None else -(-blocks // arch.sms)
 
@@ -127,8 +127,10 @@ def default(columns: Columns, arch: Arch) -> dict[str, Any]:
 
 
 def legal(c: Columns, arch: Arch) -> Any:
-    """Blocks of a stream wait for one another: as many as were promised to the compiler fit on the device. Without a
-    promise it may aim at more of them, and spill."""
+    """Return whether all blocks of a stream can be resident, since they wait for one another.
+
+    As many fit on the device as were promised to the compiler; without a promise it may aim at more, and spill.
+    """
     blocks = c.get(NAME)
     if blocks is None:
         return True
@@ -150,7 +152,7 @@ def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
 def with_streams(
     terms: Terms, c: Columns, e: Extents, arch: Arch, outputs: np.ndarray, iterations: float = 1.0
 ) -> Terms:
-    """The terms of Programs, some of which are streams; ``outputs`` of a block, ``iterations`` of a step.
+    """Return the terms of Programs, some of which are streams; ``outputs`` of a block, ``iterations`` of a step.
 
     A stream's block has all its steps in one round.  What it does between them is added to its epilogue: the start and
     end of every tile but one, and the sums it writes for others and reads from them.

@@ -17,7 +17,8 @@ WORD = 4
 
 
 def wavefronts(addresses: Sequence[int] | np.ndarray, width: int) -> int:
-    """Clocks one access takes: ``addresses`` are bytes per lane (any count up to 32), ``width`` bytes per lane.
+    """Return the clocks one access takes: ``addresses`` are bytes per lane (any count up to 32), ``width`` bytes per
+    lane.
 
     A negative address is an inactive lane.
     """

@@ -72,7 +72,7 @@ class Launch:
     dependent: bool = field(default=False, repr=False)
 
     def blocks(self, sms: int) -> int:
-        """Blocks to launch on a device of ``sms`` multiprocessors."""
+        """Return the blocks to launch on a device of ``sms`` multiprocessors."""
         walking = max(self.per_sm * sms // self.cluster, 1) * self.cluster
         return min(self.grid, walking) if self.per_sm else self.grid
 
@@ -156,15 +156,15 @@ class Family:
         return None
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Whether kernels of a Workload that is served can read operands of this geometry."""
+        """Return whether kernels of a Workload that is served can read operands of this geometry."""
         return True
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """The lattice, "level" first, in the order of ``names``."""
+        """Return the lattice, "level" first, in the order of ``names``."""
         raise NotImplementedError
 
     def sizeless(self, workload: Workload) -> bool:
-        """Whether the coordinates are the same for every size of the Workload; False where that is not known."""
+        """Return whether the coordinates are the same for every size of the Workload; False where that is not known."""
         return False
 
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
@@ -196,7 +196,7 @@ class Family:
         raise NotImplementedError
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The launches of one call, in order."""
+        """Return the launches of one call, in order."""
         raise NotImplementedError
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
@@ -204,7 +204,7 @@ class Family:
         return 0, False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """The arguments of a launch that depend on the Program."""
+        """Return the arguments of a launch that depend on the Program."""
         raise NotImplementedError
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:

@@ -146,17 +146,17 @@ class Lattice:
         return points @ self.radix
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """The points (n, d), int64, of codes (n,)."""
+        """Return the points (n, d), int64, of codes (n,)."""
         return np.asarray(codes, dtype=np.int64)[:, None] // self.radix % self.extents
 
     def program(self, point: Sequence[int] | np.ndarray) -> Program:
-        """The Program of one point; of its default completion when the point is partial."""
+        """Return the Program of one point; of its default completion when the point is partial."""
         whole = self.complete(np.asarray(point, dtype=np.int64)[None])[0]
         pairs = tuple((c.name, c.values[int(i)]) for c, i in zip(self.coordinates, whole, strict=True))
         return Program(self.family.name, pairs)
 
     def point(self, program: Program) -> np.ndarray:
-        """The complete point (d,) of a Program; ValueError where it is not on this lattice."""
+        """Return the complete point (d,) of a Program; ValueError where it is not on this lattice."""
         if program.family != self.family.name:
             raise ValueError(f"not a {self.family.name} program: {program}")
         wanted = dict(zip(self.names, program.along(self.names), strict=True))
@@ -186,7 +186,7 @@ class Lattice:
         return whole
 
     def _fill(self, rows: np.ndarray, reached: np.ndarray) -> np.ndarray:
-        """Rows with the defaults of every coordinate above ``reached`` (n,) written in."""
+        """Return the rows with the defaults of every coordinate above ``reached`` (n,) written in."""
         filled = rows.copy()
         for level in (1, COMPLETE):
             columns = self.columns(filled)
@@ -207,7 +207,7 @@ class Lattice:
         return np.where(self.levels[None] <= level[:, None], filled, 0)
 
     def ascend(self, points: np.ndarray) -> np.ndarray:
-        """The inverse of Cache: one level back, coordinates that are no longer reached at index 0.
+        """Return the inverse of Cache: one level back, coordinates that are no longer reached at index 0.
 
         It is the exact inverse only where ``descend(ascend(p)) == p``; elsewhere the action is absent.
         """

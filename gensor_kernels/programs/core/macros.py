@@ -23,7 +23,7 @@ def epilogue_codes(program: Program, workload: Workload) -> int:
 
 
 def macro_token(dtype: str) -> str:
-    """The device type of a NumPy dtype name, as the kernel sources spell it."""
+    """Return the device type of a NumPy dtype name, as the kernel sources spell it."""
     return _TOKENS[dtype]
 
 

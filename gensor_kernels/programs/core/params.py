@@ -87,9 +87,9 @@ def ragged_tiles(rows: int, groups: int, tile: int) -> int:
 
 
 def merge_groups(geometry: Geometry, count: int) -> Geometry:
-    """The product of ``count`` neighbouring groups of a convolution as one group, whose filters are a block-diagonal
-    matrix: rows and k of all of them. A group's filters and channels follow those of the group before, because both
-    are digits of one axis, so that only the strides from group to group change."""
+    """Return the product of ``count`` neighbouring groups of a convolution as one group, whose filters are a
+    block-diagonal matrix: rows and k of all of them. A group's filters and channels follow those of the group before,
+    because both are digits of one axis, so that only the strides from group to group change."""
     if count <= 1:
         return geometry
     (m, n, k), (outer, middle, groups) = geometry.sizes, geometry.batch
@@ -129,7 +129,7 @@ def pack(
     integer_steps: int = 0,
     pointers: tuple[int, ...] = (0, 0, 0, 0, 0),
 ) -> bytes:
-    """The bytes of a `Params`.
+    """Return the bytes of a `Params`.
 
     `pointers` are the addresses of a, b, c, the workspace, d (0 where absent at the end) and of further inputs, which
     are in the tail.
@@ -173,7 +173,7 @@ def other_offsets(geometry: Geometry) -> tuple[int, ...]:
 
 
 def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: int) -> tuple[int, ...]:
-    """The pointers of `pack` from the addresses of the inputs, one or more."""
+    """Return the pointers of `pack` from the addresses of the inputs, one or more."""
     a, b, d, *others = (*inputs, 0, 0)[: max(len(inputs), 3)]
     if geometry.swapped:
         a, b = b, a
@@ -181,7 +181,7 @@ def pointers(geometry: Geometry, inputs: Sequence[int], output: int, workspace: 
 
 
 def pack_step(step: Step) -> bytes:
-    """The 64 bytes of one `EpilogueStep`."""
+    """Return the 64 bytes of one `EpilogueStep`."""
     where, scalar = step.strides, step.scalar
     pointer = step.pointer or _POINTER.unpack(_SCALAR.pack(scalar.imag))[0]
     return _STEP.pack(pointer, *where.batch, where.row, where.column, scalar.real, step.code, STEP_DTYPES[step.dtype])

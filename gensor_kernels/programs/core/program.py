@@ -26,8 +26,8 @@ class Program:
         object.__setattr__(self, "values", tuple((str(name), int(value)) for name, value in pairs))
 
     def along(self, names: Sequence[str]) -> tuple[int, ...]:
-        """The values of a lattice's coordinates, in its order. A Program that was made before its class had one of
-        the OPTIONAL is one with 0 there; ValueError where it lacks another, or has one that the lattice has not."""
+        """Return the values of a lattice's coordinates, in its order. A Program that was made before its class had one
+        of the OPTIONAL is one with 0 there; ValueError where it lacks another, or has one that the lattice has not."""
         own = dict(self.values)
         lacking = set(names) - set(own)
         if not lacking.issubset(OPTIONAL) or not set(own).issubset(names):

@@ -77,7 +77,7 @@ class Listed(lattice.Columns):
         return self._count
 
     def where(self, chosen: np.ndarray) -> Listed:
-        """The Programs a mask (n,) chooses."""
+        """Return the Programs a mask (n,) chooses."""
         some = object.__new__(Listed)
         some._coordinates, some._count, some.kept = self._coordinates, int(chosen.sum()), {}
         some._columns = {name: column[..., chosen] for name, column in self._columns.items()}
@@ -156,7 +156,7 @@ def _sizeless(workload: Workload) -> tuple[object, ...]:
 
 
 def on_lattice(values: np.ndarray, coordinates: Sequence[Coordinate]) -> np.ndarray:
-    """The places of the rows (n, coordinates) whose values the coordinates have."""
+    """Return the places of the rows (n, coordinates) whose values the coordinates have."""
     on = np.ones(len(values), dtype=bool)
     for column, coordinate in zip(values.T, coordinates, strict=True):
         for strange in set(column.tolist()).difference(coordinate.values):
@@ -170,8 +170,8 @@ def on_lattice(values: np.ndarray, coordinates: Sequence[Coordinate]) -> np.ndar
 def completions(
     family: Family, wanted: Sequence[Mapping[str, int]], workload: Workload, arch: Arch
 ) -> tuple[list[Program], Columns]:
-    """The Programs of the ``wanted`` values with the family's defaults for the rest, and their columns, in order;
-    Programs that are not on the lattice are left out."""
+    """Return the Programs of the ``wanted`` values with the family's defaults for the rest, and their columns, in
+    order; Programs that are not on the lattice are left out."""
     coordinates = family.coordinates(workload, arch)
     values: dict[str | Column, np.ndarray] = {
         c.name: np.array([each.get(c.name, c.values[0]) for each in wanted], np.int32) for c in coordinates
@@ -190,7 +190,7 @@ def completions(
 def _complete_values(
     coordinate: Coordinate, wanted: Sequence[Mapping[str, int]], defaults: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """The values of one coordinate: the largest of its lattice that are at most the wanted ones, or else the
+    """Return the values of one coordinate: the largest of its lattice that are at most the wanted ones, or else the
     defaults."""
     name, values = coordinate.name, np.array(coordinate.values, np.int32)
     usual = np.broadcast_to(defaults.get(name, values[0]), len(wanted))

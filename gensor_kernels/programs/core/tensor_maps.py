@@ -87,7 +87,7 @@ class Described:
 
 
 def description(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """The numbers of a map for a call's packed Params.
+    """Return the numbers of a map for a call's packed Params.
 
     An axis of one element, and a batch axis that is broadcast, count as one entry with any stride. Raises BuildError
     for strides that no map can have.
@@ -122,7 +122,7 @@ def description(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 
 def _map_of_copy(packed: bytes | bytearray, wanted: TensorMap, unit: int, extents: Sequence[int]) -> Described:
-    """The map of a copy in the workspace, whose axes follow each other."""
+    """Return the map of a copy in the workspace, whose axes follow each other."""
     whole, extents = STEP // wanted.element, [max(1, extent) for extent in extents]
     if wanted.parts > 1:
         row = ROW_BYTES // wanted.element
@@ -132,8 +132,8 @@ def _map_of_copy(packed: bytes | bytearray, wanted: TensorMap, unit: int, extent
 
 
 def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """The map of queries, keys or values: elements of a head; of queries, heads of a group; positions; heads of keys
-    and values; batch entries."""
+    """Return the map of queries, keys or values: elements of a head; of queries, heads of a group; positions; heads of
+    keys and values; batch entries."""
     number = "abcd".index(wanted.operand)
     (address,) = _POINTER.unpack_from(packed, D_OFFSET if wanted.operand == "d" else number * _POINTER.size)
     entry, head, member, row, column = _OWN.unpack_from(packed, _STRIDES_OFFSET + number * _OWN.size)
@@ -148,7 +148,7 @@ def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 
 def _map_of_parts(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """The map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
+    """Return the map of an image, or of filters, in parts: a line of all parts to a pixel, to a tap and filter."""
     window, (m, n, k, batch, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
     first = wanted.operand == ("b" if wanted.window == "image" else "a")  # channels are, and images batch entries
     outer, (middle, inner) = k // (window.ks[0] * window.ks[1]), window.ks
@@ -165,7 +165,7 @@ def _map_of_parts(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 
 def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """The map of an image whose pixels are rows of a."""
+    """Return the map of an image whose pixels are rows of a."""
     address, *_ = _POINTERS.unpack_from(packed)
     *_, row, column = _STRIDES.unpack_from(packed, _STRIDES_OFFSET)[:5]
     window, (m, _, k, *_) = Window.unpack(packed, TAIL_OFFSET), _SIZES.unpack_from(packed, _SIZES_OFFSET)
@@ -175,7 +175,7 @@ def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 
 def _packed_image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """The map of packed images whose pixels are columns of b, one to a batch entry."""
+    """Return the map of packed images whose pixels are columns of b, one to a batch entry."""
     window, _, channels = _packed_window(packed, wanted)
     *_, k, batch, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
     plane, row, column = window.row_strides
@@ -184,7 +184,7 @@ def _packed_image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 
 def _packed_filters(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """The map of packed filters, the rows of a: channel, filter, tap, group."""
+    """Return the map of packed filters, the rows of a: channel, filter, tap, group."""
     _, taps, channels = _packed_window(packed, wanted)
     filters, _, k, _, _, groups = _SIZES.unpack_from(packed, _SIZES_OFFSET)
     of_filter = taps * channels
@@ -206,8 +206,8 @@ def _copy_address(packed: bytes | bytearray, wanted: TensorMap) -> int:
 def _map(
     address: int, unit: int, axes: Sequence[tuple[int, int]], wanted: TensorMap, pixels: Pixels | None = None
 ) -> Described:
-    """The numbers of a map of ``unit`` adjacent elements and further (extent, stride in elements); nobody reads one of
-    nothing."""
+    """Return the numbers of a map of ``unit`` adjacent elements and further (extent, stride in elements); nobody reads
+    one of nothing."""
     return Described(
         address,
         tuple(max(1, extent) for extent in (unit, *(extent for extent, _ in axes))),
@@ -249,7 +249,7 @@ def readable(strides: Strides, extents: tuple[int, int], along_rows: bool, eleme
 
 
 def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
-    """(rows, columns) of a, b and c."""
+    """Return (rows, columns) of a, b and c."""
     m, n, k = geometry.sizes
     return {"a": (m, k), "b": (k, n), "c": (m, n)}
 
@@ -288,7 +288,7 @@ class Pixels:
 
     @staticmethod
     def under(window: Window) -> Pixels:
-        """The pixels under a filter's first tap."""
+        """Return the pixels under a filter's first tap."""
         axes = list(zip(window.rows, window.step, window.pad, window.extent, strict=True))[::-1]
         lower = tuple(-pad for _, _, pad, _ in axes)
         upper = tuple((out - 1) * step - pad - (extent - 1) for out, step, pad, extent in axes)

@@ -27,8 +27,8 @@ SECTOR, LINE = 32.0, 128.0
 
 
 def registers(c: Columns, e: Extents, s: Shape) -> np.ndarray:
-    """Registers a thread wants: sums, loads under way, operands of the current multiply-adds; fitted to 96 Programs of
-    every type (NVRTC 12.9: median error 9 registers)."""
+    """Return the registers a thread wants: sums, loads under way, operands of the current multiply-adds; fitted to 96
+    Programs of every type (NVRTC 12.9: median error 9 registers)."""
     words = e.bytes_acc / 4
     sums = c["small"] * s.entries * words
     loads = c["rows"] * c["items"] * np.maximum(c["vector"] * e.bytes_a / 4, 1.0)
@@ -46,7 +46,7 @@ def _multiplies(c: Columns, e: Extents) -> np.ndarray:
 
 
 def _issue(c: Columns, e: Extents, s: Shape) -> np.ndarray:
-    """Instructions of a warp's step without its multiply-adds."""
+    """Return the instructions of a warp's step without its multiply-adds."""
     by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
     convert = 0.0 if e.bytes_a == e.bytes_acc else 1.2
     words = max(1, 16 // e.bytes_acc)
@@ -83,7 +83,7 @@ def _lines(c: Columns, e: Extents, s: Shape) -> np.ndarray:
 
 
 def _bytes(c: Columns, e: Extents, s: Shape, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(L2 bytes of a block and step, DRAM bytes in all)."""
+    """Return (L2 bytes of a block and step, DRAM bytes in all)."""
     by_columns = c["form"] % 2 == 1
     unit = of_form(c, e.unit["b"] != "s", e.unit["a"] != "s")
     side = np.where(by_columns, c["threads_l"], c["threads_k"]).astype(np.float64)
@@ -104,7 +104,7 @@ def _bytes(c: Columns, e: Extents, s: Shape, arch: Arch) -> tuple[np.ndarray, np
 
 
 def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """(clocks after the last step, clocks of them in which the SM is busy): lanes meet, then parts, then the
+    """Return (clocks after the last step, clocks of them in which the SM is busy): lanes meet, then parts, then the
     epilogue."""
     by_columns, words = c["form"] % 2 == 1, e.bytes_acc / 4
     count, lanes = c["small"] * s.entries, np.minimum(c["threads_k"], 32)
@@ -125,7 +125,7 @@ def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fitting(c: Columns, e: Extents, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, accesses of spilled words in a step): estimated, or compiler facts."""
+    """Return (registers per thread, accesses of spilled words in a step): estimated, or compiler facts."""
     wanted = registers(c, e, s)
     limit = promised_registers(np.maximum(c["min_blocks"], 1) * s.threads / 32, arch)
     if facts is not None:

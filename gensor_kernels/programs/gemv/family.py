@@ -183,7 +183,7 @@ class Gemv(Family):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The product, and for a split the reduction."""
+        """Return the product, and for a split the reduction."""
         e = extents(workload)
         s = shape({name: np.array([value]) for name, value in program.values}, e)
         blocks = e.batch * int(s.split[0] * s.tiles_small[0] * s.tiles_long[0])
@@ -191,7 +191,7 @@ class Gemv(Family):
         return (main, reduce_launch(e, int(s.c_width[0]))) if program["split_k"] > 1 else (main,)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of a split's partial sums; nothing needs to be zero."""
+        """Return the bytes of a split's partial sums; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
     def tile(self, program: Program) -> dict[str, int]:
@@ -246,5 +246,5 @@ def _least(c: Columns) -> dict[str, np.ndarray]:
 
 
 def _power_below(value: np.ndarray) -> np.ndarray:
-    """The largest power of two that is at most each positive integer."""
+    """Return the largest power of two that is at most each positive integer."""
     return 2 ** np.floor(np.log2(value)).astype(np.int64)

@@ -22,7 +22,7 @@ ROUND_BYTES = 32768
 
 
 def forms(workload: Workload) -> tuple[int, ...]:
-    """The forms that stream an operand of this Workload along a small axis."""
+    """Return the forms that stream an operand of this Workload along a small axis."""
     e, found = extents(workload), []
     if e.m <= MOST_SMALL:
         found.append(B_COLUMNS if e.unit["b"] == "n" else B_ROWS)
@@ -108,7 +108,7 @@ def shape(v: Points, e: Extents) -> Shape:
 
 
 def _scratch(c: Mapping[str, np.ndarray], e: Extents, by_columns: np.ndarray, parts: np.ndarray) -> tuple[Any, Any]:
-    """(bytes in which sums meet, rounds they do it in): gemv_store.cuh."""
+    """Return (bytes in which sums meet, rounds they do it in): gemv_store.cuh."""
     banks, small = 128 // e.bytes_acc, c["small"]
     piece = np.minimum(c["vector"], max(1, 16 // e.bytes_acc))
     pieces, wanted = np.maximum(c["vector"] // piece, 1), c["threads_l"] * piece

@@ -19,17 +19,17 @@ LATE, EARLY = "late", "early"
 
 
 def pace(program: Program, by_columns: bool) -> int:
-    """Elements of k between a thread's accesses."""
+    """Return the elements of k between a thread's accesses."""
     return program["threads_k"] * (1 if by_columns else program["vector"])
 
 
 def step(program: Program, by_columns: bool) -> int:
-    """Elements of k that a block's threads hold at once."""
+    """Return the elements of k that a block's threads hold at once."""
     return pace(program, by_columns) * program["items"]
 
 
 def _granule(program: Program, each: View) -> int:
-    """Elements of which k is a multiple in this class."""
+    """Return the elements of which k is a multiple in this class."""
     return 1 if each.by_columns else max(1, each.align_a // each.bytes_a)
 
 

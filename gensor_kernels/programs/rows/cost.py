@@ -103,8 +103,8 @@ def shared_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
 
 
 def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Registers a thread wants: the step's elements, raw, or converted where they are needed twice; states; values in
-    the epilogue."""
+    """Return the registers a thread wants: the step's elements, raw, or converted where they are needed twice; states;
+    values in the epilogue."""
     words = e.bytes_acc / 4
     held, raw = s.held * words, s.held * e.bytes_a / 4
     folded = (c["online"] == 1) & (e.rows.operation in TWO_FORMS)
@@ -132,7 +132,7 @@ def _two_passes(c: Columns, e: View) -> np.ndarray:
 
 
 def _joins(c: Columns, e: View) -> np.ndarray:
-    """Instructions that join two states of the first fold."""
+    """Return the instructions that join two states of the first fold."""
     if e.rows.operation in ("argmax", "argmin"):
         return np.full(len(c["online"]), JOIN_INDEX)
     carried = JOIN_EXPONENTIALS if e.rows.operation in EXPONENTIALS else JOIN_MOMENTS
@@ -140,8 +140,8 @@ def _joins(c: Columns, e: View) -> np.ndarray:
 
 
 def _work(c: Columns, e: View, s: Shape) -> Work:
-    """Instructions per thread over all passes of a part, and passes that read x from global memory: without the second
-    launch of a split, whose instructions are apart."""
+    """Return the instructions per thread over all passes of a part, and passes that read x from global memory: without
+    the second launch of a split, whose instructions are apart."""
     online, first, second, mapping, extra, finish = COSTS[e.rows.operation]
     exponential = EXP[8 if e.bytes_acc == 8 else e.bytes_c] if e.rows.operation in EXPONENTIALS else 0.0
     two = _two_passes(c, e)
@@ -196,7 +196,7 @@ def _lines_touched(c: Columns, e: View, s: Shape) -> np.ndarray:
 
 
 def _overfetch(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Bytes from the L2 over bytes used: whole sectors of 32 are moved."""
+    """Return the bytes from the L2 over bytes used: whole sectors of 32 are moved."""
     if e.rows.along == "s":
         return np.full_like(s.threads, 32.0 / e.bytes_a)
     if not e.by_columns:
@@ -206,7 +206,7 @@ def _overfetch(c: Columns, e: View, s: Shape) -> np.ndarray:
 
 
 def _after(c: Columns, e: View, s: Shape, work: Work, arch: Arch) -> np.ndarray:
-    """Microseconds of a split's second launch: the states, and for a map all of x again."""
+    """Return the microseconds of a split's second launch: the states, and for a map all of x again."""
     dram, l2 = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3, arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     states = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
     serial = np.ceil(s.parts / c["threads_k"]) * arch.l2_latency * 2e-3 / arch.clock_ghz
@@ -222,7 +222,7 @@ def _after(c: Columns, e: View, s: Shape, work: Work, arch: Arch) -> np.ndarray:
 
 
 def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, words a thread spills) under the launch bounds, or compiler facts."""
+    """Return (registers per thread, words a thread spills) under the launch bounds, or compiler facts."""
     wanted = registers(c, e, s)
     limit = promised_registers(np.maximum(c["min_blocks"], 1) * s.threads / 32, arch)
     if facts is not None:
@@ -236,12 +236,12 @@ def _fitting(c: Columns, e: View, s: Shape, facts: Facts | None, arch: Arch) -> 
 
 
 def _latency(joins: np.ndarray | float) -> np.ndarray | float:
-    """Clocks in which a state is joined with another lane's: one instruction after the other."""
+    """Return the clocks in which a state is joined with another lane's: one instruction after the other."""
     return 30.0 + 3.0 * (joins - JOIN)
 
 
 def _epilogue(c: Columns, e: View, s: Shape) -> np.ndarray:
-    """Clocks after the last step: the lanes' states join, once per fold."""
+    """Return the clocks after the last step: the lanes' states join, once per fold."""
     joins, two = _joins(c, e), _two_passes(c, e)
     others = s.elements - 1.0 if e.by_columns else 0.0
     level = _latency(joins) + others * joins + two * (_latency(JOIN) + others * JOIN)
@@ -256,7 +256,7 @@ def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
 
 
 def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bytes stored while other blocks load, and bytes stored after all loads; ``running`` blocks at once.
+    """Return the bytes stored while other blocks load, and bytes stored after all loads; ``running`` blocks at once.
 
     Elements of a map are stored while blocks that started earlier or later load theirs; a lone round has none such.
     """
@@ -269,7 +269,7 @@ def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[n
 
 
 def _between(work: Work, lost: np.ndarray, arch: Arch) -> np.ndarray:
-    """Clocks in which a block waits for the first elements of its later passes over global memory.
+    """Return the clocks in which a block waits for the first elements of its later passes over global memory.
 
     A pass needs the states that the pass before has joined, so that no warp requests these elements any earlier.
     """

@@ -63,7 +63,7 @@ class RowsFamily(Family):
         return None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Threads of a row and rows of a block, parts of k, accesses, where rows stay, one pass or two."""
+        """Return the threads of a row and rows of a block, parts of k, accesses, where rows stay, one pass or two."""
         e = view(workload)
         width = max(1, e.align_a // e.bytes_a) if e.rows.along != "s" else 1
         kept = (0, 1, 2) if e.many_passes else (0,)
@@ -101,7 +101,7 @@ class RowsFamily(Family):
         return ok
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The widest accesses, enough of them to hold a row where it fits, else four."""
+        """Return the widest accesses, enough of them to hold a row where it fits, else four."""
         e, c = view(workload), columns
         width = max(1, e.align_a // e.bytes_a) if e.rows.along != "s" else 1
         like = np.ones_like(c["threads_k"])
@@ -131,7 +131,7 @@ class RowsFamily(Family):
     # ---- one Program
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Loads of x: a step's instructions differ too much between operations to be distinguished."""
+        """Return the loads of x: a step's instructions differ too much between operations to be distinguished."""
         return frozenset({"LDG"}), program["items"]
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
@@ -155,7 +155,7 @@ class RowsFamily(Family):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The folds, and for a split the launch that joins its parts: with all its blocks again for a map."""
+        """Return the folds, and for a split the launch that joins its parts: with all its blocks again for a map."""
         e = view(workload)
         c = {name: np.array([value]) for name, value in program.values}
         s = shape(c, e)
@@ -167,21 +167,21 @@ class RowsFamily(Family):
         return tuple(found)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of the states of a split's parts; nothing needs to be zero."""
+        """Return the bytes of the states of a split's parts; nothing needs to be zero."""
         e, split = view(workload), program["split_k"]
         if split == 1:
             return 0, False
         return e.words(True)[0] * split * e.lines * e.columns * e.bytes_acc, False
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Rows (columns) of a block, elements of k per step and between a thread's accesses."""
+        """Return the rows (columns) of a block, elements of k per step and between a thread's accesses."""
         columns = program["form"] in (REDUCE_COLUMNS, MAP_COLUMNS)
         pace = program["threads_k"] * (1 if columns else program["vector"])
         rows = program["threads_m"] * (program["vector"] if columns else 1)
         return {"rows": rows, "pace": pace, "step": pace * program["items"], "split": program["split_k"]}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of rows; parts of k, whole steps each, or one step each where nothing is folded."""
+        """Return the tiles of rows; parts of k, whole steps each, or one step each where nothing is folded."""
         m, n, k = geometry.sizes
         tile, form = self.tile(program), program["form"]
         entries = geometry.batch[0] * geometry.batch[1] * geometry.batch[2]

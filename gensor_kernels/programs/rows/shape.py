@@ -60,7 +60,7 @@ class View:
         return self.form in (MAP_ROWS, MAP_COLUMNS, COPY)
 
     def words(self, online: bool) -> tuple[int, int]:
-        """Words of ACC_TYPE in the states of the first and the second pass (0: there is none)."""
+        """Return the words of ACC_TYPE in the states of the first and the second pass (0: there is none)."""
         operation = self.rows.operation
         if operation in TWO_FORMS and not online:
             return 1, 1
@@ -81,7 +81,7 @@ class View:
 
 @lru_cache(maxsize=4096)
 def view(workload: Workload) -> View:
-    """The View of a Workload that operators see as rows."""
+    """Return the View of a Workload that operators see as rows."""
     rows = operator(workload.operator).rows(workload)
     assert rows is not None
     columns = rows.along == "n"

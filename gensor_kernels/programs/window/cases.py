@@ -43,7 +43,7 @@ SHAPES = (Shape(3, 3, 2, 1), Shape(2, 5, 1, 2), Shape(5, 1, 3, 1), Shape(3, 2, 1
 
 
 def granules(workload: Workload) -> tuple[int, int]:
-    """Channels and columns of y of which this class's sizes are multiples."""
+    """Return the channels and columns of y of which this class's sizes are multiples."""
     call = call_of(workload)
     if call.channels_last:
         widths = [call.align[name] // facts(workload.dtype[name]).itemsize for name in call.align]
@@ -73,12 +73,12 @@ def branches_of(workload: Workload, program: Program) -> frozenset[str]:
 
 
 def _whole_image(workload: Workload) -> bool:
-    """Whether images are their own windows."""
+    """Return whether images are their own windows."""
     return "r" not in workload.size
 
 
 def window_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
-    """The cases; large cases run ``epilogue``.
+    """Return the cases; large cases run ``epilogue``.
 
     A binary with a compile-time epilogue runs its own everywhere.
     """
@@ -113,7 +113,7 @@ def _ragged(block: int, step: int, least: int) -> int:
 def _sized(
     workload: Workload, program: Program, number: int, images: int, outputs: dict[str, int], pad: int
 ) -> Workload:
-    """The Workload with these outputs, padded by ``pad`` and a little more at the end, as far as images stay."""
+    """Return the Workload with these outputs, padded by ``pad`` and a little more at the end, as far as images stay."""
     shape = _shape(workload, program, number)
     if _whole_image(workload):
         return workload.with_sizes(n=images, c=outputs["c"], h=shape.r, w=shape.s)
@@ -139,7 +139,7 @@ def _under(shape: Shape, outputs: dict[str, int], pad: int, number: int, ceil_mo
 
 
 def _shape(workload: Workload, program: Program, number: int) -> Shape:
-    """The window of a case: the compiled one, else one after the other, without holes where there are none."""
+    """Return the window of a case: the compiled one, else one after the other, without holes where there are none."""
     if program["window"]:
         return Shape(*map(int, str(program["window"])))
     if program["staged"]:

@@ -25,7 +25,7 @@ RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}
 def terms(
     c: Points, t: Tiles, call: Call, arch: Arch, accumulator: str, wanted: np.ndarray, facts: Facts | None
 ) -> Terms:
-    """The Terms of legal Programs; ``wanted`` registers before any limit.
+    """Return the Terms of legal Programs; ``wanted`` registers before any limit.
 
     An iteration is a row of x where the window is fixed or threads slide, else UNROLLED positions of the window.
     """
@@ -69,7 +69,7 @@ def terms(
 
 
 def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tuple[np.ndarray, np.ndarray]:
-    """(registers per thread, accesses to spilled words), estimated or as the compiler said."""
+    """Return (registers per thread, accesses to spilled words), estimated or as the compiler said."""
     wanted = wanted if facts is None else np.maximum(wanted + facts.register_offset, 24.0)
     used = np.minimum(wanted, limit)
     spilled = 2.0 * (wanted - used)
@@ -80,7 +80,7 @@ def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tu
 
 
 def _ending(c: Points, t: Tiles, call: Call, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(instructions with which a thread ends, clocks a block issues them, clocks its stores take)."""
+    """Return (instructions with which a thread ends, clocks a block issues them, clocks its stores take)."""
     stores = np.ceil(t.outputs * call.bytes_y / np.minimum(c["vector_c"], t.channels * call.bytes_y))
     row = 40.0 if call.kind == "average" else 20.0
     finish = c["thread_h"] * row + stores * 8.0 + t.outputs * (2.0 + 2.0 * call.steps) + _meeting(c, t)
@@ -88,26 +88,26 @@ def _ending(c: Points, t: Tiles, call: Call, warps: np.ndarray) -> tuple[np.ndar
 
 
 def _meeting(c: Points, t: Tiles) -> np.ndarray:
-    """Instructions with which a warp's parts of a window meet."""
+    """Return the instructions with which a warp's parts of a window meet."""
     return np.where(c["split"] > 1, 30.0 + t.outputs * (2.0 + 2.0 * c["split"]), 0.0)
 
 
 def math_clocks(call: Call, arch: Arch, accumulator: str) -> float:
-    """Clocks a sub-core's pipe is busy with one of a warp's multiply-adds, additions or maxima."""
+    """Return the clocks a sub-core's pipe is busy with one of a warp's multiply-adds, additions or maxima."""
     if call.kind == "maximum" and accumulator == "float32":
         return 2.0  # FMNMX: 64 lanes per SM and clock
     return 128.0 / arch.rate(RATES[accumulator])
 
 
 def copies(t: Tiles) -> np.ndarray:
-    """Elements a thread copies into the staged tile, ragged last ones included."""
+    """Return the elements a thread copies into the staged tile, ragged last ones included."""
     columns = np.minimum(np.where(t.sliding, 32, t.staged_columns), t.plane_threads)
     rows = np.maximum(t.plane_threads // np.maximum(columns, 1), 1)
     return np.ceil(t.staged_columns / np.maximum(columns, 1)) * np.ceil(t.staged_rows / rows)
 
 
 def copy_issue(t: Tiles, call: Call) -> np.ndarray:
-    """Instructions with which a thread copies them."""
+    """Return the instructions with which a thread copies them."""
     each = 8.0 + (call.kind == "maximum")
     return np.where(t.staged, 40.0 + copies(t) * each, 0.0)
 
@@ -119,14 +119,15 @@ def prepare_issue(t: Tiles, call: Call) -> np.ndarray:
 
 
 def read_elements(c: Points, call: Call) -> np.ndarray:
-    """Elements of one read of the staged tile, adjacent and aligned for every thread."""
+    """Return the elements of one read of the staged tile, adjacent and aligned for every thread."""
     step = c["thread_w"] * call.wide.stride
     most = np.where(c["window"] > 0, 16, TAPS)
     return np.minimum(np.minimum(step & -step, 16 // call.bytes_x), most)
 
 
 def issue(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """Instructions of a thread's loop without its multiply-adds: loads, their addresses and predicates, conversions.
+    """Return the instructions of a thread's loop without its multiply-adds: loads, their addresses and predicates,
+    conversions.
 
     Counted in the SASS of sm_87 for a dozen Programs of either layout.
     """
@@ -142,7 +143,8 @@ def issue(c: Points, t: Tiles, call: Call) -> np.ndarray:
 
 
 def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray, np.ndarray]:
-    """(instructions without multiply-adds, passes through shared memory) of a thread that slides along its rows of x.
+    """Return (instructions without multiply-adds, passes through shared memory) of a thread that slides along its rows
+    of x.
 
     Of every row it reads the columns under its outputs, and TAPS more for as many columns of the window; these take a
     row of the filter for each row of outputs above them.
@@ -184,7 +186,7 @@ def wavefronts(c: Points, t: Tiles, call: Call) -> np.ndarray:
 def l2_bytes(
     c: Points, t: Tiles, call: Call, arch: Arch, residents: np.ndarray, memory: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(bytes a block requests from L2, bytes of x under its tile).
+    """Return (bytes a block requests from L2, bytes of x under its tile).
 
     What threads of a block share is found in L1, unless the tiles on an SM are larger than that: then half of it is.
     """
@@ -212,8 +214,8 @@ def l2_bytes(
 def dram_bytes(
     t: Tiles, call: Call, arch: Arch, blocks: np.ndarray, residents: np.ndarray, unique: np.ndarray
 ) -> np.ndarray:
-    """Bytes of x and the filter from DRAM: everything under a window once, and again what neighbouring tiles share
-    as far as the blocks between them do not leave it in L2."""
+    """Return the bytes of x and the filter from DRAM: everything under a window once, and again what neighbouring tiles
+    share as far as the blocks between them do not leave it in L2."""
     high, wide = call.high, call.wide
     rows = min(high.extent, high.output * high.window)
     grain = 1.0 if call.channels_last else SECTOR / call.bytes_x

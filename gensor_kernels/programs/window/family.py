@@ -223,7 +223,7 @@ class Window(Family):
 
 
 def _widths(element: int, most: int) -> tuple[int, ...]:
-    """Bytes of one access: 1 to 16, at least an element, at most its alignment class."""
+    """Return the bytes of one access: 1 to 16, at least an element, at most its alignment class."""
     return tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element))
 
 

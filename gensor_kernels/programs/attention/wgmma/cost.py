@@ -59,7 +59,7 @@ def boxes(head: Any) -> Any:
 
 
 def ring_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of Q and of the ring of tiles of K and V."""
+    """Return the bytes of Q and of the ring of tiles of K and V."""
     return boxes(v["head_tile"]) * ROW_BYTES * (v["block_q"] + SPARE + v["stages"] * v["block_k"])
 
 
@@ -101,7 +101,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _steps(e: Sizes, arch: Arch) -> Part:
-    """A step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
+    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
     rate = arch.rate("peak_f16")
     more = (MASK_ISSUE if e.mask_bytes else 0.0) + CAP_ISSUE * e.form.capped  # instructions of a score
 
@@ -149,7 +149,7 @@ def _registers(e: Sizes, arch: Arch) -> Part:
 
 
 def threads(v: Mapping[str, int]) -> int:
-    """Threads of a block."""
+    """Return the threads of a block."""
     return int(GROUP_THREADS * (consumers(v) + 1))
 
 

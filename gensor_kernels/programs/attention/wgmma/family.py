@@ -74,7 +74,7 @@ class AttentionWgmma(Attention):
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Tiles of rows and keys, the head's tile, split, ring, epilogue."""
+        """Return the tiles of rows and keys, the head's tile, split, ring, epilogue."""
         return (
             Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
             Coordinate("block_q", cost.BLOCKS_Q, 0, "tile", "rows (query, head of a group) of a block's tile"),
@@ -149,7 +149,7 @@ class AttentionWgmma(Attention):
         return (Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps), *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Tiles of whole queries, and parts of the keys."""
+        """Return the tiles of whole queries, and parts of the keys."""
         found = super().tiling(program, geometry)
         if geometry.ragged:
             return found
@@ -196,5 +196,5 @@ class AttentionWgmma(Attention):
 
 
 def _tiles(program: Program, queries: int, group: int) -> int:
-    """Tiles of the queries of an entry: each has as many as fit with all heads of a group."""
+    """Return the tiles of the queries of an entry: each has as many as fit with all heads of a group."""
     return -(-queries // max(program["block_q"] // max(group, 1), 1))

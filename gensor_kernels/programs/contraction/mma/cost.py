@@ -62,19 +62,19 @@ MOST_DOUBLES, MOST_SLICED = 2048, 1536
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
-    """Bytes of the shared buffers, of numbers or arrays."""
+    """Return the bytes of the shared buffers, of numbers or arrays."""
     e, copy = extents(workload), v["copy"]
     rows_a, rows_b = v["block_m"] * bytes_in_shared(e, "a", copy), v["block_n"] * bytes_in_shared(e, "b", copy)
     return v["stages"] * v["block_k"] * (rows_a + e.matrices * rows_b)
 
 
 def words(e: Extents) -> int:
-    """Registers of an accumulator; sums of slices have a second one of integers (rewrite/ozaki.py)."""
+    """Return the registers of an accumulator; sums of slices have a second one of integers (rewrite/ozaki.py)."""
     return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
 
 
 def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
-    """Bytes of a warp's slab in the staged epilogue: 16 rows of accumulators."""
+    """Return the bytes of a warp's slab in the staged epilogue: 16 rows of accumulators."""
     return (v["epilogue_staged"] == 1) * v["warp_n"] * 16 * e.bytes_acc
 
 
@@ -135,7 +135,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _warps(axis: str) -> Part:
-    """Warps of a block along an axis."""
+    """Return the warps of a block along an axis."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
@@ -213,12 +213,12 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
 
 
 def k_contiguous(workload: Workload, operand: str) -> bool:
-    """Whether an operand's shared rows run along k (also where it has no unit stride)."""
+    """Return whether an operand's shared rows run along k (also where it has no unit stride)."""
     return extents(workload).unit[operand] in ("k", "s")
 
 
 def entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A thread's rows of A or columns of B, and its values of k."""
+    """Return a thread's rows of A or columns of B, and its values of k."""
     return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
 
 
@@ -259,7 +259,7 @@ def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
 
 @lru_cache(maxsize=512)
 def unswizzled_degree(row_bytes: int) -> int:
-    """Wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
+    """Return the wavefronts to read 8 rows x 16 bytes of an unswizzled tile; 1 is without conflicts."""
     return wavefronts([row * row_bytes for row in range(8)], 16)
 
 
@@ -271,7 +271,7 @@ def plain_degree(row_bytes: int) -> int:
 
 @lru_cache(maxsize=512)
 def doubles_degree(row_bytes: int) -> float:
-    """Wavefronts to read 8 rows x 4 adjacent doubles, or 4 rows x 8; half a warp reads 4 x 4 at once."""
+    """Return the wavefronts to read 8 rows x 4 adjacent doubles, or 4 rows x 8; half a warp reads 4 x 4 at once."""
     return wavefronts([lane // 4 * row_bytes + lane % 4 * 8 for lane in range(32)], 8) / 2
 
 
@@ -284,7 +284,7 @@ def complex_degree(row_bytes: int, along_k: bool) -> float:
 
 
 def _read(workload: Workload, operand: str, arch: Arch) -> Part:
-    """Instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
+    """Return the instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
     e, cost = extents(workload), word_costs(workload, operand, arch)
     element = e.element
@@ -326,7 +326,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
 
 
 def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(LANES, PASSES, COLUMNS) of an operand's OperandTile."""
+    """Return (LANES, PASSES, COLUMNS) of an operand's OperandTile."""
     # The largest power of two in (pieces | threads) is the smaller of the two's.
     lanes = np.minimum(c[mma.PIECES_POWER[operand]], c[mma.POWER["m"]] * c[mma.POWER["n"]] * 32.0)
     passes = np.ceil(c[mma.ROWS[operand]] * lanes / (warps * 32.0))

@@ -52,7 +52,7 @@ PREFERRED = (
 
 @lru_cache(maxsize=8)
 def default_warp_tiles(matrices: int = 1) -> np.ndarray:
-    """(2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
+    """Return (2, 16, 16) int32: warp_m and warp_n of the default completion by block_m / 16 - 1, block_n / 16 - 1.
 
     The first preferred tile that divides the block into 4 to 16 warps; in smaller blocks, the most warps. A warp sums
     products with ``matrices`` B's.
@@ -228,7 +228,7 @@ class ContractionMma(ContractionFamily):
         return cost.registers(columns, workload, arch, self._of_stream(workload))
 
     def _of_stream(self, workload: Workload) -> float:
-        """Registers that a stream takes."""
+        """Return the registers that a stream takes."""
         return self.stream_registers if cost.words(extents(workload)) == 1 else stream_k.DOUBLE_STREAM_REGISTERS
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
@@ -298,7 +298,7 @@ class ContractionMma(ContractionFamily):
         )
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The product, and for a split the reduction."""
+        """Return the product, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         ring = cost.ring_bytes(p, workload) + stream_k.place_bytes(p)

@@ -83,14 +83,14 @@ def kind(workload: Workload) -> str | None:
 
 
 def _as_stored(workload: Workload) -> bool:
-    """Whether operands can be copied as they are stored, in accesses of cp.async."""
+    """Return whether operands can be copied as they are stored, in accesses of cp.async."""
     e = extents(workload)
     return by_fragment(workload) and not e.window and min(e.align["a"], e.align["b"]) >= 4
 
 
 @lru_cache(maxsize=256)
 def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
-    """The instructions of a kind that the Arch has and gains by, in the order of their codes."""
+    """Return the instructions of a kind that the Arch has and gains by, in the order of their codes."""
     own = (i for i in INSTRUCTIONS[name] if i.feature in arch.features)
     return tuple(i for i in own if mma_split_float.pays(i.products, arch.rate(i.rate), arch))
 
@@ -105,7 +105,7 @@ def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> 
 
 
 def least_registers(count: np.ndarray) -> np.ndarray:
-    """Registers that ptxas requests, where a step has this number of instructions."""
+    """Return the registers that ptxas requests, where a step has this number of instructions."""
     return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
 
 

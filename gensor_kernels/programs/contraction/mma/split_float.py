@@ -38,7 +38,7 @@ SPLIT_LATENCY, SUM_LATENCY, BARRIER = 80.0, 180.0, 25.0
 
 
 def refusal(e: Extents) -> str | None:
-    """Why a product of float32 operands is left to ordinary multiply-adds, or None."""
+    """Return why a product of float32 operands is left to ordinary multiply-adds, or None."""
     if e.dtype["c"] != "float32" or e.gate or e.norm or e.prologue:
         return "products of float32 parts write plain sums of float32: no other type, gate, norm or prologue"
     if e.k < LEAST_FLOAT_SUM:
@@ -48,7 +48,7 @@ def refusal(e: Extents) -> str | None:
 
 
 def pays(products: int, rate: float, arch: Arch) -> bool:
-    """Whether this number of products takes less time on tensor cores than a multiply-add each."""
+    """Return whether this number of products takes less time on tensor cores than a multiply-add each."""
     return products == 1 or rate / products > arch.rate("fma_f32")
 
 
@@ -74,8 +74,8 @@ def registers(v: Values) -> np.ndarray:
 
 
 def with_lost_sums(cases: Sequence[Case]) -> list[Case]:
-    """The cases, and edges and the batch once more with inputs whose sums have to be formed again; sums of the other
-    cases need not."""
+    """Return the cases, and edges and the batch once more with inputs whose sums have to be formed again; sums of the
+    other cases need not."""
     finite = [replace(case, needless=frozenset({AGAIN})) for case in cases]
     lost = [
         replace(case, name=f"lost sums, {case.name}", magnitude=LOST, schedule=USUAL)

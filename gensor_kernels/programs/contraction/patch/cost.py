@@ -59,7 +59,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _filters(extent: int) -> Part:
-    """Warps along the filters, tiles of the grid."""
+    """Return the warps along the filters, tiles of the grid."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         rows = extent * np.maximum(v[MERGED], 1)
@@ -94,7 +94,7 @@ def _merged(workload: Workload) -> Part:
 
 
 def _outputs(workload: Workload) -> Part:
-    """Warps along the outputs, tiles of the grid."""
+    """Return the warps along the outputs, tiles of the grid."""
     call = call_of(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -132,12 +132,12 @@ def _steps(workload: Workload) -> Part:
 
 @lru_cache(maxsize=512)
 def image_degree(step: int) -> int:
-    """Wavefronts to read 16 bytes of each of 8 neighbouring outputs."""
+    """Return the wavefronts to read 16 bytes of each of 8 neighbouring outputs."""
     return wavefronts(np.arange(8) * step * shapes.PLANE, shapes.PLANE)
 
 
 def _multiply(workload: Workload, arch: Arch) -> Part:
-    """A warp's fragments under one tap."""
+    """Return a warp's fragments under one tap."""
     call = call_of(workload)
     choice = instructions(kind(workload) or "", arch)[0]
     clocks = 32 / call.size * 4 / arch.rate(choice.rate)
@@ -227,7 +227,7 @@ def _stores(workload: Workload) -> Part:
 
 
 def _arranging(workload: Workload) -> Part:
-    """Instructions of a warp, and wavefronts, to arrange 32 words of four bytes of channels for each tap."""
+    """Return the instructions of a warp, and wavefronts, to arrange 32 words of four bytes of channels for each tap."""
     call = call_of(workload)
     words, each = 4 // call.size, call.taps * (2 + 4 // call.size)
     groups = -(-call.taps * call.size // 4)
@@ -246,12 +246,12 @@ def _arranging(workload: Workload) -> Part:
 
 
 def start(copy_bytes: np.ndarray, issue: np.ndarray, warps: np.ndarray) -> np.ndarray:
-    """Clocks in which a block's first step arrives, before it has other work."""
+    """Return the clocks in which a block's first step arrives, before it has other work."""
     return np.maximum(copy_bytes / SM_L2_BYTES, issue * warps / 4)
 
 
 def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray) -> np.ndarray:
-    """Instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last.
+    """Return the instructions of a warp for the copies of a step; a thread's ``late`` pieces of the patch come last.
 
     The others are found once per block.
     """
@@ -261,7 +261,7 @@ def copying(c: Columns, workload: Workload, warps: np.ndarray, late: np.ndarray)
 
 
 def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
-    """Values of the default completion: see contraction_patch."""
+    """Return the values of the default completion: see contraction_patch."""
     m, n, e, call = c["block_m"], c["block_n"], extents(workload), call_of(workload)
     like = np.ones_like(m)
     warp_m, warp_n = default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]

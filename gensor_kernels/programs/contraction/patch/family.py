@@ -208,7 +208,7 @@ class ContractionPatch(Family):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The convolution, and for a split the reduction."""
+        """Return the convolution, and for a split the reduction."""
         p, e, call = dict(program.values), extents(workload), call_of(workload)
         own = shapes.shape(call, p["block_n"], p.get("run", 0))
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
@@ -224,7 +224,7 @@ class ContractionPatch(Family):
         return tuple(launches)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
-        """Bytes of a split's partial sums, of a stream's flags and sums; nothing needs to be zero."""
+        """Return the bytes of a split's partial sums, of a stream's flags and sums; nothing needs to be zero."""
         return workspace_bytes(program, workload), False
 
     def tile(self, program: Program) -> dict[str, int]:

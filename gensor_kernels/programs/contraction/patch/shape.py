@@ -55,7 +55,7 @@ class Call:
 
 
 def call_of(workload: Workload) -> Call:
-    """The Call of a Workload."""
+    """Return the Call of a Workload."""
     z = workload.size
     return Call(
         out=(output_size(z, "h", False), output_size(z, "w", False)),
@@ -80,7 +80,7 @@ class Shape:
 
 
 def shape(call: Call, block_n: Any, run: Any = 0) -> Shape:
-    """The Shape of blocks of up to ``block_n`` outputs, ``run`` of a row."""
+    """Return the Shape of blocks of up to ``block_n`` outputs, ``run`` of a row."""
     tall, wide, bands, runs = tiles(call.out, block_n, run)
     extents = [
         (count - 1) * (step if taps > 1 else 1) + (taps - 1) * dilation + 1
@@ -103,7 +103,7 @@ def verified_window(taps: int) -> tuple[int, int]:
 
 
 def sector_share(call: Call, run: Any) -> Any:
-    """Bytes of the sectors of a row of a patch, over its own bytes: one sector more, as rows of ``run``
+    """Return the bytes of the sectors of a row of a patch, over its own bytes: one sector more, as rows of ``run``
     outputs begin anywhere in one; long rows count as 1."""
     own = ((run - 1) * call.step[1] + (call.window[1] - 1) * call.dilation[1] + 1) * call.size
     return np.where(run > 0, 1.0 + SECTOR / np.maximum(own, 1), 1.0)
@@ -119,21 +119,21 @@ def verified_pixels(block_n: Any, taps: int, run: Any = 0) -> Any:
 
 
 def stored_whole(call: Call, own: Shape, group: Any, run: Any = 0) -> Any:
-    """Whether ``group`` outputs that are stored together, bytes over bytes of one, are adjacent in C and never belong
-    to two tiles."""
+    """Return whether ``group`` outputs that are stored together, bytes over bytes of one, are adjacent in C and never
+    belong to two tiles."""
     runs = (own.wide % group == 0) & (call.out[1] % group == 0)
     bands = (own.runs == 1) & (own.tall * call.out[1] % group == 0)
     return runs | ((run == 0) & (bands | (own.bands * own.runs == 1)))
 
 
 def filter_bytes(v: Mapping[str, Any], taps: int, size: int) -> Any:
-    """Bytes of a step's filters: as they are copied, each a chunk further, and arranged."""
+    """Return the bytes of a step's filters: as they are copied, each a chunk further, and arranged."""
     return v["block_m"] * (2 * v["block_k"] * size * taps + PLANE)
 
 
 def merges(workload: Workload) -> tuple[int, ...]:
-    """Values of MERGED: divisors of the number of groups whose channels are a single step; words of four bytes of
-    channels belong to one group."""
+    """Return the values of MERGED: divisors of the number of groups whose channels are a single step; words of four
+    bytes of channels belong to one group."""
     call, groups = call_of(workload), workload.size["groups"]
     if call.channels * call.size % WORD:
         return (0,)
@@ -142,19 +142,19 @@ def merges(workload: Workload) -> tuple[int, ...]:
 
 
 def channel_step(workload: Workload, taps: int) -> int:
-    """Channels of a group of which verification takes multiples, where ``taps`` are compiled in (0: any number goes,
-    one too): filters keep their alignment class, and words of channels belong to one group."""
+    """Return the channels of a group of which verification takes multiples, where ``taps`` are compiled in (0: any
+    number goes, one too): filters keep their alignment class, and words of channels belong to one group."""
     size = facts(workload.dtype["w"]).itemsize
     whole = workload.align["w"] // size
     return int(max(whole // math.gcd(whole, taps or 1), WORD // size))
 
 
 def steps(call: Call, block_k: Any, split: Any, groups: Any = 1) -> Any:
-    """Steps of a block, of the channels of so many ``groups``."""
+    """Return the steps of a block, of the channels of so many ``groups``."""
     count = -(-call.channels * groups // block_k)
     return -(-count // split)
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of a warp's outputs on their way out: 16 rows of 4-byte words."""
+    """Return the bytes of a warp's outputs on their way out: 16 rows of 4-byte words."""
     return v["warp_n"] * 64

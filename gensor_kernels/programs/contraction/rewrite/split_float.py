@@ -62,7 +62,7 @@ def copies(workload: Workload) -> tuple[Copy, ...]:
 
 
 def _shapes(workload: Workload, e: Extents) -> dict[str, tuple[int, int]]:
-    """(elements of a line, lines) of a convolution's image and filters."""
+    """Return (elements of a line, lines) of a convolution's image and filters."""
     if not e.window:
         return {}
     z = product_of_parts(workload).size

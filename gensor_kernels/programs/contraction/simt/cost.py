@@ -43,7 +43,7 @@ STEP_MULTIPLIES = 1024
 
 
 def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
-    """Bytes of the shared buffers, of numbers or arrays."""
+    """Return the bytes of the shared buffers, of numbers or arrays."""
     word = word_bytes(v["form"], extents(workload).bytes_acc)
     total = 0
     for operand, extent in (("a", v["block_m"]), ("b", v["block_n"])):
@@ -53,7 +53,7 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
 
 
 def store_rows(tall: Any, wide: Any, word: int) -> Any:
-    """Rows of a thread whose epilogue runs at once: STORE_ROWS of simt_store.cuh."""
+    """Return the rows of a thread whose epilogue runs at once: STORE_ROWS of simt_store.cuh."""
     room = np.where(tall * wide * word >= 256, 8, 16) // (2 if word > 8 else 1)
     four = (tall % 4 == 0) & (4 * wide <= room)
     two = (tall % 2 == 0) & (2 * wide <= room)
@@ -94,7 +94,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _threads(axis: str) -> Part:
-    """Threads of a block along an axis."""
+    """Return the threads of a block along an axis."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         block, thread = v[f"block_{axis}"], v[f"thread_{axis}"]
@@ -158,7 +158,7 @@ def _stores(workload: Workload) -> Part:
 
 
 def is_transposed(workload: Workload, operand: str) -> bool:
-    """Whether an operand is contiguous along k (or without a unit stride): transposed on its way in."""
+    """Return whether an operand is contiguous along k (or without a unit stride): transposed on its way in."""
     return extents(workload).unit[operand] in ("k", "s")
 
 
@@ -200,7 +200,7 @@ def _fragment(workload: Workload, operand: str) -> Part:
 
 @lru_cache(maxsize=4096)
 def transposing_clocks(lanes: int, elements: int, row_bytes: int, span: int, word: int) -> int:
-    """Wavefronts to store one element per thread of an operand that is transposed on its way in.
+    """Return the wavefronts to store one element per thread of an operand that is transposed on its way in.
 
     ``lanes`` threads are adjacent along k, ``elements`` apart; ``row_bytes`` is a row's length modulo the
     banks' 128; flipping columns below ``span`` is the swizzle (1: none).  TileShape in simt_tile.cuh.
@@ -229,7 +229,7 @@ def _loads(workload: Workload, operand: str) -> Part:
         }
 
     def converting(v: Values, elements: np.ndarray) -> np.ndarray:
-        """Instructions of a load's elements on their way: a cast, a flipped sign, a sum of parts."""
+        """Return the instructions of a load's elements on their way: a cast, a flipped sign, a sum of parts."""
         return elements * (cast + int(e.conjugated[operand]) + (v["form"] == 3))
 
     def stores(v: Values, lanes: np.ndarray, elements: np.ndarray) -> np.ndarray:
@@ -265,7 +265,7 @@ def _loads(workload: Workload, operand: str) -> Part:
 
 
 def load_clocks(c: Columns, workload: Workload, operand: str) -> np.ndarray:
-    """Wavefronts of one of these loads: its stores, and the lines that it is scattered over."""
+    """Return the wavefronts of one of these loads: its stores, and the lines that it is scattered over."""
     own = c[simt.LOAD_CLOCKS[operand]]
     if not is_transposed(workload, operand):
         return own

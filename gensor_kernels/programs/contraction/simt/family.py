@@ -61,7 +61,7 @@ def _common_divisors() -> np.ndarray:
 
 @lru_cache(maxsize=8)
 def default_thread_tiles(held: int, word: int, most: int) -> np.ndarray:
-    """(5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
+    """Return (5, blocks, blocks) int32: thread_m, thread_n, vthread_m, vthread_n, lanes_m by block indices.
 
     ``held`` are the bytes a thread sums an output in, ``word`` the bytes of a word in shared memory, ``most`` the
     bytes of all sums of a thread.
@@ -211,7 +211,7 @@ class ContractionSimt(ContractionFamily):
 
     @staticmethod
     def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
+        """Return (INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
         per_line = c[simt.PER_LINE[operand]]
         if is_transposed(workload, operand):
             lanes = c[simt.LOAD_LANES[operand]]
@@ -311,7 +311,7 @@ class ContractionSimt(ContractionFamily):
         return class_constants(program, workload) | own | {name.upper(): program[name] for name in names}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The product, and for a split the reduction."""
+        """Return the product, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
         memory = int(cost.ring_bytes(p, workload))
@@ -334,5 +334,5 @@ class ContractionSimt(ContractionFamily):
 
 
 def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A thread's rows of A or columns of B, and its values of k."""
+    """Return a thread's rows of A or columns of B, and its values of k."""
     return (outer, inner) if is_transposed(workload, operand) else (inner, outer)

@@ -25,10 +25,12 @@ def strip_branches(program: Program, workload: Workload) -> frozenset[str]:
 
 
 def strip_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
-    """Rows of the output shorter and longer than a tile, more filters than a block has, several images; segments with
-    and without a leading place, that fill their places and do not; images that can be copied in all widths, and
-    padding from none to more than the filter. Large cases run ``epilogue``; a binary with a compile-time
-    epilogue runs its own everywhere."""
+    """Return the problems that a Program is verified on; large cases run ``epilogue``.
+
+    They have output rows shorter and longer than a tile, more filters than a block, several images; segments with and
+    without a leading place, that fill their places or not; images for all widths of copies; padding from none to more
+    than the filter. A binary with a compile-time epilogue runs it in all cases.
+    """
     bare = workload.epilogue if epilogue == workload.epilogue else ()
     last = workload.layouts["x"] == "nhwc"
     threes = {"channels": 3, "stride": 2} if last else {"stride": 4}
@@ -61,7 +63,7 @@ def _sized(
     long: int = 0,
     odd: int = 0,
 ) -> Workload:
-    """A convolution with the lines and octets of a Program. ``more``: filters after a block's own; ``full``:
+    """Return a convolution with the lines and octets of a Program. ``more``: filters after a block's own; ``full``:
     segments fill their places; ``long``: a row of the output is more than a tile; ``odd``: the image has an odd number
     of columns, else whole eights."""
     call, places = call_of(workload), program["octets"] * EIGHT

@@ -69,7 +69,7 @@ def _bounds(workload: Workload, arch: Arch) -> Part:
 
 
 def _axis(workload: Workload, axis: str) -> Part:
-    """Warps along an axis of C, tiles of the grid: of outputs, or of filters."""
+    """Return the warps along an axis of C, tiles of the grid: of outputs, or of filters."""
     call, e = call_of(workload), extents(workload)
     of_outputs = (axis == "m") == call.pixel_rows
 
@@ -92,13 +92,13 @@ def _axis(workload: Workload, axis: str) -> Part:
 
 @lru_cache(maxsize=512)
 def image_degree(across: int) -> int:
-    """Wavefronts to read the words of 8 neighbouring outputs, ``across`` elements apart."""
+    """Return the wavefronts to read the words of 8 neighbouring outputs, ``across`` elements apart."""
     lane = np.arange(32)
     return wavefronts((lane // 4 * across + lane % 4 * 2) * ELEMENT, 4)
 
 
 def _multiply(workload: Workload, arch: Arch) -> Part:
-    """A warp's fragments of a step of 16 places."""
+    """Return a warp's fragments of a step of 16 places."""
     call = call_of(workload)
     clocks = 16 * 4 / arch.rate(instructions(kind(workload) or "", arch)[0].rate)
     degree = image_degree(call.step[1] * call.unit)
@@ -174,25 +174,25 @@ def _stores(workload: Workload) -> Part:
 
 
 def copying(c: Columns, call: Call, warps: np.ndarray) -> np.ndarray:
-    """Instructions of a warp for the lines of a tile."""
+    """Return the instructions of a warp for the lines of a tile."""
     each = PIECE_ISSUE + (PLANE_ISSUE if call.planes > 1 else 0.0)
     return np.ceil(c[strip.PIECES] / (warps * 32)) * each + TILE_ISSUE
 
 
 def whole_stores(warp_n: np.ndarray, width: np.ndarray | int, size: int) -> np.ndarray:
-    """Whether a warp's row of outputs of ``size`` bytes is whole stores of ``width`` bytes by four lanes."""
+    """Return whether a warp's row of outputs of ``size`` bytes is whole stores of ``width`` bytes by four lanes."""
     return warp_n * size % (4 * np.maximum(width, 2 * size)) == 0
 
 
 def arranging(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
-    """Clocks in which a block arranges its filters: rounds of loads, instructions."""
+    """Return the clocks in which a block arranges its filters: rounds of loads, instructions."""
     share = c[strip.ARRANGE] / warps
     issue = (share * FILTER_ISSUE + c[strip.CHUNKS] / 32 / warps * CHUNK_ISSUE) * np.ceil(warps / 4)
     return np.maximum(issue, np.ceil(share / AT_ONCE) * arch.l2_latency)
 
 
 def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
-    """Values of the default completion: see contraction_strip."""
+    """Return the values of the default completion: see contraction_strip."""
     m, n, e, call = c["block_m"], c["block_n"], extents(workload), call_of(workload)
     like = np.ones_like(m)
     warp_m, warp_n = default_warp_tiles()[:, m // 16 - 1, n // 16 - 1]

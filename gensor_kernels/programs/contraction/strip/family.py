@@ -89,7 +89,7 @@ class ContractionStrip(Family):
         return None if 1 <= octets <= shapes.MOST_OCTETS else f"{octets} eights of places are none, or too many"
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Images whose lines have no gaps, forwards."""
+        """Return the images whose lines have no gaps, forwards."""
         call, window = call_of(workload), Window.unpack(geometry.tail)
         step = geometry.a.column if call.pixel_rows else geometry.b.column
         dense = not call.last or call.channels == 1 or window.k_strides[2] == 1
@@ -126,7 +126,7 @@ class ContractionStrip(Family):
         return ok & block_fits(c, arch, warps, self._memory(c))
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The warp tile that reuses fragments best, the widest stores, one block per multiprocessor."""
+        """Return the warp tile that reuses fragments best, the widest stores, one block per multiprocessor."""
         call = call_of(workload)
         like = np.ones_like(columns["block_m"])
         window = {"lines": call.lines * like, "octets": call.octets * like, "planes": call.planes * like}
@@ -192,7 +192,7 @@ class ContractionStrip(Family):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """Blocks that walk from tile to tile."""
+        """Return the blocks that walk from tile to tile."""
         p, call = dict(program.values), call_of(workload)
         outputs, filters = shapes.sides(p, call)
         own = shapes.shape(call, outputs)
@@ -202,11 +202,11 @@ class ContractionStrip(Family):
         return (Launch(self.name, tiles, 32 * warps, memory, per_sm=p["min_blocks"]),)
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Rows and columns of a block's tile."""
+        """Return the rows and columns of a block's tile."""
         return {"m": program["block_m"], "n": program["block_n"]}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """The kernel counts its tiles itself."""
+        """Return one tile: the kernel counts its tiles itself."""
         return Tiling(1, 1, 1, max(geometry.sizes[2], 1), 1)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:

@@ -73,7 +73,7 @@ class Call:
 
 
 def call_of(workload: Workload) -> Call:
-    """The Call of a Workload."""
+    """Return the Call of a Workload."""
     z = workload.size
     return Call(
         images=z["n"],
@@ -108,7 +108,7 @@ class Shape:
 
 
 def shape(call: Call, outputs: Any) -> Shape:
-    """The Shape of blocks of up to ``outputs`` outputs."""
+    """Return the Shape of blocks of up to ``outputs`` outputs."""
     tall, wide, bands, runs = tiles(call.out, outputs)
     lines = (tall - 1) * call.step[0] * call.planes + call.lines
     places = EIGHT - 1 + (wide - 1) * call.step[1] * call.unit + call.octets * EIGHT
@@ -116,11 +116,11 @@ def shape(call: Call, outputs: Any) -> Shape:
 
 
 def filter_bytes(steps: int, filters: Any) -> Any:
-    """Bytes of a block's filters, as they are arranged."""
+    """Return the bytes of a block's filters, as they are arranged."""
     return 2 * steps * (filters * 16 + 16)
 
 
 def sides(v: Mapping[str, Any], call: Call, what: str = "block") -> tuple[Any, Any]:
-    """(outputs, filters) of a block, or of a warp."""
+    """Return (outputs, filters) of a block, or of a warp."""
     m, n = v[f"{what}_m"], v[f"{what}_n"]
     return (m, n) if call.pixel_rows else (n, m)

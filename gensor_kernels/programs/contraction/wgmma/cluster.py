@@ -29,12 +29,12 @@ def coordinate(e: Extents) -> Coordinate:
 
 
 def pair(v: Mapping[str, Any], axis: str) -> Any:
-    """Blocks of a cluster along m or n: 2 or 1."""
+    """Return the blocks of a cluster along m or n: 2 or 1."""
     return 1 + (v["cluster"] == {"m": ALONG_M, "n": ALONG_N}[axis])
 
 
 def blocks(v: Mapping[str, Any]) -> Any:
-    """Blocks of a cluster."""
+    """Return the blocks of a cluster."""
     return pair(v, "m") * pair(v, "n")
 
 
@@ -55,7 +55,7 @@ def cluster_parts(e: Extents) -> tuple[Part, ...]:
 
 
 def with_clusters(terms: Terms, c: Columns) -> Terms:
-    """The terms of Programs, some of which are clusters: tiles that both blocks need still arrive at both."""
+    """Return the terms of Programs, some of which are clusters: tiles that both blocks need still arrive at both."""
     saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
     terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
     terms.l2_bytes = terms.l2_bytes - saved

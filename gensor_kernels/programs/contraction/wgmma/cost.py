@@ -60,7 +60,7 @@ KINDS = {
 
 
 def kind(workload: Workload) -> Kind | None:
-    """The row of KINDS of a product's operands, or None if warpgroups do not multiply them."""
+    """Return the row of KINDS of a product's operands, or None if warpgroups do not multiply them."""
     a, b = (extents(workload).dtype[operand] for operand in "ab")
     if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
         return KINDS["float8"]
@@ -105,13 +105,13 @@ TURN = 30.0
 
 
 def entry_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
-    """Registers of each thread at entry, for ``blocks`` per SM."""
+    """Return the registers of each thread at entry, for ``blocks`` per SM."""
     threads = GROUP_THREADS * (consumers + 1)
     return np.minimum(arch.regs_per_sm // (threads * blocks) // 8 * 8, 256)
 
 
 def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
-    """Registers of a multiplying thread once the others have given theirs."""
+    """Return the registers of a multiplying thread once the others have given theirs."""
     entry = entry_registers(consumers, blocks, arch)
     given = np.where(consumers == 3, 32, 40)
     taken = np.minimum(240, (entry * (consumers + 1) - given) // consumers // 8 * 8)
@@ -119,7 +119,7 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
 
 
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
-    """Bytes of the shared buffers."""
+    """Return the bytes of the shared buffers."""
     return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
 
 
@@ -134,7 +134,7 @@ def sharing(v: Mapping[str, Any]) -> Any:
 
 
 def group_rows(v: Mapping[str, Any]) -> Any:
-    """Tiles of 64 rows that a warpgroup multiplies."""
+    """Return the tiles of 64 rows that a warpgroup multiplies."""
     return v["block_m"] // (PRODUCT_ROWS * sharing(v))
 
 
@@ -164,7 +164,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
-    """A block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
+    """Return a block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
     rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
 
     def function(v: Values) -> dict[Column, np.ndarray]:

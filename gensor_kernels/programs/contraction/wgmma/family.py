@@ -82,7 +82,7 @@ class ContractionWgmma(ContractionFamily):
         return implicit_gemm.unreadable(workload, self.images) if e.window else None
 
     def computes(self, e: Extents) -> bool:
-        """Whether the kernel computes what a Workload has in addition to a product."""
+        """Return whether the kernel computes what a Workload has in addition to a product."""
         refused = self.only_products and (e.gate or e.rows or e.norm or e.in_blocks)
         return not (refused or (e.scaled and not e.in_blocks) or (e.prologue and not e.window))
 
@@ -165,7 +165,7 @@ class ContractionWgmma(ContractionFamily):
     # ---- one Program
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
-        """Starters walk tiles or not, in turn; some in pairs."""
+        """Let starters walk tiles or not, in turn, and some in pairs."""
         walking = {"persistent": cost.WALKING}
         return [{}, walking, {}, walking | {"cluster": cluster.ALONG_N}]
 
@@ -232,12 +232,12 @@ class ContractionWgmma(ContractionFamily):
         return own + blocks * (idle + FLAG_BYTES * threads // 32), zero
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The product, whose operands are read by tensor copies, and for a split the reduction."""
+        """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
         return tma.launches(program, workload, self.name, self.tile(program))
 
 
 def _streams(c: Columns, arch: Arch) -> np.ndarray | bool:
-    """Whether the blocks of a stream walk tiles, each by itself."""
+    """Return whether the blocks of a stream walk tiles, each by itself."""
     blocks = c.get(stream_k.NAME)
     if blocks is None:
         return True

@@ -33,7 +33,7 @@ OTHER_WINDOW = {
 
 
 def unreadable(workload: Workload, image: str = "a") -> str | None:
-    """Why copies cannot walk the image of a convolution, which is to be one of these operands, or None. As
+    """Return why copies cannot walk the image of a convolution, which is to be one of these operands, or None. As
     b it is a packed or divided one, whose groups are separate images."""
     e, z = extents(workload), workload.size
     if not e.window or e.window not in image or e.order != CHANNELS_LAST or e.prologue:
@@ -64,7 +64,7 @@ def _pixels(workload: Workload) -> Pixels:
 
 
 def reads(workload: Workload, geometry: Geometry) -> bool:
-    """Whether copies can read operands of this geometry: they go forward only."""
+    """Return whether copies can read operands of this geometry: they go forward only."""
     if unreadable(workload):
         return False
     window, size = Window.unpack(geometry.tail), extents(workload).bytes_a

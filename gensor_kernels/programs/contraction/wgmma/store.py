@@ -31,7 +31,7 @@ UNROLLED_FILLED, UNROLLED_SENT = 1.0, 1.0
 
 
 def route(given: Coordinate, e: Extents) -> Coordinate:
-    """The coordinate of the ways out; rows that are normalised leave for the workspace."""
+    """Return the coordinate of the ways out; rows that are normalised leave for the workspace."""
     if e.norm:
         return given._replace(values=(DIRECT, STAGED))
     if not stores_copies(e):
@@ -41,7 +41,7 @@ def route(given: Coordinate, e: Extents) -> Coordinate:
 
 
 def copies(v: Mapping[str, Any]) -> Any:
-    """Whether results of a Program leave by copies."""
+    """Return whether results of a Program leave by copies."""
     return v["epilogue_staged"] == COPIED
 
 
@@ -56,13 +56,13 @@ def maps(v: Mapping[str, int], e: Extents) -> tuple[TensorMap, ...]:
 
 
 def writes(workload: Workload, geometry: Geometry) -> bool:
-    """Whether copies can store c: where they never do, its layout is free."""
+    """Return whether copies can store c: where they never do, its layout is free."""
     sizes, e = operand_extents(geometry), extents(workload)
     return not stores_copies(e) or readable(geometry.c, sizes["c"], False, e.bytes_c)
 
 
 def slab_columns(block_n: Any, persistent: Any) -> Any:
-    """Columns of C that pass through a warp's slab at a time."""
+    """Return the columns of C that pass through a warp's slab at a time."""
     small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
     return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
 
@@ -75,7 +75,7 @@ def slab_bytes(v: Mapping[str, Any]) -> Any:
 
 
 def stores_copies(e: Extents) -> bool:
-    """Whether results can leave by tensor copies: they have rows of whole 16 bytes, belong to one group, and are
+    """Return whether results can leave by tensor copies: they have rows of whole 16 bytes, belong to one group, and are
     finished here."""
     return e.unit["c"] == "n" and e.align["c"] >= 16 and not (e.rows or e.norm)
 

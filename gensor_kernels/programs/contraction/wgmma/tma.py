@@ -25,7 +25,7 @@ ROW_AXIS = {"a": "m", "b": "k"}
 
 
 def reads(workload: Workload, geometry: Geometry, copied: Collection[str] = ()) -> bool:
-    """Whether tensor copies can read the operands of a plain product, except the ``copied`` ones."""
+    """Return whether tensor copies can read the operands of a plain product, except the ``copied`` ones."""
     e, sizes = extents(workload), operand_extents(geometry)
     return all(
         operand in copied or readable(where, sizes[operand], e.unit[operand] == ROW_AXIS[operand], e.bytes_a)
@@ -34,7 +34,7 @@ def reads(workload: Workload, geometry: Geometry, copied: Collection[str] = ()) 
 
 
 def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str, int]) -> tuple[Launch, ...]:
-    """The product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction."""
+    """Return the product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction."""
     p, e = dict(program.values), extents(workload)
     memory = int(cost.shared_bytes(cost.ring_bytes(p, e), store.slab_bytes(p), p["persistent"]))
     threads = cost.GROUP_THREADS * (p["consumers"] + 1)

@@ -152,7 +152,7 @@ class ContractionWeightsWgmma(ContractionFamily):
         return common | constants_of_stored(e) | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """The product, whose operands are read by tensor copies, and for a split the reduction."""
+        """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
         p, e = dict(program.values), extents(workload)
         memory = int(cost.shared_bytes(cost.ring_bytes(p, e), cost.slab_bytes(p)))
         main, *rest = class_launches(program, workload, self.name, cost.threads(p), memory)

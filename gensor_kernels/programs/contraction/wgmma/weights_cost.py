@@ -56,7 +56,7 @@ WRITTEN, PIECE = 30.0, 256
 
 
 def tiles(v: Mapping[str, Any]) -> Any:
-    """Tiles of 64 columns that a warpgroup multiplies."""
+    """Return the tiles of 64 columns that a warpgroup multiplies."""
     return v["block_n"] // (PRODUCT_ROWS * v["consumers"])
 
 
@@ -66,12 +66,12 @@ def chunk(v: Mapping[str, Any], e: Extents) -> Any:
 
 
 def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
-    """Bytes of the shared buffers."""
+    """Return the bytes of the shared buffers."""
     return v["stages"] * (v["block_m"] * v["block_k"] * e.bytes_a + v["block_n"] * ROW_BYTES)
 
 
 def slab_bytes(v: Mapping[str, Any]) -> Any:
-    """Bytes of the slabs of all warps that multiply."""
+    """Return the bytes of the slabs of all warps that multiply."""
     return 4 * SLAB_BYTES * v["consumers"]
 
 
@@ -81,7 +81,7 @@ def shared_bytes(ring: Any, slab: Any) -> Any:
 
 
 def threads(v: Mapping[str, int]) -> int:
-    """Threads of a block."""
+    """Return the threads of a block."""
     return GROUP_THREADS * (v["consumers"] + 1)
 
 
@@ -103,7 +103,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _products(e: Extents, arch: Arch) -> Part:
-    """A block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
+    """Return a block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
     rate, widen, zeros = arch.rate("peak_f16"), WIDEN[e.dtype["b"], e.multiplied], e.scaled - 1
 
     def function(v: Values) -> dict[Column, np.ndarray]:
