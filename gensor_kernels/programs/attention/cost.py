@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from gensor_kernels.programs.contraction.mma.instructions import (
     instructions,
 )
 from gensor_kernels.programs.contraction.problem import power_of_two_in
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
 
 from . import column as own
@@ -139,12 +139,12 @@ def choices(workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
     return instructions(kind(workload), arch) if kind(workload) in INSTRUCTIONS else ()
 
 
-def ring_bytes(v: Mapping[str, Any]) -> Any:
+def ring_bytes(v: Mapping[str, Numbers]) -> Numbers:
     """Return the bytes of Q and of the ring of K and V, of numbers or arrays."""
     return (v["block_q"] + 2 * v["stages"] * v["block_k"]) * v["head_tile"] * ELEMENT
 
 
-def slab_bytes(v: Mapping[str, Any]) -> Any:
+def slab_bytes(v: Mapping[str, Numbers]) -> Numbers:
     """Return the bytes of a warp's slab in the staged epilogue: 16 rows of 4-byte words."""
     return v["epilogue_staged"] * v["head_tile"] * 64
 

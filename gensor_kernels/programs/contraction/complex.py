@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gensor_kernels.programs.core.columns import Numbers
 from gensor_kernels.programs.core.family import Columns, Coordinate
 
 from .problem import Extents, extents
@@ -51,22 +52,22 @@ def constants(program: Program, e: Extents) -> dict[str, int | str]:
     return {"FORM": program[NAME], **{f"{x.upper()}_CONJUGATE": int(e.conjugated[x]) for x in "ab"}}
 
 
-def sum_words(columns: Columns, words: int) -> Any:
+def sum_words(columns: Columns, words: int) -> Numbers:
     """Return the words a tensor core sums an output in, of an accumulator of ``words``."""
     form = columns.get(NAME, np.ones_like(columns["block_m"]))
     return np.where(form == GAUSS, words // 2 * 3, words)
 
 
-def planes(form: Any) -> Any:
+def planes(form: Numbers) -> Numbers:
     """Planes of a shared tile (product_forms.cuh)."""
     return np.where(form == GAUSS, 3, 1)
 
 
-def word_bytes(form: Any, accumulator: int) -> Any:
+def word_bytes(form: Numbers, accumulator: int) -> Numbers:
     """Return the bytes of a word of a shared tile: an accumulator, or one part of it."""
     return np.where(form == GAUSS, accumulator // 2, accumulator)
 
 
-def sum_bytes(form: Any, accumulator: int) -> Any:
+def sum_bytes(form: Numbers, accumulator: int) -> Numbers:
     """Return the bytes a thread sums an output in: an accumulator, or three parts."""
     return planes(form) * word_bytes(form, accumulator)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, Terms, fixed_us, promised_registers, residency
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Facts, Part, Values
 from gensor_kernels.programs.core.program import Program
 
@@ -80,7 +80,7 @@ def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def in_workspace(v: Program | Values, e: Extents) -> Any:
+def in_workspace(v: Program | Values, e: Extents) -> Numbers:
     """Whether sums go through the workspace, of a Program or of many: k is split, or a norm's rows are not whole."""
     split = v["split_k"] > 1
     return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split

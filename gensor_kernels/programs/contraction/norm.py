@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import column
@@ -22,7 +20,7 @@ CHUNK = 256
 ROW_CLOCKS = 500.0
 
 
-def tile_bytes(v: Any, e: Extents) -> Any:
+def tile_bytes(v: Numbers, e: Extents) -> Numbers:
     """Shared bytes of a tile of sums: NORM_ROW words per row."""
     row = ((v["block_n"] * e.bytes_acc + 15) // 16 * 16) + 8 * e.bytes_acc
     return (v["epilogue_staged"] == WHOLE_ROWS) * v["block_m"] * row
@@ -55,6 +53,6 @@ def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def norm_legal(c: Columns) -> Any:
+def norm_legal(c: Columns) -> Numbers:
     """Return whether a block that normalises has its rows whole, along n and along k."""
     return c[column.FITS_ROWS] * c[column.FITS_WHOLE] > 0

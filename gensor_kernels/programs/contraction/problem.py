@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Prologue
 from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
 from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Coordinate, Part, Values
 
 from . import column
@@ -234,7 +234,7 @@ def other(operand: str) -> str:
     return "b" if operand == "a" else "a"
 
 
-def bytes_in_shared(e: Extents, operand: str, copy: Any) -> Any:
+def bytes_in_shared(e: Extents, operand: str, copy: Numbers) -> Numbers:
     """Return the bytes of an element in shared memory, by how it gets there."""
     own = bytes_in_memory(e, operand)
     return own if own == e.element else np.where(copy == 1, own, e.element)
@@ -255,7 +255,7 @@ def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, flo
     return (CONVERTED_COSTS if arch.capability >= (8, 9) else WORD_COSTS).get(types, WORD_COSTS[types])
 
 
-def spread(e: Extents, operand: str, copy: Any) -> Any:
+def spread(e: Extents, operand: str, copy: Numbers) -> Numbers:
     """1 where an operand is read in the order of k of one that is widened from fragments (SPREAD), else 0."""
     wide = e.is_widened and bytes_in_memory(e, operand) == e.element
     return np.where(copy == 1, 1, 0) if wide else 0

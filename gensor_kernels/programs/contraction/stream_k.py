@@ -16,6 +16,7 @@ import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES, Terms
+from gensor_kernels.programs.core.columns import Numbers
 from gensor_kernels.programs.core.family import Columns, Coordinate, Launch
 from gensor_kernels.programs.core.params import Tiling
 
@@ -111,11 +112,11 @@ def launch(main: Launch, program: Program) -> Launch:
     return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
 
 
-def _steps_fit(blocks: np.ndarray, c: Columns) -> Any:
+def _steps_fit(blocks: np.ndarray, c: Columns) -> Numbers:
     return 2.0 * blocks * c[column.ITERATIONS] < MOST_STEPS
 
 
-def least_blocks(columns: Columns, arch: Arch) -> Any:
+def least_blocks(columns: Columns, arch: Arch) -> Numbers:
     """Return the blocks per multiprocessor that a stream needs; 0 where none is."""
     blocks = columns.get(NAME)
     return 0 if blocks is None else -(-blocks // arch.sms)
@@ -126,7 +127,7 @@ def default(columns: Columns, arch: Arch) -> dict[str, Any]:
     return {"min_blocks": least_blocks(columns, arch)} if NAME in columns else {}
 
 
-def legal(c: Columns, arch: Arch) -> Any:
+def legal(c: Columns, arch: Arch) -> Numbers:
     """Return whether all blocks of a stream can be resident, since they wait for one another.
 
     As many fit on the device as were promised to the compiler; without a promise it may aim at more, and spill.
@@ -143,7 +144,7 @@ def place_bytes(c: Mapping[Any, Any]) -> Any:
     return 0 if blocks is None else (blocks > 0) * PLACE_BYTES
 
 
-def registers(c: Columns, each: float = STREAM_REGISTERS) -> Any:
+def registers(c: Columns, each: float = STREAM_REGISTERS) -> Numbers:
     """Return the registers a stream needs in addition to its tiles' registers: ``each`` per thread."""
     blocks = c.get(NAME)
     return 0.0 if blocks is None else (blocks > 0) * np.float32(each)

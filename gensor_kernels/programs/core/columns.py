@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+#: A number of one Program, or an array with one number per Program: formulas take both.
+Numbers = Any
 
 
 @dataclass(frozen=True, eq=False)

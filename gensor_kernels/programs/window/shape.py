@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.windows.sliding import IMAGES, Side, Sliding
 from gensor_kernels.programs.contraction.prologue import vector_words
+from gensor_kernels.programs.core.columns import Numbers
 from gensor_kernels.programs.core.family import Points
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def tiles(c: Points, call: Call) -> Tiles:
     )
 
 
-def vector_b(vector_a: Any, call: Call) -> Any:
+def vector_b(vector_a: Numbers, call: Call) -> Numbers:
     """Return the bytes of a load of the filter: as many as of x, as far as the filter's alignment class allows."""
     return np.minimum(vector_a, call.align.get("w", 16))
 

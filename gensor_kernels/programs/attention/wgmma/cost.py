@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from gensor_kernels.programs.contraction.wgmma.cost import (
     entry_registers,
     multiplying_registers,
 )
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Part, Values
 
 from . import column as own
@@ -53,22 +53,22 @@ HANDED_ON = 250.0
 WEIGH_ISSUE = 4.5
 
 
-def boxes(head: Any) -> Any:
+def boxes(head: Numbers) -> Numbers:
     """Boxes of 64 elements that a head has."""
     return -(-head // UNIT)
 
 
-def ring_bytes(v: Mapping[str, Any]) -> Any:
+def ring_bytes(v: Mapping[str, Numbers]) -> Numbers:
     """Return the bytes of Q and of the ring of tiles of K and V."""
     return boxes(v["head_tile"]) * ROW_BYTES * (v["block_q"] + SPARE + v["stages"] * v["block_k"])
 
 
-def consumers(v: Mapping[str, Any]) -> Any:
+def consumers(v: Mapping[str, Numbers]) -> Numbers:
     """Warpgroups that multiply."""
     return v["block_q"] // PRODUCT_ROWS
 
 
-def shared_bytes(ring: Any, slab: Any, warps: Any) -> Any:
+def shared_bytes(ring: Numbers, slab: Numbers, warps: Numbers) -> Numbers:
     """Return the dynamic shared bytes of a block: mbarriers, then Q and the ring, later replaced by slabs of warps."""
     return FRONT + np.maximum(ring, slab * warps)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from gensor_kernels.programs.contraction.problem import (
 )
 from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import column as mma
@@ -61,7 +61,7 @@ MOST_WARP_OUTPUTS = 5120
 MOST_DOUBLES, MOST_SLICED = 2048, 1536
 
 
-def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
+def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:
     """Return the bytes of the shared buffers, of numbers or arrays."""
     e, copy = extents(workload), v["copy"]
     rows_a, rows_b = v["block_m"] * bytes_in_shared(e, "a", copy), v["block_n"] * bytes_in_shared(e, "b", copy)
@@ -73,7 +73,7 @@ def words(e: Extents) -> int:
     return e.bytes_acc // 4 + (e.multiplied == "int8" and e.bytes_acc == 8)
 
 
-def slab_bytes(v: Mapping[str, Any], e: Extents) -> Any:
+def slab_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of a warp's slab in the staged epilogue: 16 rows of accumulators."""
     return (v["epilogue_staged"] == 1) * v["warp_n"] * 16 * e.bytes_acc
 
@@ -336,7 +336,7 @@ def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarr
 def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> np.ndarray:
     """Accumulators, the fragments of a k step, pieces staged in registers, addresses, and a stream's registers."""
     warps = np.maximum(c[column.DOWN] * c[column.ACROSS], 1.0)
-    held: Any = 0.0
+    held: Numbers = 0.0
     for operand in ("a", "b"):
         _, passes, pieces = thread_copies(c, operand, warps)
         held = _holding(held, c, workload, operand, passes, pieces)
@@ -344,7 +344,9 @@ def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> n
     return c[column.BASE_REGISTERS] + _has_two_sets(c, warps, arch) * c[mma.SECOND_FRAGMENTS] + held
 
 
-def _holding(held: Any, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> Any:
+def _holding(
+    held: Numbers, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray
+) -> Numbers:
     """Return ``held`` registers and the registers of an operand's copies."""
     held = held + passes * pieces * matrices(workload, operand) * c[mma.HOLD[operand]]
     if operand == extents(workload).window:

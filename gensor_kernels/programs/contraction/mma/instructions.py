@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.problem import by_fragment, extents
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 
 from . import column as mma
 from . import split_float as mma_split_float
@@ -109,7 +109,7 @@ def least_registers(count: np.ndarray) -> np.ndarray:
     return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
 
 
-def waits(latency: np.ndarray, reads: Any, copy: np.ndarray) -> dict[Column, np.ndarray]:
+def waits(latency: np.ndarray, reads: Numbers, copy: np.ndarray) -> dict[Column, np.ndarray]:
     """Return the waits of an iteration of ``reads`` steps of fragments, without the ``latency`` of sums.
 
     With two sets of fragments the next ones are read during the math, across the barrier too where the steps come in

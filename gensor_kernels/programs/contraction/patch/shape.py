@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.programs.core.columns import Numbers
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -72,14 +73,14 @@ class Shape:
     """Tiles of ``tall`` x ``wide`` outputs, ``bands`` x ``runs`` of them, and the ``pixels`` that one reads; numbers or
     arrays."""
 
-    tall: Any
-    wide: Any
-    bands: Any
-    runs: Any
-    pixels: Any
+    tall: Numbers
+    wide: Numbers
+    bands: Numbers
+    runs: Numbers
+    pixels: Numbers
 
 
-def shape(call: Call, block_n: Any, run: Any = 0) -> Shape:
+def shape(call: Call, block_n: Numbers, run: Numbers = 0) -> Shape:
     """Return the Shape of blocks of up to ``block_n`` outputs, ``run`` of a row."""
     tall, wide, bands, runs = tiles(call.out, block_n, run)
     extents = [
@@ -89,7 +90,7 @@ def shape(call: Call, block_n: Any, run: Any = 0) -> Shape:
     return Shape(tall, wide, bands, runs, extents[0] * extents[1])
 
 
-def tiles(out: tuple[int, int], block_n: Any, run: Any = 0) -> tuple[Any, Any, Any, Any]:
+def tiles(out: tuple[int, int], block_n: Numbers, run: Numbers = 0) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """Rows and columns of a tile of an output of this height and width, and tiles along both; ``run`` as in RUNS."""
     wide = run + (run == 0) * np.minimum(out[1], block_n)
     tall = -(-out[0] // -(-out[0] // (block_n // wide)))
@@ -102,14 +103,14 @@ def verified_window(taps: int) -> tuple[int, int]:
     return rows, taps // rows if taps else 3
 
 
-def sector_share(call: Call, run: Any) -> Any:
+def sector_share(call: Call, run: Numbers) -> Numbers:
     """Return the bytes of the sectors of a row of a patch, over its own bytes: one sector more, as rows of ``run``
     outputs begin anywhere in one; long rows count as 1."""
     own = ((run - 1) * call.step[1] + (call.window[1] - 1) * call.dilation[1] + 1) * call.size
     return np.where(run > 0, 1.0 + SECTOR / np.maximum(own, 1), 1.0)
 
 
-def verified_pixels(block_n: Any, taps: int, run: Any = 0) -> Any:
+def verified_pixels(block_n: Numbers, taps: int, run: Numbers = 0) -> Numbers:
     """Pixels, at most, of the patches that Programs are verified with: rows of 13 to 16 outputs or of ``run``, two
     rows and one column apart, under taps in every other column of the image; or a run of block_n of them."""
     rows, columns = verified_window(taps)
@@ -118,7 +119,7 @@ def verified_pixels(block_n: Any, taps: int, run: Any = 0) -> Any:
     return np.where(run > 0, short, long)
 
 
-def stored_whole(call: Call, own: Shape, group: Any, run: Any = 0) -> Any:
+def stored_whole(call: Call, own: Shape, group: Numbers, run: Numbers = 0) -> Numbers:
     """Return whether ``group`` outputs that are stored together, bytes over bytes of one, are adjacent in C and never
     belong to two tiles."""
     runs = (own.wide % group == 0) & (call.out[1] % group == 0)
@@ -126,7 +127,7 @@ def stored_whole(call: Call, own: Shape, group: Any, run: Any = 0) -> Any:
     return runs | ((run == 0) & (bands | (own.bands * own.runs == 1)))
 
 
-def filter_bytes(v: Mapping[str, Any], taps: int, size: int) -> Any:
+def filter_bytes(v: Mapping[str, Numbers], taps: int, size: int) -> Numbers:
     """Return the bytes of a step's filters: as they are copied, each a chunk further, and arranged."""
     return v["block_m"] * (2 * v["block_k"] * size * taps + PLANE)
 
@@ -149,12 +150,12 @@ def channel_step(workload: Workload, taps: int) -> int:
     return int(max(whole // math.gcd(whole, taps or 1), WORD // size))
 
 
-def steps(call: Call, block_k: Any, split: Any, groups: Any = 1) -> Any:
+def steps(call: Call, block_k: Numbers, split: Numbers, groups: Numbers = 1) -> Numbers:
     """Return the steps of a block, of the channels of so many ``groups``."""
     count = -(-call.channels * groups // block_k)
     return -(-count // split)
 
 
-def slab_bytes(v: Mapping[str, Any]) -> Any:
+def slab_bytes(v: Mapping[str, Numbers]) -> Numbers:
     """Return the bytes of a warp's outputs on their way out: 16 rows of 4-byte words."""
     return v["warp_n"] * 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from gensor_kernels.programs.contraction.problem import (
 )
 from gensor_kernels.programs.contraction.prologue import inline_part
 from gensor_kernels.programs.core.banks import wavefronts
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Part, Values
 
 from . import column as simt
@@ -42,7 +42,7 @@ ACCUMULATOR_BYTES = 768
 STEP_MULTIPLIES = 1024
 
 
-def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
+def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:
     """Return the bytes of the shared buffers, of numbers or arrays."""
     word = word_bytes(v["form"], extents(workload).bytes_acc)
     total = 0
@@ -52,7 +52,7 @@ def ring_bytes(v: Mapping[str, Any], workload: Workload) -> Any:
     return v["stages"] * planes(v["form"]) * total
 
 
-def store_rows(tall: Any, wide: Any, word: int) -> Any:
+def store_rows(tall: Numbers, wide: Numbers, word: int) -> Numbers:
     """Return the rows of a thread whose epilogue runs at once: STORE_ROWS of simt_store.cuh."""
     room = np.where(tall * wide * word >= 256, 8, 16) // (2 if word > 8 else 1)
     four = (tall % 4 == 0) & (4 * wide <= room)

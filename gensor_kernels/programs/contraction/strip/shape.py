@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.contraction.patch.shape import tiles
+from gensor_kernels.programs.core.columns import Numbers
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -94,20 +95,20 @@ class Shape:
     """Tiles of ``tall`` x ``wide`` outputs, ``bands`` x ``runs`` of them, ``lines`` that one reads and the bytes
     ``pitch`` of each; numbers or arrays."""
 
-    tall: Any
-    wide: Any
-    bands: Any
-    runs: Any
-    lines: Any
-    pitch: Any
+    tall: Numbers
+    wide: Numbers
+    bands: Numbers
+    runs: Numbers
+    lines: Numbers
+    pitch: Numbers
 
     @property
-    def stage(self) -> Any:
+    def stage(self) -> Numbers:
         """Bytes of a tile's lines."""
         return self.lines * self.pitch
 
 
-def shape(call: Call, outputs: Any) -> Shape:
+def shape(call: Call, outputs: Numbers) -> Shape:
     """Return the Shape of blocks of up to ``outputs`` outputs."""
     tall, wide, bands, runs = tiles(call.out, outputs)
     lines = (tall - 1) * call.step[0] * call.planes + call.lines
@@ -115,12 +116,12 @@ def shape(call: Call, outputs: Any) -> Shape:
     return Shape(tall, wide, bands, runs, lines, -(-places // EIGHT) * EIGHT * ELEMENT)
 
 
-def filter_bytes(steps: int, filters: Any) -> Any:
+def filter_bytes(steps: int, filters: Numbers) -> Numbers:
     """Return the bytes of a block's filters, as they are arranged."""
     return 2 * steps * (filters * 16 + 16)
 
 
-def sides(v: Mapping[str, Any], call: Call, what: str = "block") -> tuple[Any, Any]:
+def sides(v: Mapping[str, Numbers], call: Call, what: str = "block") -> tuple[Numbers, Numbers]:
     """Return (outputs, filters) of a block, or of a warp."""
     m, n = v[f"{what}_m"], v[f"{what}_n"]
     return (m, n) if call.pixel_rows else (n, m)

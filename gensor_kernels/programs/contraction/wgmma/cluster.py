@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.problem import Extents
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Coordinate, Part, Values
 
 from . import column as wgmma
@@ -28,12 +27,12 @@ def coordinate(e: Extents) -> Coordinate:
     return Coordinate("cluster", values, 0, "raster", "1: pairs of blocks along m; 2: along n")
 
 
-def pair(v: Mapping[str, Any], axis: str) -> Any:
+def pair(v: Mapping[str, Numbers], axis: str) -> Numbers:
     """Return the blocks of a cluster along m or n: 2 or 1."""
     return 1 + (v["cluster"] == {"m": ALONG_M, "n": ALONG_N}[axis])
 
 
-def blocks(v: Mapping[str, Any]) -> Any:
+def blocks(v: Mapping[str, Numbers]) -> Numbers:
     """Return the blocks of a cluster."""
     return pair(v, "m") * pair(v, "n")
 

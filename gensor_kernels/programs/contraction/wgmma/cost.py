@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.cost import Loop, shared_parts
 from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.problem import Extents, extents
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Columns, Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
 
@@ -104,13 +104,13 @@ CHOOSING = 0.65
 TURN = 30.0
 
 
-def entry_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
+def entry_registers(consumers: Numbers, blocks: Numbers, arch: Arch) -> Numbers:
     """Return the registers of each thread at entry, for ``blocks`` per SM."""
     threads = GROUP_THREADS * (consumers + 1)
     return np.minimum(arch.regs_per_sm // (threads * blocks) // 8 * 8, 256)
 
 
-def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
+def multiplying_registers(consumers: Numbers, blocks: Numbers, arch: Arch) -> Numbers:
     """Return the registers of a multiplying thread once the others have given theirs."""
     entry = entry_registers(consumers, blocks, arch)
     given = np.where(consumers == 3, 32, 40)
@@ -118,27 +118,27 @@ def multiplying_registers(consumers: Any, blocks: Any, arch: Arch) -> Any:
     return np.where(entry > 240, arch.regs_per_thread, taken)
 
 
-def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
+def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers."""
     return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
 
 
-def scales_of_b(columns: Any, group: int) -> Any:
+def scales_of_b(columns: Numbers, group: int) -> Numbers:
     """Scales that ``columns`` of B may have, of which ``group`` share one: tiles begin at multiples of ``columns``."""
     return -(-(group - np.minimum(columns & -columns, group) + columns) // group)
 
 
-def sharing(v: Mapping[str, Any]) -> Any:
+def sharing(v: Mapping[str, Numbers]) -> Numbers:
     """Warpgroups that multiply a tile: one where they take turns."""
     return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
 
 
-def group_rows(v: Mapping[str, Any]) -> Any:
+def group_rows(v: Mapping[str, Numbers]) -> Numbers:
     """Return the tiles of 64 rows that a warpgroup multiplies."""
     return v["block_m"] // (PRODUCT_ROWS * sharing(v))
 
 
-def shared_bytes(ring: Any, slab: Any, persistent: Any) -> Any:
+def shared_bytes(ring: Numbers, slab: Numbers, persistent: Numbers) -> Numbers:
     """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk,
     after it."""
     return RING + np.maximum(ring + (persistent > 0) * slab, slab)

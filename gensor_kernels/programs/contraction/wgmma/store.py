@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.cost import in_workspace
 from gensor_kernels.programs.contraction.problem import Extents, extents
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Coordinate, Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 
@@ -40,7 +40,7 @@ def route(given: Coordinate, e: Extents) -> Coordinate:
     return given._replace(values=(DIRECT, STAGED, COPIED), doc=doc)
 
 
-def copies(v: Mapping[str, Any]) -> Any:
+def copies(v: Mapping[str, Numbers]) -> Numbers:
     """Return whether results of a Program leave by copies."""
     return v["epilogue_staged"] == COPIED
 
@@ -61,13 +61,13 @@ def writes(workload: Workload, geometry: Geometry) -> bool:
     return not stores_copies(e) or readable(geometry.c, sizes["c"], False, e.bytes_c)
 
 
-def slab_columns(block_n: Any, persistent: Any) -> Any:
+def slab_columns(block_n: Numbers, persistent: Numbers) -> Numbers:
     """Return the columns of C that pass through a warp's slab at a time."""
     small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
     return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
 
 
-def slab_bytes(v: Mapping[str, Any]) -> Any:
+def slab_bytes(v: Mapping[str, Numbers]) -> Numbers:
     """Bytes of the slabs of the staged epilogue, 16 rows of 4-byte words per warp, or of two boxes of copies."""
     columns = slab_columns(v["block_n"], v["persistent"])
     way = v["epilogue_staged"]

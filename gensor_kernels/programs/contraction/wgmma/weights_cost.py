@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.contraction import column
 from gensor_kernels.programs.contraction.cost import in_workspace, shared_parts, tiles_part
 from gensor_kernels.programs.contraction.problem import Extents, extents
-from gensor_kernels.programs.core.columns import Column
+from gensor_kernels.programs.core.columns import Column, Numbers
 from gensor_kernels.programs.core.family import Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
 
@@ -55,27 +55,27 @@ LEAST_PRODUCT, CHUNK_LATENCY = 16.0, 100.0
 WRITTEN, PIECE = 30.0, 256
 
 
-def tiles(v: Mapping[str, Any]) -> Any:
+def tiles(v: Mapping[str, Numbers]) -> Numbers:
     """Return the tiles of 64 columns that a warpgroup multiplies."""
     return v["block_n"] // (PRODUCT_ROWS * v["consumers"])
 
 
-def chunk(v: Mapping[str, Any], e: Extents) -> Any:
+def chunk(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return k of a chunk, whose weights are widened together."""
     return np.minimum(np.where(tiles(v) > 1, SHORT_CHUNK, UNIT), e.group or UNIT)
 
 
-def ring_bytes(v: Mapping[str, Any], e: Extents) -> Any:
+def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers."""
     return v["stages"] * (v["block_m"] * v["block_k"] * e.bytes_a + v["block_n"] * ROW_BYTES)
 
 
-def slab_bytes(v: Mapping[str, Any]) -> Any:
+def slab_bytes(v: Mapping[str, Numbers]) -> Numbers:
     """Return the bytes of the slabs of all warps that multiply."""
     return 4 * SLAB_BYTES * v["consumers"]
 
 
-def shared_bytes(ring: Any, slab: Any) -> Any:
+def shared_bytes(ring: Numbers, slab: Numbers) -> Numbers:
     """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs after it."""
     return RING + ring + slab
 
