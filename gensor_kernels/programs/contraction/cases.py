@@ -55,12 +55,9 @@ def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tup
     columns = 2 * tile["n"] + ragged["n"]
     if "whole_rows" in tile:  # a block has all columns of its rows: as many as it holds, or less
         columns, one_past["n"] = tile["n"], max(tile["n"] - step["n"], step["n"])
-    return [
+    cases = [
         # The largest, the one with whole blocks.
-        case(
-            *("blocks", 1, rows * tile["m"] + ragged["m"], columns, k, epilogue),
-            (late, "forward"),
-        ),
+        case("blocks", 1, rows * tile["m"] + ragged["m"], columns, k, epilogue, (late, "forward")),
         case(
             *("corner", 1, tile["m"] + ragged["m"], ragged["n"] or tile["n"], k, epilogue),
             *((late, "reverse"), (early, "forward"), (early, 1), (late, 2)),
@@ -72,28 +69,13 @@ def contraction_cases(workload: Workload, tile: Mapping[str, int], epilogue: tup
         ),
         case("batch", 3, small["m"], small["n"], small["k"], bare, (late, 3)),
         case("empty k", 2, small["m"], small["n"], 0, epilogue, (early, "reverse")),
-        *(  # some tiles whole, the others shared by the blocks (devices/emulator/run.py: TOGETHER)
-            [
-                case(
-                    "waves",
-                    1,
-                    5 * tile["m"] + small["m"],
-                    tile["n"] + small["n"],
-                    2 * tile["k"] + small["k"],
-                    bare,
-                    (late, 5),
-                    (early, "reverse"),
-                )
-            ]
-            if "stream" in tile
-            else []
-        ),
-        *(
-            [case("empty splits", 1, small["m"], small["n"], tile["k"], bare, (late, "forward"))]
-            if tile["split"] > 1
-            else []
-        ),
     ]
+    if "stream" in tile:  # some tiles whole, the others shared by the blocks (devices/emulator/run.py: TOGETHER)
+        m, n = 5 * tile["m"] + small["m"], tile["n"] + small["n"]
+        cases.append(case("waves", 1, m, n, 2 * tile["k"] + small["k"], bare, (late, 5), (early, "reverse")))
+    if tile["split"] > 1:
+        cases.append(case("empty splits", 1, small["m"], small["n"], tile["k"], bare, (late, "forward")))
+    return cases
 
 
 def _sized(
@@ -103,16 +85,16 @@ def _sized(
 
     An operator whose m, n or k is made of several axes has some products only.
     """
-    declared, asked = operator(workload.operator), dict(wanted)
-    sized = declared.resize(workload, asked)
+    declared, least = operator(workload.operator), dict(wanted)
+    sized = declared.resize(workload, least)
     for _ in range(64):
         found = _extents(declared.product(sized))
         whole = [x for x in "mnk" if wanted[x] % tile[x] and ragged[x] and found[x] % tile[x] == 0]
         if not whole:
             break
         for axis in whole:
-            asked[axis] = found[axis] + 1
-        sized = declared.resize(workload, asked)
+            least[axis] = found[axis] + 1
+        sized = declared.resize(workload, least)
     return sized
 
 

@@ -157,7 +157,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     counts = {choice.code: choice.needed for choice in choices}
     rates = {choice.code: arch.rate(choice.rate) for choice in choices}
     in_parts = choices[0].products > 1
-    beside = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
+    further = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
     most = {1: MOST_WARP_OUTPUTS, 2: MOST_DOUBLES, 3: MOST_SLICED}[words(e)]
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -184,7 +184,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9.
             mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
             mma.LEAST_REGISTERS: least_registers(np.where(short, 1, count)),
-            column.BASE_REGISTERS: held / 32 + 0.5 * fragments + 36 + beside + widened,
+            column.BASE_REGISTERS: held / 32 + 0.5 * fragments + 36 + further + widened,
             mma.SECOND_FRAGMENTS: 0.7 * fragments,
             column.OUTPUTS: outputs,
             column.K_STEPS: steps,
@@ -198,18 +198,19 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
                 column.BASE_REGISTERS: np.minimum(held / 32 + ahead + 36, 250),
                 mma.SECOND_FRAGMENTS: 0 * held,
             }
-        if in_parts:  # one set of fragments, of 64 bytes of k
-            never = np.full_like(sums, 1e6, dtype=np.float64)
-            own = mma_split_float.costs(v, arch) | {
-                column.BASE_REGISTERS: mma_split_float.registers(v),
-                mma.DOUBLE_NEEDS: never,
-            }
-            outputs_of |= own | {
-                column.FITS_WARP: (sums <= mma_split_float.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0)
-            }
-        return outputs_of
+        return outputs_of | (_in_parts(v, arch, sums) if in_parts else {})
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy"), function, fixed=True)
+
+
+def _in_parts(v: Values, arch: Arch, sums: np.ndarray) -> dict[Column, np.ndarray]:
+    """Return the columns of float32 products in bfloat16 parts: they have one set of fragments, of 64 bytes of k."""
+    return {
+        **mma_split_float.costs(v, arch),
+        column.BASE_REGISTERS: mma_split_float.registers(v),
+        mma.DOUBLE_NEEDS: np.full_like(sums, 1e6, dtype=np.float64),
+        column.FITS_WARP: (sums <= mma_split_float.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0),
+    }
 
 
 def k_contiguous(workload: Workload, operand: str) -> bool:
