@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.dtypes import DTYPES, facts, round_to
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
@@ -163,36 +162,6 @@ def test_work_and_traffic():
     assert matmul.workload(3, 5, 7, dtype="int8").bytes_moved() == 3 * 7 + 7 * 5 + 4 * 3 * 5
     assert matmul.workload(3, 5, 7, epilogue="scale_mask").bytes_moved() == 2 * (21 + 35 + 15) + 15
     assert matmul.workload(3, 5, 0).flops() == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dtype": "float8_e4m3"}, "float8_e4m3"),
-        ({"dtype": "float16", "math": "tf32"}, "float32 operands"),
-        ({"math": "fast"}, "fast"),
-        ({"epilogue": "bias_swiglu"}, "swiglu"),
-        ({"epilogue": ["relu"] * 7}, "7 epilogue operations"),
-        ({"out": "complex64"}, "complex64"),
-    ],
-)
-def test_what_is_not_served_is_named(arguments, message):
-    with pytest.raises(UnsupportedError, match=message):
-        matmul.workload(8, 8, 8, **arguments)
-
-
-def test_bad_workloads_are_named():
-    w = matmul.workload(8, 8, 8)
-    with pytest.raises(ValueError, match="size k is -1"):
-        w.with_sizes(k=-1)
-    with pytest.raises(ValueError, match="not x"):
-        w.with_sizes(x=1)
-    with pytest.raises(ValueError, match="fields"):
-        Workload.from_json("{}")
-    with pytest.raises(ValueError, match="do not fit"):
-        matmul.workload_from_operands(*[contiguous((8, 9), "float32")] * 3)
-    with pytest.raises(UnsupportedError, match="fourier"):
-        operator("fourier")
 
 
 @given(st.floats(width=64), st.sampled_from(["float16", "float32"]))

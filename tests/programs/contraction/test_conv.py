@@ -1,21 +1,16 @@
-"""Convolutions: the declaration, the product that kernels compute, and the kernels executed."""
+"""Convolutions: the declaration, and the product that kernels compute."""
 
 import numpy as np
 import pytest
 
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.expression.contraction import contraction
 from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
-from tests.programs.verified import is_right
 
 SIZES = dict(n=2, h=9, w=11, c=6, k_out=4, r=3, s=2)
 PARAMETERS = dict(stride_h=2, stride_w=1, pad_top=1, pad_bottom=0, pad_left=2, pad_right=1, dilation_w=2, groups=2)
-LAYOUTS = [("nhwc", "krsc"), ("nhwc", "rsck"), ("nchw", "kcrs")]
 
 
 def arrays_of(workload: Workload, seed: int = 0) -> dict[str, np.ndarray]:
@@ -53,43 +48,3 @@ def test_a_convolution_of_one_by_one_is_a_matrix_product():
     assert (last.operator, last.size["m"], last.size["n"], last.size["k"]) == ("matmul", 8 * 196, 32, 64)
     assert (first.operator, first.size["batch"], first.size["m"], first.size["n"]) == ("matmul", 8, 32, 196)
     assert conv.workload(**sizes, stride_h=2, dtype="float16").operator == "conv2d"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (dict(r=12), "does not fit the padded image along h"),
-        (dict(groups=5), "c = 6 is no multiple of groups = 5"),
-        (dict(stride_w=0), "stride_w is 0"),
-        (dict(depth=1), "no size depth"),
-    ],
-)
-def test_sizes_that_are_no_convolution(change, words):
-    with pytest.raises(ValueError, match=words):
-        conv.workload(**SIZES | change)
-
-
-@pytest.mark.parametrize(("layout", "weights"), LAYOUTS)
-@pytest.mark.parametrize(
-    ("family", "dtype", "arch"),
-    [
-        ("contraction_mma", "float16", "sm_87"),
-        ("contraction_mma", "bfloat16", "sm_80"),
-        ("contraction_mma", "int8", "sm_75"),
-        ("contraction_simt", "float32", "sm_87"),
-        ("contraction_simt", "float64", "sm_90"),
-    ],
-)
-def test_kernels_are_right_with_every_branch_taken(family, dtype, arch, layout, weights):
-    for transposed in (False, True):
-        w = conv.workload(
-            n=4, h=14, w=14, c=64, k_out=64, r=3, s=3, layout=layout, weights=weights, dtype=dtype,
-            transposed=transposed, epilogue="bias_relu",
-        )  # fmt: skip
-        space = Space(w, lookup(arch)).family(family)
-        starters = FAMILIES[family].starters(w, lookup(arch))
-        program = min(starters, key=lambda each: each["block_m"] * each["block_n"])
-        for split in (1, 2):
-            each = program.replace(split_k=split)
-            if space.legal(space.point(each)[None])[0]:
-                is_right(FAMILIES[family], each, w)

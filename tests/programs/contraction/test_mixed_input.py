@@ -1,7 +1,5 @@
 """Operands that are widened as they are read: right on the emulator by either route, without spills or conflicts."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -11,50 +9,14 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
-from tests.programs.verified import is_right
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
 MMA = "contraction_mma"
-#: dtypes of a and b, whether each is contiguous along k, and the routes there are
-CLASSES = [
-    ("float8_e4m3fn", "float8_e4m3fn", True, True, (0, 1)),
-    ("float16", "float8_e5m2", True, True, (0, 1)),
-    ("bfloat16", "int8", True, True, (0, 1)),
-    ("int8", "float16", True, True, (1,)),
-    ("bfloat16", "float8_e4m3fn", True, False, (0,)),
-    ("float8_e5m2", "float8_e4m3fn", False, True, (0,)),
-]
-CASES = [(*each[:4], copy) for each in CLASSES for copy in each[4]]
 
 
 def workload(a, b, along_a, along_b, **more):
     return matmul.workload(256, 512, 4096, dtype=a, dtype_b=b, trans_a=not along_a, trans_b=along_b, **more)
-
-
-def small(wanted, copy):
-    """A Program of several warps and fragments."""
-    program = FAMILIES[MMA].starters(workload("float16", "float16", True, True), lookup("sm_87"))[0]
-    tile = {"block_m": 32, "block_n": 64, "block_k": 64, "warp_m": 16, "warp_n": 32}
-    return program.replace(**tile, copy=copy, stages=3 if copy else 2, split_k=2)
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}-{case[4]}")
-def test_programs_are_verified_and_conflict_free(case):
-    wanted = workload(*case[:4], out="float16")
-    verdict = is_right(FAMILIES[MMA], small(wanted, case[4]), wanted)
-    assert verdict.counters["bank_conflicts"] == 0
-
-
-@pytest.mark.parametrize("types", list(itertools.product(EIGHT_BIT_FLOATS, repeat=2)), ids="-".join)
-def test_eight_bit_floats_are_multiplied_as_they_are(types):
-    wanted, arch = workload(*types, True, True, out="float16"), lookup("sm_89")
-    program = FAMILIES[MMA].starters(wanted, arch)[0]
-    assert program["instruction"] == 9
-    program = program.replace(block_m=32, block_n=64, warp_m=16, warp_n=32, split_k=2 if types[0] == types[1] else 1)
-    program = program.replace(block_k=256 if types == EIGHT_BIT_FLOATS else 64, stages=2)
-    verdict = is_right(FAMILIES[MMA], program, wanted)
-    assert verdict.counters["bank_conflicts"] == 0
 
 
 def test_eight_bit_floats_need_the_instruction_and_copies_as_they_are():
