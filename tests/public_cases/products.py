@@ -338,8 +338,14 @@ def scaled_matmul(draw: Draw, served: Served) -> None:
     types = {"dtype_a": first, "dtype_b": second}
     if draw.often(0.5):
         types["dtype"] = draw.pick(["bfloat16", "float16", "float32"])
+    bias = None
+    if draw.often(0.5):
+        draw.traits.add("bias")
+        shape = draw.pick([(n,), (*lead, n), (*(1 for _ in lead), n)]) if draw.extreme else (n,)
+        bias = draw.array(shape, types.get("dtype", "float32"), special=False)
+        steps.insert(0, Step("bias", bias))
     out = draw.out((*lead, n), types.get("dtype", "float32"))
-    found = served.call(gk.scaled_matmul, a, b, d, e, activation=name, out=out, nothing=not k, **types)
+    found = served.call(gk.scaled_matmul, a, b, d, e, bias=bias, activation=name, out=out, nothing=not k, **types)
     assert out is None or found is out
     scaled_agrees(found, x * wide(d)[..., step], y * wide(e)[step][:, panel], 128, steps)
 

@@ -112,7 +112,7 @@ CLASSES = {
     "matmul": ("int8", "complex64", "complex128", "out", "tf32", "activation", "prologue", "epilogue"),
     "linear": ("int8", "complex64", "complex128", "activation", "prepacked", "prologue"),
     "grouped_matmul": ("int8", "out", "activation"),
-    "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "activation"),
+    "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "bias", "activation"),
     "tensordot": ("int8", "complex64", "complex128", "prologue"),
     "einsum": ("int8", "complex64", "complex128", "batch", "summed letter", "two k", "no k", "diagonal", "conjugate",
                "prologue", "ellipsis"),
