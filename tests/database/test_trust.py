@@ -120,13 +120,12 @@ def test_a_group_of_one_user_alone_is_nobody_else(monkeypatch):
     monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
     monkeypatch.setattr(pwd, "getpwall", lambda: users)
     personal = trust._is_personal.__wrapped__
-    assert personal(7)
-    group.gr_mem = ["me"]
-    assert personal(7)
-    group.gr_mem = ["me", "you"]
-    assert not personal(7)
-    group.gr_mem, group.gr_name = [], "staff"  # whose members cannot be listed
-    assert not personal(7)
+    for name, members, alone in (
+        *(("me", [], True), ("me", ["me"], True), ("me", ["me", "you"], False)),
+        ("staff", [], False),  # its members cannot be listed
+    ):
+        group.gr_name, group.gr_mem = name, members
+        assert personal(7) is alone
     group.gr_name = "me"
     users.append(other)
     assert not personal(7)
