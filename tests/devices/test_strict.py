@@ -139,7 +139,12 @@ def test_tensor_maps_are_the_driver_librarys(monkeypatch):
     wanted = description(packed(), TensorMap("a", False, 2, 128))
     with installed(["h200"]):
         assert tensor_maps.encode(wanted) == encode(wanted)
-        for wrong in ({"address": wanted.address + 8}, {"box": (64, 300)}, {"strides": (24, *wanted.strides[1:])}):
+        for wrong in (
+            {"address": wanted.address + 8},
+            {"box": (64, 300)},
+            {"strides": (24, *wanted.strides[1:])},
+            {"strides": (0, *wanted.strides[1:])},
+        ):
             with pytest.raises(BuildError, match="CUresult 1"):
                 tensor_maps.encode(replace(wanted, **wrong))
     with installed([PART]), pytest.raises(BuildError, match="CUresult 801"):
