@@ -99,16 +99,29 @@ def test_every_public_function_is_recorded(host, tmp_path):
         assert not any(note.startswith(("layout", "align", "dtype")) for row in rows for note in row.notes), name
 
 
-def test_the_recorded_workload_is_the_one_of_explain(tmp_path, monkeypatch):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
+def test_the_recorded_workload_is_the_one_of_explain(host, tmp_path):
+    """For operands and results of any layout and alignment, and epilogues."""
+    half, byte = image(np.float16, (64, 64)), image(shape=(48, 33)).astype(np.int8)
+    batched = image(shape=(3, 1, 20, 24)), image(shape=(2, 24, 16))
     x, w = image(np.float16, (1, 6, 6, 16)), image(np.float16, (16, 3, 3, 16))
-    with gk.emulated("sm_87"):
-        wanted = {gk.explain(gk.softmax, x).workload, gk.explain(gk.conv2d, x, w, layout="NHWC").workload}
-        with record(tmp_path / "shapes.csv"):
-            gk.softmax(x)
-            gk.conv2d(x, w, layout="NHWC")
+    products = [
+        ((half.T, np.repeat(half, 2, 1)[:, ::2]), {}),
+        ((half[1:, 1:60], half[:59, 3:]), {}),  # odd addresses and pitches
+        ((half[::-1], half), {}),
+        ((half, half, np.empty((64, 64), np.float16, order="F")), {}),
+        ((half, half), {"epilogue": [("bias", half[0]), "gelu", "tanh"]}),
+        ((half, half), {"epilogue": [("mask", half > 0, -1.0), "gelu_tanh"], "dtype": np.float32}),
+        ((byte, byte.T), {"dtype": np.int32}),
+        (batched, {"precision": "tf32"}),
+    ]
+    calls = [(gk.matmul, *each) for each in products]
+    calls += [(gk.softmax, (x,), {}), (gk.conv2d, (x, w), {"layout": "NHWC"})]
+    wanted = {gk.explain(function, *arrays, **more).workload for function, arrays, more in calls}
+    with record(tmp_path / "shapes.csv"):
+        for function, arrays, more in calls:
+            function(*arrays, **more)
     rows = read_shapes(tmp_path / "shapes.csv")
-    assert {row.workload.key() for row in rows} == wanted and {row.notes["tier"] for row in rows} == {"3"}
+    assert {row.workload.key() for row in rows} == wanted and len(wanted) == len(calls)
 
 
 def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):
