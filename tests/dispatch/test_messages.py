@@ -13,9 +13,7 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.current import rehearsed
-from gensor_kernels.operators.types.dtypes import CALLED, array_dtype
 from gensor_kernels.shown import MOST, shown
-from tests.campaign_size import FULL, SEED
 
 pytestmark = pytest.mark.usefixtures("no_databases")
 
@@ -210,49 +208,6 @@ def test_wrong_arguments_give_a_short_message(name):
                 places, named = split({**fitting(name), parameter: np.ma.masked_array(value)})
                 with pytest.raises(TypeError, match="whose mask would be ignored: fill it first"):
                     function(*places, **named)
-
-
-DTYPES = (*CALLED, "uint8", "int16", "uint32", "bool")
-LAYOUTS: tuple[Callable[[np.ndarray], np.ndarray], ...] = (
-    lambda x: x,
-    lambda x: x.T.copy().T,
-    lambda x: np.repeat(x, 2, -1)[..., ::2],
-    lambda x: x[::-1],
-    lambda x: np.broadcast_to(x[:1], x.shape),
-)
-PRECISIONS = {"conv": (None, "ieee", "tf32"), "attention": (None, "ieee", "tf32")}
-PRODUCTS = (None, "ieee", "tf32", "3m", "ozaki")
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CALLS)
-def test_any_dtype_layout_and_precision_is_served_or_refused(name):
-    """Most arrays of a call get one drawn dtype. Errors other than the package's own name the dtype they refuse."""
-    rng = np.random.default_rng(SEED)
-    function, arguments = CALLS[name]
-
-    def pick(choices):
-        return choices[rng.integers(len(choices))]
-
-    for _ in range(300 if FULL else 8):
-        common, call = pick(DTYPES), {name: value for name, value in fitting(name).items() if name != "out"}
-        for parameter, value in call.items():
-            if isinstance(value, np.ndarray) and value.ndim:
-                dtype = array_dtype(pick(DTYPES) if rng.random() < 0.2 else common)
-                call[parameter] = pick(LAYOUTS)(value.astype(dtype))
-        if "precision" in arguments:
-            choices = [each for prefix, each in PRECISIONS.items() if name.startswith(prefix)]
-            call["precision"] = pick(choices[0] if choices else PRODUCTS)
-        if "alpha" in arguments:
-            call["alpha"] = pick((1, 2.5, 1j))
-        places, named = split(call)
-        with rehearsed(pick(["sm_87", "h200", "sm_120"])):
-            try:
-                function(*places, **named)
-            except gk.GensorError:
-                pass
-            except (TypeError, ValueError) as error:
-                assert any(word in str(error) for word in (*DTYPES, "complex")), error
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])

@@ -262,7 +262,7 @@ def test_threads_hold_one_race():
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), None])
 def test_times_that_cannot_be_stored_still_decide(error, monkeypatch, tmp_path, caplog):
-    """With one warning per process, whoever fails first; the error is the disk's, or that of a folder that is a file."""
+    """With one warning per process; the error is that of a disk, or of a folder that is a file."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / ("user.db" if error else "file/user.db")))
     if error:
