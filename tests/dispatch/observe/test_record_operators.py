@@ -74,6 +74,11 @@ def calls():
     bytes_, types = np.full((16, 256), 0x38, np.uint8), {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e5m2"}
     scales = np.ones((16, 2), np.float32), np.ones((2, 1), np.float32)
     yield "scaled", lambda: gk.scaled_matmul(bytes_, bytes_.T, *scales, **types), ["matmul_block_scaled"]
+    w8, w4 = np.ones((24, 64), np.int8), np.ones((24, 32), np.uint8)
+    yield "int8 weights", lambda: gk.linear(half, w8, scales=half[0, :24, 0]), ["matmul_int8"]
+    quarters = {"scales": np.ones((24, 2), np.float16), "zeros": np.ones((24, 2), np.uint8)}
+    yield "int4 weights", lambda: gk.linear(half, w4, **quarters), ["matmul_int4_zeros"]
+    yield "mixed", lambda: gk.matmul(half[0], bytes_[:8].reshape(64, 32), dtype_b="float8_e5m2"), ["matmul"]
     yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.5), "relu"])
     yield "define", lambda: scores(heads, heads), ["matmul"]
