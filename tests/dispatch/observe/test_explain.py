@@ -20,10 +20,6 @@ WRONG = [
     ((A, A, None, 2), {}, TypeError, "too many positional arguments|takes from 2 to 3 positional"),
     ((A, [[1.0]]), {}, TypeError, "^b must be a numpy array, not list$"),
     ((A, A), {"bias": [1.0] * 4}, TypeError, "^bias must be a numpy array, not list$"),
-    ((A, A), {"epilogue": [("mul", [1])]}, TypeError, "^mul must be a numpy array, not list$"),
-    ((A, A), {"epilogue": "relu"}, TypeError, "^epilogue must be a list such as"),
-    ((A, A), {"epilogue": [2.0]}, TypeError, "^an epilogue operation is .* not 2.0$"),
-    ((A, A), {"activation": "swish"}, ValueError, "^activation must be one of relu, .*'swish'$"),
     ((A, A[:3]), {}, ValueError, "^matmul: Input operand 1 has a mismatch"),
 ]
 

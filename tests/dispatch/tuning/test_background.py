@@ -200,7 +200,7 @@ def test_settings_of_background_tuning(settings, integrated, tuned, monkeypatch)
     made.background.consider(workload())
     made.background.join(10)
     assert bool(asked) == tuned
-    if not integrated:  # what a call has waited for is refined on such a board, too
+    if not integrated:  # refining obeys the same settings
         made.background.refine(workload(32))
         made.background.join(10)
         assert len(asked) == 2 * tuned
