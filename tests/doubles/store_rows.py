@@ -6,18 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gensor_database import (
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Row,
-    Source,
-    Store,
-    Timing,
-    Verification,
-    canonical,
-)
+from gensor_database import Binary, Kernel, Portfolio, Record, Row, Source, Store, Timing, Verification, canonical
 from gensor_database.record import TABLES
 from gensor_kernels.programs.registry import FAMILIES
 
