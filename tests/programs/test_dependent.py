@@ -30,13 +30,7 @@ from tests.mutator.programs import Configuration, configurations
 
 #: Kernels that wait for the launch before: products after a launch that prepares operands, and last launches.
 PRODUCTS = ("simt", "mma", "sliced", "packed", "aligned", "floats_wgmma", "packed_wgmma", "prepared_wgmma")
-FINISHING = (
-    "contraction_reduce",
-    "contraction_normalise",
-    "contraction_interleave",
-    "attention_combine",
-    "rows_reduce",
-)
+FINISHING = ("reduce", "normalise", "interleave")
 
 
 def launches_of(each: Configuration) -> tuple[Launch, ...]:
