@@ -89,12 +89,6 @@ def test_a_damaged_cubin_takes_no_other_down(processes):
 
 
 @needs_nvdisasm
-def test_a_disassembler_that_hangs_is_ended(processes, monkeypatch):
-    monkeypatch.setattr(resources, "TIMEOUT", 0.01)
-    assert resources.disassemble_many(compiled("sm_87")[:2]) == [None, None]
-
-
-@needs_nvdisasm
 def test_a_cubin_it_hangs_on_takes_no_other_down(processes, monkeypatch):
     (first, target), (hanging, _), (last, _) = compiled("sm_87")
     marker, run = code_sections(hanging)[0][1], resources.subprocess.run

@@ -5,11 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from gensor_database.record import Kernel
-from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
 from tests.doubles.strict import elf
-from tests.ptx.stored import DATABASES
 
 SOURCE = """
 struct Params { char bytes[480]; };
@@ -39,25 +36,6 @@ def test_a_cubin_says_what_the_compiler_says(target):
     assert (shared.parameters, shared.most_threads, shared.shared_bytes) == ((480, 4), 1024, 256)
     if hopper:
         assert image.entries["clustered"].cluster == 4 and image.entries["required"].threads == 128
-
-
-@pytest.mark.parametrize("path", sorted(DATABASES.glob("sm_*.db")), ids=lambda path: path.stem)
-def test_shipped_cubins_say_what_their_records_say(path):
-    """A share of them: every fifth."""
-    seen = {}
-    with Store.open(path, readonly=True, immutable=True) as store:
-        for kernel in sorted(store.rows(Kernel), key=lambda each: each.digest)[::5]:
-            binary = store.binary(kernel)
-            if binary is not None:
-                seen[binary.digest] = binary
-    for binary in seen.values():
-        image = elf.parse(binary.cubin)
-        entries = image.entries.values()
-        assert f"sm_{image.capability[0]}{image.capability[1]}{'a' * image.specific}" == binary.target
-        assert max(each.registers for each in entries) == binary.registers
-        assert max(each.shared_bytes for each in entries) == binary.shared_bytes
-        assert max(each.local_bytes for each in entries) == binary.stack_bytes
-    assert len(seen) > 20
 
 
 def test_written_cubins_are_read_as_they_were_meant():

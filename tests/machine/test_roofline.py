@@ -13,7 +13,6 @@ from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.programs.contraction.simt.cost import fragment_clocks, transposing_clocks
-from gensor_kernels.programs.core.banks import wavefronts
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.walk import walk
@@ -106,18 +105,6 @@ def test_residency(arch, warps, registers, shared, expected):
 
 
 # ---- wavefronts
-
-
-def test_wavefronts_of_known_patterns():
-    lanes = np.arange(32)
-    assert wavefronts(lanes * 4, 4) == 1
-    assert wavefronts(lanes * 8, 4) == 2
-    assert wavefronts(lanes * 128, 4) == 32
-    assert wavefronts(lanes * 0, 4) == 1, "a broadcast"
-    assert wavefronts(lanes * 16, 16) == 4
-    assert wavefronts(lanes * 32, 16) == 8
-    assert wavefronts(lanes * 8, 8) == 2
-    assert wavefronts([-1] * 32, 4) == 0
 
 
 def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
