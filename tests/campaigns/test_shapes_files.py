@@ -8,6 +8,7 @@ import re
 from collections import Counter
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from gensor_kernels.errors import GensorError
@@ -15,7 +16,7 @@ from gensor_tuner.cli import app, commands
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
 from tests.campaign_size import FULL, SEED, tell
-from tests.doubles.store_rows import add_rows
+from tests.doubles.store_rows import stock
 
 from .files import shapes_fuzz
 from .lives.checks import Clock
@@ -78,12 +79,10 @@ SOUND = (("where",), ("show", "--db", "k.db"), ("show", "-h"), ("-h",))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Files to name, and a run that stops where the tuning of rows would begin."""
-    from tests.doubles.store_rows import rows
-
     (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,8,8,8\nmatmul,x,1,1\n")
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be read as one\n" * 20)
     (tmp_path / "folder").mkdir()
-    add_rows(tmp_path / "k.db", *rows(1))
+    stock(tmp_path / "k.db", 1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own" / "k.db"))
@@ -105,10 +104,7 @@ def arguments(generator, names):
 
 
 def test_arguments(folder):
-    import typer
-
-    command = typer.main.get_command(app.app)
-    names = sorted(set(command.commands) - {"pretune"})  # which tunes
+    names = sorted(set(typer.main.get_command(app.app).commands) - {"pretune"})  # which tunes
     generator, runner, clock, codes = random.Random(SEED), CliRunner(), Clock(), Counter()
     for number in range(CALLS):
         given = arguments(generator, names) if number % 8 else list(generator.choice(SOUND))

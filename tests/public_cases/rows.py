@@ -98,16 +98,14 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
     if name == "var":
         keywords["ddof"] = draw.pick([0, 0, 1]) if k > 1 else 0
         if draw.extreme:
-            keywords["ddof"] = draw.pick(
-                [0, 1, 0.5, -1, k - 1, k, k + 1, k + 0.5, 2 * k + 7, 10**6, np.float32(1.5), True]
-            )
+            near = [k - 1, k, k + 1, k + 0.5, 2 * k + 7]
+            keywords["ddof"] = draw.pick([0, 1, 0.5, -1, *near, 10**6, np.float32(1.5), True])
     if dtype in OTHERS:
         return other_reduction(name, draw, served, x, (axis, given), keepdims, keywords)
     result = "int64" if name.startswith("arg") or (dtype.startswith("int") and name == "sum") else dtype
     if name in ("sum", "mean", "prod", "var") and dtype in FLOATS and draw.often(0.25):
-        result = keywords["dtype"] = (
-            "float64" if dtype == "float64" or name == "mean" else draw.pick(["float32", "float64"])
-        )
+        widest = dtype == "float64" or name == "mean"
+        result = keywords["dtype"] = "float64" if widest else draw.pick(["float32", "float64"])
         draw.traits.add("dtype=")
     more = {"ddof": keywords["ddof"]} if name == "var" else {}
     values = np.asarray(reference(wide(x), axis=axis, keepdims=keepdims, **more))
@@ -150,14 +148,9 @@ def extreme_axis(draw: Draw, rank: int, axis: Any, single: bool) -> Any:
 
 
 def other_reduction(
-    name: str,
-    draw: Draw,
-    served: Served,
-    x: np.ndarray,
-    axes: tuple[Any, Any],
-    keepdims: bool,
+    name: str, draw: Draw, served: Served, x: np.ndarray, axes: tuple[Any, Any], keepdims: bool,
     keywords: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Dtypes that kernels do not take; `axes` as NumPy takes them and as they are given."""
     reference, (axis, given) = REDUCTIONS[name][0], axes
     with warnings.catch_warnings():
