@@ -9,7 +9,7 @@ import pytest
 
 from gensor_database import ForeignStoreError, Kernel, Store, StoreError
 from gensor_database.record import TABLES
-from tests.campaign_size import sample, tell
+from tests.campaign_size import sample
 from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows
 
 from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, make_database
@@ -17,12 +17,11 @@ from .files.looks import every_look
 from .lives.checks import Clock
 
 
-def look(path, name):
+def look(path):
     """The number of refusals of each way to read the file."""
     clock = Clock()
     refused = every_look(path, clock)
     clock.check()
-    tell(f"hostile schemas: {name}", clock.longest())
     return refused
 
 
@@ -30,7 +29,7 @@ def look(path, name):
 def test_a_database_with_other_tables_is_refused(tmp_path, name):
     path = make_database(tmp_path / "hostile.db", REFUSED[name])
     before = path.read_bytes()
-    refused = look(path, name)
+    refused = look(path)
     assert refused["find"] and all(refused[kind.TABLE] for kind in TABLES) and path.read_bytes() == before
     for readonly in (False, True):
         with pytest.raises(StoreError) as error:
@@ -43,7 +42,7 @@ def test_a_database_with_other_tables_is_refused(tmp_path, name):
 @pytest.mark.parametrize("name", sample(list(OPENED), 1))
 def test_hostile_rows_are_not_served(tmp_path, name):
     path = make_database(tmp_path / "hostile.db", OPENED[name])
-    look(path, name)
+    look(path)
 
 
 COMMANDS = [

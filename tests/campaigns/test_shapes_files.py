@@ -49,7 +49,6 @@ def test_files(tmp_path):
             if row.workload is not None:
                 assert 0 < row.count < 10**40
     tell("shapes files", {"files": FILES, **counts})
-    tell("shapes files: longest", clock.longest())
     clock.check()
     # Unsupported rows are the rarest: 10 to 33 in 700 files, by the seed.
     assert all(counts[each] > FILES / 400 for each in ("refused", "workloads", "unsupported", "errors")), counts
@@ -121,5 +120,4 @@ def test_arguments(folder):
             codes[result.exit_code] += 1
         assert "Traceback" not in result.output, given
     tell("arguments", {"calls": CALLS, "subcommands": len(names), **codes})
-    tell("arguments: longest", clock.longest())
     assert codes[0] > CALLS / 20 and codes[2] > CALLS / 4
