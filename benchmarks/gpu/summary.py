@@ -1,4 +1,4 @@
-"""The report of a run: figures from the journal, a short table, and a plot of the speed-ups."""
+"""The report of a run: figures from the journal, and a short table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 
 from . import probes
@@ -20,7 +18,7 @@ from .harness.journal import Journal
 #: The steps that time kernels next to vendors.
 TIMED = ("timing", "compiled")
 CLAIMS = "claims"
-VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "flash", "cudnn", "compiled"), 5
+VENDORS, WORST = ("cupy", "cublas", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
 Ends = dict[tuple[str, str], dict[str, Any]]
@@ -247,48 +245,3 @@ def _graph_lines(graphs: dict[str, Any]) -> list[str]:
         times = f"{each['us']:>9.1f} {each['library_us']:>9.1f} {ratio:>6.2f} {each['bound_us']:>9.1f}"
         text.append(f"{name:<24} {times} {each['host_us']:>8.1f}  {each['runs']}")
     return text
-
-
-TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 8.0)
-
-
-def plot(ends: Ends, path: Path, title: str) -> str:
-    """Draw every workload that has a vendor's time; return a message: the file, or why there is none."""
-    rows = [with_cublas(end) for (step, _), end in ends.items() if step in TIMED and end.get("vendors_us")]
-    if not rows:
-        return "no plot: nothing was timed beside a vendor"
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        return f"no plot: {command('plot')}"
-    vendors = [name for name in VENDORS if any(name in row["vendors_us"] for row in rows)]
-    families = sorted({row["group"].partition(" ")[0] for row in rows})
-    figure, panels = pyplot.subplots(
-        1, len(vendors), figsize=(1 + 3.6 * len(vendors), 4.2), sharey=True, squeeze=False, layout="constrained"
-    )
-    for panel, vendor in zip(panels[0], vendors, strict=True):
-        _panel(panel, vendor, [row for row in rows if vendor in row["vendors_us"]], families)
-    panels[0][0].set_ylabel("vendor's time / ours (above 1 we are faster)")
-    panels[0][-1].legend(
-        fontsize="x-small", loc="upper left", title="family of the best kernel", title_fontsize="x-small"
-    )
-    figure.suptitle(title)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return f"plot: {path}"
-
-
-def _panel(panel: Any, vendor: str, rows: Sequence[dict[str, Any]], families: Sequence[str]) -> None:
-    ranked = sorted((row["vendors_us"][vendor] / row["best_us"], row["group"].partition(" ")[0]) for row in rows)
-    for number, family in enumerate(families):
-        at = [place for place, (_, of) in enumerate(ranked) if of == family]
-        panel.scatter(at, [ranked[place][0] for place in at], s=9, color=f"C{number % 10}", label=family)
-    panel.axhline(1.0, color="black", linewidth=0.8)
-    panel.set_yscale("log")
-    panel.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    panel.minorticks_off()
-    panel.set_xlabel("workloads, sorted")
-    panel.set_title(f"{vendor}: ahead on {sum(ratio > 1 for ratio, _ in ranked)} of {len(ranked)}", fontsize="medium")

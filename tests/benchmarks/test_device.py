@@ -24,7 +24,7 @@ from .stored_kernel import ARCH, stored_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
-COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,padded,cublaslt")
+COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,cublaslt")
 STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "compiled", "public"}
 STEPS |= {"suite", "fault_injection", "sanitizer"}
 
@@ -58,7 +58,7 @@ def rehearsal(tmp_path_factory):
 @pytest.mark.nightly
 def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
     folder, done, ends = rehearsal
-    made = {path.name for path in (folder / "out").iterdir()} - {"speedups.png"}  # if matplotlib is installed
+    made = {path.name for path in (folder / "out").iterdir()}
     assert made == {"device.db", "results.jsonl", "summary.json"}
     assert {step for step, _ in ends} == STEPS
     assert all(end["emulated"] for end in ends.values())
@@ -272,12 +272,10 @@ def test_shrinking_keeps_the_class():
 
 
 def test_ranking_figures():
-    assert timing.kendall_tau([1, 2, 3, 4], [1, 2, 3, 4]) == 1
-    assert timing.kendall_tau([1, 2, 3, 4], [4, 3, 2, 1]) == -1
     assert timing.kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
-    assert timing.kendall_tau([1, 1], [1, 2]) is None
-    assert timing.regret(range(10), [5, 9, 9, 9, 9, 9, 9, 9, 4, 9]) == 5 / 4
-    assert timing.regret(range(8), [1] * 8) is None
+    assert timing.kendall_tau([1, 2, float("inf")], [1, 2, 3]) is timing.kendall_tau([1, 1, 1], [1, 2, 3]) is None
+    assert timing.best_of(range(10), [5, 9, 9, 9, 9, 9, 9, 9, 4, 9]) == 5 / 4
+    assert timing.best_of(range(8), [1] * 8) is None
 
 
 def test_summary_figures():
