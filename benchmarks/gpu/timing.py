@@ -48,7 +48,7 @@ class Bench:
 
     def measure(self, each: Stored, names: Sequence[str] = EAGER, most: int = MOST_KERNELS) -> dict[str, Any]:
         """Time the kernels of a class and the vendors' calls on one workload; every time becomes a row."""
-        workload = fitting(self.session, each.workload, each.candidate.family)
+        workload = fitting(self.session, each.workload, each.candidate)
         kernels, predicted = rivals(self.session, each, workload, most)
         return self.time_together(workload, kernels, predicted, names) | {"asked": each.workload.key()}
 

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
@@ -152,22 +151,10 @@ def test_a_row_whose_kernels_cannot_be_compiled_is_broken_and_the_next_goes_on(f
     assert not any(item.endswith("times") for item in found)
 
 
-def test_integers_are_not_timed_beside_cupy(gpu, monkeypatch):
-    """CuPy multiplies them without tensor cores."""
-    row = next(each for each in ROWS if each.name == "int8_4096")
-    named = []
-    serving = SimpleNamespace(
-        time_together=lambda workload, kernels, predicted, names: named.extend(names) or {"best_us": 1.0},
-        session=gpu,
-    )
-    program = SimpleNamespace(to_json=str)
-    kernel = SimpleNamespace(candidate=SimpleNamespace(family=None, program=program), digest="a")
-    monkeypatch.setattr(claims, "_load", lambda *given: [kernel])
-    monkeypatch.setattr(claims, "predictions", lambda *given: [1e-6])
-    monkeypatch.setattr(claims, "forms", lambda *given: set())
-    gpu.journal.write(event="end", step="claims", item="a int8_4096 it", outcome="ok", worst=0.5)
-    claims.times(serving, row, {"a": "it"}, {"a": "a int8_4096 it"})
-    assert {"cublaslt", "torch"} <= set(named) and "cupy" not in named
+def test_integers_are_not_timed_beside_cupy():
+    assert {"cublaslt", "torch"} <= set(claims.vendors_of(claim("int8_4096").workload)) < {*claims.EAGER}
+    assert "cupy" not in claims.vendors_of(claim("int8_4096").workload)
+    assert claims.vendors_of(claim("fp16_4096").workload) == [*claims.EAGER]
 
 
 def test_tuning_is_for_rows_without_a_record(few):

@@ -1,7 +1,6 @@
 """The whole of benchmarks.device, rehearsed on the emulator: resuming, budgets, failing kernels and processes."""
 
 import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from benchmarks import device as command
 from benchmarks.gpu import claims, summary, timing
 from benchmarks.gpu.harness.journal import Journal
-from benchmarks.gpu.harness.parts import PARTS
 from benchmarks.gpu.harness.supervise import Step, Supervisor
 from benchmarks.gpu.kernels.fitting import shrunk
 from gensor_database.record import Kernel, Timing, Verification
@@ -198,31 +196,11 @@ def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch
     assert [step for step, timed in made if timed] == ["claims", "timing", "compiled"]
 
 
-def test_a_whole_run_is_five_commands_that_resume(tmp_path, capsys, monkeypatch):
-    assert sorted(step for part in PARTS for step in part.steps) == sorted(step.name for step in command.STEPS)
-    out = tmp_path / "a run"
-    arguments = ["--out", str(out), "--emulate", "--arch", "h200"]
-    assert command.main([*arguments, "--plan", "--budget", "100"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    parts = [line for line in told if line.startswith("part ")]
-    assert len(parts) == len(PARTS) == 5 and all("100 s" in line for line in parts)
-    seconds = {line.split()[0]: float(line.split()[1]) for line in told if line.startswith("  ") and " s  " in line}
-    for part in PARTS:
-        assert sum(seconds[step] for step in part.steps) == pytest.approx(100, abs=2)
-    assert sum("not begun" in line for line in told) == len(command.STEPS)
-    commands = [shlex.split(line) for line in told if "--part" in line]
-    assert [each[-1] for each in commands] == ["1", "2", "3", "4", "5"] and str(out) in commands[0]
-    journal = Journal(out / "results.jsonl")
-    journal.write(event="end", step="claims", item="x", outcome="ok")
-    parsed = command.parser().parse_args(commands[0][3:])
-    journal.write(event="complete", step="facts", inputs=command.inputs(parsed))
-    command.main([*arguments, "--plan"])
-    told = capsys.readouterr().out
-    assert "1 item done" in told and "complete" in told and told.count("not begun") == len(command.STEPS) - 2
+def test_only_some_steps(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(Supervisor, "run", lambda self, steps: seen.extend(steps))
-    assert command.main([*arguments, "--part", "2"]) == 2
-    assert {step.name for step in seen} == set(PARTS[1].steps)
+    assert command.main(["--out", str(tmp_path), "--emulate", "--steps", "timing,facts"]) == 2
+    assert [step.name for step in seen] == ["facts", "timing"]
 
 
 WORKER = """

@@ -11,8 +11,6 @@ from benchmarks.gpu.harness.supervise import COMPLETE, OUT_OF_TIME
 from benchmarks.gpu.kernels import ordering
 from gensor_database.record import Verification
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.run.result import Result
 
 from .stored_kernel import ARCH
@@ -47,16 +45,6 @@ def one_operator(monkeypatch, tmp_path):
             return [(row, Result(row.workload, "failed", error="the budget was spent")) for row in rows]
 
     monkeypatch.setattr(shipped, "BudgetedRun", Late)
-
-
-def test_programs_of_another_capability_for_sizes_that_other_families_serve(tmp_path):
-    """A class holds sizes of one row, which a matrix-vector kernel serves, and of many, which it does not."""
-    made = session(tmp_path)
-    one, many = (matmul.workload(m, 64, 64, dtype="float32", trans_b=True) for m in (1, 64))
-    assert one.class_key() == many.class_key()
-    programs = [FAMILIES[name].starters(one, made.arch)[0] for name in ("gemv", "contraction_simt")]
-    with made.store() as store:
-        assert shipped._adopt_class(made, store, [one, many], programs) == 2
 
 
 def fillings(made):
