@@ -76,11 +76,8 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "all": speedups(rows),
         "families": _group(rows, lambda row: row["group"].partition(" ")[0]),
         "groups": _group(rows, lambda row: row["group"]),
-        "classes": _group(rows, lambda row: row["class"]),
-        "kernels_timed": sum(len(row["kernels"]) for row in rows),
         "refused": dict(Counter(f"{vendor}: {why}" for row in rows for vendor, why in row["refused"].items())),
         "tau_median": float(np.median(taus)) if taus else None,
-        "regret_at_8_median": float(np.median(regrets)) if regrets else None,
         "regret_at_8_worst": max(regrets, default=None),
         "measured_over_predicted": geometric_mean(
             m / p
@@ -167,11 +164,12 @@ def lines(found: dict[str, Any]) -> list[str]:
     text += [f"ceilings: {', '.join(ceilings)}"] if ceilings else []
     text += _claim_lines(found["claims"])
     text += _timing_lines(found["timing"])
-    text += _graph_lines(found["graphs"])
-    if found["public"]:
-        text.append("host time per call: " + ", ".join(f"{k} {v:.1f} us" for k, v in found["public"].items()))
-    if found["overhead"]:
-        text.append("host time per call: " + ", ".join(f"{k} {v:.2f}" for k, v in sorted(found["overhead"].items())))
+    for name, each in found["graphs"].items():
+        host = f"host {each['host_us']:.1f} us"
+        text.append(f"{name}: {each['us']:.1f} us captured, {host}, library {each['library_us']:.1f}, {each['runs']}")
+    if found["public"] | found["overhead"]:
+        calls = {**found["public"], **{name.removesuffix("_us"): us for name, us in found["overhead"].items()}}
+        text.append("host time per call: " + ", ".join(f"{name} {us:.1f} us" for name, us in calls.items()))
     text += [f"{e['outcome']:<8} {e['step']}: {e['item']}: {e['error'][:100]}" for e in found["broken"][:12]]
     if len(found["broken"]) > 12:
         text.append(f"and {len(found['broken']) - 12} more in summary.json")
@@ -204,7 +202,8 @@ def _timing_lines(timing: dict[str, Any]) -> list[str]:
     ]
     for name, group in (*timing["groups"].items(), *timing["families"].items(), ("all", timing["all"])):
         text.append(f"{name:<36} {group['cases']:>5} {group['of_bound']:>8.2f}" + _beside(group, vendors))
-    worst = [(each["ratio"], vendor, each["workload"]) for vendor in vendors for each in _worst(timing, vendor)]
+    by_vendor = {vendor: timing["all"]["vendors"][vendor]["worst"] for vendor in vendors}
+    worst = [(each["ratio"], vendor, each["workload"]) for vendor, found in by_vendor.items() for each in found]
     text += [f"worst: {vendor} {ratio:.2f} {_short(key)}" for ratio, vendor, key in sorted(worst)[:WORST]]
     text += [f"left out {count} times: {why}" for why, count in Counter(timing["refused"]).most_common(6)]
     if timing["tau_median"] is not None:
@@ -212,10 +211,6 @@ def _timing_lines(timing: dict[str, Any]) -> list[str]:
         more = f", worst regret among the 8 best predicted {regret:.2f}" if regret else ""
         text.append(f"potential: median Kendall tau {timing['tau_median']:.2f}{more}")
     return text
-
-
-def _worst(timing: dict[str, Any], vendor: str) -> list[dict[str, Any]]:
-    return list(timing["all"]["vendors"][vendor]["worst"])
 
 
 def _beside(group: dict[str, Any], vendors: Sequence[str]) -> str:
@@ -233,15 +228,3 @@ def _short(key: str) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in body["sizes"].items() if size > 1)
     first = next(iter(body["dtypes"].values()))
     return f"{body['operator']} {first} {sizes} {'_'.join(body['epilogue'])}".strip()
-
-
-def _graph_lines(graphs: dict[str, Any]) -> list[str]:
-    """Return one line per model that was captured."""
-    if not graphs:
-        return []
-    text = [f"{'captured model':<24} {'us':>9} {'library':>9} {'ratio':>6} {'bound':>9} {'host us':>8}  runs"]
-    for name, each in graphs.items():
-        ratio = each["library_us"] / each["us"]
-        times = f"{each['us']:>9.1f} {each['library_us']:>9.1f} {ratio:>6.2f} {each['bound_us']:>9.1f}"
-        text.append(f"{name:<24} {times} {each['host_us']:>8.1f}  {each['runs']}")
-    return text

@@ -269,4 +269,4 @@ def test_summary_figures():
     assert [(each["ratio"], each["workload"]) for each in cupy["worst"]] == [(0.5, "second"), (2.0, "first")]
     assert found["all"]["vendors"]["torch"]["of"] == 1 and found["refused"] == {"torch: why": 2}
     assert found["measured_over_predicted"] == pytest.approx(2.0)
-    assert np.isclose(found["classes"]["x"]["of_bound"], 2.0)
+    assert np.isclose(found["groups"]["rows softmax"]["of_bound"], 2.0)
