@@ -4,8 +4,8 @@
 
 Each round makes 50 calls with 50 keys. Arrays are sliced again for each call, outside the timed part; `out=` is given,
 and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
-fastest round, because other processes only add time. Queries of the device and the stream need a driver: on a GPU
-`test_queries` times them.
+fastest round, because other processes only add time. Queries of the device and the stream need a driver, and are not
+part of it.
 """
 
 import numpy as np
@@ -14,7 +14,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.plans.plan import NOWHERE
 from gensor_kernels.dispatch.selection import library, predict
-from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.rows import views
 from gensor_kernels.programs.space import Space
@@ -200,21 +199,3 @@ def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
         measure_first_calls(benchmark, runtime)
     benchmark.extra_info["loaded"] = len(runtime.loaded)
     assert not covered or runtime.loaded <= set(portfolio)
-
-
-def test_queries(benchmark):
-    """The current device, the current stream, and whether it captures: to be added to the time of a warm call."""
-    from gensor_kernels.devices import cuda
-
-    try:
-        cuda.current_device()
-    except ToolMissingError as error:
-        pytest.skip(str(error))
-    stream = cupy.cuda.get_current_stream
-
-    def run():
-        cupy.cuda.runtime.getDevice()
-        stream().is_capturing()
-
-    benchmark(run)
-    assert np.isfinite(benchmark.stats.stats.median)

