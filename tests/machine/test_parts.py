@@ -5,9 +5,7 @@ deviceQuery listing, [props] published device properties of PyTorch (name, SMs, 
 data sheet; [ds] data sheet or whitepaper alone; [docs] the Jetson Linux Developer Guide's tables of power modes.
 """
 
-import csv
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +13,9 @@ from gensor_kernels.devices.doctor import describe
 from gensor_kernels.errors import UnknownArchError
 from gensor_kernels.machine.arch import archs, lookup, table
 from gensor_kernels.machine.attributes import from_attributes
+from tests.doubles.strict.part import listed
 
 M = 2**20
-
-
-def listed(name):
-    """Return the rows of a file in this folder, without its header."""
-    with Path(__file__).with_name(name).open(newline="") as file:
-        return list(csv.reader(file))[1:]
 
 
 SEEN = [
