@@ -89,10 +89,8 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
 
     Raises
     ------
-    ValueError
-        If the axis does not exist.
-    TypeError
-        If `x` is not an array of this device.
+    ValueError, TypeError
+        As `softmax`.
 
     Examples
     --------

@@ -153,10 +153,8 @@ def prod(
 
     Raises
     ------
-    ValueError
-        If an axis does not exist.
-    TypeError
-        If `a` is not an array of this device.
+    ValueError, TypeError
+        As `sum`.
 
     Notes
     -----
@@ -226,7 +224,7 @@ def min(
     a : array
         Input.
     axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
+        Axes to reduce, as in `max`.
     out : array, optional
         Array that receives the result.
     keepdims : bool, default False
@@ -239,14 +237,8 @@ def min(
 
     Raises
     ------
-    ValueError
-        If an axis does not exist, or a reduced axis has no elements.
-    TypeError
-        If `a` is not an array of this device.
-
-    Notes
-    -----
-    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+    ValueError, TypeError
+        As `max`.
 
     Examples
     --------
