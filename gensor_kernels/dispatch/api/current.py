@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.emulator.device import EmulatorDevice
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
-    from .deterministic import Block
-
 #: The Runtime of the innermost `emulated` block of this thread or task.
 inside: ContextVar[Runtime | None] = blocks.emulated.own
 _lock = threading.Lock()
@@ -173,11 +171,11 @@ def _inside(runtime: Runtime) -> Iterator[None]:
 
 
 @contextmanager
-def within(block: Block) -> Iterator[None]:
-    """Let calls of this thread or task use the Runtimes of a `deterministic` block."""
+def replaced(replacement: Callable[[Runtime], Runtime]) -> Iterator[None]:
+    """Let calls of this thread or task that are inside `emulated` use the replacement of its Runtime."""
     _disable_only()
     runtime = inside.get()
-    with nullcontext() if runtime is None else blocks.emulated.within(block.of(runtime)):
+    with nullcontext() if runtime is None else blocks.emulated.within(replacement(runtime)):
         yield
 
 

@@ -99,7 +99,7 @@ def deterministic(pin: str | os.PathLike[str] | None = None) -> Iterator[None]:
     ...         second = gensor_kernels.matmul(a, a.T)
     """
     block = _block(pin)
-    with blocks.deterministic.within(block), current.within(block):
+    with blocks.deterministic.within(block), current.replaced(block.of):
         yield
     if block.pins is not None and pin is not None:
         block.pins.close()
