@@ -47,8 +47,10 @@ def picks(wanted: Workload, arch: Arch, library: Library) -> dict[str, float]:
         few = shelf.portfolio or shelf.others
         for way, kernels in (("portfolio", few), ("stored", [*shelf.portfolio, *shelf.others]), ("as_tuned", few)):
             usable = [each for each in kernels if each.fits_epilogue(wanted)]
-            launched = usable if way == "as_tuned" else [same for each in usable for same in library.resplit(each)]
-            found[way] += predict.predict(launched, wanted, arch, library)
+            if way == "as_tuned":
+                found[way] += predict.predict(usable, wanted, arch, library)
+            else:
+                found[way] += [seconds for _, seconds in predict.predict_divided(usable, wanted, arch, library)]
     return {way: min(seconds, default=math.inf) for way, seconds in found.items()}
 
 

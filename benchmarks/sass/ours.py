@@ -88,7 +88,7 @@ def _compile(family: Family, program: Program, workload: Workload, arch: Arch, s
         return Build("ours", configuration, refused=binary.error.splitlines()[0])
     launches = family.launches(program, workload)
     main = next((each for each in launches if each.entry == program.family), launches[0])
-    values = dict(program.values)
+    values = program.by_name
     return Build(
         "ours",
         configuration,
@@ -136,7 +136,7 @@ def geometry(values: Mapping[str, int], workload: Workload, family: str, threads
 
 def describe(program: Program) -> str:
     """Return a Program in a few words: its family, its tile, stages and splits."""
-    values = dict(program.values)
+    values = program.by_name
     sides = [values[name] for name in ("block_m", "block_q", "block_n", "head_tile", "block_k") if name in values]
     parts = [program.family, "x".join(map(str, sides))]
     names = {

@@ -88,7 +88,7 @@ def kernel(name: str) -> tuple[Candidate, Path]:
     starters = family.starters(problem, part)
     program = next((each for each in starters if each["block_m"] == each["block_n"] == ROWS), starters[0])
     values = {"split_k": 1, "stream": 0, "persistent": 0, "cluster": 0}
-    program = program.replace(**{each: values[each] for each in values if each in dict(program.values)})
+    program = program.replace(**{each: values[each] for each in values if each in program.by_name})
     each = candidate(family, program, problem)
     return each, build(each.source())
 
