@@ -47,8 +47,6 @@ def request(**keywords):
 #: Processes that fail; test_faults_worker.py has more.
 ANSWERS = {
     "exits": "raise SystemExit(3)",
-    "nothing": "",
-    "closes its input": "import os, time; os.close(0); time.sleep(60)",
     "answers before it dies": 'import os; print(\'{"status": "failed"}\', flush=True); os._exit(9)',
     "fails": 'print(\'{"status": "failed", "kernel": null, "error": "no kernel verified"}\')',
 }
