@@ -11,7 +11,6 @@ from gensor_kernels.operators.products import block_scaled
 from tests.doubles.device import FakeDevice
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
-TYPES = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
 
 
 def numbers(shape, dtype=E4M3, seed=0):
