@@ -107,15 +107,6 @@ def test_a_kernel_that_does_not_win_never_serves(ours):
     assert not isinstance(plan, trial.Trial)  # it has stepped aside
 
 
-def test_a_call_of_several_library_calls_races_too():
-    """Predictions serve it from the first run on; a time decides from the second on."""
-    a, b = aligned((64, 64)), aligned((64, 64))
-    for ours, expected in [(5.0, [55, 55, 55]), (20.0, [55, 0, 0])]:
-        runtime = racer(ours=ours)
-        found = [runtime.call(a, b, None, (Operation("relu"),), None, None)[0, 0] for _ in range(3)]
-        assert found == expected
-
-
 #: (settings, binaries of the kernels, faults of the device, words of the log)
 WITHOUT_RACES = [
     ({"GENSOR_TUNE": "off"}, None, (), ""),
