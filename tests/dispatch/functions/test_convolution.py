@@ -22,6 +22,7 @@ REFUSED = [
     (dict(padding="same", stride=2), ValueError, "needs stride 1"),
     (dict(layout="CHWN"), ValueError, "'NCHW', 'NHWC'"),
     (dict(groups=2), ValueError, "x has 5 channels"),
+    (dict(stride=(1, 2, 3)), ValueError, "an integer or a pair"),
     (dict(dilation=1.5), TypeError, "dilation must be an integer"),
 ]
 #: (poolings, keywords, words); PyTorch too refuses windows that may be in the padding alone
