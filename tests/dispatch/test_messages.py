@@ -13,6 +13,7 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.current import rehearsed
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.shown import MOST, shown
 
 pytestmark = pytest.mark.usefixtures("no_databases")
@@ -197,6 +198,25 @@ def test_wrong_arguments_give_a_short_message(name):
                 places, named = split({**fitting(name), parameter: np.ma.masked_array(value)})
                 with pytest.raises(TypeError, match="whose mask would be ignored: fill it first"):
                     function(*places, **named)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_any_dtype_is_served_or_refused(name):
+    """Errors other than the package's own name the dtype that they refuse."""
+    function, arguments = CALLS[name]
+    for dtype in ("bfloat16", "int8", "int16", "uint32", "bool", "complex128"):
+        changed = {
+            parameter: value.astype(array_dtype(dtype)) if isinstance(value, np.ndarray) else value
+            for parameter, value in arguments.items()
+            if parameter != "out"
+        }
+        places, named = split(changed)
+        with rehearsed("sm_120"), suppress(gk.GensorError):
+            try:
+                function(*places, **named)
+            except (TypeError, ValueError) as error:
+                assert dtype in str(error) or "complex" in str(error), error
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
