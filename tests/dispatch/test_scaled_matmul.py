@@ -56,6 +56,8 @@ def test_which_arrays_are_copied():
         plain = gk.scaled_matmul(a, b, d, e)
         assert not gk.explain(gk.scaled_matmul, *rows).staged
         np.testing.assert_array_equal(gk.scaled_matmul(*rows), plain.reshape(3, 4, 32))
+        backwards = gk.scaled_matmul(a, b, d, e, out=np.zeros((12, 32), np.float32)[::-1])
+        np.testing.assert_array_equal(backwards, plain)
         for call in (
             (np.asfortranarray(a), b, d, e),
             (moved, b, d, e),
