@@ -19,15 +19,7 @@ from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, Ten
 from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")
-from tests.devices.strict_machine import (  # noqa: E402
-    PART,
-    loaded,
-    make_product,
-    opened,
-    operands,
-    raises,
-    written,
-)
+from tests.devices.strict_machine import PART, loaded, make_product, opened, operands, raises, written  # noqa: E402
 from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
