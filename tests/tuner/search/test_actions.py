@@ -19,14 +19,6 @@ def graph():
     return Graph(ToySpace())
 
 
-def test_moves_come_in_inverse_pairs():
-    found = {move.token: move for move in actions.moves(COORDINATES)}
-    assert len(found) == 2 * len(COORDINATES) + 2
-    for move in found.values():
-        back = found[move.inverse]
-        assert back.inverse == move.token and (back.axis, back.step) == (move.axis, -move.step)
-
-
 def test_a_coordinate_that_no_action_moves_is_an_error():
     odd = (*COORDINATES, COORDINATES[1]._replace(name="odd", kind="odd"))
     with pytest.raises(ValueError, match="no action moves coordinates of kind 'odd'"):
