@@ -360,18 +360,25 @@ class Cluster:
                 await running.future.cancel()
 
     async def _restart_hung(self) -> None:
-        now = self.clock()
-        # A task whose worker has gone waits for another one.
-        there = [each for each in self._running.values() if each.began and each.worker in self.members]
-        hung = [each for each in there if each.began and now - each.began > each.task.seconds]
-        for running in hung:
+        """Restart workers whose tasks take too long.
+
+        A task whose worker has died waits for another one and has not hung. Only the scheduler knows: the members are
+        those of the last look, and each restart takes seconds.
+        """
+        for key, running in list(self._running.items()):
+            if running.began is None or self.clock() - running.began <= running.task.seconds:
+                continue
+            worker = running.worker
+            assigned = await self._client.processing()
+            if key not in assigned.get(worker, ()) or running.worker != worker or key not in self._running:
+                continue
             running.hung, running.began = True, None
             self.notify(f"{self._name(running)} is restarted: a task did not end within {running.task.seconds:g} s")
             await running.future.cancel(force=True)
             try:
-                await self._client.restart_workers([running.worker], timeout=20, raise_for_error=False)
+                await self._client.restart_workers([worker], timeout=20, raise_for_error=False)
             except ValueError:  # nobody watches this worker: it can only be sent away
-                await self._client.retire_workers([running.worker], close_workers=True, remove=True)
+                await self._client.retire_workers([worker], close_workers=True, remove=True)
 
     async def _look_for_nobody(self) -> None:
         """Give up tasks that have waited too long for a worker: those of a part, or else the run."""
