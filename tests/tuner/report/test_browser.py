@@ -17,16 +17,11 @@ pytestmark = pytest.mark.skipif(browser.find() is None, reason=browser.MISSING)
 def pages(tmp_path_factory):
     """The report of the shipped database, of one with timings, and of one that means harm."""
     folder = tmp_path_factory.mktemp("pages")
-    made = {}
-    for name, path in (
-        ("shipped", SHIPPED),
-        ("timed", timed(folder / "t.db", 4)),
-        ("hostile", hostile(folder / "h.db")),
-    ):
-        made[name] = folder / f"{name}.html"
+    databases = {"shipped": SHIPPED, "timed": timed(folder / "t.db", 4), "hostile": hostile(folder / "h.db")}
+    for name, path in databases.items():
         with Store.open(path, readonly=True) as store:
-            write(store, None, made[name])
-    return made
+            write(store, None, folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in databases}
 
 
 @pytest.fixture(scope="module")

@@ -148,15 +148,15 @@ def test_prune_of_a_database_in_use_deletes_and_says_that_the_file_stays_large(g
 # ---- where
 
 
-def layer(out, name):
-    return next(found for found in map(json.loads, out.splitlines()) if found["layer"] == name)
+def layers(out):
+    return {found["layer"]: found for found in map(json.loads, out.splitlines())}
 
 
 def test_where_names_every_database_and_what_is_in_it(gensor_tune, store, monkeypatch):
     store.add(*rows(1))
     monkeypatch.setenv("GENSOR_DB", str(store.path))
     code, out, err = gensor_tune("where", "--arch", "orin-nano-8gb", "--json")
-    user, site, packaged = (layer(out, name) for name in ("user", "site", "packaged"))
+    user, site, packaged = (layers(out)[name] for name in ("user", "site", "packaged"))
     assert (code, err) == (0, "") and user["path"] == str(store.path) and user["named_by"] == "GENSOR_DB"
     assert user["rows"]["timing"] == 2 and user["journal"] == "wal" and user["cubins"] and user["bytes"] > 4096
     assert site["state"] == "unset" and packaged["path"].endswith("sm_87.db")
@@ -169,8 +169,9 @@ def test_where_says_why_a_database_is_ignored(gensor_tune, store, monkeypatch, t
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "absent.db"))
     monkeypatch.setenv("GENSOR_SITE_DB", str(tmp_path / "absent-site.db"))
     code, out, _ = gensor_tune("where", "--json")
-    assert code == 1 and layer(out, "user")["state"] == "absent" and layer(out, "user")["reason"]
-    assert layer(out, "site")["state"] == "ignored" and "does not exist" in layer(out, "site")["reason"]
+    user, site = layers(out)["user"], layers(out)["site"]
+    assert code == 1 and user["state"] == "absent" and user["reason"]
+    assert site["state"] == "ignored" and "does not exist" in site["reason"]
     (tmp_path / "text.db").write_text("a diary, long enough for a header of a database to be read from it\n" * 9)
     store.connection.execute("PRAGMA user_version=99")
     for path, words in ((tmp_path / "text.db", "not a database"), (store.path, "newer gensor-kernels")):
