@@ -124,7 +124,6 @@ class IncrementalRun(ClassRun):
         return chosen
 
     def _serving(self) -> dict[int, int]:
-        """Map the number of each served workload to the column of its kernel."""
         columns = self._columns()
         found = {row: min(columns, key=costs.__getitem__, default=-1) for row, costs in enumerate(self._costs)}
         return {row: column for row, column in found.items() if column >= 0 and np.isfinite(self._costs[row, column])}

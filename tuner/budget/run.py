@@ -59,7 +59,6 @@ class BudgetedRun(Run):
         self._names: dict[str, str] = {}
 
     def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
-        """Yield the rows of every class with their results."""
         executor = Keeping(executor, self.unfinished)
         if self.options.verify != "none":
             executor.prepare()
@@ -156,7 +155,6 @@ class BudgetedRun(Run):
         return [each for each in found if each.program in best]
 
     def _kernels_of(self, store: Store, class_key: str) -> Iterator[Held]:
-        """Yield the kernels of one database."""
         for each in store.kernels_for_class(class_key, self.arch.name):
             family, binary = FAMILIES.get(each.kernel.family), each.binary()
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)

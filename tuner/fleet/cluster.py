@@ -194,7 +194,6 @@ class Cluster:
         return member.abilities.why_not(kind, abilities()) or "it offers no such tasks"
 
     async def _enlist(self) -> None:
-        """Take workers that have come, and forget workers that have gone."""
         async with self._enlisting:
             await self._enlist_new()
 

@@ -79,7 +79,6 @@ def plot(layers: Layers, title: str, out: Path) -> None:
 
 
 def _colours(names: list[str]) -> dict[str, str]:
-    """Return a colour for each family, in the order in which they first serve a layer."""
     kernels = [name for name in dict.fromkeys(names) if name != "array library"]
     found = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(kernels)}
     return found | ({"array library": "#999999"} if "array library" in names else {})

@@ -134,8 +134,10 @@ class FirstKernels(Run):
         pool.add(space, kernels, siblings=False)
         (seconds,) = pool.seconds([space])
         for column in np.argsort(seconds, kind="stable"):
-            each = kernels[pool.candidates[column].program]
-            if np.isfinite(seconds[column]) and self._is_built(each, pool.candidates[column]):
+            wanted = pool.candidates[column]
+            each = kernels[wanted.program]
+            binary = each.binary() if np.isfinite(seconds[column]) else None
+            if binary and (binary.target, binary.constants) == (self.arch.target, wanted.constants):
                 return each, float(seconds[column])
         return None
 
@@ -145,11 +147,6 @@ class FirstKernels(Run):
         if not each.usable or family is None or family.abi != each.kernel.abi or family.name not in space.names:
             return None
         return program_from_json(each.kernel.program)
-
-    def _is_built(self, each: StoredKernel, wanted: Candidate) -> bool:
-        """Return whether a stored kernel has the binary that a candidate needs."""
-        binary = each.binary()
-        return binary is not None and (binary.target, binary.constants) == (self.arch.target, wanted.constants)
 
     def _serving(self, workload: Workload, stored: StoredKernel, seconds: float) -> Result:
         """Store a record that names a stored kernel, with the kernel itself if it comes from another store."""

@@ -52,10 +52,7 @@ def usual(workload: Workload) -> list[Workload]:
 
 
 def offer(
-    store: Store,
-    arch: Arch,
-    workloads: Sequence[Workload],
-    further: Mapping[str, Sequence[Row]] | None = None,
+    store: Store, arch: Arch, workloads: Sequence[Workload], further: Mapping[str, Sequence[Row]] | None = None
 ) -> Offer:
     """Return the usable kernels of a class that serve any epilogue.
 

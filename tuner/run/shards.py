@@ -73,7 +73,6 @@ class Shard(NamedTuple):
         return f"shard {self}: {classes}, {sum(map(len, shares))} of {sum(map(len, whole))} rows"
 
     def _owners(self, rows: Sequence[Row], archs: Sequence[Arch]) -> dict[Class, int]:
-        """Return the number of the shard of each class."""
         workloads: dict[str, set[str]] = {}
         for row in rows:
             if row.workload is not None:
@@ -81,7 +80,8 @@ class Shard(NamedTuple):
         names = Counter(arch.name for arch in archs)
         sizes = {(name, key): parts * len(keys) for name, parts in names.items() for key, keys in workloads.items()}
         loads, owners = [0] * self.many, dict[Class, int]()
-        for each in sorted(sizes, key=lambda each: (-sizes[each], _digest(each))):
+        digests = {each: hashlib.sha256("\0".join(each).encode()).hexdigest() for each in sizes}
+        for each in sorted(sizes, key=lambda each: (-sizes[each], digests[each])):
             place = loads.index(min(loads))
             owners[each] = place + 1
             loads[place] += sizes[each]
@@ -91,7 +91,3 @@ class Shard(NamedTuple):
 def _classes(shares: Sequence[Sequence[Row]]) -> int:
     """Return the number of classes, each arch's counted."""
     return sum(len({row.workload.class_key() for row in rows if row.workload is not None}) for rows in shares)
-
-
-def _digest(each: Class) -> str:
-    return hashlib.sha256("\0".join(each).encode()).hexdigest()

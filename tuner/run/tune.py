@@ -160,7 +160,6 @@ class Run:
         return with_uses(provenance, known, self.file, self._uses.get(workload.key(), ()))
 
     def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
-        """Yield the rows of every class with their results."""
         works = [Work(0, by_key) for by_key in todo.values()]
         yield from ((row, result) for _, row, result in in_turn([self], works, executor))
 

@@ -129,7 +129,6 @@ class Chains:
         return (total > drawn[:, None]).argmax(axis=1)
 
     def _step(self, chains: Numbers) -> None:
-        """Take one step of each of these chains, whose edges are known."""
         region = self.region
         here = self.at[chains]
         edges = region.edges[region.row[here]]

@@ -122,7 +122,6 @@ def walk(
 
 
 def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) -> int:
-    """Let chains walk in one family; return the steps taken."""
     if not isinstance(region, PaperRegion):
         return Chains(region, starts, plan, rng).run()
     taken = PaperChains(region, starts, plan, rng).run()
@@ -270,7 +269,6 @@ def _rank(
 
 
 def _trail(region: Region, ident: int, seed: int) -> Trail:
-    """Return the actions by which the walk reached a point."""
     family = region.graph.space
     start, tokens = _trace(region, ident)
     values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))

@@ -48,11 +48,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
     (("matmul_block_scaled",), products.scaled, ("m", "n", "k", "dtype_b")),
     (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
-    (
-        ("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),
-        readers.convolution,
-        _WINDOW,
-    ),
+    (("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"), readers.convolution, _WINDOW),
     (("max_pool2d", "avg_pool2d", "global_avg_pool2d", "adaptive_avg_pool2d"), readers.pool, _POOL),
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
     (("attention",), readers.attend, (*_ATTENTION, "keys")),
@@ -217,7 +213,6 @@ def _op(header: list[str], line: str) -> str | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a file; raise ShapesError where it cannot be read."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)

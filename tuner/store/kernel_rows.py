@@ -32,12 +32,7 @@ def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch:
         compiled.toolchain,
     )
     kernel = Kernel(
-        chosen.family.name,
-        chosen.family.abi,
-        workload.class_key(),
-        chosen.program.to_json(),
-        arch.name,
-        binary.digest,
+        chosen.family.name, chosen.family.abi, workload.class_key(), chosen.program.to_json(), arch.name, binary.digest
     )
     return source, binary, kernel
 

@@ -144,7 +144,6 @@ def _cell(value: object) -> str:
 
 
 def _call(each: Mapping[str, Any]) -> Call:
-    """Return the calls of a row by its dictionary of `records`."""
     predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
     return Call(each["calls"], predicted, each["bound_us"], each["measured_us"], each["vendor_us"])
 

@@ -75,7 +75,6 @@ class Landscape:
         return np.asarray(self.families[number].encode(points) + self._first[number], np.int64)
 
     def _by_family(self, codes: Codes) -> list[tuple[int, Numbers]]:
-        """Return (number of a family, positions of its codes) for the families that occur."""
         numbers = self.family_of(codes)
         return [(int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers)]
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
+_type_hints = cache(get_type_hints)
 
 
 def checked(made: Made) -> Made:
@@ -27,15 +28,10 @@ def checked(made: Made) -> Made:
     ValueError: EntryResources.registers cannot be -1
     """
     kind: type = type(made)
-    for name, hint in _hints(kind).items():
+    for name, hint in _type_hints(kind).items():
         if not _admits(hint, value := getattr(made, name)):
             raise ValueError(f"{kind.__name__}.{name} cannot be {str(value)[:80]}")
     return made
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _admits(hint: Any, value: Any) -> bool:

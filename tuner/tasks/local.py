@@ -95,7 +95,6 @@ class Local(Executor):
         return futures
 
     def _future(self, pool: ProcessPoolExecutor, task: Task[Result]) -> Future[Result]:
-        """Return the future of a task: one that was begun ahead, or a new one."""
         return self._ahead.pop(task.key) if task.key in self._ahead else pool.submit(_run, task)
 
 
