@@ -13,7 +13,6 @@ from gensor_kernels.dispatch.observe import record_file
 from tests.doubles.store_rows import umask
 from tests.doubles.stored import stock
 
-pytest.importorskip("gensor_tuner.cli.app")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and modes of files are POSIX")
 
 #: Commands that write a text file; FILE is its name.

@@ -21,8 +21,6 @@ from tests.doubles.store_rows import add_rows
 from tests.doubles.store_rows import rows as toy_rows
 from tests.doubles.stored import kernel_rows, lines
 
-pytest.importorskip("gensor_tuner.cli.app")
-
 #: Clears the screen, sets the window's title, turns text around, hides, ends a line.
 EVIL = "\x1b[2J\x1b]0;t\x07\u202e\u2066\u200b\x9b31m\r\n\x85\u2028"
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1+1")

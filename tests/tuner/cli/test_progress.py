@@ -1,13 +1,9 @@
 """Progress on stderr, from the first row on: a bar on a terminal, lines anywhere else."""
 
-from __future__ import annotations
-
 import io
 import sys
 
 import pytest
-
-pytest.importorskip("typer")
 
 from gensor_tuner.cli.progress import INTERVAL, Shown
 

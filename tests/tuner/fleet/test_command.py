@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed")
 
-from gensor_database.record import TABLES
-from gensor_database.store import Store
-from tests.doubles.schedulers import alive, children, until
+from gensor_database.record import Kernel, Record
+from tests.doubles.schedulers import ROOT, alive, children, until
+from tests.doubles.store_rows import everything
 
 pytestmark = [pytest.mark.fleet, pytest.mark.usefixtures("needs_emulator")]
 SHAPES = """op,m,n,k,dtype
@@ -26,7 +25,6 @@ matmul,32,64,96,fp32
 """
 #: Two parts of one capability, whose kernels both of them may have.
 ARCHS = ("orin-nano-8gb", "agx-orin-64gb")
-ROOT = Path(__file__).resolve().parents[3]
 EPOCH = {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
@@ -49,14 +47,10 @@ def run(line, **environment):
     return subprocess.run(line, env=environment, capture_output=True, text=True, cwd=ROOT)
 
 
-def rows(folder):
-    """The digests of all rows that a run stores."""
-    with Store.open(folder / "k.db", readonly=True) as store:
-        return {kind.TABLE: [row.digest for row in store.rows(kind)] for kind in TABLES}
-
-
 def stored(folder):
-    return len(rows(folder)["record"]) if (folder / "k.db").exists() else 0
+    """The number of records."""
+    path = folder / "k.db"
+    return sum(isinstance(row, Record) for row in everything(path).values()) if path.exists() else 0
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +58,8 @@ def here(tmp_path_factory):
     """The rows that a run on one machine stores."""
     folder = tmp_path_factory.mktemp("here")
     assert run(command(folder, "--jobs", "1")).returncode == 0
-    found = rows(folder)
-    assert len(found["record"]) == 8 and found["verification"] and found["portfolio"]
-    return found
+    assert stored(folder) == 8
+    return everything(folder / "k.db")
 
 
 def test_a_worker_that_compiles_something_else_is_found_out(tmp_path):
@@ -74,7 +67,7 @@ def test_a_worker_that_compiles_something_else_is_found_out(tmp_path):
     line = command(tmp_path, "--cluster", "local:2", "--distrust", shapes=SHAPES[: SHAPES.index("matmul,32")])
     done = run(line, **LIAR)
     assert done.returncode == 1 and "a worker's binary is another than the one that is compiled here" in done.stdout
-    assert not rows(tmp_path)["kernel"]
+    assert not any(isinstance(row, Kernel) for row in everything(tmp_path / "k.db").values())
 
 
 @pytest.mark.nightly
@@ -90,7 +83,7 @@ def test_workers_may_be_killed(here, tmp_path):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(drawn.choice(workers), signal.SIGKILL)
                     killed += 1
-    assert child.returncode == 0 and killed and rows(tmp_path) == here
+    assert child.returncode == 0 and killed and everything(tmp_path / "k.db") == here
 
 
 @pytest.mark.nightly
@@ -103,4 +96,4 @@ def test_a_command_that_is_killed_goes_on_and_leaves_no_process(here, tmp_path):
     before = stored(tmp_path)
     assert 0 < before <= 8 and left
     until(lambda: not any(map(alive, left)))
-    assert run(line).returncode == 0 and rows(tmp_path) == here
+    assert run(line).returncode == 0 and everything(tmp_path / "k.db") == here

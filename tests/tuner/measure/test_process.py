@@ -14,12 +14,10 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.tuning.worker import WorkerError
 from gensor_kernels.errors import BuildError
+from gensor_tuner.measure import command as measuring
 from tests.doubles import timed
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.stored import SIZES, cubin, kernel_rows, lines, record_of, stock
-
-pytest.importorskip("gensor_tuner.cli.app")
-measuring = pytest.importorskip("gensor_tuner.measure.command")
 
 
 @pytest.fixture

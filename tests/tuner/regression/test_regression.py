@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
-
 from gensor_tuner.regression.runs import Run, Sample, read
 from gensor_tuner.regression.statistics import MOST, change
 from gensor_tuner.regression.verdicts import compare

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("typer")
-
 from gensor_database import Store
 from gensor_tuner.report.page import write
 from tests.campaign_size import sample

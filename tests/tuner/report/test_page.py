@@ -7,8 +7,6 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-pytest.importorskip("typer")
-
 from gensor_database import PRETUNED, Record, Store
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup

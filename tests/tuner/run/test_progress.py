@@ -1,7 +1,5 @@
 """Progress of a run: the rows at work, and an estimate that follows events."""
 
-from __future__ import annotations
-
 from gensor_tuner.run.progress import Tracker, left_text
 
 

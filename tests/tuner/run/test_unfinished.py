@@ -1,7 +1,5 @@
 """An interrupted run leaves its walks and compilations to the next one, which stores the same rows."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

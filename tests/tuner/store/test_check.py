@@ -17,7 +17,6 @@ from tests.doubles.store_rows import add_rows
 from tests.doubles.store_rows import rows as toy_rows
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
 
-pytest.importorskip("gensor_tuner.cli.app")
 SHIPPED = Path(__file__).resolve().parents[3] / "database" / "pretuned" / "sm_87.db"
 
 

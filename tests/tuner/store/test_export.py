@@ -1,14 +1,10 @@
 """gensor-tune export: the same records in every format, and no file of an unknown one."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
 
 import pytest
-
-pytest.importorskip("typer")
 
 from gensor_tuner.store.show import FIELDS
 from tests.doubles.stored import lines, stock

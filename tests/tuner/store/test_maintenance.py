@@ -11,7 +11,6 @@ import pytest
 from gensor_database import Catalog, Kernel, Record, Store, StoreError, Timing, Verification, prune, pruning
 from tests.doubles.store_rows import ABI, ARCH, PART, everything, kernel_rows, key, portfolio, rows
 
-pytest.importorskip("gensor_tuner.cli.app")
 ABIS = {"contraction_mma": ABI}
 
 

@@ -10,8 +10,6 @@ from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import add_rows, everything
 from tests.doubles.stored import kernel_rows, record_of
 
-pytest.importorskip("gensor_tuner.cli.app")
-
 
 @pytest.fixture
 def merge(gensor_tune, tmp_path):

@@ -1,13 +1,7 @@
 """gensor-tune show: the source of a kernel as a person reads it."""
 
-from __future__ import annotations
-
 import json
 import re
-
-import pytest
-
-pytest.importorskip("typer")
 
 from gensor_database import PRETUNED, Binary, Kernel, Store
 from gensor_kernels.build.source import bind, flatten

@@ -1,15 +1,11 @@
 """The rows of shapes files: a database speaks of a model as its author does, in its order, with its calls."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
 from dataclasses import replace
 
 import pytest
-
-pytest.importorskip("typer")
 
 from gensor_database import Record, Store, canonical
 from gensor_kernels.operators.types.workload import Workload
