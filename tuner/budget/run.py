@@ -125,16 +125,14 @@ class BudgetedRun(Run):
             workloads = [workload for workload in scheduler.workloads if workload.class_key() == group]
             found = {row: founds[w.key()] for row, w in enumerate(workloads) if w.key() in founds}
             if found:
+                laid = [spaces[workload] for workload in workloads]
                 growing[group] = self.class_run(
                     *(IncrementalRun, workloads, executor),
-                    laid=[spaces[workload] for workload in workloads],
+                    laid=laid,
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
                     evaluations=SLICE,
-                    held=[
-                        *self._stored_kernels(group),
-                        *self._shipped_kernels(group, [spaces[each] for each in workloads]),
-                    ],
+                    held=[*self._stored_kernels(group), *self._shipped_kernels(group, laid)],
                     late=self._is_spent,
                 )
         self._told = np.inf

@@ -33,9 +33,7 @@ def json_lines(layers: Layers) -> Iterator[str]:
                 "served_by": layer.by,
                 "tiers": [each.tier for each in layer.served],
                 "kernels": [each.kernel for each in layer.served],
-                "predicted_us": layer.predicted_us,
-                "measured_us": layer.measured_us,
-                "bound_us": layer.bound_us,
+                **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
             }
         )
     total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}

@@ -156,20 +156,10 @@ class FirstKernels(Run):
         source = holder.get(Source, binary.source_digest)
         verdicts = holder.rows(Verification, kernel_digest=kernel.digest)
         parts = [] if holder is self.store else [*([source] if source else ()), binary, kernel, *verdicts]
-        record = Record(
-            workload.key(),
-            self.arch.name,
-            self.arch.part,
-            kernel.abi,
-            kernel.digest,
-            seconds * 1e6,
-            bound_us(workload, self.arch),
-            "ok",
-            None,
-            "{}",
-            self._with_names(workload, provenance(self.options, settled=False)),
-        )
-        self.store.add(*parts, record)
+        place = (workload.key(), self.arch.name, self.arch.part)
+        figures = (seconds * 1e6, bound_us(workload, self.arch))
+        how = self._with_names(workload, provenance(self.options, settled=False))
+        self.store.add(*parts, Record(*place, kernel.abi, kernel.digest, *figures, "ok", None, "{}", how))
         found = find_result(self.store, workload, self.arch, self.options, settled=False)
         assert found is not None
         return found
