@@ -40,14 +40,6 @@ class Shard(NamedTuple):
 
         Which share a class belongs to follows from the classes of the whole file and their workloads, whatever the
         order of rows: the largest classes first, each to the shard that has least so far.
-
-        Examples
-        --------
-        >>> from gensor_kernels.machine.arch import lookup
-        >>> from gensor_kernels.operators.products import matmul
-        >>> rows = [Row(2, "a", workload=matmul.workload(8, 8, 8)), Row(3, "b", error="no operator")]
-        >>> [[row.name for row in share] for share in Shard(1, 2).rows(rows, [lookup("h200")])]
-        [['a', 'b']]
         """
         owners = self._owners(rows, archs)
         return [
@@ -60,14 +52,7 @@ class Shard(NamedTuple):
         ]
 
     def describe(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
-        """Return the size of this share, and of the whole, each arch counted.
-
-        Examples
-        --------
-        >>> rows = [Row(2, "a", error="no operator"), Row(3, "b", error="no operator")]
-        >>> Shard(2, 3).describe([[], rows[:1]], rows)
-        'shard 2/3: 0 of 0 classes, 1 of 4 rows'
-        """
+        """Return the size of this share, and of the whole, each arch counted."""
         whole = [rows] * len(shares)
         classes = f"{_classes(shares)} of {_classes(whole)} classes"
         return f"shard {self}: {classes}, {sum(map(len, shares))} of {sum(map(len, whole))} rows"

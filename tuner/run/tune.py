@@ -68,14 +68,6 @@ class Run:
         Walks and binaries that an interrupted run has left, and where this run keeps its own.
     executor : Executor or None
         Where tasks run, by default on this machine.
-
-    Examples
-    --------
-    ::
-
-        with Store.open(path) as store:
-            for row, result in Run(lookup("sm_87"), store, Options()).rows(read_shapes("shapes.csv")):
-                print(row.name, result.status, result.predicted_us)
     """
 
     arch: Arch

@@ -80,24 +80,10 @@ def walk(
         Key function; of Programs with equal keys only the best is returned, and of rings that are predicted to be
         equally fast only the deepest.
 
-    Returns
-    -------
-    Walk
-
     Raises
     ------
     ValueError
         If there is no legal start, or for an unknown graph.
-
-    Examples
-    --------
-    >>> from gensor_kernels.machine.arch import lookup
-    >>> from gensor_kernels.operators.products import matmul
-    >>> from gensor_kernels.programs.space import Space
-    >>> space = Space(matmul.workload(128, 128, 64, dtype="float16"), lookup("sm_87"))
-    >>> found = walk(space, seed=1, budget=500)
-    >>> found.evaluations <= 500, found.best == walk(space, seed=1, budget=500).best
-    (True, True)
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     regions, starts = _begin(space, graph, start, budget, rng, chains)

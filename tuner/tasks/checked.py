@@ -16,16 +16,6 @@ def checked(made: Made) -> Made:
     """Return a dataclass; ValueError where a field has a value that its annotation does not admit.
 
     Numbers are counts, seconds or microseconds of kernels, so negative, infinite and undefined ones are refused.
-
-    Examples
-    --------
-    >>> from gensor_kernels.build.resources import EntryResources
-    >>> checked(EntryResources(registers=40)).registers
-    40
-    >>> checked(EntryResources(registers=-1))
-    Traceback (most recent call last):
-        ...
-    ValueError: EntryResources.registers cannot be -1
     """
     kind: type = type(made)
     for name, hint in _type_hints(kind).items():
