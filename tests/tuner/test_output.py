@@ -111,9 +111,6 @@ def test_recording_to_a_pipe_is_refused(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-# ---- temporary files
-
-
 def refuse(number):
     """A function of the system that fails with this errno."""
 

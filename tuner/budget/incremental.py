@@ -86,8 +86,6 @@ class IncrementalRun(ClassRun):
                 self.usable.append(found.name)
         self._most = self.options.top + len(self.usable)
 
-    # ---- predicted savings
-
     def _look(self) -> None:
         """Predict the seconds of each workload with each candidate, and with the available kernels."""
         self._seconds = seconds = self.pool.seconds(self.spaces)
@@ -137,8 +135,6 @@ class IncrementalRun(ClassRun):
     def served(self) -> int:
         """Number of workloads that have a kernel."""
         return len(self._serving())
-
-    # ---- growing
 
     @property
     def finished(self) -> bool:

@@ -77,8 +77,6 @@ class BudgetedRun(Run):
     def _is_spent(self, share: float = 1.0) -> bool:
         return self.elapsed > share * self.budget
 
-    # ---- searching
-
     def _search(self, todo: Groups, executor: Executor) -> TaskScheduler:
         """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
         calls, options = self._calls(todo), self.options
@@ -113,8 +111,6 @@ class BudgetedRun(Run):
             self._told = seconds
             self.fell(self.elapsed, seconds * 1e6, served, workloads)
             self.notify(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
-
-    # ---- growing
 
     def _begin_classes(self, todo: Groups, scheduler: TaskScheduler, executor: Executor) -> dict[str, IncrementalRun]:
         """Return the state of every class for which search found a Program."""
@@ -200,8 +196,6 @@ class BudgetedRun(Run):
         """Whether a step of average duration fits the budget; the first step starts while any time is left."""
         usual = float(np.mean(self._step_seconds)) if self._step_seconds else 0.0
         return self.elapsed + usual <= self.budget
-
-    # ---- results
 
     def _results(self, by_key: Rows, growing: IncrementalRun | None) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class: new kernels, results of an earlier run, or the reason for having none."""

@@ -87,8 +87,6 @@ class Cluster:
         self.absent: dict[str | None, str] = {}
         self._error: BaseException | None = None
 
-    # ---- coming and going
-
     def __enter__(self) -> Cluster:
         try:
             import distributed
@@ -142,8 +140,6 @@ class Cluster:
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    # ---- workers
 
     def ready(self, kinds: Iterable[str], parts: Iterable[str] = ()) -> None:
         """Wait for workers that can run tasks of all kinds and measure on all parts; FleetError where there is none."""
@@ -244,8 +240,6 @@ class Cluster:
     def _could(self, task: Task[Any]) -> bool:
         return bool(self.measuring(task.part) if task.part else self.able(task.kind))
 
-    # ---- tasks
-
     def submit(self, task: Task[Result]) -> Future[Result]:
         """Return the future of a task, which raises LostTaskError where no worker could finish it."""
         if self._error is not None:
@@ -328,8 +322,6 @@ class Cluster:
         if running is not None:
             running.began, running.worker = self.clock(), str(told.get("worker", ""))
             running.starts += 1
-
-    # ---- faults
 
     async def _reconnect(self) -> None:
         deadline = self.clock() + GONE_SECONDS

@@ -55,7 +55,9 @@ class FirstRun(ClassRun):
         if self.at_hand <= GOOD_ENOUGH * pool.seconds(self.spaces).min(initial=np.inf):
             return
         for attempt in range(self.options.top + ROUNDS):
-            seconds, ready = pool.seconds(self.spaces), self._ready(pool)
+            seconds = pool.seconds(self.spaces)
+            passed = [self._skips() or self.judge.passed(each.name) for each in pool.candidates]
+            ready = self.binaries.among(pool) & np.array(passed, bool)  # compiled and verified
             if attempt >= ROUNDS and ready.any():
                 seconds[:, ~ready] = np.inf
             preferred = preferring(seconds, (ready, GOOD_ENOUGH), *self._preferences(pool))
@@ -71,11 +73,6 @@ class FirstRun(ClassRun):
 
     def _choice(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
         return replace(super()._choice(row, each, seconds, pool), settled=False)
-
-    def _ready(self, pool: Pool) -> np.ndarray:
-        """Return a mask of the compiled candidates that passed verification (candidates,)."""
-        passed = [self._skips() or self.judge.passed(each.name) for each in pool.candidates]
-        return self.binaries.among(pool) & np.array(passed, bool)
 
     def _try(self, pool: Pool, column: int) -> None:
         """Compile a candidate and verify it; one that fails is dead in the pool."""

@@ -256,12 +256,7 @@ def _rank(
 
 def _trail(region: Region, ident: int, seed: int) -> Trail:
     family = region.graph.space
-    start, tokens = _trace(region, ident)
+    way = region.way(ident)
+    start, tokens = region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]
     values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))
     return Trail(family.family.name, region.graph.name, values, (Leg(seed, compact(tokens)),))
-
-
-def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
-    """Return the start of the way to `winner`, and the actions along it."""
-    way = region.way(winner)
-    return region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]

@@ -41,9 +41,6 @@ def printed(code, environment=os.environ):
     return out
 
 
-# ---- Ctrl-C
-
-
 @pytest.mark.parametrize("delay", [0.0, 1.0, 4.0])
 def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
     (tmp_path / "temporary").mkdir()
@@ -185,9 +182,6 @@ def test_ctrl_c_that_is_ignored_stays_ignored():
     assert child.wait(60) == 0
 
 
-# ---- walkers, compilers
-
-
 def test_walks_go_on_in_one_process_where_others_cannot_be_started(monkeypatch, capsys):
     """As without /dev/shm: semaphores are refused."""
 
@@ -225,9 +219,6 @@ def test_threads_that_cannot_be_started_are_done_without(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert ordered_map(lambda x: (time.sleep(0.01), x * x)[1], [3, 1, 3, 2, 5], 4) == [9, 1, 9, 4, 25]
     assert ordered_map(lambda x: x * x, [3, 1, 3, 2, 5], 4) == [9, 1, 9, 4, 25]
-
-
-# ---- the tuning process's own errors
 
 
 @pytest.mark.parametrize("running", [False, True])

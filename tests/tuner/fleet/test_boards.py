@@ -62,9 +62,6 @@ def kernels(count=2):
     return tuple(found[:count])
 
 
-# ---- the process that owns the GPU
-
-
 @pytest.fixture
 def board(monkeypatch):
     """A board in this process's child."""
@@ -197,9 +194,6 @@ def test_answers_that_no_worker_can_have_found_are_refused():
     refuse(task, packed, [*changes, {"sass": {name: unguarded}}], ValueError, "cannot be")
 
 
-# ---- what a class makes of it
-
-
 class Losing(Local):
     """Loses every task that measures."""
 
@@ -250,9 +244,6 @@ def test_times_of_other_conditions_are_not_mixed():
     assert found.conditions == '{"power_mode":"1"}'
 
 
-# ---- what a machine offers
-
-
 def test_a_machine_offers_a_process_for_each_gpu():
     part, package = f"part:{PART}", abilities().resource("part")
     offers = worker._offers({0: PART, 2: "h200"}, 3)
@@ -286,9 +277,6 @@ def test_a_board_with_another_version_is_told(monkeypatch):
     equal = dict(worker._offers({0: PART}, 0)[0].resources)
     cluster.members["y"] = Member("y", "board", "", 1, abilities(), equal)
     assert [each.name for each in cluster.measuring(PART)] == ["board"]
-
-
-# ---- a cluster with a board
 
 
 SHAPES = "op,m,n,k,dtype\nmatmul,16,16,32,fp64\n"

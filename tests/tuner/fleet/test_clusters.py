@@ -86,9 +86,6 @@ def test_a_worker_out_of_memory_costs_its_task_a_retry(port, tmp_path):
         assert Fleet(cluster, Local(1)).map([task]) == [5] and task.runs() == 2
 
 
-# ---- addresses
-
-
 def refused(address, **settings):
     """The sentence of a run that cannot use a cluster."""
     with dask.config.set(settings), pytest.raises(FleetError) as found, Cluster(address):

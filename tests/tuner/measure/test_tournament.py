@@ -72,9 +72,6 @@ def test_who_is_promising_comes_first():
     assert np.mean([column % 2 for column in chosen[:8]]) < 0.2
 
 
-# ---- a contest on a device that is a table
-
-
 class Binaries:
     """Compiles everything but what `broken` names."""
 

@@ -31,9 +31,6 @@ def untimed(number):
     return rows(number)[:5]
 
 
-# ---- prune
-
-
 def test_superseded_records_go_and_answers_stay(store):
     """Kernel 1 was replaced by 2; the newest record failed; kernel 3 is in a portfolio only, 4 is timed only."""
     store.add(*untimed(2), *untimed(3)[:4], *rows(4)[:4], rows(4)[5], *untimed(1)[:4])
@@ -144,9 +141,6 @@ def test_prune_of_a_database_in_use_deletes_and_says_that_the_file_stays_large(g
     writer.close()
 
 
-# ---- where
-
-
 def layers(out):
     return {found["layer"]: found for found in map(json.loads, out.splitlines())}
 
@@ -194,9 +188,6 @@ def test_where_without_a_usable_cache_folder(gensor_tune, monkeypatch, tmp_path)
     monkeypatch.delenv("GENSOR_DB")
     code, out, err = gensor_tune("where")
     assert code == 1 and not err and "cache     unusable: the cache folder cannot be used" in out
-
-
-# ---- clean
 
 
 def test_clean_deletes_what_was_built_and_nothing_else(gensor_tune, monkeypatch, tmp_path):

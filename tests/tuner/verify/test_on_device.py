@@ -68,9 +68,6 @@ def test_wrong_kernels_are_told_by_their_outcome(after, outcome, words):
     assert verdict.worst > 1 or after is not spoiled.wrong_number
 
 
-# ---- from another process
-
-
 def asked(after, seconds=60.0):
     each = smallest("contraction_simt", FLOAT)
     with DeviceVerifier(partial(spoiled.device, after), seconds) as verifier:

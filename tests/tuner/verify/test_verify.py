@@ -221,9 +221,6 @@ def test_the_options_need_a_verifier(tmp_path):
         Run(ARCH, store, Options(verify="device"))
 
 
-# ---- the command
-
-
 def test_the_command_verifies_on_the_device(gensor_tune, monkeypatch, tmp_path):
     monkeypatch.setattr("gensor_tuner.cli.commands.open_gpu", spoiled.of)
     (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\nmatmul,40,48,64,fp32\n")
