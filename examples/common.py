@@ -144,16 +144,6 @@ def check(text: str | None, given: Sequence[str] | None, build: Any, inputs: Any
     return max(compare(*each) for each in zip(model.outputs, found, wanted, strict=True))
 
 
-def check_on_image(text: str | None, given: Sequence[str] | None, build: Any, small: Any, full: Any) -> float:
-    """`check` for a network of one image (1, 3, side, side); both configurations have a `side`."""
-
-    def images(is_small: bool) -> dict[str, np.ndarray]:
-        side = (small if is_small else full).side
-        return {"images": np.random.default_rng(1).standard_normal((1, 3, side, side))}
-
-    return check(text, given, lambda is_small, dtype: build(small if is_small else full, dtype), images)
-
-
 def language_arguments(text: str | None, given: Sequence[str] | None, new: int) -> argparse.Namespace:
     """Parse the command line of a language model that generates `new` tokens by default; `ids` are (1, tokens)."""
     options = arguments(

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
-from common import Builder, check_on_image
+from common import Builder, check
 
 EXPANSION = 4  # output channels of a block over its inner channels
 
@@ -76,7 +77,12 @@ def build(config: Config, dtype: str = "float32") -> onnx.ModelProto:
 
 def main(given: Sequence[str] | None = None) -> float:
     """Run the command; return the largest difference."""
-    return check_on_image(__doc__, given, build, SMALL, Config())
+
+    def images(small: bool) -> dict[str, np.ndarray]:
+        side = (SMALL if small else Config()).side
+        return {"images": np.random.default_rng(1).standard_normal((1, 3, side, side))}
+
+    return check(__doc__, given, lambda small, dtype: build(SMALL if small else Config(), dtype), images)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Calls of the public functions other than matmul, and their results on the host in float64."""
+"""Calls of the public functions, and their results on the host in float64."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -19,7 +20,12 @@ from .harness.rehearsal import RehearsedDevice
 
 #: Tolerance, relative to an element plus the root mean square: four roundings of a result, and the intermediate
 #: roundings to the operands' type in the library's compositions.
-NEAR = {"float16": 2.0**-7, "float32": 2.0**-18, "complex64": 2.0**-18, "float64": 2.0**-40, "int64": 0.0}
+NEAR = {"float16": 2.0**-7, "float32": 2.0**-18, "complex64": 2.0**-18, "float64": 2.0**-40, "int32": 0.0, "int64": 0.0}
+
+
+#: m, n and k of products, and their types.
+PRODUCTS = ((256, 256, 256), (1024, 512, 768), (1, 4096, 1024), (333, 127, 65))
+TYPES = ("float16", "float32", "float64", "int8")
 
 
 class Shown(NamedTuple):
@@ -40,6 +46,17 @@ class Arrays(dict[str, Any]):
         return self[name]
 
 
+def products(tiny: bool) -> Iterator[tuple[str, Shown]]:
+    """Yield products with and without an epilogue."""
+    for dtype, (m, n, k) in itertools.product(TYPES, [(40, 24, 32)] if tiny else PRODUCTS):
+        name, shapes = f"matmul {dtype} {m}x{n}x{k}", {"x": (m, k), "y": (k, n), "b": (n,)}
+        plain: dict[str, Any] = {"dtype": "int32"} if dtype == "int8" else {}
+        fused = plain | {"activation": "relu"}
+        yield name, Shown(shapes, lambda a, how=plain: gk.matmul(a.x, a.y, **how), gk.matmul, dtype)
+        call = lambda a, how=fused: gk.matmul(a.x, a.y, bias=a.b, **how)  # noqa: E731
+        yield f"{name} bias relu", Shown(shapes, call, gk.matmul, dtype)
+
+
 def calls(tiny: bool) -> dict[str, Shown]:
     """Return the calls by name; with `tiny` at sizes that an emulator runs in a moment."""
     n, side, c = (1, 8, 16) if tiny else (8, 56, 64)
@@ -54,6 +71,7 @@ def calls(tiny: bool) -> dict[str, Shown]:
     packed, cache = (1, 4, seq, head), (requests * pages, 2, 16, head)
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.125), "relu"])
     return {
+        **dict(products(tiny)),
         "conv2d NHWC": Shown(
             {"x": last, "w": (c, 3, 3, c), "b": (c,)},
             lambda a: gk.conv2d(a.x, a.w, a.b, padding=1, activation="relu", layout="NHWC"),
@@ -113,10 +131,13 @@ def calls(tiny: bool) -> dict[str, Shown]:
 
 
 def draw(shown: Shown, seed: int = 0) -> Arrays:
-    """Return normal numbers on the host, of the call's dtype."""
+    """Return normal numbers on the host, or integers over their whole range, of the call's dtype."""
     rng = np.random.default_rng(seed)
     made = Arrays()
     for name, shape in shown.shapes.items():
+        if shown.dtype == "int8":
+            made[name] = rng.integers(-128, 128, shape).astype(np.int8)
+            continue
         values = rng.standard_normal(shape)
         values = values + 1j * rng.standard_normal(shape) if shown.dtype.startswith("complex") else values
         made[name] = values.astype(shown.dtype)

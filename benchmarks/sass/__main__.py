@@ -2,7 +2,7 @@
 
 Every kernel of ours is compiled here, without a GPU or a driver. Figures are read from the machine code:
 docs/machine-code.md defines them. Figures of Triton and CUTLASS are those in the results file, of the versions that it
-names. Results in --out of other archs and workloads stay as they are; compiled kernels are kept in --cache.
+names. Results in --out of other archs and workloads stay as they are; figures of kernels are kept in --cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.sass import build as kernel
 from benchmarks.sass import figures as figures_of
 from benchmarks.sass import ours, paths, report, units
 from benchmarks.sass.acceptance import failures
-from benchmarks.sass.build import Build, Cache
+from benchmarks.sass.build import cached
 from benchmarks.sass.figures import figures
 from benchmarks.sass.workloads import ARCHS, FILE, Case, cases
 from gensor_kernels.build import elf, instruction, loops, sass
@@ -61,7 +61,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--db", type=Path, help="database of our kernels (default: the shipped one of the arch)")
     made.add_argument("--tune", action="store_true", help="tune every workload, also where the database has a kernel")
     made.add_argument("--jobs", type=int, default=usable_cores(), help="processes of the tuner")
-    made.add_argument("--cache", type=Path, default=cache_dir() / "sass", help="folder of compiled kernels")
+    made.add_argument("--cache", type=Path, default=cache_dir() / "sass", help="folder of computed figures")
     made.add_argument("--out", type=Path, default=RESULTS, help="file of results (default: %(default)s)")
     return made.parse_args(arguments)
 
@@ -70,7 +70,6 @@ def compare(
     chosen: Sequence[Case], arch: Arch, options: argparse.Namespace, old: report.Rows
 ) -> Iterator[dict[str, Any]]:
     """Yield one row for each workload: our figures, those of every peer in the `old` rows, and what is too slow."""
-    cache = Cache(options.cache)
     before = {row["workload"]: row for row in old if row["arch"] == arch.name}
     programs, refused = _programs(chosen, arch, options)
     for case in chosen:
@@ -78,9 +77,7 @@ def compare(
         reasons = {name: reason for name, reason in known.get("refused", {}).items() if name != "ours"}
         mine, reason = None, refused.get(case.name, "not tuned")
         if case.name in programs:
-            mine, reason = _figures(
-                ours.build_kernel(programs[case.name], case.workload, arch, cache), case, arch, cache
-            )
+            mine, reason = _figures(programs[case.name], case, arch, options.cache)
         if mine is None:
             reasons["ours"] = reason
         peers = known.get("peers", {})
@@ -105,19 +102,20 @@ def _programs(
     return found | programs, refused
 
 
-def _figures(build: Build, case: Case, arch: Arch, cache: Cache) -> tuple[dict[str, Any] | None, str]:
+def _figures(program: Program, case: Case, arch: Arch, folder: Path) -> tuple[dict[str, Any] | None, str]:
     """Return the figures of our kernel, or None and why it has none."""
-    if build.refused:
-        return None, build.refused
 
     def computed() -> str:
+        build = ours.build_kernel(program, case.workload, arch)
         try:
-            return json.dumps(figures(build, cache.code(build), arch, case.depth, case.stream).to_dict())
+            if build.refused:
+                raise ValueError(build.refused)
+            return json.dumps(figures(build, build.code(), arch, case.depth, case.stream).to_dict())
         except ValueError as error:
             return json.dumps({"error": str(error)})
 
-    key = "\0".join(["line", build.to_json(), repr(arch), str(case.depth), str(case.stream), _FIGURES])
-    found = json.loads(cache.text(key, computed))
+    made_of = [toolchain(), ours.source_of(program, case.workload), program.to_json(), case.workload.key(), repr(arch)]
+    found = json.loads(cached(folder, "\0".join([*made_of, str(case.depth), case.stream, _FIGURES]), computed))
     return (None, found["error"]) if "error" in found else (found, "")
 
 

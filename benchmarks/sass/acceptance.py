@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from gensor_tuner.output import plural
 
 #: Ours may be at most this multiple of the best peer's.
 TOLERANCE = 1.05
@@ -16,8 +14,6 @@ ATTENTION_TOLERANCE = 1.1  # of the rate at the ceiling, on parts with wgmma
 FLOOR, GROUP_FLOOR = 1.0, 0.5
 #: Rates closer than this are the same: the configuration with fewer stalls is then a peer's best.
 NEAR = 0.99
-MOST_FAILING = 0.1
-NEVER_FAILING = ("fp16_4096", "fp16_8192", "bf16_4096", "bf16_8192", "attention_causal", "attention_decoding")
 
 Line = Mapping[str, Any]  # Figures.to_dict()
 
@@ -52,16 +48,8 @@ def failures(
 ) -> list[str]:
     """Return what is not good enough about our kernel of a row, one sentence each; [] where all of it is.
 
-    Parameters
-    ----------
-    ours : mapping or None
-        Our figures, or None where we have no kernel.
-    peers : mapping of str to sequence
-        The figures of every kernel of each peer.
-    workload, arch : str
-        The row.
-    rows : int or None
-        Rows of the workload's results (Case.rows).
+    `ours` are our figures, or None where we have no kernel, `peers` those of every kernel of each peer; `rows`:
+    Case.rows.
     """
     if ours is None:
         return ["no kernel of ours"] if any(peers.values()) else []
@@ -112,30 +100,3 @@ def _epilogue(ours: Line, cutlass: Line | None, rows: int | None) -> list[str]:
     if mine is None:
         return ["no path through our epilogue was found"]
     return [f"epilogue stalls/result {mine:g} > {theirs:g} (cutlass)"] if mine > theirs else []
-
-
-def verdict(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return the sentences of the acceptance over all rows that both we and a peer have."""
-    judged = [row for row in rows if row["ours"] is not None or any(row["peers"].values())]
-    failing = [row for row in judged if row["failures"]]
-    never = [row for row in failing if row["workload"] in NEVER_FAILING]
-    share = len(failing) / len(judged) if judged else 0.0
-    allowed = f"({share:.0%}; at most {MOST_FAILING:.0%} may)"
-    lines = [f"{len(failing)} of {len(judged)} {plural('row', len(judged))} {_fail(len(failing))} {allowed}"]
-    verb = "is" if len(never) == 1 else "are"
-    lines.append(f"{len(never)} of them {verb} a fp16 or bf16 square or attention (none may be)")
-    kinds = {
-        "stack": "bytes of stack",
-        "stalls": "stalls/unit",
-        "chain": "chain",
-        "epilogue": "epilogue",
-        "rate": "rate ",
-    }
-    for name, start in kinds.items():
-        count = sum(any(start in text for text in row["failures"]) for row in judged)
-        lines.append(f"{count} {plural('row', count)} {_fail(count)} for {name}")
-    return lines
-
-
-def _fail(rows: int) -> str:
-    return "fails" if rows == 1 else "fail"

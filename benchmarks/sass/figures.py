@@ -26,35 +26,11 @@ class NoFiguresError(ValueError):
 
 @dataclass(frozen=True)
 class Figures:
-    """A line of the comparison; docs/machine-code.md defines every column.
-
-    Attributes
-    ----------
-    unit : str
-        The unit that the clocks are of: the kind of the products ("f16", "tf32", "f32"), or "dram" where memory limits.
-    instructions, stalls, products : float
-        Of one warp in one iteration of the hot loop's steady path; of a whole kernel without products.
-    unit_clocks : float
-        Clocks for which one warp's iteration occupies the unit.
-    chain : float
-        Warps per scheduler x unit clocks / stalls.
-    limits : dict of str to float
-        Share of the unit's time that each resource allows, at most 1.
-    ceiling : float
-        The least of the limits.
-    rate : float
-        Multiply-adds per clock and SM at the ceiling, the epilogue at the workload's depth included; elements per clock
-        and SM where memory limits.
-    epilogue_stalls, epilogue_instructions : float or None
-        For one warp and tile, or None where the path was not found.
-    epilogue_per_result : float or None
-        Stalls for each result of a thread, including results of the tile that the workload does not have; see
-        acceptance.per_result.
-    """
+    """A line of the comparison; docs/machine-code.md defines every column."""
 
     maker: str
     configuration: str
-    unit: str
+    unit: str  # that the clocks are of: the kind of the products, or "dram" where memory limits
     registers: int
     stack_bytes: int
     shared_bytes: int
@@ -77,7 +53,7 @@ class Figures:
     rate: float
     epilogue_instructions: float | None = None
     epilogue_stalls: float | None = None
-    epilogue_per_result: float | None = None
+    epilogue_per_result: float | None = None  # of the whole tile; see acceptance.per_result
     epilogue_shares: dict[str, float] = field(default_factory=dict)
     instructions_per_element: float | None = None
     stalls_per_element: float | None = None
@@ -90,26 +66,11 @@ class Figures:
 
 
 def figures(build: Build, code: tuple[Instruction, ...] | None, arch: Arch, depth: int, stream: str) -> Figures:
-    """Return the figures of a kernel.
+    """Return the figures of a kernel for a workload whose results sum `depth` products each (0 without products).
 
-    Parameters
-    ----------
-    build : Build
-        The kernel; not refused.
-    code : tuple of Instruction or None
-        The instructions of its entry.
-    arch : Arch
-        The part whose rates, shared memory, L2 and DRAM limit it.
-    depth : int
-        Products that each result sums, the k of the workload; 0 without products.
-    stream : str
-        "b" or "all" where the part's DRAM limits the workload, so that clocks are DRAM's: only tiles of the second
-        operand come from there, while few rows stay in L2, or all copies. "" where products limit it.
-
-    Raises
-    ------
-    NoFiguresError
-        If the code has no loop of products, or no path that stores its results.
+    `stream`: "b" or "all" where the part's DRAM limits the workload, so that clocks are DRAM's: only tiles of the
+    second operand come from there, while few rows stay in L2, or all copies. Raises NoFiguresError if the code has no
+    loop of products, or no path that stores its results.
     """
     if code is None:
         raise NoFiguresError(f"nvdisasm does not read {build.entry}")

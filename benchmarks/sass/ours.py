@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.sass.build import Build, Cache, cpu_seconds
+from benchmarks.sass.build import Build, cpu_seconds
 from gensor_database.record import Source
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
@@ -13,7 +13,6 @@ from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.build.pool import candidate
@@ -71,17 +70,16 @@ def sources_digest() -> str:
     return digest("\0".join([toolchain(), *(file.read_text(encoding="utf-8") for file in files)]))
 
 
-def build_kernel(program: Program, workload: Workload, arch: Arch, cache: Cache) -> Build:
+def source_of(program: Program, workload: Workload) -> str:
+    """Return the bound source of a Program."""
+    return candidate(FAMILIES[program.family], program, workload).source()
+
+
+def build_kernel(program: Program, workload: Workload, arch: Arch) -> Build:
     """Return the compiled kernel of a Program."""
     family = FAMILIES[program.family]
-    source = candidate(family, program, workload).source()
-    key = "\0".join(["ours", toolchain(), arch.target, source, program.to_json(), workload.key()])
-    return cache.get(key, lambda: _compile(family, program, workload, arch, source))
-
-
-def _compile(family: Family, program: Program, workload: Workload, arch: Arch, source: str) -> Build:
     began = cpu_seconds()
-    binary = compile_cubin(source, arch.target)
+    binary = compile_cubin(source_of(program, workload), arch.target)
     seconds = cpu_seconds() - began
     configuration = describe(program)
     if binary.error is not None:

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sass.acceptance import counterpart, per_result, verdict
+from benchmarks.sass.acceptance import counterpart, per_result
 from benchmarks.sass.workloads import ARCHS, cases
-from gensor_kernels.machine.arch import lookup
+from gensor_tuner.output import plural
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -66,20 +66,17 @@ def _cells(line: Mapping[str, Any], rows: int | None) -> Iterator[str]:
 
 
 def failing(rows: Rows) -> Iterator[str]:
-    """Yield a line for each row that is not good enough, then the sentences of the acceptance."""
+    """Yield a line for each row that is not good enough, then their number among those that we or a peer have."""
     for row in rows:
         if row["failures"]:
             yield f"- {row['arch']} {row['workload']}: {'; '.join(row['failures'])}"
-    yield ""
-    yield from (f"- {line}" for line in verdict(rows))
+    compared = [row for row in rows if row["ours"] is not None or any(row["peers"].values())]
+    failed = sum(bool(row["failures"]) for row in compared)
+    yield f"\n{failed} of {len(compared)} {plural('row', len(compared))} not good enough"
 
 
 def notes(rows: Rows) -> Iterator[str]:
-    """Yield why rows have no kernel of a maker, and the limits of the parts."""
-    for arch in dict.fromkeys(row["arch"] for row in rows):
-        part = lookup(arch)
-        l2 = part.l2_bytes_per_clk / part.sms
-        yield f"- {arch} ({part.part}): {part.smem_bytes_per_clk} shared and {l2:.0f} L2 bytes per clock and SM"
+    """Yield why rows have no kernel of a maker."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         for maker, reason in row["refused"].items():

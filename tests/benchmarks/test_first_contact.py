@@ -1,14 +1,9 @@
-"""benchmarks.device with little time, or on a machine where nothing can be installed."""
+"""benchmarks.device with little time."""
 
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from benchmarks import links
 from benchmarks.gpu import families, sanitizer, shipped
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.session import Session
@@ -19,12 +14,9 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.run.result import Result
-from tests.project.test_packaging import FOLDERS, PROJECT
 
 from .stored_kernel import ARCH
 from .test_gpu_paths import device
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def session(folder, arch=ARCH, seconds=300):
@@ -175,35 +167,3 @@ def test_shipped_kernels_are_verified_at_the_verifiers_cases(tmp_path):
     assert made.work("families", families.items(made)) == COMPLETE
     ends = made.journal.results("families")
     assert ends and all(end["outcome"] == "ok" and 0 < end["worst"] <= 1 for end in ends.values())
-
-
-# ---- nothing installed
-
-
-def test_links_make_the_packages_importable(tmp_path):
-    folder = tmp_path / "links"
-    for _ in range(2):
-        assert links.main([str(folder)]) == 0
-    code = (
-        "import sys; sys.meta_path[:] = [each for each in sys.meta_path if 'editable' not in str(each).lower()]; "
-        "import benchmarks.device, benchmarks.gpu.shipped, gensor_tuner.run.tune, gensor_database; "
-        "print(gensor_tuner.__file__); print(gensor_database.__file__)"
-    )
-
-    def python(*arguments):
-        around = os.environ | {"PYTHONPATH": str(folder)}
-        done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=around, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done
-
-    done = python("-c", code)
-    assert [Path(line).parent for line in done.stdout.split()] == [folder / "gensor_tuner", folder / "gensor_database"]
-    assert "--budget" in python("-m", "benchmarks.device", "--help").stdout
-
-
-def test_links_are_those_of_the_package(tmp_path, capsys):
-    told = PROJECT["tool"]["setuptools"]["package-dir"]
-    assert links.FOLDERS == FOLDERS == {name: told.get(name, name) for name in FOLDERS}
-    (tmp_path / "gensor_tuner").mkdir()
-    assert links.main([str(tmp_path)]) == 1
-    assert "gensor_tuner" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.sass import __main__ as command
 from benchmarks.sass import acceptance, ours, paths, report, units
-from benchmarks.sass.build import Build, Cache
+from benchmarks.sass.build import cached
 from benchmarks.sass.figures import NoFiguresError, figures
 from benchmarks.sass.workloads import cases
 from gensor_kernels.build.instruction import Instruction
@@ -109,32 +109,37 @@ def test_an_epilogue_ends_where_the_next_tile_begins():
     assert paths.epilogue(read, 128, 256) == (9, 2)  # a quarter of the lanes store
 
 
-def test_a_loop_with_few_multiply_adds_is_the_epilogues():
-    read = code(
-        *("head: FFMA", *["FFMA"] * 40, "@P0 BRA head | 5", "rest: FFMA", "FFMA", "FFMA", "@P0 BRA rest | 5"),
-        *("scale: FFMA | 2", "STG.E.128 | 2", "@P1 BRA scale | 5", "EXIT | 5"),
-    )
-    assert paths.behind_products(read) == 46
-    assert paths.epilogue(read, 2 * 512, 4 * 512) == (2 * 9 + 5, 2 * 3 + 1)
-    assert paths.behind_products(code("head: MOV", "@P0 BRA head", "EXIT")) == 0
+#: Loops after the hot loop that are the epilogue's: code, where the products end, results and sums in bytes, cost.
+AFTER = {
+    "few multiply-adds": (
+        [
+            *("head: FFMA", *["FFMA"] * 40, "@P0 BRA head | 5", "rest: FFMA", "FFMA", "FFMA", "@P0 BRA rest | 5"),
+            *("scale: FFMA | 2", "STG.E.128 | 2", "@P1 BRA scale | 5", "EXIT | 5"),
+        ],
+        *(46, 2 * 512, 4 * 512, (2 * 9 + 5, 2 * 3 + 1)),
+    ),
+    "an activation in float64, which reads no operands": (
+        [
+            *("head: LDS.128", *["DFMA"] * 40, "@P0 BRA head | 5", "rest: LDS.128", *["DFMA"] * 10, "@P0 BRA rest | 5"),
+            *("row: @P1 BRA store | 5", *["DFMA | 3"] * 30, "@P2 BRA row | 5", "store: STG.E.128 | 2", "EXIT | 5"),
+        ],
+        *(54, 512, 512, (12, 3)),
+    ),
+    "a store that half of the lanes execute": (
+        [
+            *("head: HMMA", "@P0 BRA head | 5", "@P1 BRA idle | 5"),
+            *("@P2 STG.E.128 | 2", "EXIT | 5", "idle: EXIT | 5"),
+        ],
+        *(2, 256, 256, (12, 3)),
+    ),
+}
 
 
-def test_a_loop_of_an_activation_is_the_epilogues():
-    """In float64 it has many multiply-adds, and reads no operands."""
-    read = code(
-        *("head: LDS.128", *["DFMA"] * 40, "@P0 BRA head | 5", "rest: LDS.128", *["DFMA"] * 10, "@P0 BRA rest | 5"),
-        *("row: @P1 BRA store | 5", *["DFMA | 3"] * 30, "@P2 BRA row | 5", "store: STG.E.128 | 2", "EXIT | 5"),
-    )
-    assert paths.behind_products(read) == 54
-    assert paths.epilogue(read, 512, 512) == (12, 3)  # around the activation
-
-
-def test_an_epilogue_whose_store_half_of_the_lanes_execute_stores_the_results():
-    read = code(
-        *("head: HMMA", "@P0 BRA head | 5", "@P1 BRA idle | 5"),
-        *("@P2 STG.E.128 | 2", "EXIT | 5", "idle: EXIT | 5"),
-    )
-    assert paths.epilogue(read, 256, 256) == (12, 3)
+@pytest.mark.parametrize("name", AFTER)
+def test_loops_after_the_products_are_the_epilogues(name):
+    lines, end, results, sums, cost = AFTER[name]
+    assert paths.behind_products(code(*lines)) == end
+    assert paths.epilogue(code(*lines), results, sums) == cost
 
 
 def test_a_whole_kernel_goes_around_no_loop_over_its_row():
@@ -150,23 +155,22 @@ def test_a_whole_kernel_goes_around_no_loop_over_its_row():
 
 
 @pytest.fixture(scope="module")
-def half(tmp_path_factory):
+def half():
     """Our float16 product of 128 x 128 x 32 with three stages, compiled for an A100."""
     (case,) = cases(["fp16_4096"])
     arch, family = lookup("sm_80"), FAMILIES["contraction_mma"]
     wanted = {"block_m": 128, "block_n": 128, "block_k": 32, "stages": 3, "warp_m": 64, "warp_n": 64, "split_k": 1}
     values = dict(family.starters(case.workload, arch)[0].values) | wanted | {"epilogue_fixed": 0}
     program = replace(family.starters(case.workload, arch)[0], values=tuple(values.items()))
-    cache = Cache(tmp_path_factory.mktemp("cache"))
-    return case, arch, program, cache
+    return case, arch, program
 
 
 @needs_nvdisasm
 def test_figures_of_a_product(half):
-    case, arch, program, cache = half
-    build = ours.build_kernel(program, case.workload, arch, cache)
+    case, arch, program = half
+    build = ours.build_kernel(program, case.workload, arch)
     assert build.tile == (128, 128, 32) and build.threads == 128 and build.stages == 3
-    found = figures(build, cache.code(build), arch, case.depth, case.stream)
+    found = figures(build, build.code(), arch, case.depth, case.stream)
     steps = found.products / (64 * 64 * 32 / (16 * 8 * 16))
     assert found.unit == "f16" and steps in (1, 2) and found.unit_clocks == 8 * found.products
     assert found.stalls_per_unit == pytest.approx(found.stalls / found.unit_clocks, abs=1e-3)
@@ -176,7 +180,7 @@ def test_figures_of_a_product(half):
     assert 16 < found.epilogue_instructions < found.epilogue_stalls
     assert 0 < found.epilogue_shares["4096"] < found.epilogue_shares["1024"] < 0.5
     assert 0.9 * 1024 < found.rate <= 1024
-    streaming = figures(build, cache.code(build), arch, case.depth, "b")
+    streaming = figures(build, build.code(), arch, case.depth, "b")
     assert streaming.unit == "dram" and streaming.instructions_per_element == pytest.approx(
         found.instructions / (steps * 128 * 32 / 128),
         rel=1e-2,  # elements of B that one of 128 threads copies
@@ -187,29 +191,22 @@ def test_figures_of_a_product(half):
         figures(build, (Instruction("", "EXIT"),), arch, case.depth, case.stream)
 
 
-@needs_nvdisasm
-def test_compiled_kernels_are_kept_and_a_damaged_file_is_made_again(half):
-    case, arch, program, cache = half
-    build = ours.build_kernel(program, case.workload, arch, cache)
-    assert Build.from_json(build.to_json()) == build
-    assert ours.build_kernel(program, case.workload, arch, cache) == build  # the same seconds: not compiled again
-    made = []
-    assert cache.text("key", lambda: made.append(1) or "text") == "text" == cache.text("key", lambda: "other")
-    for file in cache.folder.glob("*.z"):
-        if file.stat().st_size < 30:
-            file.write_bytes(b"damaged")
-    assert cache.text("key", lambda: made.append(1) or "again") == "again" and len(made) == 2
+def test_figures_are_kept_and_a_damaged_file_is_made_again(tmp_path):
+    assert cached(tmp_path, "key", lambda: "text") == "text" == cached(tmp_path, "key", lambda: "other")
+    for file in tmp_path.glob("*.z"):
+        file.write_bytes(b"damaged")
+    assert cached(tmp_path, "key", lambda: "again") == "again"
 
 
 @needs_nvdisasm
 def test_the_command_prints_a_table_and_keeps_other_rows(half, tmp_path, monkeypatch, capsys):
-    case, _, program, cache = half
+    case, _, program = half
     monkeypatch.setattr(command, "_programs", lambda chosen, arch, options: ({case.name: program}, {"x": "y"}))
     file = tmp_path / "out" / "sass.json.gz"
-    common = ["--arch", "sm_80", "--out", str(file), "--cache", str(cache.folder)]
+    common = ["--arch", "sm_80", "--out", str(file), "--cache", str(tmp_path / "cache")]
     assert command.main(["--workload", case.name, *common]) == 0
     printed = capsys.readouterr().out
-    assert "128x128x32 s3" in printed and "0 of 1 row fail" in printed
+    assert "128x128x32 s3" in printed and "0 of 1 row not good enough" in printed
     assert command.main(["--workload", "softmax_4096", *common]) == 0  # we have no kernel, and there is no peer
     assert "(sm_80 softmax_4096)" in capsys.readouterr().out
     rows = report.load(file)["rows"]
@@ -237,22 +234,57 @@ def fails(ours_line, workload="fp16_4096", arch="sm_80", **peers):
     return acceptance.failures(None if ours_line is None else LINE | ours_line, given, workload, arch)
 
 
-def test_a_row_fails_by_its_best_peer():
-    one = {"stalls_per_unit": 1.0, "epilogue_per_result": 8.0}
-    assert fails({}, cutlass=[one]) == []
-    assert fails({"stalls_per_unit": 1.06}, cutlass=[one]) == ["stalls/unit 1.06 > 1.05 x 1 (cutlass)"]
-    assert fails({"epilogue_per_result": 8.5}, triton=[{"epilogue_per_result": 1.0}], cutlass=[one]) == [
-        "epilogue stalls/result 8.5 > 8 (cutlass)"
-    ]
-    assert fails({}, triton=[{"stalls_per_unit": 0.6}]) == [] and fails(
-        {"stalls_per_unit": 1.06}, triton=[{"stalls_per_unit": 0.6}]
-    )
-    assert fails({"unit": "dram"}, triton=[{"unit": "dram", "stalls_per_unit": 0.6}])
-    assert fails({"stack_bytes": 16}) == ["16 bytes of stack"]
-    assert fails({"chain": 0.9}, triton=[{"chain": 3.0}]) == ["chain 0.9 < 1 / 1.05 (triton)"]
-    assert fails({"chain": 0.96}, triton=[{"chain": 3.0}]) == [] and fails({"chain": 1.0}, triton=[{}]) == []
-    assert fails(None, triton=[{}]) == ["no kernel of ours"] and fails(None, triton=[]) == []
-    assert fails({"epilogue_per_result": None}, cutlass=[one]) == ["no path through our epilogue was found"]
+ONE, FAST = {"stalls_per_unit": 1.0}, {"stalls_per_unit": 0.6}
+LONG, STREAM = {"chain": 3.0}, {"unit": "dram", "stalls_per_unit": 0.6}
+GROUP = {"grouped": True, "stalls_per_unit": 0.2, "rate": 1900.0}
+#: Figures of ours, those of peers, and what fails.
+COMPARED = [
+    ({}, {"cutlass": [ONE]}, []),
+    ({"stalls_per_unit": 1.06}, {"cutlass": [ONE]}, ["stalls/unit 1.06 > 1.05 x 1 (cutlass)"]),
+    # Stalls below one per clock of the unit are no better.
+    ({}, {"triton": [FAST]}, []),
+    ({"stalls_per_unit": 1.06}, {"triton": [FAST]}, ["stalls/unit 1.06 > 1.05 x 0.6 (triton)"]),
+    ({"unit": "dram"}, {"triton": [STREAM]}, ["stalls/unit 1.04 > 1.05 x 0.6 (triton)"]),
+    # Epilogues are compared with CUTLASS's alone.
+    (
+        {"epilogue_per_result": 8.5},
+        {"triton": [{"epilogue_per_result": 1.0}], "cutlass": [ONE]},
+        ["epilogue stalls/result 8.5 > 8 (cutlass)"],
+    ),
+    ({"epilogue_per_result": None}, {"cutlass": [ONE]}, ["no path through our epilogue was found"]),
+    ({"stack_bytes": 16}, {}, ["16 bytes of stack"]),
+    ({"chain": 0.9}, {"triton": [LONG]}, ["chain 0.9 < 1 / 1.05 (triton)"]),
+    ({"chain": 0.96}, {"triton": [LONG]}, []),
+    ({"chain": 1.0}, {"triton": [{}]}, []),
+    (None, {"triton": [{}]}, ["no kernel of ours"]),
+    (None, {"triton": []}, []),
+    # Products of warpgroups hide stalls below half.
+    ({"grouped": True, "stalls_per_unit": 0.5}, {"triton": [GROUP | {"rate": 1000.0}]}, []),
+    (
+        {"grouped": True, "stalls_per_unit": 0.53},
+        {"triton": [GROUP | {"rate": 1000.0}]},
+        ["stalls/unit 0.53 > 1.05 x 0.2 (triton)"],
+    ),
+    # Another unit is compared by rate, unless a peer has ours as well.
+    ({}, {"triton": [GROUP]}, ["rate 1000 < 1900 / 1.05 (triton, f16)"]),
+    ({"rate": 1850.0}, {"triton": [GROUP]}, []),
+    ({}, {"triton": [GROUP, {}]}, []),
+]
+
+
+@pytest.mark.parametrize(("mine", "peers", "failures"), COMPARED)
+def test_a_row_fails_by_its_best_peer(mine, peers, failures):
+    assert fails(mine, **peers) == failures
+
+
+def test_attention_may_be_a_tenth_slower_and_softmax_is_compared_by_instructions():
+    alike = {"grouped": True, "stalls_per_unit": 0.2}
+    for mine, text in (({}, "rate 1700 < 1900 / 1.1 (triton, f16)"), (alike, "rate 1700 < 1900 / 1.1 (triton)")):
+        assert fails(mine | {"rate": 1700.0}, "attention_causal", "sm_90", triton=[GROUP]) == [text]
+        assert fails(mine | {"rate": 1750.0}, "attention_causal", "sm_90", triton=[GROUP]) == []
+    row, better = ({"unit": "dram", "instructions_per_element": count} for count in (30.0, 19.0))
+    assert fails(row, "softmax_4096", triton=[better]) == ["instructions/element 30 > 19 (triton)"]
+    assert fails(better, "softmax_4096", triton=[row]) == []
 
 
 def test_results_that_a_workload_does_not_have_are_not_counted():
@@ -263,76 +295,25 @@ def test_results_that_a_workload_does_not_have_are_not_counted():
     assert acceptance.per_result(high | {"epilogue_per_result": None}, 16) is None
     assert acceptance.failures(mine, {"cutlass": [high]}, "llm_16x4096x4096", "sm_80", 16) == []
     assert acceptance.failures(mine, {"cutlass": [high]}, "fp16_4096", "sm_80", 4096)
-
-
-def test_rows_of_results():
     rows = {case.name: case.rows for case in cases()}
     assert rows["llm_16x4096x4096"] == 16 and rows["attention_decoding"] == 1 and rows["fp16_4096"] == 4096
     assert rows["conv_3x3_256"] is None
 
 
-def test_products_of_warpgroups_hide_stalls_below_half():
-    assert fails({"grouped": True, "stalls_per_unit": 0.5}, triton=[{"grouped": True, "stalls_per_unit": 0.1}]) == []
-    assert fails({"grouped": True, "stalls_per_unit": 0.53}, triton=[{"grouped": True, "stalls_per_unit": 0.1}])
-
-
-def test_another_unit_is_compared_by_rate():
-    group = {"grouped": True, "stalls_per_unit": 0.2, "rate": 1900.0}
-    assert fails({}, triton=[group]) == ["rate 1000 < 1900 / 1.05 (triton, f16)"]
-    assert fails({"rate": 1850.0}, triton=[group]) == []
-    assert fails({"rate": 1700.0}, "attention_causal", "sm_90", triton=[group]) == [
-        "rate 1700 < 1900 / 1.1 (triton, f16)"
-    ]
-    alike = {"grouped": True, "stalls_per_unit": 0.2}
-    assert fails({**alike, "rate": 1700.0}, "attention_causal", "sm_90", triton=[group]) == [
-        "rate 1700 < 1900 / 1.1 (triton)"
-    ]
-    assert fails({**alike, "rate": 1750.0}, "attention_causal", "sm_90", triton=[group]) == []
-    assert fails({}, triton=[group, {}]) == []  # a peer with our unit is the one to compare with
-
-
-def test_softmax_is_compared_by_instructions():
-    row = {"unit": "dram", "instructions_per_element": 30.0}
-    better = {"unit": "dram", "instructions_per_element": 19.0}
-    assert fails(row, "softmax_4096", triton=[better]) == ["instructions/element 30 > 19 (triton)"]
-    assert fails(better, "softmax_4096", triton=[row]) == []
-
-
 def test_the_best_kernel_of_a_peer():
+    rates = {"slow": (900.0, 0.9), "near": (995.0, 1.0), "top": (1000.0, 1.1), "spilling": (1020.0, 1.0)}
     lines = [
-        LINE | {"configuration": "slow", "rate": 900.0, "stalls_per_unit": 0.9},
-        LINE | {"configuration": "near", "rate": 995.0, "stalls_per_unit": 1.0},
-        LINE | {"configuration": "top", "rate": 1000.0, "stalls_per_unit": 1.1},
-        LINE | {"configuration": "spilling", "rate": 1020.0, "stack_bytes": 8},
+        LINE | {"configuration": name, "rate": rate, "stalls_per_unit": stalls, "stack_bytes": 8 * (rate > 1000)}
+        for name, (rate, stalls) in rates.items()
     ]
     assert acceptance.best(lines)["configuration"] == "near" and acceptance.best([]) is None
-    other = LINE | {"configuration": "other", "unit": "tf32", "rate": 1.0}
-    assert acceptance.counterpart([*lines, other], LINE | {"unit": "tf32"})["configuration"] == "other"
-    assert (
-        acceptance.counterpart(lines, other)["configuration"]
-        == "near"
-        == acceptance.counterpart(lines, None)["configuration"]
-    )
     assert acceptance.best(lines[3:])["configuration"] == "spilling"
+    other = LINE | {"configuration": "other", "unit": "tf32", "rate": 1.0}
+    for mine, wanted in ((LINE | {"unit": "tf32"}, "other"), (None, "near"), (LINE | {"unit": "f64"}, "near")):
+        assert acceptance.counterpart([*lines, other], mine)["configuration"] == wanted
 
 
-def test_the_acceptance_counts_rows():
-    rows = [
-        {"workload": "fp16_4096", "ours": LINE, "peers": {}, "failures": ["16 bytes of stack"]},
-        {"workload": "fp64_4096", "ours": LINE, "peers": {}, "failures": []},
-        {"workload": "fp8_4096", "ours": None, "peers": {"triton": []}, "failures": []},
-    ]
-    told = acceptance.verdict(rows)
-    assert told[:3] == [
-        "1 of 2 rows fails (50%; at most 10% may)",
-        "1 of them is a fp16 or bf16 square or attention (none may be)",
-        "1 row fails for stack",
-    ]
-    assert told[3] == "0 rows fail for stalls"
-    rows[1]["failures"] = ["16 bytes of stack"]
-    assert acceptance.verdict(rows)[0].startswith("2 of 2 rows fail (100%")
-    assert acceptance.verdict(rows)[2] == "2 rows fail for stack"
-    assert acceptance.verdict(rows[1:])[0].startswith("1 of 1 row fails (100%")
+def test_rows_of_an_earlier_run_are_replaced_in_the_order_of_the_workloads():
     new = [{"arch": arch, "workload": name} for arch in ("sm_90", "sm_80") for name in ("softmax_4096", "fp16_8192")]
     old = [{"arch": "sm_90", "workload": "fp16_8192", "old": True}, {"arch": "sm_75", "workload": "of another file"}]
     found = [(row["arch"], row["workload"], "old" in row) for row in report.merge(old, new)]

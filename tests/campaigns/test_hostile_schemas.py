@@ -16,7 +16,7 @@ from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, row
 
 from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, make_database
 from .files.looks import every_look
-from .lives.clock import Clock
+from .lives.checks import Clock
 
 
 @pytest.mark.parametrize("name", sample(list(REFUSED), 3))

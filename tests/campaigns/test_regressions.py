@@ -52,26 +52,19 @@ def test_slowdowns_are_flagged_and_nothing_else_is(kind):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("control", [name for name in CONTROLS if "spells" not in name])
-def test_a_noisy_control_neither_hides_nor_invents_a_slowdown(control):
-    unchanged = share(9, 2_000, FAILING, control=control, **RECOMMENDED)
-    passed = 1 - share(10, 2_000, FAILING, control=control, ours=0.2, **RECOMMENDED)
-    tell(f"{control}: unchanged fails, 20 % slower passes", f"{unchanged:.2%}, {passed:.2%}")
-    assert unchanged <= (STEADY if control == "steady" else DISTURBED)
-    assert passed <= MISSED
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("runs", [(5, 3), (10, 5), (20, 5), (30, 5)], ids=str)
-def test_figures_by_control_and_runs(runs):
-    for control in CONTROLS:
-        keywords = {"control": control, "before": runs[0], "after": runs[1]}
-        unchanged = share(9, 2_000, FAILING, **keywords)
-        passed = 1 - share(10, 2_000, FAILING, ours=0.2, **keywords)
-        machine = share(11, 2_000, FAILING, machine=0.1, **keywords)
-        figures = f"{unchanged:.2%}, {passed:.2%}, {machine:.2%}"
-        tell(f"{runs}, {control}: unchanged fails, 20 % slower passes, slower clock fails", figures)
-        assert passed <= 0.15
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_noisy_control_neither_hides_nor_invents_a_slowdown(control, runs):
+    """With the recommended number of runs, but for controls whose noise comes in spells."""
+    keywords = {"control": control, "before": runs[0], "after": runs[1]}
+    unchanged = share(9, 2_000, FAILING, **keywords)
+    passed = 1 - share(10, 2_000, FAILING, ours=0.2, **keywords)
+    machine = share(11, 2_000, FAILING, machine=0.1, **keywords)
+    figures = f"{unchanged:.2%}, {passed:.2%}, {machine:.2%}"
+    tell(f"{runs}, {control}: unchanged fails, 20 % slower passes, slower clock fails", figures)
+    assert passed <= 0.15
+    if runs == tuple(RECOMMENDED.values()) and "spells" not in control:
+        assert unchanged <= (STEADY if control == "steady" else DISTURBED) and passed <= MISSED
 
 
 @pytest.mark.nightly

@@ -18,7 +18,7 @@ from tests.campaign_size import FULL, SEED, tell
 from tests.doubles.store_rows import add_rows
 
 from .files import shapes_fuzz
-from .lives.clock import Clock
+from .lives.checks import Clock
 
 FILES = 16_000 if FULL else 400
 CALLS = 4_000 if FULL else 64

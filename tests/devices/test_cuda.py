@@ -27,8 +27,6 @@ from tests.doubles.kernels import kernels, runtime_of, workload
 cupy = pytest.importorskip("cupy")
 from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.machine import installed  # noqa: E402
-from tests.doubles.strict.results import Status  # noqa: E402
-from tests.doubles.strict.system import System  # noqa: E402
 
 
 @pytest.fixture
@@ -112,21 +110,6 @@ def test_a_refused_cubin_is_compiled_here_or_given_up(device, orin, monkeypatch)
     (other, *_) = kernels(workload(dtype="float64"), cubin=b"x").values()
     with pytest.raises(BuildError, match="refused the stored cubin, and no NVRTC"):
         device.load(other.code, [])
-
-
-def test_a_launch_the_driver_refuses_goes_to_cupy(runtime, monkeypatch):
-    a = cupy.empty((64, 64), np.float32)
-    out = cupy.empty((64, 64), np.float32)
-
-    def refuse(self, *arguments, **keywords):
-        raise Status(701)
-
-    monkeypatch.setattr(System, "launch", refuse)
-    calls = []
-    monkeypatch.setattr(runtime.device, "product", lambda *arguments: calls.append(arguments) or out)
-    assert runtime.call(a, a, out, (), None, None) is out
-    assert runtime.call(a, a, out, (), None, None) is out
-    assert len(calls) == 2 and calls[0][3] is out
 
 
 def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(monkeypatch):

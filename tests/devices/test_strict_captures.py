@@ -5,12 +5,12 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from gensor_kernels.devices import cuda, cupy_internals
+from gensor_kernels.devices import cuda
 from gensor_kernels.devices.sampling import relaxed_capture
 from gensor_kernels.errors import BuildError
 
 cupy = pytest.importorskip("cupy")
-from tests.devices.strict_machine import compiled, loaded, operands, raises, serve_by, written  # noqa: E402
+from tests.devices.strict_machine import loaded, operands, raises, written  # noqa: E402
 from tests.doubles.strict.capture import GLOBAL, RELAXED, THREAD_LOCAL  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
@@ -165,29 +165,3 @@ def test_captured_memory_that_goes_back_to_the_pool_shows(machine, product, monk
     graph.launch()
     with raises("ILLEGAL_ADDRESS"):
         out.get()
-
-
-def argument_of_cupy_13(cupy):
-    """The launch argument of the first releases, with CuPy 13's CPointer: it holds its Python argument's address."""
-
-    class CPointer(cupy.cuda.function.CPointer):
-        def __init__(self, address):
-            super().__init__(id(address))
-            self.kept = address
-
-    class Argument(CPointer):
-        def __init__(self, address):
-            super().__init__(address)
-            self.pointers = None
-
-    return Argument
-
-
-def test_launches_that_pass_the_interpreters_memory_show(machine, product, monkeypatch):
-    """As with CuPy 13, until a launch passed the address of Params there too."""
-    monkeypatch.setattr(cupy_internals, "argument_type", argument_of_cupy_13)
-    serve_by(machine, monkeypatch, compiled())
-    a, b, _ = operands(machine)
-    result = product(a, b)
-    with raises("ILLEGAL_ADDRESS"):
-        result.get()

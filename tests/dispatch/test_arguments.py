@@ -50,6 +50,7 @@ def test_casts_follow_same_kind():
 def test_names_and_codes_of_dtypes():
     for named, name in (
         *(("half", "float16"), ("f16", "float16"), ("FP32", "float32"), ("double", "float64"), (">f4", "float32")),
+        (np.dtype(">f4"), "float32"),
         *(("f8", "float64"), ("i4", "int32"), ("uint8", "uint8"), (float, "float64"), ("bf16", "bfloat16")),
         *(("e5m2", "float8_e5m2"), ("fp8_e4m3", "float8_e4m3fn"), ("BFloat16", "bfloat16")),
     ):

@@ -6,18 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gensor_database import (
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Row,
-    Source,
-    Store,
-    Timing,
-    Verification,
-    canonical,
-)
+from gensor_database import Binary, Kernel, Portfolio, Record, Row, Source, Store, Timing, Verification, canonical
 from gensor_database.record import TABLES
 from gensor_kernels.programs.registry import FAMILIES
 
@@ -63,6 +52,16 @@ def add_rows(path: Path, *rows: Row) -> None:
     """Add rows to a database, which is made where there is none."""
     with Store.open(path) as store:
         store.add(*rows)
+
+
+def stock(path: Path, *numbers: int, created: int = 1_700_000_000, journal: str = "") -> Path:
+    """Make a database of these rows, with a portfolio of their kernels."""
+    with Store.open(path) as store:
+        store.add(*(row for number in numbers for row in rows(number, created)))
+        store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(number)[1].digest for number in numbers])
+        if journal:
+            store.connection.execute(f"PRAGMA journal_mode={journal}")
+    return path
 
 
 def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:

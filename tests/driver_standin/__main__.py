@@ -8,7 +8,6 @@ Exit code 1 where anything is wrong.
 
 import argparse
 import json
-import os
 import pickle
 import re
 import subprocess
@@ -76,10 +75,12 @@ def environment(folder: Path, cuda: int, version: str) -> str:
 def row(python: str, forms: Path) -> dict[str, Any]:
     """Return counts of one CuPy's launches, and under "findings" everything that is wrong."""
     began = time.perf_counter()
-    launched = run_child("launched", "state", python=python, GENSOR_TUNE="predicted", GENSOR_DETERMINISTIC="1")
+    launched = run_child("launched", python=python, GENSOR_TUNE="predicted", GENSOR_DETERMINISTIC="1")
+    threads = run_child("launched", "streams", python=python, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1")
     executed = run_child("executed", str(forms), FORM, python=python)
     swept = run_child("swept", *sorted(each.stem for each in DATABASES.glob("sm_*.db")), python=python)
-    findings = failures(python) + [line for each in swept.values() for line in each["wrong"]]
+    findings = [*launched["failures"].values(), *threads["failures"].values()]
+    findings += [line for each in swept.values() for line in each["wrong"]]
     findings += [f"{each['name']}: {each['detail']}" for each in executed["forms"] if each["outcome"] != "ok"]
     planted = executed["planted"][FORM]
     caught = {name for name, outcome in planted.items() if not outcome.startswith("ok")}
@@ -98,15 +99,6 @@ def row(python: str, forms: Path) -> dict[str, Any]:
         "findings": findings,
         "seconds": round(time.perf_counter() - began),
     }
-
-
-def failures(python: str) -> list[str]:
-    """Return the last lines of the tests of launches with the CuPy of an interpreter, if one fails."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/driver_standin/test_launched.py"]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "STANDIN_PYTHON": python}, capture_output=True, text=True
-    )
-    return done.stdout.splitlines()[-20:] if done.returncode else []
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
-"""Launches that reach the driver, as JSON: `python -m tests.driver_standin.launched [SCENARIO ...]`."""
+"""What CuPy's launches pass to the driver: checks in a process of their own, with unchanged CuPy over the double.
+
+`python -m tests.driver_standin.launched [CHECK ...]` prints the versions and, by check, the traceback of each failure.
+"""
 
 import json
+import os
 import platform
 import re
 import sys
 import threading
+import traceback
 from contextlib import suppress
 from dataclasses import replace
 from unittest.mock import patch
@@ -25,30 +30,29 @@ from gensor_kernels.programs.core import params  # noqa: E402
 from gensor_kernels.programs.core.params import Tiling  # noqa: E402
 from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, description  # noqa: E402
 from tests.doubles.strict.streams import Stream  # noqa: E402
-from tests.driver_standin.planted import ARGUMENTS, BUGS  # noqa: E402
+from tests.driver_standin.planted import ARGUMENTS, BUGS, HISTORICAL  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
-#: Of `cupy.cuda.Device.attributes`, whose names CuPy takes from CUDA's enumeration.
-ATTRIBUTES = (
-    "ClockRate",
-    "GlobalMemoryBusWidth",
-    "Integrated",
-    "L2CacheSize",
-    "MemoryClockRate",
-    "MultiProcessorCount",
-)
+#: Functions that CuPy looks up; the package itself looks up cuLaunchKernelEx, cuTensorMapEncodeTiled and -Im2col, and
+#: cuDriverGetVersion.
+NEEDED = {
+    *("cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuFuncSetAttribute", "cuLaunchKernel"),
+    *("cuGetErrorName", "cuGetErrorString"),
+}
+#: `cupy.cuda.Device.attributes`, whose names CuPy takes from CUDA's enumeration
+ATTRIBUTES = {
+    **{"ClockRate": 1_980_000, "MultiProcessorCount": 132, "L2CacheSize": 60 << 20, "Integrated": 0},
+    **{"MemoryClockRate": 3_201_000, "GlobalMemoryBusWidth": 6144},
+}
+PATTERN = bytes(index % 251 for index in range(params.SIZE))
 
 
 def kernel(family: str, launches: int = 1, maps: int = 0, cluster: bool = False) -> Stored:
     """Return a stored kernel of a family, and of a form of launch."""
     for each in stored("sm_90", family):
-        found = (
-            len(each.launches),
-            max(len(one.maps) for one in each.launches),
-            any(one.cluster > 1 for one in each.launches),
-        )
-        if found == (launches, maps, cluster):
+        most, clustered = max(len(one.maps) for one in each.launches), any(one.cluster > 1 for one in each.launches)
+        if (len(each.launches), most, clustered) == (launches, maps, cluster):
             return each
     raise LookupError(family)
 
@@ -57,29 +61,28 @@ SEVERAL, ONE = kernel("contraction_packed", 3), kernel("contraction_simt")
 
 
 def several(device):
-    """Three launches of one call, of which two are dependent, from a thread's Params and from Params of a Plan's."""
+    """Three launches of one call, of which two are dependent, pass a thread's Params, and those of a Plan."""
     launch = device.load(SEVERAL.code, SEVERAL.launches)
     buffer, _ = device.local.arguments
-    buffer[:] = bytes(index % 251 for index in range(params.SIZE))
+    buffer[:] = PATTERN
     runtime.calls()
     launch(device.local.arguments, (), (), None)
     words, given = device.ready(bytes(params.SIZE))
     words[1] = 0x1234567890ABCDEF
     launch((words, given), (), (), None)
-    wanted = [
-        [each.entry, [each.grid, 1, 1], [each.block, 1, 1], each.shared_bytes, each.dependent]
+    assert runtime.calls() == ["cuLaunchKernel", *["cuLaunchKernelEx"] * 2] * 2
+    assert [
+        (each.function.name, each.grid, each.block, each.shared_bytes, each.dependent, each.parameters)
+        for each in runtime.launches()
+    ] == [
+        (each.entry, (each.grid, 1, 1), (each.block, 1, 1), each.shared_bytes, each.dependent, passed)
+        for passed in (PATTERN, words.tobytes())
         for each in SEVERAL.launches
     ]
-    found = [
-        [each.function.name, each.grid, each.block, each.shared_bytes, each.dependent, each.parameters.hex()]
-        for each in runtime.launches()
-    ]
-    passed = [bytes(buffer).hex(), words.tobytes().hex()]
-    return {"wanted": [[*each, given] for given in passed for each in wanted], "found": found, "calls": runtime.calls()}
 
 
 def mapped(device):
-    """A launch with two tensor maps after Params, on a grid that is walked, with more shared memory than is plain."""
+    """Tensor maps follow Params, on a grid that is walked, with more shared memory than without an attribute."""
     chosen = kernel("contraction_wgmma", maps=2, cluster=True)
     launch, (wanted,) = device.load(chosen.code, chosen.launches), chosen.launches
     buffer, _ = device.local.arguments
@@ -87,28 +90,28 @@ def mapped(device):
     buffer[:] = params.pack(Geometry((64, 64, 64), a=lines, b=lines), Tiling(1, 1, 1, 64, 1), pointers=(256, 512, 768))
     launch(device.local.arguments, (), (), None)
     (made,) = runtime.launches()
+    assert made.grid == (wanted.blocks(device.arch.sms), 1, 1)
+    assert made.shared_bytes == made.function.dynamic_bytes == wanted.shared_bytes > 48 * 1024
     maps = b"".join(encode(description(buffer, each)) for each in wanted.maps)
-    return {
-        "wanted": [[wanted.blocks(device.arch.sms), 1, 1], wanted.shared_bytes, wanted.shared_bytes],
-        "found": [made.grid, made.shared_bytes, made.function.dynamic_bytes],
-        "params": (bytes(buffer).ljust(MAPS_OFFSET, b"\0") + maps).hex(),
-        "passed": made.parameters.hex(),
-    }
+    assert made.parameters == bytes(buffer).ljust(MAPS_OFFSET, b"\0") + maps
 
 
 def streams(device):
-    """Launches on the default stream, the thread's own, and one of another library's."""
+    """All launches of a call are on the current stream; stream 2 in place of 0 where threads have default streams."""
     runtime.context.streams[0x5000] = Stream(0x5000)
     launch = device.load(SEVERAL.code, SEVERAL.launches[:2])
     for address in (0, 1, 2, 0x5000):
         with cupy_internals.stream(cupy, address):
             launch(device.local.arguments, (), (), None)
     launch(device.local.arguments, (), (), None)
-    return [each.stream for each in runtime.launches()]
+    default = 2 if os.environ.get("CUPY_CUDA_PER_THREAD_DEFAULT_STREAM") == "1" else 0
+    expected = [each for stream in (default, default, 2, 0x5000, default) for each in (stream, stream)]
+    found = [each.stream for each in runtime.launches()]
+    assert found == expected, found
 
 
 def threads(device):
-    """(thread, turn) as found in the Params of launches by eight threads, each with its own Params."""
+    """Each of eight threads passes its own Params."""
     launch, barrier = device.load(ONE.code, ONE.launches), threading.Barrier(8)
 
     def work(number):
@@ -119,24 +122,24 @@ def threads(device):
             launch(arguments, (), (), None)
 
     in_threads(work, range(8))
-    return sorted([*each.parameters[:2]] for each in runtime.launches())
+    found = sorted((*each.parameters[:2],) for each in runtime.launches())
+    assert found == [(number, turn) for number in range(8) for turn in range(20)]
 
 
 def warm(device):
-    """How many handles a thread's and a Plan's launches make, beyond one for each buffer."""
-    launch, made, struct = device.load(ONE.code, ONE.launches), [], cupy_internals._Struct
-    cupy_internals._Struct = lambda address: made.append(address) or struct(address)
-    ready = device.ready(bytes(params.SIZE))
-    first = len(made)
-    for _ in range(10):
-        launch(device.local.arguments, (), (), None)
-        launch(ready, (), (), None)
-    cupy_internals._Struct = struct
-    return {"first": first, "all": len(made), "launches": len(runtime.launches())}
+    """What a launch takes is made once for each buffer."""
+    launch, made = device.load(ONE.code, ONE.launches), []
+    struct = cupy_internals._Struct
+    with patch.object(cupy_internals, "_Struct", lambda address: made.append(address) or struct(address)):
+        ready = device.ready(bytes(params.SIZE))
+        for _ in range(10):
+            launch(device.local.arguments, (), (), None)
+            launch(ready, (), (), None)
+    assert len(made) == 1 and len(runtime.launches()) == 20
 
 
 def refused(device):
-    """Errors of launches that the driver refuses, with attributes and without, and the calls that it received."""
+    """A refused launch raises what dispatch expects; a dependent one goes to CuPy first, which raises the error."""
     found, refuses = [], runtime.system.refuses
     for index in (0, 1):
         launch = device.load(SEVERAL.code, SEVERAL.launches[index : index + 1])
@@ -145,90 +148,94 @@ def refused(device):
         try:
             launch(device.local.arguments, (), (), None)
         except device.refusals as error:
-            tried = [name for name in runtime.calls() if name.startswith("cuLaunch")]
-            found.append([str(error), cupy_internals.raised_by_cupy(error), tried])
+            assert cupy_internals.raised_by_cupy(error) and "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES" in str(error), error
+            found.append([name for name in runtime.calls() if name.startswith("cuLaunch")])
         refuses.clear()
-    return found
+    assert found == [["cuLaunchKernel"], ["cuLaunchKernelEx", "cuLaunchKernel"]], found
 
 
 def refusals(device):
-    """What `load` says of code that the driver does not take, where nothing is compiled."""
-    device.compiles = False
-    other = next(iter(stored("sm_80")))
-    simt = ONE.launches[0]
-    cases = {
-        "no image": (replace(ONE.code, digest="1", cubin=b"no cubin"), ONE.launches),
-        "another part": (replace(other.code, digest="2"), other.launches),
-        "another entry": (ONE.code, [replace(simt, entry="missing")]),
-        "too much shared memory": (ONE.code, [replace(simt, shared_bytes=device.arch.smem_per_block + 1)]),
-    }
-    found = {}
-    for name, (code, launches) in cases.items():
-        try:
-            device.load(code, launches)
-        except BuildError as error:
-            found[name] = str(error)
-    device.compiles = True
-    return found
+    """Refused code that nothing compiles is a BuildError with the driver's reason."""
+    other, simt = next(iter(stored("sm_80"))), ONE.launches[0]
+    too_much = replace(simt, shared_bytes=device.arch.smem_per_block + 1)
+    with patch.object(device, "compiles", False):
+        for error, code, launches in (
+            ("INVALID_PTX", replace(ONE.code, digest="1", cubin=b"no cubin"), ONE.launches),
+            ("NO_BINARY_FOR_GPU", replace(other.code, digest="2"), other.launches),
+            ("NOT_FOUND", ONE.code, [replace(simt, entry="missing")]),
+            ("INVALID_VALUE", ONE.code, [too_much]),
+        ):
+            said = "nothing"
+            try:
+                device.load(code, launches)
+            except BuildError as refusal:
+                said = str(refusal)
+            assert said.split(":")[1:2] == [f" CUDA_ERROR_{error}"], (error, said)
 
 
 def public(device):
-    """`gensor_kernels.matmul` from end to end, called three times."""
+    """`gensor_kernels.matmul` passes its arrays every time."""
     cupy.cuda.set_allocator(allocator())
     a, b, out = (cupy.empty((64, 64), np.float32) for _ in range(3))
     for _ in range(3):
         assert gensor_kernels.matmul(a, b, out=out) is out
-    return {
-        "pointers": [each.data.ptr for each in (a, b, out)],
-        "passed": [each.parameters[:24].hex() for each in runtime.launches()],
-    }
+    pointers = b"".join(each.data.ptr.to_bytes(8, "little") for each in (a, b, out))
+    assert [each.parameters[:24] for each in runtime.launches()] == [pointers] * 3
 
 
 def state(device):
-    """What CuPy says of the device, of its streams, and of its switch for TF32."""
-    said = {"part": device.arch.part, "integrated": device.integrated, "capturing": [device.capturing()]}
-    said["attributes"] = {name: cupy.cuda.Device(0).attributes.get(name) for name in ATTRIBUTES}
-    runtime.capturing = True
-    said["capturing"].append(device.capturing())
-    runtime.capturing = False
-    said["tf32"] = [device.tf32()]
+    """CuPy names the device's attributes, says whether a stream captures, and has a switch for TF32."""
+    assert device.arch.part == "h200" and device.integrated is False and not device.capturing()
+    found = {name: cupy.cuda.Device(0).attributes.get(name) for name in ATTRIBUTES}
+    assert found == ATTRIBUTES, found
+    with patch.object(runtime, "capturing", True):
+        assert device.capturing()
+    switched = [device.tf32()]
     for on in (True, False):
         device._set_switch(on)
-        said["tf32"].append(device.tf32())
-    return said
+        switched.append(device.tf32())
+    assert switched == [False, True, False]
 
 
 def planted(device):
-    """Whether Params still reach the driver with each bug in how their address is passed."""
-    found, passed = {}, bytes(index % 251 for index in range(params.SIZE))
+    """Params that are passed at another address are seen; CuPy 14 passes an integer's address by its own class."""
+    arrived = set()
     for name in ARGUMENTS:
         with BUGS[name]():
             other = cuda.CudaDevice(0)
         launch = other.load(ONE.code, ONE.launches)
-        other.local.arguments[0][:] = passed
+        other.local.arguments[0][:] = PATTERN
         launch(other.local.arguments, (), (), None)
-        found[name] = runtime.launches()[0].parameters == passed
-    return found
+        if runtime.launches()[0].parameters == PATTERN:
+            arrived.add(name)
+    assert arrived == (set() if cupy.__version__.startswith("13.") else {HISTORICAL}), arrived
 
 
-def looked_up():
-    """Functions that CuPy looks up in the driver library at its first call, by whether the stand-in has them."""
-    lines = []
-    with patch.object(cupy._environment, "_log", lines.append), suppress(cupy.cuda.driver.CUDADriverError):
-        cupy.cuda.driver.moduleLoadData(bytes(64))
+def looked_up(device):
+    """CuPy looks up each function by its plain name."""
     names = [(re.search(r"\((cu\w+)\)", line), line.endswith("function loaded")) for line in lines]
-    return {"found": [name[1] for name, found in names if found], "missing": [n[1] for n, f in names if n and not f]}
+    assert {name[1] for name, found in names if name and found} == NEEDED
+    missing = [name[1] for name, found in names if name and not found]
+    assert not any("ProcAddress" in name or "_ptsz" in name for name in missing), missing
+
+
+CHECKS = (looked_up, several, mapped, streams, threads, warm, refused, refusals, planted, state, public)
+#: what CuPy logs of its look-ups in the driver library, at its first call
+lines: list[str] = []
 
 
 def main():
-    names = looked_up()
-    device = cuda.CudaDevice(0)
-    found = {"cupy": cupy.__version__, "numpy": np.__version__, "python": platform.python_version(), "looked_up": names}
-    scenarios = (several, mapped, streams, threads, warm, refused, refusals, planted, state, public)
-    for scenario in [each for each in scenarios if each.__name__ in sys.argv[1:] or not sys.argv[1:]]:
+    with patch.object(cupy._environment, "_log", lines.append), suppress(cupy.cuda.driver.CUDADriverError):
+        cupy.cuda.driver.moduleLoadData(bytes(64))
+    device, failures = cuda.CudaDevice(0), {}
+    for check in [each for each in CHECKS if each.__name__ in sys.argv[1:] or not sys.argv[1:]]:
         runtime.launches()
-        found[scenario.__name__] = scenario(device)
-    print(json.dumps(found))
+        try:
+            check(device)
+        except Exception:
+            failures[check.__name__] = traceback.format_exc()
+    versions = {"cupy": cupy.__version__, "numpy": np.__version__, "python": platform.python_version()}
+    print(json.dumps({**versions, "failures": failures}))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from tests.campaign_size import SEED
 from tests.mutator.programs import configurations
 
 from .planted import BUGS, FORM, HISTORICAL
+from .runtime import run_child
 
+pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings", reason="NVRTC compiles the Programs")
 from .forms import form
 
@@ -30,14 +32,14 @@ ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120
 
 
 @pytest.fixture(scope="module")
-def executed(child, tmp_path_factory):
+def executed(tmp_path_factory):
     known = {f"{each.group}: {each.name}": each for each in configurations()}
     drawn = random.Random(SEED).sample(sorted(known.keys() - set(FORMS)), 2)
     print(f"GENSOR_CAMPAIGN_SEED={SEED}")
     path = tmp_path_factory.mktemp("forms") / "forms.pickle"
     forms = [form(known[name]) for name in (*FORMS, *drawn)]
     path.write_bytes(pickle.dumps([*forms, replace(forms[0], name=REFUSED, cubin=b"no cubin")]))
-    return child("executed", str(path), FORM)
+    return run_child("executed", str(path), FORM)
 
 
 def test_what_reached_the_driver_computes_what_numpy_does(executed):
@@ -61,8 +63,8 @@ def test_bugs_of_the_host_path_are_caught(executed):
     assert fine == (set() if executed["cupy"].startswith("13.") else {HISTORICAL})
 
 
-def test_stored_kernels_load_and_take_the_parameters_that_are_passed(child):
+def test_stored_kernels_load_and_take_the_parameters_that_are_passed():
     arch = random.Random(SEED).choice(ARCHS)
-    found = child("swept", arch)[arch]
+    found = run_child("swept", arch)[arch]
     assert found["kernels"] > 300 and found["launches"] > found["kernels"]
     assert found["wrong"] == []

@@ -2,16 +2,15 @@
 
 import ctypes
 import struct
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 
-from gensor_kernels.machine.arch import lookup
 from tests.doubles.strict import elf
 from tests.doubles.strict.library import library
+from tests.doubles.strict.results import Status
 from tests.doubles.strict.system import System
-
-from .stored import stored
 
 OK, INVALID_VALUE, INVALID_IMAGE, NO_BINARY, INVALID_PTX, INVALID_HANDLE, NOT_FOUND = 0, 1, 200, 209, 218, 400, 500
 OUT_OF_RESOURCES, NOT_SUPPORTED, INVALID_CLUSTER = 701, 801, 912
@@ -51,17 +50,38 @@ def loaded():
     return SimpleNamespace(driver=driver, module=module, function=function, places=places, body=body)
 
 
-def test_images():
+AMPERE = elf.written((8, 6), {"kernel": elf.Entry(parameters=(64, 4))})
+
+
+@pytest.mark.parametrize(
+    ("part", "image", "result"),
+    [
+        ("rtx-3090", AMPERE, OK),
+        ("rtx-3090", AMPERE[:-1], INVALID_IMAGE),
+        ("rtx-3090", AMPERE[:100], INVALID_IMAGE),
+        ("rtx-3090", AMPERE[:18] + struct.pack("<H", 62) + AMPERE[20:], INVALID_IMAGE),  # x86-64
+        ("rtx-3090", b"\x7fELF", INVALID_IMAGE),
+        ("rtx-3090", b"#include <x>", INVALID_PTX),
+        ("rtx-3090", elf.written((8, 0), {}), OK),
+        ("rtx-3090", elf.written((7, 5), {}), NO_BINARY),
+        ("rtx-3090", elf.written((8, 7), {}), NO_BINARY),  # Tegra: in neither direction
+        ("rtx-3090", elf.written((8, 9), {}), NO_BINARY),
+        ("orin-nano-8gb", elf.written((8, 0), {}), NO_BINARY),
+        ("h200", elf.written((9, 0), {}, specific=True), OK),
+        ("b200", elf.written((9, 0), {}, specific=True), NO_BINARY),
+        ("b200", elf.written((10, 0), {}, specific=True), OK),
+    ],
+)
+def test_images(part, image, result):
+    context = System([part]).context()
+    with nullcontext() if result == OK else pytest.raises(Status) as caught:
+        assert context.load(image).loaded
+    assert result == OK or caught.value.number == result
+
+
+def test_null_pointers():
     driver = Driver()
-    assert driver.module(IMAGE)[0] == OK and driver.module(b"\0" * 64)[0] == INVALID_PTX
-    assert driver.module(IMAGE[:18] + struct.pack("<H", 62) + IMAGE[20:])[0] == INVALID_IMAGE  # x86-64
     assert driver.module(None)[0] == driver.cuModuleLoadData(None, IMAGE) == INVALID_VALUE
-    for arch, part, result in (
-        ("sm_80", "sm_80", OK), ("sm_80", "sm_87", NO_BINARY), ("sm_87", "sm_80", NO_BINARY),
-        ("sm_80", "sm_86", OK), ("sm_80", "sm_90", NO_BINARY), ("sm_90", "sm_80", NO_BINARY),
-        ("sm_100", "sm_100", OK), ("sm_90", "sm_100", NO_BINARY),
-    ):  # fmt: skip
-        assert Driver(lookup(part).part).module(next(stored(arch)).code.cubin)[0] == result, (arch, part)
 
 
 def test_handles(loaded):
@@ -77,26 +97,49 @@ def test_handles(loaded):
     assert driver.launch(function, loaded.places) == INVALID_HANDLE  # it went with its module
 
 
+MOST_SHARED = 227 << 10
+
+
 @pytest.mark.parametrize(
-    ("changed", "result"),
+    ("entry", "changed", "result"),
     [
-        ({}, OK),
-        ({"grid": (7, 1, 1)}, INVALID_CLUSTER),
-        ({"grid": (0, 1, 1)}, INVALID_VALUE),
-        ({"grid": (2, 1 << 16, 1)}, INVALID_VALUE),
-        ({"block": (0, 1, 1)}, INVALID_VALUE),
-        ({"block": (1, 1, 65)}, INVALID_VALUE),
-        ({"block": (288, 1, 1)}, INVALID_VALUE),
-        ({"given": None}, INVALID_VALUE),
-        ({"given": [None, None]}, INVALID_VALUE),
-        ({"extra": ctypes.addressof(ctypes.c_void_p())}, INVALID_VALUE),
-        ({"shared": 48 << 10}, OK),
-        ({"shared": (48 << 10) + 1}, INVALID_VALUE),
+        ({}, {}, OK),
+        ({}, {"grid": (0, 1, 1)}, INVALID_VALUE),
+        ({}, {"grid": (2, 1 << 16, 1)}, INVALID_VALUE),
+        ({}, {"grid": (1 << 31, 1, 1)}, INVALID_VALUE),
+        ({}, {"block": (0, 1, 1)}, INVALID_VALUE),
+        ({}, {"block": (1, 1, 65)}, INVALID_VALUE),
+        ({}, {"block": (1024, 1, 1)}, OK),
+        ({}, {"block": (1025, 1, 1)}, INVALID_VALUE),
+        ({}, {"given": None}, INVALID_VALUE),
+        ({}, {"given": [None, None]}, INVALID_VALUE),
+        ({}, {"extra": ctypes.addressof(ctypes.c_void_p())}, INVALID_VALUE),
+        ({}, {"shared": 48 << 10}, OK),
+        ({}, {"shared": (48 << 10) + 1}, INVALID_VALUE),
+        ({"shared_bytes": 16}, {"shared": 48 << 10}, INVALID_VALUE),  # static memory counts too
+        ({}, {"allowed": MOST_SHARED, "shared": MOST_SHARED}, OK),
+        ({}, {"allowed": MOST_SHARED + 1}, INVALID_VALUE),
+        ({"shared_bytes": 16}, {"allowed": MOST_SHARED}, INVALID_VALUE),
+        ({"registers": 64}, {"block": (1024, 1, 1)}, OK),
+        ({"registers": 65}, {"block": (1024, 1, 1)}, OUT_OF_RESOURCES),
+        ({"registers": 255}, {"block": (256, 1, 1)}, OK),
+        ({"registers": 255}, {"block": (288, 1, 1)}, OUT_OF_RESOURCES),
+        ({"most_threads": 128}, {"block": (160, 1, 1)}, INVALID_VALUE),
+        ({"threads": 128}, {"block": (96, 1, 1)}, INVALID_VALUE),
+        ({"cluster": 2}, {}, OK),
+        ({"cluster": 2}, {"grid": (7, 1, 1)}, INVALID_CLUSTER),
+        ({"cluster": 16}, {"grid": (16, 1, 1)}, INVALID_CLUSTER),
     ],
+    ids=str,
 )
-def test_launches(loaded, changed, result):
-    assert loaded.driver.launch(loaded.function, **{"given": loaded.places, **changed}) == result
-    passed = [each.parameters for each in loaded.driver.system.context().launches]
+def test_launches(loaded, entry, changed, result):
+    driver, allowed = loaded.driver, changed.get("allowed")
+    _, module = driver.module(elf.written((9, 0), {"kernel": elf.Entry(parameters=(64, 4), **entry)}))
+    _, function = driver.function(module, "kernel")
+    launch = {name: value for name, value in changed.items() if name != "allowed"}
+    found = OK if allowed is None else driver.cuFuncSetAttribute(function, 8, allowed)
+    assert (found or driver.launch(function, **{"given": loaded.places, **launch})) == result
+    passed = [each.parameters for each in driver.system.context().launches]
     assert passed == ([bytes(range(68))] if result == OK else [])
 
 

@@ -49,6 +49,16 @@ def model(*args, **keywords) -> Model:
     return Model(Source(proto(*args, **keywords)), "model")
 
 
+def by_onnxruntime(made: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """Return the results of onnxruntime on the CPU without its optimisations."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, dict(inputs))
+
+
 def hide_packages(monkeypatch: Any, *packages: str) -> None:
     """Make imports of some packages fail as if they were not installed."""
     real = builtins.__import__

@@ -1,7 +1,6 @@
 """Settings: read late, from the environment, with one sentence when they cannot be used."""
 
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,19 +10,6 @@ import pytest
 from gensor_database import StoreError
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
-
-posix = pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
-
-
-@posix
-def test_cache_folder_is_created_private_and_refused_when_world_writable(tmp_path, monkeypatch):
-    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "two"))
-    path = config.cache_dir()
-    assert path == tmp_path / "one" / "two"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    path.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by everybody: run chmod go-w"):
-        config.cache_dir()
 
 
 def test_unusable_cache_folder_names_the_variable(tmp_path, monkeypatch):

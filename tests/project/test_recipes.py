@@ -10,11 +10,7 @@ FOLDER = ROOT / "docs" / "packaging"
 PAGE = (ROOT / "docs" / "packaging.md").read_text(encoding="utf-8")
 EXTRAS = PROJECT["project"]["optional-dependencies"]
 #: Names on conda-forge, where they are others.
-CONDA = {
-    "opt-einsum": "opt_einsum",
-    "nvidia-cuda-nvrtc-cu12": "cuda-nvrtc",
-    "nvidia-cuda-nvdisasm": "cuda-nvdisasm",
-}
+CONDA = {"opt-einsum": "opt_einsum", "nvidia-cuda-nvrtc-cu12": "cuda-nvrtc", "nvidia-cuda-nvdisasm": "cuda-nvdisasm"}
 
 
 def conda(requirement: str) -> str:

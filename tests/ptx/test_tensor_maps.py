@@ -35,6 +35,8 @@ REFUSED = [
     (TILED, dict(extents=(2**32 + 1, 10, 3)), "extents"),
     (TILED, dict(strides=(136, 1280)), "strides"),
     (TILED, dict(strides=(128, 2**40)), "strides"),
+    (TILED, dict(strides=(128, 0)), "strides are positive"),
+    (PIXELS, dict(strides=(0, 1152, 8064)), "strides are positive"),
     (TILED, dict(box=(64, 257, 1)), "box extents"),
     (TILED, dict(box=(64, 0, 1)), "box extents"),
     (TILED, dict(box=(60, 8, 1)), "a box's rows are multiples"),
@@ -86,7 +88,7 @@ def test_corners_end_where_the_rank_says(rank):
 
 
 def test_limits_are_accepted():
-    assert encoded(**(TILED | dict(extents=(2**32, 10, 3), strides=(2**40 - 16, 0), steps=(200, 8, 1))))[0] == 0
+    assert encoded(**(TILED | dict(extents=(2**32, 10, 3), strides=(2**40 - 16, 16), steps=(200, 8, 1))))[0] == 0
     assert encoded(**(TILED | dict(box=(16, 256, 256), swizzle=1)))[0] == 0
     assert encoded(**(TILED | dict(interleave=2, swizzle=1)))[0] == 0
     assert encoded(**(PIXELS | dict(box=(8, 1024))))[0] == 0

@@ -94,11 +94,6 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     TypeError
         If `x` is not an array of this device.
 
-    References
-    ----------
-    .. [1] P. Blanchard, D. J. Higham and N. J. Higham, "Accurately computing the
-       log-sum-exp and softmax functions", IMA J. Numer. Anal. 41 (2021).
-
     Examples
     --------
     >>> x = np.array([[1000, 0]], "float32")
@@ -196,8 +191,7 @@ def rms_norm(
     Returns
     -------
     array, shape of `x`
-        A new array with the dtype of `x` (float64 for integers), or `out`. The
-        arithmetic of float16 and bfloat16 is float32.
+        A new array, or `out`; dtype and arithmetic are those of `layer_norm`.
 
     Raises
     ------

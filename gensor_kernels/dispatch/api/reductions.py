@@ -140,8 +140,7 @@ def prod(
     axis : int or sequence of int, optional
         Axes to reduce; by default all axes.
     dtype : dtype, optional
-        Dtype of the result; by default int64 for integers (uint64 for
-        unsigned), else the dtype of `a`.
+        Dtype of the result, with the default of `sum`.
     out : array, optional
         Array that receives the result.
     keepdims : bool, default False
@@ -314,8 +313,7 @@ def argmin(
     a : array
         Input.
     axis : int or sequence of int, optional
-        Axes to reduce; by default all axes. A position counts through
-        all reduced axes in their order.
+        Axes to reduce, as in `argmax`.
     out : array, optional
         Array of signed integers that receives the result.
     keepdims : bool, default False
@@ -328,14 +326,8 @@ def argmin(
 
     Raises
     ------
-    ValueError
-        If an axis does not exist, or a reduced axis has no elements.
-    TypeError
-        If `a` is not an array of this device, or `out` is not of integers.
-
-    Notes
-    -----
-    Kernels serve float16, bfloat16, float32, float64, int8 and int32.
+    ValueError, TypeError
+        As `argmax`.
 
     Examples
     --------

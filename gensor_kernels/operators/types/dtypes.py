@@ -35,11 +35,12 @@ class DType(NamedTuple):
         Type of the real and imaginary parts of a complex type, which has their figures.
 
     Notes
-    ----- Floating-point figures: IEEE 754-2019 table 3.5; bfloat16: 8 bits, float32's exponents; 8-bit floats: OCP
-    8-bit Floating Point Specification, table 1.  "uint4x2" is a byte that holds two numbers of 4 bits
-    (products/quantised.py); "float22" is the accumulator of tensor cores' products of 8-bit floats (tolerance/base.py)
-    and never stored; "bfloat16x3" is a float32 as three bfloat16 numbers (programs/contraction/rewrite/split_float.py),
-    in workspaces only.
+    -----
+    Figures are from IEEE 754-2019, table 3.5, and from the OCP 8-bit Floating Point Specification, table 1.
+
+    Three types are internal. "uint4x2" is a byte that holds two 4-bit numbers (products/quantised.py). "float22" is the
+    accumulator of tensor cores for 8-bit floats and is never stored (tolerance/base.py). "bfloat16x3" is a float32 as
+    three bfloat16 numbers, in workspaces only (programs/contraction/rewrite/split_float.py).
     """
 
     itemsize: int

@@ -1,4 +1,4 @@
-"""Columns of attentionin addition to the common ones (contraction/column.py)."""
+"""Columns of attention in addition to the common ones (contraction/column.py)."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .checks import read_reports
-from .journals import JOURNALS
+from .checks import JOURNALS, read_reports
 from .lives import Action, Gate, Life, Zygote
 
 SHAPES = """name,op,shape,dtype

@@ -74,6 +74,11 @@ def calls():
     bytes_, types = np.full((16, 256), 0x38, np.uint8), {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e5m2"}
     scales = np.ones((16, 2), np.float32), np.ones((2, 1), np.float32)
     yield "scaled", lambda: gk.scaled_matmul(bytes_, bytes_.T, *scales, **types), ["matmul_block_scaled"]
+    w8, w4 = np.ones((24, 64), np.int8), np.ones((24, 32), np.uint8)
+    yield "int8 weights", lambda: gk.linear(half, w8, scales=half[0, :24, 0]), ["matmul_int8"]
+    quarters = {"scales": np.ones((24, 2), np.float16), "zeros": np.ones((24, 2), np.uint8)}
+    yield "int4 weights", lambda: gk.linear(half, w4, **quarters), ["matmul_int4_zeros"]
+    yield "mixed", lambda: gk.matmul(half[0], bytes_[:8].reshape(64, 32), dtype_b="float8_e5m2"), ["matmul"]
     yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.5), "relu"])
     yield "define", lambda: scores(heads, heads), ["matmul"]
@@ -99,16 +104,29 @@ def test_every_public_function_is_recorded(host, tmp_path):
         assert not any(note.startswith(("layout", "align", "dtype")) for row in rows for note in row.notes), name
 
 
-def test_the_recorded_workload_is_the_one_of_explain(tmp_path, monkeypatch):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
+def test_the_recorded_workload_is_the_one_of_explain(host, tmp_path):
+    """For operands and results of any layout and alignment, and epilogues."""
+    half, byte = image(np.float16, (64, 64)), image(shape=(48, 33)).astype(np.int8)
+    batched = image(shape=(3, 1, 20, 24)), image(shape=(2, 24, 16))
     x, w = image(np.float16, (1, 6, 6, 16)), image(np.float16, (16, 3, 3, 16))
-    with gk.emulated("sm_87"):
-        wanted = {gk.explain(gk.softmax, x).workload, gk.explain(gk.conv2d, x, w, layout="NHWC").workload}
-        with record(tmp_path / "shapes.csv"):
-            gk.softmax(x)
-            gk.conv2d(x, w, layout="NHWC")
+    products = [
+        ((half.T, np.repeat(half, 2, 1)[:, ::2]), {}),
+        ((half[1:, 1:60], half[:59, 3:]), {}),  # odd addresses and pitches
+        ((half[::-1], half), {}),
+        ((half, half, np.empty((64, 64), np.float16, order="F")), {}),
+        ((half, half), {"epilogue": [("bias", half[0]), "gelu", "tanh"]}),
+        ((half, half), {"epilogue": [("mask", half > 0, -1.0), "gelu_tanh"], "dtype": np.float32}),
+        ((byte, byte.T), {"dtype": np.int32}),
+        (batched, {"precision": "tf32"}),
+    ]
+    calls = [(gk.matmul, *each) for each in products]
+    calls += [(gk.softmax, (x,), {}), (gk.conv2d, (x, w), {"layout": "NHWC"})]
+    wanted = {gk.explain(function, *arrays, **more).workload for function, arrays, more in calls}
+    with record(tmp_path / "shapes.csv"):
+        for function, arrays, more in calls:
+            function(*arrays, **more)
     rows = read_shapes(tmp_path / "shapes.csv")
-    assert {row.workload.key() for row in rows} == wanted and {row.notes["tier"] for row in rows} == {"3"}
+    assert {row.workload.key() for row in rows} == wanted and len(wanted) == len(calls)
 
 
 def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):

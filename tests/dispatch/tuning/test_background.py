@@ -194,12 +194,17 @@ def test_settings_of_background_tuning(settings, integrated, tuned, monkeypatch)
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     asked = []
-    monkeypatch.setattr(background_tuning, "tune", lambda *request: asked.append(request) or False)
+    monkeypatch.setattr(background_tuning, "tune", lambda *request, **more: asked.append(request) or False)
     made = runtime_of(FakeDevice(clock=Race()))
     made.device.integrated = integrated
     made.background.consider(workload())
     made.background.join(10)
     assert bool(asked) == tuned
+    if not integrated:  # refining obeys the same settings
+        made.background.refine(workload(32))
+        made.background.join(10)
+        assert len(asked) == 2 * tuned
+        asked[tuned:] = []
     load = kernels(workload())
     good = runtime_of(FakeDevice(clock=Race()), load, {workload().key(): next(iter(load))})
     Background(good).consider(workload())

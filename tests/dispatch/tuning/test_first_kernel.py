@@ -103,18 +103,6 @@ def test_unfinished_tuning_of_an_earlier_program_is_finished(mode, unsettled, re
     assert requests() == ["background background 0"] * unsettled
 
 
-@pytest.mark.parametrize(
-    "settings", [{"GENSOR_DETERMINISTIC": "1"}, {"GENSOR_TUNE": "off"}, {"GENSOR_BACKGROUND": "0"}]
-)
-def test_settings_that_forbid_refining(settings, requests, monkeypatch):
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    runtime = runtime_of(FakeDevice(clock=Race()))
-    runtime.background.refine(workload())
-    runtime.background.join(20)
-    assert requests() == []
-
-
 def test_a_stored_kernel_serves_while_another_process_refines_it(requests, tmp_path):
     with Store.open(tmp_path / "user.db") as store:
         store.add(*record_rows())

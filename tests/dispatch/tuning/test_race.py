@@ -3,6 +3,7 @@
 import threading
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -259,13 +260,18 @@ def test_threads_hold_one_race():
     assert len(runtime.device.races) == 1 and len(found) == 160 and set(found) <= {0.0, 55.0} and found[-1] == 55
 
 
-def test_times_that_cannot_be_stored_still_decide(monkeypatch, tmp_path, caplog):
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), None])
+def test_times_that_cannot_be_stored_still_decide(error, monkeypatch, tmp_path, caplog):
+    """With one warning per process; the error is that of a disk, or of a folder that is a file."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "file" / "user.db"))
-    runtime = racer()
-    assert products(runtime, 3) == [0, 55, 55]
-    assert products(runtime, 3) == [55] * 3
-    assert caplog.text.count("kept for this process only") == 1
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / ("user.db" if error else "file/user.db")))
+    if error:
+        monkeypatch.setattr(Store, "open", Mock(side_effect=error))
+    for runtime in (racer(), racer()):
+        assert products(runtime, 3) == [0, 55, 55]
+        assert products(runtime, 3) == [55] * 3
+    assert [each.levelname for each in caplog.records].count("WARNING") == 1
+    assert "kept for this process only" in caplog.text
 
 
 def test_favourites_race_and_no_more_than_a_few():

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 
 MAGIC, MACHINE = b"\x7fELF", 190  # EM_CUDA
 #: OS/ABI of the two layouts of e_flags: up to sm_90, and from sm_100 on.
 ABI_OLD, ABI_NEW = 0x33, 0x41
-NOBITS, SYMTAB, GLOBAL_FUNCTION = 8, 2, 1 << 4 | 2
+NOBITS, GLOBAL_FUNCTION = 8, 1 << 4 | 2
+SECTION = struct.Struct("<IIQQQQIIQQ")
 
 # Attributes (EIATTR_*) of .nv.info and .nv.info.ENTRY, and the formats of a value of 16 bits and of one with a length.
 REGCOUNT, FRAME_SIZE = 0x2F, 0x11
@@ -55,89 +57,65 @@ def image_at(place: int) -> bytes:
     """Return the cubin at an address, whose length its headers give; nothing where there is none."""
     if ctypes.string_at(place, len(MAGIC)) != MAGIC:
         return b""
-    head, ends = ctypes.string_at(place, 64), []
-    (programs, table), sizes = struct.unpack_from("<2Q", head, 32), struct.unpack_from("<4H", head, 54)
-    for _, kind, _, _, start, length, *_ in struct.iter_unpack(
-        "<IIQQQQIIQQ", ctypes.string_at(place + table, 64 * sizes[3])
-    ):
-        ends.append(start + length if kind != NOBITS else start)
-    return ctypes.string_at(place, max(table + sizes[2] * sizes[3], programs + sizes[0] * sizes[1], *ends))
+    ends = []
+
+    def read(start: int, length: int) -> bytes:
+        ends.append(start + length)
+        return ctypes.string_at(place + start, length)
+
+    _sections(read)
+    return ctypes.string_at(place, max(ends))
 
 
 def parse(image: bytes) -> Image:
     """Read a cubin; DamagedImageError if it is none, or not whole."""
     try:
         return _parse(image)
-    except DamagedImageError:
-        raise
     except (struct.error, IndexError, KeyError, ValueError, OverflowError) as error:
         raise DamagedImageError(f"a damaged cubin: {error!r}") from error
-
-
-@dataclass(frozen=True)
-class _Section:
-    name: str
-    kind: int
-    body: bytes
-    size: int
 
 
 def _parse(image: bytes) -> Image:
     if image[:5] != MAGIC + b"\2" or struct.unpack_from("<H", image, 18)[0] != MACHINE:
         raise DamagedImageError("no ELF file of a GPU")
-    _check_segments(image)
-    sections = _sections(image)
-    symbols = _symbols(sections)
-    flags, abi = struct.unpack_from("<I", image, 48)[0], image[7]
-    if abi == ABI_OLD:
-        number, specific = flags >> 16 & 0xFF, bool(flags & 0x800)
-    elif abi == ABI_NEW:
-        number, specific = flags >> 8 & 0xFFFF, bool(flags & 0x8)
-    else:
-        raise DamagedImageError(f"unknown ABI {abi:#x}")
-    by_name = {each.name: each for each in sections}
-    common = _attributes(by_name[".nv.info"].body)
-    entries = {
-        name: _entry(name, index, by_name, common, 1024 if number >= 90 else 0)
-        for index, (name, information) in enumerate(symbols)
-        if information == GLOBAL_FUNCTION
-    }
-    return Image(divmod(number, 10), specific, entries)
 
-
-def _check_segments(image: bytes) -> None:
-    (offset,), (size, count) = struct.unpack_from("<Q", image, 32), struct.unpack_from("<2H", image, 54)
-    for index in range(count):
-        _, _, start, _, _, length, *_ = struct.unpack_from("<IIQQQQQQ", image, offset + size * index)
+    def read(start: int, length: int) -> bytes:
         if start + length > len(image):
-            raise DamagedImageError("a segment ends behind the file")
+            raise DamagedImageError("a part of the file ends behind it")
+        return image[start : start + length]
+
+    sections = _sections(read)
+    flags, abi = struct.unpack_from("<I", image, 48)[0], image[7]
+    layouts = {ABI_OLD: (flags >> 16 & 0xFF, flags & 0x800), ABI_NEW: (flags >> 8 & 0xFFFF, flags & 0x8)}
+    number, specific = layouts[abi]
+    texts, common = sections[".strtab"][0], _attributes(sections[".nv.info"][0])
+    entries = {}
+    for index, (at, information, *_) in enumerate(struct.iter_unpack("<IBBHQQ", sections[".symtab"][0])):
+        if information == GLOBAL_FUNCTION:
+            name = _text(texts, at)
+            entries[name] = _entry(name, index, sections, common, RESERVED_SHARED if number >= 90 else 0)
+    return Image(divmod(number, 10), bool(specific), entries)
 
 
-def _sections(image: bytes) -> list[_Section]:
-    (offset,) = struct.unpack_from("<Q", image, 40)
-    size, count, names = struct.unpack_from("<3H", image, 58)
-    if size != 64:
+def _sections(read: Callable[[int, int], bytes]) -> dict[str, tuple[bytes, int]]:
+    """Return (contents, size) of every section by name, and read every segment, from a file that `read` reads."""
+    head = read(0, 64)
+    (programs, table), (width, count, size, number, names) = (
+        struct.unpack_from("<2Q", head, 32),
+        struct.unpack_from("<5H", head, 54),
+    )
+    if size != SECTION.size:
         raise DamagedImageError(f"section headers of {size} bytes")
-    rows = [struct.unpack_from("<IIQQQQIIQQ", image, offset + size * index) for index in range(count)]
-    for _, kind, _, _, start, length, *_ in rows:
-        if kind != NOBITS and start + length > len(image):
-            raise DamagedImageError("a section ends behind the file")
-    texts = image[rows[names][4] : rows[names][4] + rows[names][5]]
-    return [
-        _Section(_text(texts, name), kind, b"" if kind == NOBITS else image[start : start + length], length)
-        for name, kind, _, _, start, length, *_ in rows
-    ]
+    for index in range(count):
+        _, _, start, _, _, length, *_ = struct.unpack("<IIQQQQQQ", read(programs + width * index, 56))
+        read(start, length)
+    rows = [SECTION.unpack(read(table + size * index, size)) for index in range(number)]
+    bodies = [b"" if kind == NOBITS else read(start, length) for _, kind, _, _, start, length, *_ in rows]
+    return {_text(bodies[names], row[0]): (body, row[5]) for row, body in zip(rows, bodies, strict=True)}
 
 
 def _text(table: bytes, offset: int) -> str:
     return table[offset : table.index(b"\0", offset)].decode() if offset < len(table) else ""
-
-
-def _symbols(sections: list[_Section]) -> list[tuple[str, int]]:
-    (table,) = (each.body for each in sections if each.kind == SYMTAB)
-    (texts,) = (each.body for each in sections if each.name == ".strtab")
-    rows = struct.iter_unpack("<IBBHQQ", table)
-    return [(_text(texts, name), information) for name, information, *_ in rows]
 
 
 def _attributes(body: bytes) -> list[tuple[int, bytes]]:
@@ -158,10 +136,10 @@ def _attributes(body: bytes) -> list[tuple[int, bytes]]:
     return found
 
 
-def _entry(name: str, symbol: int, sections: dict[str, _Section], common: list, reserved: int) -> Entry:
-    if not sections[f".text.{name}"].body:
+def _entry(name: str, symbol: int, sections: dict[str, tuple[bytes, int]], common: list, reserved: int) -> Entry:
+    if not sections[f".text.{name}"][0]:
         raise DamagedImageError(f"{name} has no code")
-    own = _attributes(sections[f".nv.info.{name}"].body)
+    own = _attributes(sections[f".nv.info.{name}"][0])
     values = dict(own)
 
     def counted(number: int) -> int:
@@ -180,7 +158,7 @@ def _entry(name: str, symbol: int, sections: dict[str, _Section], common: list, 
     whole = struct.unpack("<H", values[CBANK_PARAM_SIZE])[0] if parameters else 0
     if (parameters and struct.unpack("<IHH", values[PARAM_CBANK])[2] != whole) or sum(parameters.values()) > whole:
         raise DamagedImageError(f"{name} contradicts itself about its parameters")
-    shared = sections[f".nv.shared.{name}"].size - reserved if f".nv.shared.{name}" in sections else 0
+    shared = sections[f".nv.shared.{name}"][1] - reserved if f".nv.shared.{name}" in sections else 0
     return Entry(
         registers=counted(REGCOUNT),
         parameters=tuple(parameters[ordinal] for ordinal in range(len(parameters))),
@@ -230,7 +208,7 @@ def written(capability: tuple[int, int], entries: dict[str, Entry], specific: bo
         add(f".nv.shared.{name}", b"", NOBITS, entry.shared_bytes + reserved)
     add(".nv.info", common)
     add(".strtab", texts)
-    add(".symtab", symbols, SYMTAB)
+    add(".symtab", symbols)
     return _file(sections, capability, specific)
 
 
@@ -243,7 +221,7 @@ def _file(sections: list[tuple[str, int, bytes, int]], capability: tuple[int, in
         abi, flags = (ABI_NEW, number << 8 | 2 | specific * 0x8)
     body, headers, at, name_at = b"", b"", 64, 0
     for name, kind, contents, size in sections:
-        headers += struct.pack("<IIQQQQIIQQ", name_at, kind, 0, 0, at, size, 0, 0, 1, 0)
+        headers += SECTION.pack(name_at, kind, 0, 0, at, size, 0, 0, 1, 0)
         name_at += len(name) + 1
         body, at = body + contents, at + len(contents)
     count = len(sections)

@@ -65,7 +65,8 @@ def _tensor(
     _need(not fill or kind in FLOATS, "only floats are filled with NaN")
     found = [extents[i] for i in range(rank)], [strides[i] for i in range(rank - 1)]
     _need(all(1 <= each <= 2**32 for each in found[0]), "extents are 1 to 2**32")
-    _need(all(each % step == 0 and each < 2**40 for each in found[1]), f"strides are multiples of {step} below 2**40")
+    _need(all(each % step == 0 for each in found[1]), f"strides are multiples of {step}")
+    _need(all(0 < each < 2**40 for each in found[1]), "strides are positive and below 2**40")
     return found
 
 

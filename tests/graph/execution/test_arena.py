@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import gensor_kernels
 from gensor_kernels.graph.execution.arena import UNIT, Ledger, Use, make_layout, offsets, round_up
 
 from ..models import model
@@ -14,17 +13,9 @@ RNG = np.random.default_rng(0)
 W = [(RNG.standard_normal((64, 64)) / 8).astype(np.float32) for _ in range(2)]
 
 
-@st.composite
-def uses(draw):
-    found = []
-    for number in range(draw(st.integers(1, 12))):
-        first = draw(st.integers(0, 20))
-        found.append(Use((number, 0), draw(st.integers(1, 5000)), first, first + draw(st.integers(1, 10))))
-    return found
-
-
-@given(uses())
-def test_requests_in_use_at_a_time_do_not_overlap(found):
+@given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 20), st.integers(1, 10)), min_size=1, max_size=12))
+def test_requests_in_use_at_a_time_do_not_overlap(drawn):
+    found = [Use((place, 0), nbytes, first, first + lasts) for place, (nbytes, first, lasts) in enumerate(drawn)]
     places = list(zip(found, offsets(found), strict=True))
     for place, (a, low) in enumerate(places):
         assert low % UNIT == 0
@@ -63,23 +54,20 @@ CHAIN = (
 )
 
 
-def chain():
+@pytest.fixture
+def chain(emulator):
     return model(CHAIN, {"x": ("float32", ("n", 64))}, ["y"], {"w0": W[0], "w1": W[1]})
-
-
-def expected(x):
-    b = np.maximum(x @ W[0], 0)
-    shares = np.exp(b - b.max(axis=1, keepdims=True))
-    f = (shares / shares.sum(axis=1, keepdims=True) - b) @ W[1] + b
-    return (f[:, :32] * f[:, 32:]).T
 
 
 def inputs(seed, rows=16):
     return np.random.default_rng(seed).standard_normal((rows, 64)).astype(np.float32)
 
 
-def assert_close(found, wanted):
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+def assert_correct(found, x):
+    b = np.maximum(x @ W[0], 0)
+    shares = np.exp(b - b.max(axis=1, keepdims=True))
+    f = (shares / shares.sum(axis=1, keepdims=True) - b) @ W[1] + b
+    np.testing.assert_allclose(found, (f[:, :32] * f[:, 32:]).T, rtol=1e-4, atol=1e-4)
 
 
 def bound_of(made):
@@ -87,90 +75,77 @@ def bound_of(made):
     return plan.bound.get(0)
 
 
-def test_the_second_run_is_bound_and_computes_the_same():
-    made, results = chain(), []
-    with gensor_kernels.emulated("sm_87"):
-        for seed in range(4):
-            x = inputs(seed)
-            results.append((made(x), x))
-            assert (bound_of(made) is not None) == (seed > 0)
-        for y, x in results:  # no later run has written over a result
-            assert_close(y, expected(x))
-        memory = made.memory(inputs(0))
+def test_the_second_run_is_bound_and_computes_the_same(chain):
+    results = []
+    for seed in range(4):
+        x = inputs(seed)
+        before = x.copy()
+        results.append((chain(x), before))
+        np.testing.assert_array_equal(x, before)
+        x[...] = np.nan
+        assert (bound_of(chain) is not None) == (seed > 0)
+    for y, x in results:  # no later run has written over a result, and none reads an input of the caller again
+        assert_correct(y, x)
+        y[...] = 0
+    assert_correct(chain(before), before)
+    memory = chain.memory(inputs(0))
     assert memory.live <= memory.arena <= 1.05 * memory.live < memory.separate
     assert memory.weights == W[0].nbytes + W[1].nbytes
     assert "launch by launch: the emulator has no graphs" in memory.runs and "of the largest live set" in str(memory)
-
-
-def test_results_and_inputs_are_the_callers():
-    made = chain()
-    with gensor_kernels.emulated("sm_87"):
-        for _ in range(3):
-            x = inputs(0)
-            before = x.copy()
-            y = made(x)
-            np.testing.assert_array_equal(x, before)
-            y[...] = 0
-            x[...] = np.nan
-            assert not np.shares_memory(y, x)
-        assert_close(made(before), expected(before))
-
-
-@pytest.mark.parametrize("planted", ["dies early", "overlaps"])
-def test_a_wrong_liveness_is_caught(planted):
-    """One tensor, b, is read four nodes later: its place is given away early, which the Ledger does not see."""
-    made, x = chain(), inputs(0)
-    with gensor_kernels.emulated("sm_87"):
-        made(x)
-        (plan,) = made._plans.values()
-        key, place = max(plan.layout.places.items(), key=lambda each: life(*each))
-        assert life(key, place) >= 2
-        if planted == "dies early":
-            wrong = place._replace(dies=key[0])
-        else:
-            later = next(each for number, each in plan.layout.places.items() if key[0] < number[0] <= key[0] + 1)
-            wrong = place._replace(offset=later.offset)
-        plan.layout = plan.layout._replace(places=plan.layout.places | {key: wrong})
-        assert_close(made(x), expected(x))
-        if planted == "overlaps":  # the Ledger refuses the place, and the run is not bound
-            assert bound_of(made) is None
-        else:  # the replay reads poisoned memory, which is NaN
-            assert bound_of(made) is not None and not np.isfinite(made(x)).all()
 
 
 def life(key, place):
     return -1 if place.dies is None else place.dies - key[0]
 
 
+@pytest.mark.parametrize("planted", ["dies early", "overlaps"])
+def test_a_wrong_liveness_is_caught(chain, planted):
+    """One tensor, b, is read four nodes later: its place is given away early, which the Ledger does not see."""
+    x = inputs(0)
+    chain(x)
+    (plan,) = chain._plans.values()
+    key, place = max(plan.layout.places.items(), key=lambda each: life(*each))
+    assert life(key, place) >= 2
+    if planted == "dies early":
+        wrong = place._replace(dies=key[0])
+    else:
+        later = next(each for number, each in plan.layout.places.items() if key[0] < number[0] <= key[0] + 1)
+        wrong = place._replace(offset=later.offset)
+    plan.layout = plan.layout._replace(places=plan.layout.places | {key: wrong})
+    assert_correct(chain(x), x)
+    if planted == "overlaps":  # the Ledger refuses the place, and the run is not bound
+        assert bound_of(chain) is None
+    else:  # the replay reads poisoned memory, which is NaN
+        assert bound_of(chain) is not None and not np.isfinite(chain(x)).all()
+
+
+@pytest.mark.usefixtures("emulator")
 def test_values_that_no_input_changes_are_computed_once():
     text = "s = Shape(x); z = ConstantOfShape(s); v = MatMul(w, w); a = MatMul(x, v); y = Add(a, z)"
     made = model(text, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w": W[0]})
-    with gensor_kernels.emulated("sm_87"):
-        for seed in range(4):
-            x = inputs(seed)
-            assert_close(made(x), x @ (W[0] @ W[0]))
+    for seed in range(4):
+        x = inputs(seed)
+        np.testing.assert_allclose(made(x), x @ (W[0] @ W[0]), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("emulator")
 def test_results_that_are_inputs_or_constants_are_copies():
-    constants = {"w": W[0], "to": np.array([128])}
     text = "y = Identity(x); z = Identity(w); r = Reshape(x, to)"
-    made = model(text, {"x": ("float32", (2, 64))}, ["y", "z", "r"], constants)
-    with gensor_kernels.emulated("sm_87"):
-        for seed in range(4):
-            x = inputs(seed, 2)
-            y, z, r = made(x)
-            for found, wanted in ((y, x), (z, W[0]), (r, x.reshape(128))):
-                np.testing.assert_array_equal(found, wanted)
-            assert not any(np.shares_memory(each, other) for each in (y, r) for other in (x, W[0]))
-            z[...] = 0
+    made = model(text, {"x": ("float32", (2, 64))}, ["y", "z", "r"], {"w": W[0], "to": np.array([128])})
+    for seed in range(4):
+        x = inputs(seed, 2)
+        y, z, r = made(x)
+        for found, wanted in ((y, x), (z, W[0]), (r, x.reshape(128))):
+            np.testing.assert_array_equal(found, wanted)
+        assert not any(np.shares_memory(each, other) for each in (y, r) for other in (x, W[0]))
+        z[...] = 0
 
 
+@pytest.mark.usefixtures("emulator")
 def test_data_dependent_shapes_stay_eager():
     made = model("[places] y = NonZero(x)", {"x": ("float32", (2, 3))}, {"y": (2, "n")})
-    with gensor_kernels.emulated("sm_87"):
-        for count in range(5):
-            x = np.zeros((2, 3), np.float32)
-            x.ravel()[:count] = 1
-            np.testing.assert_array_equal(made(x), np.stack(np.nonzero(x)))
-        assert "node 'places' (NonZero) reads data back" in str(made.memory(x))
-    assert bound_of(made) is None
+    for count in range(5):
+        x = np.zeros((2, 3), np.float32)
+        x.ravel()[:count] = 1
+        np.testing.assert_array_equal(made(x), np.stack(np.nonzero(x)))
+    assert "node 'places' (NonZero) reads data back" in str(made.memory(x)) and bound_of(made) is None

@@ -46,19 +46,21 @@ def opened(monkeypatch):
 
 
 @pytest.fixture
-def raced(monkeypatch):
-    """raced(repeats): calls race, and every way takes a microsecond."""
+def raced(opened, monkeypatch):
+    """raced(repeats) -> a Machine on which calls race, each that often; every way takes a microsecond."""
 
-    def race(repeats=1):
+    def make(repeats=1):
         def sample(self, calls, rounds=None):
             for call in calls * repeats:
                 call()
             return [[1.0] * 9 for _ in calls]
 
+        machine = opened("")
         monkeypatch.delenv("GENSOR_DETERMINISTIC")
         monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sample", sample)
+        return machine
 
-    return race
+    return make
 
 
 #: Products with an activation between, and a maximum that the library computes.
@@ -79,11 +81,15 @@ def assert_correct(result, x, atol=2e-4):
     np.testing.assert_allclose(result.get(), (np.maximum(b @ W2, b) @ W1).T, rtol=2e-4, atol=atol)
 
 
-def call(made, count, rows=64):
-    """Call a model with `count` drawn inputs, and check its results."""
+def call(made, count):
+    """Call a model with `count` drawn inputs, check its results, and return the last input."""
+    results = []
     for seed in range(count):
-        given, x = draw(seed, rows)
-        assert_correct(made(given), x)
+        given, x = draw(seed)
+        results.append((made(given), x))
+        assert_correct(*results[-1])
+    for result, x in results:  # no later call has written over it
+        assert_correct(result, x)
     return given
 
 
@@ -97,25 +103,26 @@ def bound_of(made):
     return bound
 
 
+def forget(made):
+    """Drop all plans of a model, and with them their arenas."""
+    for each in (made._plans, made._known, made._weights):
+        each.clear()
+
+
 @pytest.mark.parametrize("disabled", [False, True])
 def test_the_second_run_is_captured_and_its_results_stay_what_they_are(opened, monkeypatch, disabled):
     if disabled:
         monkeypatch.setenv("GENSOR_DISABLE", "1")  # node by node
-    machine, made, results = opened(), layers(), []
-    for seed in range(5):
-        given, x = draw(seed)
-        results.append((made(given), x))
-        assert_correct(*results[-1])
-        assert disabled or len(bounds(made)) == (seed > 0)
-    for result, x in results:
-        assert_correct(result, x)
+    machine, made = opened(), layers()
+    call(made, 1)
+    assert disabled or not bounds(made)
+    call(made, 5)
     assert machine.context.captured == (0 if disabled else 1) and (disabled or bound_of(made).captured)
 
 
-def test_nothing_is_captured_while_kernels_race_and_their_memory_is_not_the_models(opened, raced, monkeypatch):
+def test_nothing_is_captured_while_kernels_race_and_their_memory_is_not_the_models(raced, monkeypatch):
     """A race makes thousands of requests: to give each a place in the arena would take minutes."""
-    machine = opened("")
-    raced(repeats=100)
+    machine = raced(repeats=100)
     requests, make = [], arena.make_layout
     monkeypatch.setattr(arena, "make_layout", lambda uses, ends: requests.append(len(uses)) or make(uses, ends))
     made, (given, _), counts = layers(), draw(0), []
@@ -127,8 +134,7 @@ def test_nothing_is_captured_while_kernels_race_and_their_memory_is_not_the_mode
     assert machine.context.captured == 1 and bound_of(made).captured
 
 
-def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(opened, raced, monkeypatch):
-    opened("")
+def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(raced, monkeypatch):
     raced()
     made, (given, _), considered = layers(), draw(0), []
     monkeypatch.setattr(current.only.background, "consider", considered.append)
@@ -197,14 +203,12 @@ def test_few_arenas_are_kept_and_the_one_unused_for_longest_goes(opened, monkeyp
     monkeypatch.setattr("gensor_kernels.graph.execution.bound.MOST_ARENAS", 2)
     machine, made = opened(), layers()
     for rows in (8, 8, 16, 16, 8, 32, 32, 8):
-        given, _ = draw(rows, rows)
-        made(given)
+        made(draw(rows, rows)[0])
     sizes = [shape[0] for (((_, shape, _),), *_), plan in made._plans.items() if plan.bound]
     assert sizes == [8, 32]
     machine.synchronize()
     in_use = machine.pool.in_use()
-    made._plans.clear(), made._known.clear(), made._weights.clear()
-    del given
+    forget(made)
     assert machine.pool.in_use() < in_use
 
 
@@ -234,7 +238,7 @@ def test_inside_the_callers_capture_nothing_is_bound_and_the_graph_owns_its_memo
     lows = [each.uses for each in graph.graph.nodes]
     assert not any(arena.base <= low < arena.base + arena.layout.nbytes for uses in lows for low, _ in uses)
     others = machine.pool.everything()
-    made._plans.clear(), made._known.clear(), made._weights.clear()
+    forget(made)
     graph.launch()
     assert_correct(result, x)
     others.clear()
@@ -244,14 +248,12 @@ def test_inside_the_callers_capture_nothing_is_bound_and_the_graph_owns_its_memo
 def test_kernels_are_launched_from_the_graph_with_addresses_of_the_arena(opened, stock):
     """Kernels do nothing on the double, but each address in their Params must be memory in use."""
     machine, made, (given, _) = opened(stock), layers(), draw(0)
-    for _ in range(2):
-        made(given)
-    machine.synchronize()
-    before = len(machine.context.launches)
-    machine.pool.free_all_blocks()
-    for _ in range(3):
-        made(given)
-    machine.synchronize()
+    for count in (2, 3):
+        before = len(machine.context.launches)
+        machine.pool.free_all_blocks()
+        for _ in range(count):
+            made(given)
+        machine.synchronize()
     bound = bound_of(made)
     assert bound.captured and len(machine.context.launches) == before  # the graph's launches are no calls
     steps = [type(each).__name__ for each in bound.steps]
@@ -306,7 +308,7 @@ def test_a_fork_keeps_no_lock_of_another_thread(opened):
     for lock in (bound_of(made).lock, plan._turn, plan.arenas._lock):
         lock.acquire()
     forking._renew_all()
-    done = threading.Thread(target=made, args=(given,), daemon=True)
-    done.start()
-    done.join(PATIENCE)
-    assert not done.is_alive()
+    waiting = threading.Thread(target=made, args=(given,), daemon=True)
+    waiting.start()
+    waiting.join(PATIENCE)
+    assert not waiting.is_alive()

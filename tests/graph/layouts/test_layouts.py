@@ -16,9 +16,10 @@ from gensor_kernels.graph.layouts.laid_out import choose_layouts
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.campaign_size import sample
 
-from ..models import proto
+from ..models import by_onnxruntime, proto
 
-onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("emulator")
 RNG = np.random.default_rng(0)
 PARTS = ["sm_80", "sm_87", "sm_90"]
 
@@ -53,36 +54,32 @@ def body():
 
 
 class Preferring:
-    """Predicted times that prefer a layout node by node, and forbid direct reads or make them free."""
+    """Predicted times that prefer channels last for some nodes, and forbid direct reads or make them free."""
 
-    def __init__(self, rule, direct):
-        self.rule, self.direct = rule, direct
+    def __init__(self, prefers_last, direct):
+        self.prefers_last, self.direct = prefers_last, direct
 
     def __call__(self, graph):
-        self.graph = graph
+        self.places = {node.outputs: place for place, node in enumerate(graph.nodes)}
         return self
 
     def conversion(self, name):
         return 0.01
 
     def of(self, node, read_last):
-        if read_last != (node.layout == "last"):
+        is_last = node.layout == "last"
+        if read_last != is_last:
             return 0.0 if self.direct else np.inf
-        wanted = self.rule(node, self.graph)
-        return 1.0 if (node.layout == "last") == wanted else 2.0
-
-
-def place(node, graph):
-    return next(at for at, each in enumerate(graph.nodes) if each.outputs == node.outputs)
+        return 1.0 if is_last == self.prefers_last(node.op, self.places[node.outputs]) else 2.0
 
 
 RULES = {
-    "last": lambda node, graph: True,
-    "first": lambda node, graph: False,
-    "even": lambda node, graph: place(node, graph) % 2 == 0,
-    "odd": lambda node, graph: place(node, graph) % 2 == 1,
-    "products": lambda node, graph: node.op == "Conv",
-    "poolings": lambda node, graph: "Pool" in node.op,
+    "last": lambda op, place: True,
+    "first": lambda op, place: False,
+    "even": lambda op, place: place % 2 == 0,
+    "odd": lambda op, place: place % 2 == 1,
+    "products": lambda op, place: op == "Conv",
+    "poolings": lambda op, place: "Pool" in op,
 }
 
 
@@ -92,11 +89,9 @@ def test_results_do_not_depend_on_layouts(rule, direct, monkeypatch):
     monkeypatch.setattr(module, "Times", Preferring(RULES[rule], direct))
     made, x = body(), RNG.standard_normal((2, 3, 32, 32)).astype(np.float32)
     model = Model(Source(made), "model")
-    with gensor_kernels.emulated("sm_87"):
-        found = model(x)
-        (plan,) = model._plans.values()
-    wanted = onnxruntime.InferenceSession(made.SerializeToString()).run(None, {"x": x})
-    for ours, theirs in zip(found, wanted, strict=True):
+    found = model(x)
+    (plan,) = model._plans.values()
+    for ours, theirs in zip(found, by_onnxruntime(made, {"x": x}), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
     assert found[1].flags.c_contiguous  # results have channels first
     layouts = {(each.op, each.layout) for each in plan.graph.nodes}
@@ -140,43 +135,43 @@ def test_a_residual_body_of_16_bits_has_channels_last(part):
 
 def test_a_graph_without_images_is_left_alone():
     made = proto("y = MatMul(x, w)", {"x": ("float32", (4, 8))}, ["y"], {"w": draw(8, 8)})
-    with gensor_kernels.emulated("sm_87"):
-        graph = Source(made).graph()
-        before = [replace(each) for each in graph.nodes]
-        assert choose_layouts(graph) is None and graph.nodes == before
+    graph = Source(made).graph()
+    before = [replace(each) for each in graph.nodes]
+    assert choose_layouts(graph) is None and graph.nodes == before
 
 
 # ---- weights
 
 
+def computed(text, weights, dtype, *shape):
+    """Compute a node of one input and one weight; return its input, result, layers and the weight of the plan."""
+    x = RNG.standard_normal(shape).astype(np.float32)
+    made = Model(Source(proto(text, {"x": ("float32", shape)}, ["y"], {"w": weights})), "model", Options(dtype))
+    found, layers = made(x), made.explain(x)
+    (plan,) = made._plans.values()
+    (node,) = [each for each in plan.graph.nodes if each.op in text]
+    return x, found, layers, plan.graph.constants[node.inputs[1]]
+
+
 def test_no_call_of_a_body_with_channels_last_copies_its_weights():
     model = Model(Source(bottleneck(1, 16, 8)), "model", Options("float16"))
-    with gensor_kernels.emulated("sm_87"):
-        layers = model.explain(RNG.standard_normal((1, 64, 8, 8)).astype(np.float32))
+    layers = model.explain(RNG.standard_normal((1, 64, 8, 8)).astype(np.float32))
     assert not any(each.staged for layer in layers for each in layer.served)
     assert "channels last" in str(layers) and str(layers.layouts) in str(layers)
 
 
 @pytest.mark.parametrize("dtype", ["float16", None])
 def test_weights_of_transposed_convolutions_are_laid_out_once(dtype):
-    text, weights = "y = ConvTranspose<strides = [2, 2]>(x, w)", {"w": draw(8, 4, 2, 2)}
-    made = Model(Source(proto(text, {"x": ("float32", (1, 8, 6, 6))}, ["y"], weights)), "model", Options(dtype))
-    with gensor_kernels.emulated("sm_87"):
-        layers = made.explain(RNG.standard_normal((1, 8, 6, 6)).astype(np.float32))
-    (plan,) = made._plans.values()
-    (name,) = (node.inputs[1] for node in plan.graph.nodes if node.op == "ConvTranspose")
-    assert not plan.graph.constants[name].flags.c_contiguous
+    text = "y = ConvTranspose<strides = [2, 2]>(x, w)"
+    _, _, layers, weights = computed(text, draw(8, 4, 2, 2), dtype, 1, 8, 6, 6)
+    assert not weights.flags.c_contiguous
     assert [each.staged for layer in layers for each in layer.served] == [None]
 
 
 def test_misaligned_weights_of_few_rows_are_packed_once():
     """Rows of 2049 elements are misaligned, columns of 2048 are aligned."""
-    weights, x = draw(2048, 2049), RNG.standard_normal((1, 2048)).astype(np.float32)
-    made = proto("y = MatMul(x, w)", {"x": ("float32", (1, 2048))}, ["y"], {"w": weights})
-    model = Model(Source(made), "model", Options("float16"))
+    given = draw(2048, 2049)
     with gensor_kernels.emulated("sm_80"):
-        found = model(x)
-    (plan,) = model._plans.values()
-    (name,) = (each.inputs[1] for each in plan.graph.nodes if each.op == "MatMul")
-    assert plan.graph.constants[name].strides == (2, 4096)
-    np.testing.assert_allclose(found, x @ weights, atol=2**-8 * np.abs(x @ weights).max())
+        x, found, _, weights = computed("y = MatMul(x, w)", given, "float16", 1, 2048)
+    assert weights.strides == (2, 4096)
+    np.testing.assert_allclose(found, x @ given, atol=2**-8 * np.abs(x @ given).max())

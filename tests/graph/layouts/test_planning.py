@@ -18,6 +18,7 @@ from gensor_kernels.graph.readers.onnx_file import Source
 
 from ..models import proto
 
+pytestmark = pytest.mark.usefixtures("emulator")
 RNG = np.random.default_rng(0)
 
 
@@ -68,12 +69,11 @@ def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
         Plan(Source(made).graph({"x": (batch, 16, 14, 14)}), Weights(), Options())
         return len(lookups)
 
-    with gensor_kernels.emulated("sm_87"):
-        few = plan(2)
-        assert few > 0 and plan(6) == 0  # another graph with the same nodes
-        assert plan(2, batch=2) > 0
-        current_runtime().library.reload()
-        assert plan(2) == few
+    few = plan(2)
+    assert few > 0 and plan(6) == 0  # another graph with the same nodes
+    assert plan(2, batch=2) > 0
+    current_runtime().library.reload()
+    assert plan(2) == few
 
 
 # ---- constants
@@ -83,8 +83,7 @@ def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
 def test_signatures_share_narrow_weights(weights):
     """The very arrays: nothing is cast or quantised a second time, and nothing is kept twice."""
     model = Model(Source(repeat("MatMul", 3, (256,), (256, 256))), "model", Options("float16", weights))
-    with gensor_kernels.emulated("sm_87"):
-        results = [model(draw(rows, 256)) for rows in (200, 300)]
+    results = [model(draw(rows, 256)) for rows in (200, 300)]
     first, second = model._plans.values()
     assert [each.shape for each in results] == [(200, 256), (300, 256)]
     assert first.graph.constants.keys() == second.graph.constants.keys()

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.attention import _attention
 from gensor_kernels.graph.lowerings.base import Constants, Run
@@ -11,13 +10,14 @@ from tests.public_cases import onnx_ops
 
 from ..models import model
 
+pytestmark = pytest.mark.usefixtures("emulator")
+
 
 def attend(q, k, v, mask, **attributes):
     """Return the result of a node, and the families of the kernels that computed it."""
     node = Node("Attention", ("q", "k", "v", "m"), ("y",), attributes)
-    with gensor_kernels.emulated("sm_87"):
-        run = Run(Constants((), {}), explains=True)
-        (found,) = _attention(run, node, q, k, v, mask)
+    run = Run(Constants((), {}), explains=True)
+    (found,) = _attention(run, node, q, k, v, mask)
     return found, [each.family for each in run.explained]
 
 
@@ -50,9 +50,7 @@ def test_integers_of_a_mask_are_added(dtype):
     np.testing.assert_array_equal(found, wanted)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "interleaved", "heads"), [("float16", 0, 0), ("float16", 1, 3), ("float32", 0, 3), ("float32", 1, 0)]
-)
+@pytest.mark.parametrize(("dtype", "interleaved", "heads"), [("float16", 0, 0), ("float16", 1, 3), ("float32", 0, 3)])
 def test_rotary_embeddings_of_constant_tables_are_one_kernel(dtype, interleaved, heads):
     """Two nodes share the tables' rows."""
     x = np.random.default_rng(0).standard_normal((2, 5, 48) if heads else (2, 3, 5, 16)).astype(dtype)
@@ -63,9 +61,8 @@ def test_rotary_embeddings_of_constant_tables_are_one_kernel(dtype, interleaved,
     text = f"RotaryEmbedding<interleaved = {interleaved}, num_heads = {heads}>"
     inputs = {"x": (dtype, x.shape), "p": ("int64", positions.shape)}
     made = model(f"y = {text}(x, cos, sin, p); z = {text}(y, cos, sin, p)", inputs, ["y", "z"], tables, opset=24)
-    with gensor_kernels.emulated("sm_87"):
-        found, _ = made(x, positions)
-        layers = made.explain(x, positions)
+    found, _ = made(x, positions)
+    layers = made.explain(x, positions)
     assert [(each.operators, len(each.served)) for each in layers] == [("Gather", 0)] * 2 + [("Rotary", 1)] * 2
     wide = [each.astype(np.float64) for each in (x, *tables.values())]
     wanted = onnx_ops.run("RotaryEmbedding", *wide, positions, **attributes)

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings.caches import pages_of
 
 from ..models import model
+
+pytestmark = pytest.mark.usefixtures("emulator")
 
 
 def attend(q, k, v, sizes, causal):
@@ -29,9 +30,8 @@ def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causa
     sizes = rng.integers(2, capacity + 1, batch)
     inputs = {name: (dtype, each.shape) for name, each in {"q": q, "k": k, "v": v}.items()} | {"n": ("int64", (batch,))}
     made = model(f'y = Attention<is_causal = {causal}>(q, k, v, "", "", "", n)', inputs, ["y"], opset=24)
-    with gensor_kernels.emulated("sm_87"):
-        found = made(q, k, v, sizes)
-        (layer,) = made.explain(q, k, v, sizes)
+    found = made(q, k, v, sizes)
+    (layer,) = made.explain(q, k, v, sizes)
     assert found.dtype == dtype
     tolerance = 2e-3 if dtype == "float16" else 2e-6
     np.testing.assert_allclose(found, attend(q, k, v, sizes, causal), rtol=tolerance, atol=tolerance)
@@ -40,17 +40,16 @@ def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causa
 
 
 def test_a_cache_with_rows_before_heads_is_paged_without_a_copy():
-    rows = np.arange(3 * 24 * 2 * 16, dtype=np.float32).reshape(3, 24, 2, 16)
-    for k in (rows.transpose(0, 2, 1, 3), np.ascontiguousarray(rows.transpose(0, 2, 1, 3)), rows[:1, :24]):
-        k = k if k.shape[1] == 2 else k.transpose(0, 2, 1, 3)
+    rows = np.arange(3 * 24 * 2 * 16, dtype=np.float32).reshape(3, 24, 2, 16).transpose(0, 2, 1, 3)
+    for k in (rows, np.ascontiguousarray(rows), rows[:1]):
         pages = pages_of(k, k)
         assert pages.keys.shape[2] == 8 and np.shares_memory(pages.keys, k)
         for entry in range(len(k)):
             found = pages.keys[pages.table[entry]].transpose(1, 0, 2, 3).reshape(2, 24, 16)
             np.testing.assert_array_equal(found, k[entry])
-    odd = np.zeros((2, 25, 2, 16), np.float32)[:, :24].transpose(0, 2, 1, 3)
-    assert pages_of(odd, odd) is None  # 25 rows are no multiple of a page of 8
-    whole = np.zeros((2, 33, 2, 16), np.float32)[:, :32].transpose(0, 2, 1, 3)
+    odd, whole = (np.zeros((2, extent, 2, 16), np.float32).transpose(0, 2, 1, 3) for extent in (25, 33))
+    assert pages_of(odd[:, :, :24], odd[:, :, :24]) is None  # 25 rows are no multiple of a page of 8
+    whole = whole[:, :, :32]
     assert pages_of(whole, whole).keys is whole
 
 
@@ -60,42 +59,37 @@ def test_a_full_cache_names_the_node():
     scatter = model("[store] c = TensorScatter(p, u, i)", inputs, ["c"], opset=24)
     known = model("[store] c = TensorScatter(p, u, i)", given, ["c"], {"i": np.array([3])}, opset=24)
     p, u = (np.ones(inputs[name][1], np.float32) for name in "pu")
-    with gensor_kernels.emulated("sm_87"):
-        before = p.copy()
-        found = scatter(p, 2 * u, np.array([2]))
-        np.testing.assert_array_equal(p, before)  # an input is not written to
-        np.testing.assert_array_equal(found[0, 0, :, 0], [1, 1, 2, 2])
-        with pytest.raises((ModelError, UnsupportedError), match=r"node 'store'.*(room for 4 rows|index 4 is out)"):
-            scatter(p, u, np.array([3]))
-        with pytest.raises(UnsupportedError, match=r"node 'store'.* has room for 4 rows: 2 do not fit after row 3"):
-            known(p, u)
+    before = p.copy()
+    found = scatter(p, 2 * u, np.array([2]))
+    np.testing.assert_array_equal(p, before)  # an input is not written to
+    np.testing.assert_array_equal(found[0, 0, :, 0], [1, 1, 2, 2])
+    with pytest.raises((ModelError, UnsupportedError), match=r"node 'store'.*(room for 4 rows|index 4 is out)"):
+        scatter(p, u, np.array([3]))
+    with pytest.raises(UnsupportedError, match=r"node 'store'.* has room for 4 rows: 2 do not fit after row 3"):
+        known(p, u)
 
 
 # ---- state
 
 WIDTH, CAPACITY = 32, 12
-
-
 LAYER = (
-    "m = MatMul(x, w); {bias}; q, k, v = Split<axis = 2, num_outputs = 3>(qkv); "
+    "m = MatMul(x, w); qkv = Add(m, b); q, k, v = Split<axis = 2, num_outputs = 3>(qkv); "
     "new_keys = TensorScatter<axis = 1>(keys, k, place); new_values = TensorScatter<axis = 1>(values, v, place); "
     "seen = Add(place, one); y = Attention<is_causal = 1, q_num_heads = 2, kv_num_heads = 2>"
     '(q, new_keys, new_values, "", "", "", seen)'
 )
 
 
-def cached_layer(dtype, rows, batch="n", capacity=CAPACITY, bias=True):
+def cached_layer(dtype, rows, capacity=CAPACITY):
     """A product for queries, keys and values, caches of the latter, and attention."""
     rng = np.random.default_rng(7)
     constants = {"w": (rng.standard_normal((WIDTH, 3 * WIDTH)) * 0.2).astype(dtype), "one": np.array([rows])}
-    if bias:
-        constants["b"] = (rng.standard_normal(3 * WIDTH) * 0.1).astype(dtype)
-    cache = (batch, capacity, WIDTH)
-    inputs = {"x": (dtype, (batch, rows, WIDTH)), "place": ("int64", (batch,))}
+    constants["b"] = (rng.standard_normal(3 * WIDTH) * 0.1).astype(dtype)
+    cache = ("n", capacity, WIDTH)
+    inputs = {"x": (dtype, ("n", rows, WIDTH)), "place": ("int64", ("n",))}
     inputs |= {"keys": (dtype, cache), "values": (dtype, cache)}
-    outputs = {"y": (batch, rows, WIDTH), "new_keys": cache, "new_values": cache}
-    text = LAYER.format(bias="qkv = Add(m, b)" if bias else "qkv = Identity(m)")
-    return model(text, inputs, outputs, constants, opset=24)
+    outputs = {"y": ("n", rows, WIDTH), "new_keys": cache, "new_values": cache}
+    return model(LAYER, inputs, outputs, constants, opset=24)
 
 
 @pytest.mark.parametrize(
@@ -103,23 +97,22 @@ def cached_layer(dtype, rows, batch="n", capacity=CAPACITY, bias=True):
 )
 def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch):
     """To the last row of its caches; the products of single tokens store in a row before them."""
-    made = cached_layer(dtype, 1, capacity=capacity)
+    made = cached_layer(dtype, 1, capacity)
     rng = np.random.default_rng(0)
-    with gensor_kernels.emulated("sm_87"):
-        session = made.session(n=batch)
-        keys = values = np.zeros((batch, capacity, WIDTH), dtype)
-        assert (session.inputs, session.outputs) == (["x", "place"], ["y"])
-        for place in range(capacity):
-            x, places = rng.standard_normal((batch, 1, WIDTH)).astype(dtype), np.full(batch, place)
-            wanted, keys, values = made(x, places, keys, values)
-            np.testing.assert_allclose(session(x, places), wanted, rtol=1e-3, atol=1e-3)
-        for name, wanted in {"keys": keys, "values": values}.items():
-            np.testing.assert_allclose(session.state[name], wanted, rtol=1e-3, atol=1e-3)
-        layers = session.explain(x, places)
-        session.reset()
-        assert not session.state["keys"].any()
-        with pytest.raises(ValueError, match=r"input 'place': 1 rows at \d+ do not fit: the caches hold \d+"):
-            session(x, places + 1)
+    session = made.session(n=batch)
+    keys = values = np.zeros((batch, capacity, WIDTH), dtype)
+    assert (session.inputs, session.outputs) == (["x", "place"], ["y"])
+    for place in range(capacity):
+        x, places = rng.standard_normal((batch, 1, WIDTH)).astype(dtype), np.full(batch, place)
+        wanted, keys, values = made(x, places, keys, values)
+        np.testing.assert_allclose(session(x, places), wanted, rtol=1e-3, atol=1e-3)
+    for name, wanted in {"keys": keys, "values": values}.items():
+        np.testing.assert_allclose(session.state[name], wanted, rtol=1e-3, atol=1e-3)
+    layers = session.explain(x, places)
+    session.reset()
+    assert not session.state["keys"].any()
+    with pytest.raises(ValueError, match=r"input 'place': 1 rows at \d+ do not fit: the caches hold \d+"):
+        session(x, places + 1)
     operators = [layer.operators for layer in layers]
     assert "MatMulAppend + Add + Split + TensorScatter + TensorScatter" in operators
     if dtype == "float16":
@@ -129,58 +122,51 @@ def test_a_session_equals_calls_that_carry_the_caches(dtype, capacity, batch):
 def test_entries_at_different_places_and_prompts_are_appended_after_the_product():
     one, three = cached_layer("float16", 1), cached_layer("float16", 3)
     rng = np.random.default_rng(1)
-    with gensor_kernels.emulated("sm_87"):
-        for made, rows in ((one, 1), (three, 3)):
-            session, caches = made.session(n=2), [np.zeros((2, CAPACITY, WIDTH), np.float16)] * 2
-            for places in ([0, 4], [3, 7], [6, 9], [9, 2]):
-                x = rng.standard_normal((2, rows, WIDTH)).astype(np.float16)
-                wanted, *caches = made(x, np.array(places), *caches)
-                np.testing.assert_allclose(session(x, place=np.array(places)), wanted, rtol=1e-3, atol=1e-3)
-            np.testing.assert_allclose(session.state["keys"], caches[0], rtol=1e-3, atol=1e-3)
+    for made, rows in ((one, 1), (three, 3)):
+        session, caches = made.session(n=2), [np.zeros((2, CAPACITY, WIDTH), np.float16)] * 2
+        for places in ([0, 4], [3, 7], [6, 9], [9, 2]):
+            x = rng.standard_normal((2, rows, WIDTH)).astype(np.float16)
+            wanted, *caches = made(x, np.array(places), *caches)
+            np.testing.assert_allclose(session(x, place=np.array(places)), wanted, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(session.state["keys"], caches[0], rtol=1e-3, atol=1e-3)
 
 
 def test_sessions_have_their_own_state_and_share_plans():
-    made = cached_layer("float16", 1, bias=False)
+    made = cached_layer("float16", 1)
     x = np.random.default_rng(2).standard_normal((1, 1, WIDTH)).astype(np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        first, second = made.session(n=1), made.session(n=1)
-        for place in range(4):
-            first(x, np.array([place]))
-        assert first.state["keys"].any() and not second.state["keys"].any()
-        for place in range(4):
-            second(2 * x, np.array([place]))
-        np.testing.assert_array_equal(first.state["keys"] * 2, second.state["keys"])
-        assert all(plan.bound for session in (first, second) for plan, _ in session._plans.values())
-        plain = [np.zeros((1, CAPACITY, WIDTH), np.float16)] * 2
-        made(x, np.array([0]), *plain)
-        assert not plain[0].any()  # a call of the model writes to none of its inputs
+    first, second = made.session(n=1), made.session(n=1)
+    for place in range(4):
+        first(x, np.array([place]))
+    assert first.state["keys"].any() and not second.state["keys"].any()
+    for place in range(4):
+        second(x, np.array([place]))
+    np.testing.assert_array_equal(first.state["keys"], second.state["keys"])
+    assert all(plan.bound for session in (first, second) for plan, _ in session._plans.values())
+    plain = [np.zeros((1, CAPACITY, WIDTH), np.float16)] * 2
+    made(x, np.array([0]), *plain)
+    assert not plain[0].any()  # a call of the model writes to none of its inputs
     assert len(made._plans) == 2
+    with pytest.raises(ModelError, match=r"state 'keys' has the shape .* sizes n"):
+        made.session()
 
 
 def test_state_without_a_scatter_is_copied_from_its_result():
     made = model("next = Add(h, x)", dict.fromkeys("hx", ("float32", (2, 4))), ["next"])
-    with gensor_kernels.emulated("sm_87"):
-        with pytest.raises(ModelError, match="name its state, input by result"):
-            made.session()
-        with pytest.raises(ModelError, match="state 'h': the model has no result 'other'"):
-            made.session({"h": "other"})
-        session = made.session({"h": "next"})
-        for _ in range(3):
-            assert session(np.ones((2, 4), np.float32)) == ()
-        np.testing.assert_array_equal(session.state["h"], np.full((2, 4), 3))
-        with pytest.raises(ValueError, match="input 'h' is state"):
-            session(h=np.ones((2, 4), np.float32))
+    with pytest.raises(ModelError, match="name its state, input by result"):
+        made.session()
+    with pytest.raises(ModelError, match="state 'h': the model has no result 'other'"):
+        made.session({"h": "other"})
+    session = made.session({"h": "next"})
+    for _ in range(3):
+        assert session(np.ones((2, 4), np.float32)) == ()
+    np.testing.assert_array_equal(session.state["h"], np.full((2, 4), 3))
+    with pytest.raises(ValueError, match="input 'h' is state"):
+        session(h=np.ones((2, 4), np.float32))
 
 
 def test_caches_that_grow_are_refused():
     inputs = {"past": ("float32", (1, "seen", 4)), "x": ("float32", (1, 1, 4))}
     grows = model("all = Concat<axis = 1>(past, x)", inputs, ["all"])
-    with gensor_kernels.emulated("sm_87"):
-        session = grows.session({"past": "all"}, seen=3)
-        with pytest.raises(ModelError, match=r"state 'past' has the shape \(1, 3, 4\), its result 'all' \(1, 4, 4\)"):
-            session(np.ones((1, 1, 4), np.float32))
-
-
-def test_a_size_of_the_state_that_is_missing_is_named():
-    with gensor_kernels.emulated("sm_87"), pytest.raises(ModelError, match=r"state 'keys' has the shape .* sizes n"):
-        cached_layer("float16", 1).session()
+    session = grows.session({"past": "all"}, seen=3)
+    with pytest.raises(ModelError, match=r"state 'past' has the shape \(1, 3, 4\), its result 'all' \(1, 4, 4\)"):
+        session(np.ones((1, 1, 4), np.float32))

@@ -58,6 +58,7 @@ def scales(*values):
 IMAGE = floats(1, 2, 5, 4)
 SHRUNK = scales(1, 1, 0.6, 1.5)
 HEADS = [floats(1, 2, 3, 4), floats(1, 2, 5, 4), floats(1, 2, 5, 4)]
+COORDINATES = "coordinate_transformation_mode"
 DILATED = {"auto_pad": "SAME_LOWER", "dilations": [1, 2]}
 CACHE = [np.zeros((2, 1, 8, 4), "float32"), floats(2, 1, 3, 4), integers(7, 3)]
 #: Calls that were wrong, and circular caches.
@@ -69,13 +70,7 @@ FOUND = [
     Case("Upsample", 9, [IMAGE, scales(1, 1, 1.5, 2)], {"mode": "linear"}, known={1}),
     *(Case("Resize", 10, [IMAGE, SHRUNK], {"mode": mode}, known={1}) for mode in ("linear", "nearest")),
     Case("Resize", 10, [IMAGE, scales(1, 1, 2.6, 1)], {"mode": "linear"}, known={1}),
-    Case(
-        "Resize",
-        11,
-        [IMAGE, scales(), SHRUNK],
-        {"coordinate_transformation_mode": "tf_half_pixel_for_nn"},
-        known={1, 2},
-    ),
+    Case("Resize", 11, [IMAGE, scales(), SHRUNK], {COORDINATES: "tf_half_pixel_for_nn"}, known={1, 2}),
     *(Case(operator, 12, [IMAGE], {"axis": 1}) for operator in ("Hardmax", "Softmax", "LogSoftmax")),
     *(Case("Hardmax", version, [IMAGE], free=True) for version in (7, 12)),
     Case("Conv", 22, [IMAGE, floats(1, 2, 3, 2)], DILATED),

@@ -10,6 +10,7 @@ import onnx
 
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.ir.graph import Node
+from tests.graph.models import by_onnxruntime
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -69,13 +70,7 @@ def giving(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
 
 def onnxruntime(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
     """Return tensors of a model as onnxruntime computes them on the CPU without its optimisations."""
-    import onnxruntime as library
-
-    options = library.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = library.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = library.InferenceSession(giving(model, names).SerializeToString(), options)
-    return dict(zip(names, session.run(None, dict(inputs)), strict=True))
+    return dict(zip(names, by_onnxruntime(giving(model, names), inputs), strict=True))
 
 
 def reference(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:

@@ -11,14 +11,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import Model, load
 from gensor_kernels.graph.readers import onnx_bounds, onnx_weights
 from gensor_kernels.graph.readers.onnx_file import Source
 
 from ..models import node, proto
+from .mutated_models import messages
 
+pytestmark = pytest.mark.usefixtures("emulator")
 #: Bytes of address space and seconds of a process that loads a hostile file; libraries take most of two gigabytes.
 BYTES, SECONDS = 6 << 30, 90
 #: Loads each file in a process with these limits, forked from one that has imported the libraries.
@@ -53,7 +54,6 @@ print(json.dumps(found))
 X = {"x": ("float32", (2, 2))}
 Y = {"y": (2, 2)}
 HUGE = np.array([2**20, 2**20])
-OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
 
 
 def save(model, folder):
@@ -69,31 +69,30 @@ def bomb(op, inputs, constants):
     return proto(text, X, Y, constants)
 
 
-def function(name, nodes, result="b"):
-    return helper.make_function("own", name, ["a"], [result], nodes, OPSETS)
+def with_functions(*functions):
+    """A model that calls the first of its functions; (name, nodes) computes b from a."""
+    opsets = 'opset_import: ["": 20, "own": 1]'
+    parts = [f"<ir_version: 9, {opsets}> model (float[2, 2] x) => (float[2, 2] y) {{ y = own.{functions[0][0]}(x) }}"]
+    parts += [f'<domain: "own", {opsets}> {name} (a) => (b) {{ {nodes} }}' for name, nodes in functions]
+    return onnx.parser.parse_model("\n".join(parts))
 
 
-def with_functions(functions, called):
-    model = proto([node(called, ["x"], ["y"], domain="own")], X, Y)
-    model.opset_import.append(helper.make_opsetid("own", 1))
-    model.functions.extend(functions)
-    return model
+def nest(depth, twice=False):
+    """Functions each of which calls the next, once or twice; the last calls Relu."""
+    calls = [f"own.f{level + 1}" for level in range(depth - 1)] + ["Relu"]
+    text = "t = {0}(a) b = {0}(t)" if twice else "b = {0}(a)"
+    return with_functions(*((f"f{level}", text.format(called)) for level, called in enumerate(calls)))
 
 
-def nest(depth, calls):
-    """Functions each of which calls the one before some times; the first calls Relu."""
+def branching(depth):
+    """Functions each of which calls the next twice in both branches of an If."""
     functions = []
     for level in range(depth):
-        inner, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
-        names = "abc"[: calls + 1]
-        nodes = [node(inner, [names[at]], [names[at + 1]], domain=domain) for at in range(calls)]
-        functions.append(function(f"f{level}", nodes, names[-1]))
-    return with_functions(functions, f"f{depth - 1}")
-
-
-def calling_each_other():
-    pairs = (("ping", "pong"), ("pong", "ping"))
-    return with_functions([function(name, [node(other, ["a"], ["b"], domain="own")]) for name, other in pairs], "ping")
+        called = f"own.f{level + 1}" if level + 1 < depth else "Relu"
+        branch = f"() => (float[2, 2] v) {{ t = {called}(a) v = {called}(t) }}"
+        text = f"c = Constant<value = bool {{1}}>() b = If (c) <then_branch = one {branch}, else_branch = two {branch}>"
+        functions.append((f"f{level}", text))
+    return with_functions(*functions)
 
 
 def messages_within_messages():
@@ -153,10 +152,13 @@ FILES = {
         lambda: bomb("MatMul", "column, row", {"column": np.ones((2**20, 1), "f"), "row": np.ones((1, 2**20), "f")}),
         BOMB,
     ),
-    "doubling functions": (lambda: nest(40, 2), "UnsupportedError the model has 1099511627776 nodes"),
-    "few functions": (lambda: nest(3, 2), "$"),
-    "3,000 nested functions": (lambda: nest(3000, 1), "$|UnsupportedError|ModelError"),  # more than Python's stack
-    "functions that call each other": (calling_each_other, "(UnsupportedError function|ModelError).*p"),
+    "doubling functions": (lambda: nest(40, twice=True), "UnsupportedError the model has 1099511627776 nodes"),
+    "few functions": (lambda: nest(3, twice=True), "$"),
+    "3,000 nested functions": (lambda: nest(3000), "$|UnsupportedError|ModelError"),  # more than Python's stack
+    "functions that call each other": (
+        lambda: with_functions(("ping", "b = own.pong(a)"), ("pong", "b = own.ping(a)")),
+        "(UnsupportedError function|ModelError).*p",
+    ),
     "messages within messages": (messages_within_messages, "ModelError"),
     "long text": (
         lambda: proto([node("Gelu", ["x"], ["y"], name="long", approximate=LONG)], X, Y),
@@ -235,10 +237,7 @@ def test_many_constants_are_bounded_together(monkeypatch, op, made):
     Model(Source(proto("y = Relu(x)", X, ["y"])), "model")  # imports take memory as well
     tracemalloc.start()
     try:
-        with (
-            gensor_kernels.emulated("sm_87"),
-            pytest.raises(UnsupportedError, match=rf"\({op}\): a constant of .* with others: 4.\d+e\+06 are served"),
-        ):
+        with pytest.raises(UnsupportedError, match=rf"\({op}\): a constant of .* with others: 4.\d+e\+06 are served"):
             Model(Source(made(op)), "model")(np.ones((2, 2), np.float32))
         assert tracemalloc.get_traced_memory()[1] < 24 << 20
     finally:
@@ -251,25 +250,13 @@ def test_constants_without_further_readers_are_not_counted(monkeypatch):
     nodes += [node("Cos", [f"c{number}"], [f"c{number + 1}"]) for number in range(20)]
     nodes.append(node("Add", ["x", "c20"], ["y"]))
     found = proto(nodes, {"x": ("float32", (2**8, 2**8))}, ["y"], {"shape": np.array([2**8, 2**8])})
-    with gensor_kernels.emulated("sm_87"):
-        assert Model(Source(found), "model")(np.ones((2**8, 2**8), np.float32)).shape == (2**8, 2**8)
-
-
-def branch(nodes):
-    return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info("v", TensorProto.FLOAT, [2])])
+    assert Model(Source(found), "model")(np.ones((2**8, 2**8), np.float32)).shape == (2**8, 2**8)
 
 
 def test_functions_that_branches_call_are_bounded():
-    """Five kilobytes: each function calls the next one twice in each branch of an If."""
-    functions = []
-    for level in range(12):
-        inner, domain = (f"f{level - 1}", "own") if level else ("Relu", "")
-        pair = [node(inner, ["a"], ["t"], domain=domain), node(inner, ["t"], ["v"], domain=domain)]
-        turn = node("If", ["c"], ["b"], then_branch=branch(pair), else_branch=branch(pair))
-        constant = node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True)))
-        functions.append(function(f"f{level}", [constant, turn]))
+    """A few kilobytes."""
     with pytest.raises(UnsupportedError, match="the model has 27962026 nodes with its functions inlined"):
-        Source(with_functions(functions, "f11"))
+        Source(branching(12))
 
 
 def external(tmp_path, location, **places):
@@ -290,70 +277,64 @@ def test_weights_outside_of_the_folder(tmp_path):
             load(external(inner, location))
 
 
-ADD = node("Add", ["x", "v"], ["y"])
-SHAPE = {"shape": np.array([2])}
-
-
-def constant_of(tensor):
-    return node("Constant", [], ["v"], value=tensor)
-
-
-def in_an_initializer(tensor):
-    made = proto([ADD], X, Y)
-    made.graph.initializer.append(tensor)
-    tensor.name = made.graph.initializer[0].name = "v"
-    return made
-
-
-def in_a_constant_of_shape(tensor):
-    tensor.dims[0] = 1
-    return proto([node("ConstantOfShape", ["shape"], ["v"], value=tensor), ADD], X, Y, SHAPE)
-
-
-def in_a_constant(tensor):
-    return proto([constant_of(tensor), ADD], X, Y)
-
-
-def in_a_function(tensor):
-    return with_functions([function("f", [constant_of(tensor), node("Add", ["a", "v"], ["b"])])], "f")
-
-
-def in_a_branch(tensor):
-    one = branch([constant_of(tensor)])
-    return proto([node("If", ["c"], ["v"], then_branch=one, else_branch=one), ADD], X, Y, {"c": np.array(True)})
-
-
-def in_a_list(tensor):
+def in_a_list():
     call = node("ConstantOfShape", ["shape"], ["v"])
-    call.attribute.add(name="value", type=onnx.AttributeProto.TENSORS).tensors.append(tensor)
-    return proto([call, ADD], X, Y, SHAPE)
+    call.attribute.add(name="value", type=onnx.AttributeProto.TENSORS).tensors.append(FILLED)
+    return proto([call, node("Add", ["x", "v"], ["y"])], X, Y, {"shape": np.array([2])})
 
 
-def in_a_sparse_initializer(tensor):
-    made, tensor.name = proto([ADD], X, Y), "v"
-    indices = numpy_helper.from_array(np.arange(2), "indices")
-    made.graph.sparse_initializer.append(helper.make_sparse_tensor(tensor, indices, [2]))
+def in_a_sparse_initializer():
+    made = proto("y = Add(x, v)", X, Y)
+    values, indices = numpy_helper.from_array(np.float32([9, 9]), "v"), numpy_helper.from_array(np.arange(2), "indices")
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2]))
     return made
 
 
-SERVED = (in_an_initializer, in_a_constant_of_shape, in_a_constant, in_a_function)
+FILLED = numpy_helper.from_array(np.float32([9, 9]))
+CONSTANT = "v = Constant<value = float[2] {9, 9}>()"
+BRANCH = f"() => (float[2] u) {{ {CONSTANT.replace('v =', 'u =')} }}"
+#: Models that add a tensor of two numbers to x, where it is in the file, and whether such a file is served.
+PLACES = {
+    "initializer": (lambda: proto("y = Add(x, v)", X, Y, {"v": np.float32([9, 9])}), True),
+    "constant": (lambda: proto(f"{CONSTANT}; y = Add(x, v)", X, Y), True),
+    "constant of shape": (
+        lambda: proto("v = ConstantOfShape<value = float[1] {9}>(s); y = Add(x, v)", X, Y, {"s": np.array([2])}),
+        True,
+    ),
+    "function": (lambda: with_functions(("f", f"{CONSTANT} b = Add(a, v)")), True),
+    "branch": (
+        lambda: proto(
+            f"v = If<then_branch = one {BRANCH}, else_branch = two {BRANCH}>(c); y = Add(x, v)",
+            X,
+            Y,
+            {"c": np.array(True)},
+        ),
+        False,
+    ),
+    "list": (in_a_list, False),
+    "sparse initializer": (in_a_sparse_initializer, False),
+}
 
 
-@pytest.mark.parametrize("place", [*SERVED, in_a_branch, in_a_list, in_a_sparse_initializer])
+@pytest.mark.parametrize("place", PLACES)
 def test_tensors_anywhere_are_read_from_the_model_folder(tmp_path, monkeypatch, place):
     """The working folder has a file of the same name: none of its numbers may come out."""
     for folder, value in (("model", 3), ("home", 7)):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "w.bin").write_bytes(np.float32([1, 2, *[value] * 2]).tobytes())
+        (tmp_path / folder / "w.bin").write_bytes(np.float32([1, 2, value, value]).tobytes())
     monkeypatch.chdir(tmp_path / "home")
-    length = 4 if place is in_a_constant_of_shape else 8
-    file = save(place(external_tensor(2, offset=8, length=length)), tmp_path / "model")
+    make, is_served = PLACES[place]
+    made = make()
+    for tensor in [each for each in messages(made) if isinstance(each, TensorProto) and each.data_type == 1]:
+        outside = external_tensor(*tensor.dims, offset=8, length=4 * tensor.dims[0])
+        outside.name = tensor.name
+        tensor.CopyFrom(outside)
+    file = save(made, tmp_path / "model")
     try:
         loaded = load(file)
-        with gensor_kernels.emulated("sm_87"):
-            found = loaded(np.zeros((2, 2), np.float32))
+        found = loaded(np.zeros((2, 2), np.float32))
     except (ModelError, UnsupportedError) as error:
-        assert place not in SERVED, error
+        assert not is_served, error
     else:
         assert loaded.weight_files == ("w.bin",)
         np.testing.assert_array_equal(found, np.full((2, 2), 3, np.float32))
@@ -369,11 +350,12 @@ def test_tensors_that_are_read_are_bounded_together(tmp_path, monkeypatch):
     """A hundred constants of a function that name the same file of 100 kB."""
     monkeypatch.setattr(onnx_weights, "LARGEST_FOLDED", 1 << 20)
     (tmp_path / "w.bin").write_bytes(bytes(100 << 10))
-    tensor = external_tensor(25 << 10)
-    body = [node("Constant", [], [f"v{number}"], value=tensor) for number in range(100)]
-    found = with_functions([function("f", [*body, node("Relu", ["a"], ["b"])])], "f")
+    body = "".join(f"v{number} = Constant<value = float {{0}}>() " for number in range(100))
+    made = with_functions(("f", f"{body} b = Relu(a)"))
+    for call in made.functions[0].node[:100]:
+        call.attribute[0].t.CopyFrom(external_tensor(25 << 10))
     with pytest.raises(UnsupportedError, match=r"^weights 'w': 1126400 bytes .*; make them initializers$"):
-        Source(found, tmp_path)
+        Source(made, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -395,6 +377,5 @@ def test_large_constants_among_the_nodes_are_kept_apart():
     weights = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
     nodes = [node("Constant", [], ["w"], value=numpy_helper.from_array(weights)), node("MatMul", ["x", "w"], ["y"])]
     x = np.ones((2, 64), np.float32)
-    with gensor_kernels.emulated("sm_87"):
-        found = load(proto(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 32)}))(x)
+    found = load(proto(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 32)}))(x)
     np.testing.assert_allclose(found, x @ weights, rtol=1e-5, atol=1e-5)

@@ -1,11 +1,8 @@
 """Models of every served operator, changed at random: a result or an error of the package, nothing else."""
 
-import warnings
-
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import load
 from tests.campaign_size import SEED
@@ -17,21 +14,22 @@ from .mutated_models import draw_file, outcome
 FEW = 70
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("emulator")
 def test_mutated_models_end_in_a_result_or_an_error_of_the_package():
     raw, computed = [], 0
-    with warnings.catch_warnings(), gensor_kernels.emulated("sm_87"):
-        warnings.simplefilter("ignore")
-        for number in range(FEW):
-            case, data = draw_file(number, SEED)
-            what, text = outcome(data)
-            computed += what == "computed"
-            raw += [] if what else [f"{number}: {case}: {text}"]
+    for number in range(FEW):
+        case, data = draw_file(number, SEED)
+        what, text = outcome(data)
+        computed += what == "computed"
+        raw += [] if what else [f"{number}: {case}: {text}"]
     assert not raw and computed > 5
 
 
 X = np.ones((2, 4), np.float32)
 
 
+@pytest.mark.usefixtures("emulator")
 @pytest.mark.parametrize(
     ("text", "k", "opset", "reason"),
     [
@@ -45,5 +43,5 @@ X = np.ones((2, 4), np.float32)
 )
 def test_models_that_are_not_valid_are_refused(text, k, opset, reason):
     found = proto(text, {"x": ("float32", ("n", 4))}, ["y"], {"k": np.array(k)} if k else {}, opset)
-    with gensor_kernels.emulated("sm_87"), pytest.raises((ModelError, UnsupportedError), match=reason):
+    with pytest.raises((ModelError, UnsupportedError), match=reason):
         load(found)(X)

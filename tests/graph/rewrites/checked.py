@@ -11,7 +11,7 @@ from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.readers.onnx_file import Source
 
-from ..models import nodes_of, proto
+from ..models import by_onnxruntime, nodes_of, proto
 
 RNG = np.random.default_rng(0)
 TOLERANCE = {"float16": 4e-3, "float32": 1e-5}
@@ -31,8 +31,6 @@ def check(
     Only inputs and constants that the nodes read are part of the model. Results that no node reads are its outputs, and
     those of `outputs`.
     """
-    import onnxruntime
-
     nodes = nodes_of(text)
     reads = {name for node in nodes for name in node.input}
     given = {name: array for name, array in inputs.items() if name in reads}
@@ -43,11 +41,7 @@ def check(
     with gensor_kernels.emulated("sm_87"):
         plan = model._plan(given)
         found = plan.run(given)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(made.SerializeToString(), options)
-    for ours, theirs in zip(found, session.run(None, given), strict=True):
+    for ours, theirs in zip(found, by_onnxruntime(made, given), strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         tolerance = TOLERANCE.get(str(theirs.dtype), 0)
         np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), tolerance, tolerance)

@@ -6,6 +6,7 @@ import pytest
 from .checked import check, draw, operators
 
 pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("emulator")
 HALF = "float16"
 LEAST = np.finfo(np.float16).min
 HEADS = "; ".join(
@@ -15,19 +16,22 @@ HEADS = "; ".join(
 SCORES = f"{HEADS}; qs = Mul(qh, root); ks = Mul(kh, root); s = MatMul(qs, ks)"
 MERGE = "t = Transpose<perm = [0, 2, 1, 3]>(a); y = Reshape(t, join)"
 GUARD = "n = IsNaN(p); g = Where(n, zero, p); a = MatMul(g, vh)"
-PLAIN = f"{SCORES}; p = Softmax<axis = -1>(s); a = MatMul(p, vh)"
+PRODUCT = "a = MatMul(p, vh)"
+PLAIN = f"{SCORES}; p = Softmax<axis = -1>(s); {PRODUCT}"
 MASKED = f"{SCORES}; m = Add(s, mask); p = Softmax<axis = -1>(m)"
+#: T5's positions, with a softmax in float32.
+WIDE = f"{SCORES}; m = Add(s, mask); w = Cast<to = 1>(m); o = Softmax(w); p = Cast<to = 10>(o)"
 #: A condition of the caller's as a mask, as BERT has it.
-PADDING = f"b = Cast<to = 9>(keep); mask = Where(b, zero, least); {MASKED}; {GUARD}; {MERGE}"
+PADDING = f"b = Cast<to = 9>(keep); mask = Where(b, zero, least); {MASKED}; {GUARD}"
 
 
-def tensors(dtype=HALF, rows=8, keys=8):
-    return {name: draw(2, rows if name == "q" else keys, 32, dtype=dtype) for name in "qkv"}
-
-
-def constants(dtype=HALF, **more):
-    found = {"split": np.array([2, -1, 2, 16]), "join": np.array([2, -1, 32])}
-    return found | {"root": np.array(0.5, dtype), "zero": np.array(0, dtype)} | more
+def become(text, dtype=HALF, rows=8, keys=8, outputs=(), **more):
+    """Return a graph of queries, keys and values after the rules; `more` are further constants, `keep` an input."""
+    given = {name: draw(2, rows if name == "q" else keys, 32, dtype=dtype) for name in "qkv"}
+    given |= {name: more.pop(name) for name in ("keep",) if name in more}
+    constants = {"split": np.array([2, -1, 2, 16]), "join": np.array([2, -1, 32])}
+    constants |= {"root": np.array(0.5, dtype), "zero": np.array(0, dtype)} | more
+    return check(text, given, constants, outputs)
 
 
 def attention_of(graph):
@@ -37,7 +41,7 @@ def attention_of(graph):
 
 @pytest.mark.parametrize("text", [PLAIN, f"{SCORES}; p = Softmax<axis = -1>(s); {GUARD}"], ids=["plain", "guarded"])
 def test_scaled_queries_and_keys(text):
-    graph = check(f"{text}; {MERGE}", tensors(), constants())
+    graph = become(f"{text}; {MERGE}")
     assert [each.op for each in graph.nodes][-2:] == ["Attention", "Reshape"]  # a view: no copy
     found = attention_of(graph)
     assert operators(graph) == "Attention" and found.attributes["scale"] == 0.25 and found.attributes["heads_last"] == 1
@@ -48,20 +52,22 @@ def triangle(k, least):
 
 
 @pytest.mark.parametrize(
-    ("mask", "inputs", "causal"),
+    ("text", "mask", "inputs", "causal"),
     [
-        (triangle(0, LEAST), 3, True),
-        (triangle(0, -np.inf), 3, True),
-        (triangle(1, LEAST), 4, False),
-        (triangle(0, -5), 4, False),  # a small bias
-        (np.zeros((1, 1, 1, 9), HALF), 3, False),  # hides nothing
+        (f"{MASKED}; {GUARD}", triangle(0, LEAST), 3, True),
+        (f"{MASKED}; {GUARD}", triangle(0, -np.inf), 3, True),
+        (f"{MASKED}; {PRODUCT}", triangle(1, LEAST), 4, False),
+        (f"{MASKED}; {PRODUCT}", triangle(0, -5), 4, False),
+        (f"{MASKED}; {PRODUCT}", np.zeros((1, 1, 1, 9), HALF), 3, False),  # hides nothing
+        (f"{WIDE}; {PRODUCT}", draw(1, 2, 8, 8, dtype=HALF), 4, False),
     ],
-    ids=["triangle", "triangle of infinities", "another triangle", "small bias", "zeros"],
+    ids=["triangle", "triangle of infinities", "another triangle", "small bias", "zeros", "softmax in float32"],
 )
-def test_constant_masks(mask, inputs, causal):
+def test_constant_masks(text, mask, inputs, causal):
     rows, keys = (8, 8) if mask.shape[-1] == 8 else (1, 9)
-    text = f"{MASKED}; {GUARD if causal else 'a = MatMul(p, vh)'}; {MERGE}"
-    found = attention_of(check(text, tensors(rows=rows, keys=keys), constants(mask=mask)))
+    graph = become(f"{text}; {MERGE}", rows=rows, keys=keys, mask=mask)
+    found = attention_of(graph)
+    assert operators(graph) == "Attention"
     assert len(found.inputs) == inputs and ("is_causal" in found.attributes) == causal
 
 
@@ -69,34 +75,24 @@ def test_padding_is_a_mask_that_a_kernel_makes():
     """No row is hidden whole."""
     keep = np.ones((2, 1, 1, 8), HALF)
     keep[0, ..., 5:] = 0
-    graph = check(PADDING, tensors() | {"keep": keep}, constants(least=np.array(LEAST, HALF)))
-    assert operators(graph) == "Cast, Where, Attention"
+    assert operators(become(f"{PADDING}; {MERGE}", keep=keep, least=np.array(LEAST))) == "Cast, Where, Attention"
 
 
-def test_a_softmax_in_float32_is_the_kernels_own():
-    text = MASKED.replace("p = Softmax<axis = -1>(m)", "w = Cast<to = 1>(m); o = Softmax(w); p = Cast<to = 10>(o)")
-    bias = draw(1, 2, 8, 8, dtype=HALF)  # as T5's positions
-    assert operators(check(f"{text}; a = MatMul(p, vh); {MERGE}", tensors(), constants(mask=bias))) == "Attention"
-
-
-@pytest.mark.parametrize(
-    ("axis", "expand", "grouped"), [(2, [2, 2, 2, 8, 16], True), (1, [2, 2, 2, 8, 16], False)], ids=["each", "whole"]
-)
-def test_repeated_heads_are_read_once(axis, expand, grouped):
+@pytest.mark.parametrize(("axis", "grouped"), [(2, True), (1, False)], ids=["each", "whole"])
+def test_repeated_heads_are_read_once(axis, grouped):
     """Keys and values of one head, repeated for two heads of queries; whole tensors repeated share other heads."""
     repeats = (f"{x}u = Unsqueeze({x}, axis); {x}e = Expand({x}u, wide); {x}r = Reshape({x}e, whole)" for x in "kv")
     text = "; ".join(repeats) + "; kt = Transpose<perm = [0, 1, 3, 2]>(kr); s = MatMul(q, kt); f = Mul(s, root)"
     given = {"q": draw(2, 4, 8, 16, dtype=HALF)} | {name: draw(2, 2, 8, 16, dtype=HALF) for name in "kv"}
-    more = {"axis": np.array([axis]), "wide": np.array(expand), "whole": np.array([2, 4, 8, 16])}
-    more["root"] = np.array(0.25, HALF)
-    graph = check(f"{text}; p = Softmax(f); y = MatMul(p, vr)", given, more)
+    constants = {"axis": np.array([axis]), "wide": np.array([2, 2, 2, 8, 16]), "whole": np.array([2, 4, 8, 16])}
+    graph = check(f"{text}; p = Softmax(f); y = MatMul(p, vr)", given, constants | {"root": np.array(0.25, HALF)})
     assert ("Expand" in operators(graph)) == (not grouped)
     assert graph.shape(attention_of(graph).inputs[1]) == ((2, 2, 8, 16) if grouped else (2, 4, 8, 16))
 
 
 @pytest.mark.parametrize(("more", "outputs"), [("", ["p"]), ("; z = Relu(s)", [])], ids=["shares", "scores"])
 def test_what_something_else_reads_stays(more, outputs):
-    graph = check(f"{PLAIN}; {MERGE}{more}", tensors(), constants(), outputs)
+    graph = become(f"{PLAIN}; {MERGE}{more}", outputs=outputs)
     assert "Softmax" in operators(graph) and "Attention" not in operators(graph)
 
 
@@ -105,14 +101,12 @@ def test_in_float32_only_a_useless_guard_disappears(least, kept):
     """With -inf a row may see no key, and the guard makes zeros of its NaN."""
     keep = np.ones((2, 1, 1, 8), np.float32)
     keep[0] = 0 if kept else 1
-    given = tensors("float32") | {"keep": keep}
-    graph = check(PADDING, given, constants("float32", least=np.array(least, np.float32)))
-    assert ("IsNaN" in operators(graph)) == kept
-    products = [each for each in graph.nodes if each.op == "MatMul"]
-    assert len(products) == 2 and [step.name for step in products[0].epilogue] == ["scale", "add"]
-    assert "Softmax" in operators(graph)
+    graph = become(f"{PADDING}; {MERGE}", "float32", keep=keep, least=np.array(least, np.float32))
+    assert ("IsNaN" in operators(graph)) == kept and "Softmax" in operators(graph)
+    scores, _ = [each for each in graph.nodes if each.op == "MatMul"]
+    assert [step.name for step in scores.epilogue] == ["scale", "add"]
 
 
 def test_a_transposition_of_other_axes_stays():
-    graph = check(f"{PLAIN}; y = Transpose<perm = [2, 0, 1, 3]>(a)", tensors(), constants())
+    graph = become(f"{PLAIN}; y = Transpose<perm = [2, 0, 1, 3]>(a)")
     assert "heads_last" not in attention_of(graph).attributes and graph.nodes[-1].op == "Transpose"

@@ -9,15 +9,14 @@ from gensor_kernels.graph.rewrites import rewrite
 from .checked import check, draw, operators, steps
 
 pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("emulator")
 X = draw(3, 5, 16)
 SINGLE = np.dtype(np.float32)
 
 
-def rules(graph):
-    return {each.rule for each in graph.decisions if each.applied}
-
-
 # ---- siblings and gates
+
+OPS = ("Relu", "Tanh", "Sigmoid")
 
 
 @pytest.mark.parametrize("biases", ["", "qkv", "qv"])
@@ -25,64 +24,60 @@ def test_siblings_are_one_product(biases):
     parts = [f"m{name} = MatMul(x, w{name})" for name in "qkv"]
     parts += [f"r{name} = Add(m{name}, b{name})" for name in biases]
     parts += [f"y{name} = {op}({'r' if name in biases else 'm'}{name})" for name, op in zip("qkv", OPS, strict=True)]
-    constants = {"wq": draw(16, 8), "wk": draw(16, 4), "wv": draw(16, 4)}
-    constants |= {"bq": draw(8), "bk": draw(4), "bv": draw(4)}
+    widths = {"q": 8, "k": 4, "v": 4}
+    constants = {f"w{name}": draw(16, width) for name, width in widths.items()}
+    constants |= {f"b{name}": draw(width) for name, width in widths.items()}
     graph = check("; ".join(parts), {"x": X}, constants)
     assert [each.op for each in graph.nodes] == ["MatMul", "Split", *["Elementwise"] * 3]
     (decision,) = [each for each in graph.decisions if each.rule == "Siblings"]
     assert decision.after_us <= decision.before_us and "3 products read x" in str(decision)
 
 
-OPS = ("Relu", "Tanh", "Sigmoid")
-
-
-def two_products(*shapes):
+def two_products(*widths):
     """A graph of two products of one tensor, without a model around it."""
-    pairs = dict(zip("yz", shapes, strict=True))
-    specs = {name: Spec(SINGLE, (3, 5, shape[1])) for name, shape in pairs.items()}
+    pairs = dict(zip("yz", widths, strict=True))
+    specs = {name: Spec(SINGLE, (3, 5, width)) for name, width in pairs.items()}
     nodes = [Node("MatMul", ("x", f"w{name}"), (name,), {}, name) for name in "yz"]
-    constants = {f"w{name}": np.zeros(shape, SINGLE) for name, shape in pairs.items()}
+    constants = {f"w{name}": np.zeros((16, width), SINGLE) for name, width in pairs.items()}
     return Graph(nodes, {"x": Spec(SINGLE, (3, 5, 16))}, ["y", "z"], constants, specs)
 
 
 def test_predicted_times_decide_whether_siblings_join():
-    graph = rewrite(two_products((16, 8), (16, 4)), lambda graph, nodes: 3.0 if len(nodes) == 1 else 2.0)
+    graph = rewrite(two_products(8, 4), lambda graph, nodes: 3.0 if len(nodes) == 1 else 2.0)
     assert [each.op for each in graph.nodes] == ["MatMul", "MatMul"]
     (decision,) = graph.decisions
     assert str(decision) == (
         "Siblings: y left as they are (joined, it is predicted to be slower): 2.0 µs before, 3.0 µs after (predicted)"
     )
     assert graph.reasons("y") == [decision] and graph.reasons("other") == []
-    graph = rewrite(two_products((16, 8), (16, 4)), lambda graph, nodes: None)
+    graph = rewrite(two_products(8, 4), lambda graph, nodes: None)
     assert [each.op for each in graph.nodes] == ["MatMul", "Split"]
 
 
-GATES = {
-    "silu": "s = Sigmoid(a); f = Mul(a, s)",
-    "Swish": "s = Sigmoid(a); f = Mul(s, a)",
-    "Gelu": "f = Gelu(a)",
-    "tanh": 'f = Gelu<approximate = "tanh">(a)',
-    "Relu": "f = Relu(a)",
-}
+PRODUCTS = "a = MatMul(x, g); b = MatMul(x, u)"
+BIASED = "p = MatMul(x, g); q = MatMul(x, u); a = Add(p, c); b = Add(d, q)"
+GATES = [
+    "s = Sigmoid(a); f = Mul(a, s)",
+    "s = Sigmoid(a); f = Mul(s, a)",
+    "f = Gelu(a)",
+    'f = Gelu<approximate = "tanh">(a)',
+    "f = Relu(a)",
+]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize(("products", "dtype"), [(PRODUCTS, "float16"), (BIASED, "float32")])
 @pytest.mark.parametrize("gate", GATES)
-def test_a_gate_is_in_the_product(gate, biased, dtype):
-    products = "a = MatMul(x, g); b = MatMul(x, u)"
-    if biased:
-        products = "p = MatMul(x, g); q = MatMul(x, u); a = Add(p, c); b = Add(d, q)"
+def test_a_gate_is_in_the_product(gate, products, dtype):
     constants = {"g": draw(16, 8), "u": draw(16, 8), "c": draw(8), "d": draw(8)}
     constants = {name: (each / 4).astype(dtype) for name, each in constants.items()}
     given = {"x": X.astype(dtype), "r": draw(3, 5, 8, dtype=dtype)}
-    graph = check(f"{products}; {GATES[gate]}; h = Mul(f, b); y = Add(h, r)", given, constants)
+    graph = check(f"{products}; {gate}; h = Mul(f, b); y = Add(h, r)", given, constants)
     assert [each.op for each in graph.nodes] == ["GatedMatMul"] and steps(graph) == ["add"]
     assert [each.rule for each in graph.decisions].count("Gates") == 1
 
 
 def test_predicted_times_decide_whether_a_gate_joins():
-    graph = two_products((16, 8), (16, 8))
+    graph = two_products(8, 8)
     graph.nodes += [Node("Swish", ("y",), ("f",), {}, "f"), Node("Mul", ("f", "z"), ("p",), {}, "p")]
     graph.specs |= dict.fromkeys("fp", Spec(SINGLE, (3, 5, 8)))
     graph.outputs = ["p"]
@@ -138,22 +133,14 @@ CASES = {
     "y = Sum(x, v)": "Add",
     "m = MatMul(x, w); y = Add(m, node)": "MatMul + Add",
     "m = MatMul(x, w); y = Add(m, scalar)": "MatMul + Add",
-    "m = MatMul(x, w); y = Add(m, half)": "MatMul + Add",
-    "m = Conv(image, taps); y = Add(m, scalar)": "Conv + Add",
     "m = Conv(image, taps); y = Add(m, half)": "Conv + Add",
     "m = MatMul(v, square); r = Relu(m); e = Exp(v); l = ReduceMax(e, axes); y = Mul(r, l)": (
         "Exp, ReduceMax, MatMul + Relu + Mul"
     ),
     "t = Mul(x, c); y = MatMul(t, w)": "Mul, MatMul",  # a factor per column
-    'm = MatMul(rows, w); t = Add(bias, m); g = Gelu<approximate = "none">(t); y = Add(g, flat_node)': (
-        "MatMul + Add + Gelu + Add"
-    ),
-    'm = MatMul(rows, w); t = Add(bias, m); g = Gelu<approximate = "tanh">(t); y = Add(g, flat_node)': (
-        "MatMul + Add + Gelu + Add"
-    ),
+    'm = MatMul(rows, w); t = Add(bias, m); g = Gelu<approximate = "none">(t); y = Neg(g)': "MatMul + Add + Gelu + Mul",
+    'm = MatMul(rows, w); t = Add(bias, m); g = Gelu<approximate = "tanh">(t); y = Neg(g)': "MatMul + Add + Gelu + Mul",
     # NumPy makes scalars of arrays without axes
-    "y = Gemm(rows, w, scalar)": "Gemm",
-    "y = Gemm(rows, w, half)": "Gemm",
     "y = Gemm<beta = 0.5, alpha = 2.0>(rows, w, scalar)": "Gemm",
     "y = Gemm<beta = 0.5, alpha = 2.0>(rows, w, half)": "Gemm",
     # neither siblings nor gates
@@ -182,26 +169,15 @@ def test_a_graph_becomes(text):
     graph = check(text, INPUTS, CONSTANTS)
     assert operators(graph, views=True) == CASES[text]
     assert {each.op for each in graph.nodes if each.epilogue} <= {"Elementwise", "MatMul", "Conv", "Gemm"}
-    assert ("Linears" in rules(graph)) == (CASES[text] == "MatMul + Add + Add")
+    assert any(each.rule == "Linears" and each.applied for each in graph.decisions) == (
+        CASES[text] == "MatMul + Add + Add"
+    )
     for approximate, name in (("none", "gelu"), ("tanh", "gelu_tanh")):
         if approximate in text:
-            assert steps(graph) == ["add", name, "add"]
+            assert steps(graph) == ["add", name, "scale"]
 
 
 # ---- views
-
-
-def views(steps):
-    """Text and constants of a chain x -> z: tuples of axes are transposes, lists of extents reshapes."""
-    parts, constants, name = [], {}, "x"
-    for number, step in enumerate(steps):
-        if isinstance(step, tuple):
-            parts.append(f"t{number} = Transpose<perm = {list(step)}>({name})")
-        else:
-            constants[f"s{number}"] = np.array(step)
-            parts.append(f"t{number} = Reshape({name}, s{number})")
-        name = f"t{number}"
-    return "; ".join([*parts, f"z = Relu({name})"]), constants
 
 
 @pytest.mark.parametrize(
@@ -219,8 +195,13 @@ def views(steps):
     ],
 )
 def test_a_chain_of_views_becomes_the_shortest(shape, steps, left):
-    text, constants = views(steps)
-    graph = check(text, {"x": draw(*shape)}, constants)
+    """Tuples of axes are transposes, lists of extents reshapes."""
+    parts, constants, name = [], {}, "x"
+    for number, step in enumerate(steps):
+        constants[f"s{number}"] = np.array(step)
+        op = f"Transpose<perm = {list(step)}>({name})" if isinstance(step, tuple) else f"Reshape({name}, s{number})"
+        parts, name = [*parts, f"t{number} = {op}"], f"t{number}"
+    graph = check("; ".join([*parts, f"z = Relu({name})"]), {"x": draw(*shape)}, constants)
     assert [each.op for each in graph.nodes if each.op != "Elementwise"] == left
 
 

@@ -11,6 +11,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.programs.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
 from gensor_kernels.programs.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.programs.contraction import column
+from gensor_kernels.programs.contraction.wgmma import column as wgmma
 from gensor_kernels.programs.contraction.wgmma.cost import (
     GROUP_THREADS,
     PRODUCT_BYTES,
@@ -80,7 +81,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         count = consumers(v)
         return {
             column.WARPS: 4 * (count + 1),
-            own.STORING: 4 * count,
+            wgmma.STORING: 4 * count,
             # Tiles of a sequence begin with whole blocks of rows.
             own.FITS_GROUP: (v["block_q"] % e.group == 0) | ((e.group - 1 <= SPARE) & (not e.form.ragged)),
         }
@@ -124,7 +125,7 @@ def _steps(e: Sizes, arch: Arch) -> Part:
             column.MULTIPLIES: products * share,
             column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + sums) * share,
             column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, HANDED_ON),
-            own.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
+            wgmma.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
             column.OUTPUTS: 16 * v["head_tile"],
         }
 
@@ -142,7 +143,7 @@ def _registers(e: Sizes, arch: Arch) -> Part:
         product = np.maximum(v["head_tile"] // 2 + HELD, v["block_k"] // 2) + PRODUCT_REGISTERS
         entry = np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)
         fits = (wanted <= multiplying_registers(count, blocks, arch)) & (product <= entry)
-        return {own.ENTRY: entry, column.FITS_SUMS: fits}
+        return {wgmma.ENTRY: entry, column.FITS_SUMS: fits}
 
     return Part(("block_q", "block_k", "head_tile", "min_blocks"), function)
 

@@ -24,7 +24,8 @@ from gensor_kernels.programs.attention.family import (
 from gensor_kernels.programs.attention.sequence_cases import sequence_cases
 from gensor_kernels.programs.attention.shape import ELEMENT, sizes_of
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.cost import Loop
+from gensor_kernels.programs.contraction.wgmma import column as wgmma
+from gensor_kernels.programs.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, Part, operators
 from gensor_kernels.programs.core.params import Tiling
@@ -118,31 +119,16 @@ class AttentionWgmma(Attention):
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
         """Return the dynamic shared bytes of a block."""
-        return cost.shared_bytes(c[column.RING], c[column.SLAB], c[own.STORING])
+        return cost.shared_bytes(c[column.RING], c[column.SLAB], c[wgmma.STORING])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return the registers that the launch gives every thread."""
-        return columns[own.ENTRY]
+        return columns[wgmma.ENTRY]
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c = columns
-        loop = Loop(
-            warps=c[column.WARPS],
-            math=c[column.MATH],
-            multiplies=c[column.MULTIPLIES],
-            issue=c[column.ISSUE],
-            wavefronts=c[own.WAVEFRONTS],
-            chain=c[column.CHAIN],
-            in_flight=c[column.IN_FLIGHT],
-            exposed=np.full_like(c[column.MATH], 0.02),
-            registers=c[own.ENTRY],
-            memory=self._memory(c),
-            outputs=c[column.OUTPUTS],
-            staging=c["epilogue_staged"] * (60.0 + c[own.STORING] * c[column.STAGING_CLOCKS]),
-            touched=np.full_like(c[column.MATH], 2.0),
-            storing=c[own.STORING],
-        )
+        loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], np.full_like(c[column.MATH], 2.0))
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
 

@@ -1,4 +1,4 @@
-"""Columns of contraction_mmain addition to the common ones (contraction/column.py)."""
+"""Columns of contraction_mma in addition to the common ones (contraction/column.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of contraction_patchin addition to the common ones (contraction/column.py)."""
+"""Columns of contraction_patch in addition to the common ones (contraction/column.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of contraction_simtin addition to the common ones (contraction/column.py)."""
+"""Columns of contraction_simt in addition to the common ones (contraction/column.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of contraction_stripin addition to the common ones (contraction/column.py)."""
+"""Columns of contraction_strip in addition to the common ones (contraction/column.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of contraction_wgmmain addition to the common ones (contraction/column.py)."""
+"""Columns of contraction_wgmma in addition to the common ones (contraction/column.py)."""
 
 from __future__ import annotations
 

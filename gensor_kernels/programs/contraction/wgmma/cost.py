@@ -10,11 +10,11 @@ import numpy as np
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.programs.contraction import column
-from gensor_kernels.programs.contraction.cost import shared_parts
+from gensor_kernels.programs.contraction.cost import Loop, shared_parts
 from gensor_kernels.programs.contraction.norm import norm_parts
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.columns import Column
-from gensor_kernels.programs.core.family import Part, Values
+from gensor_kernels.programs.core.family import Columns, Part, Values
 from gensor_kernels.programs.core.tensor_maps import ROW_BYTES
 
 from . import column as wgmma
@@ -252,3 +252,23 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
     return Part(names, function)
+
+
+def warpgroup_loop(c: Columns, memory: np.ndarray, rows: np.ndarray, touched: np.ndarray) -> Loop:
+    """Return the Loop that kernels of warpgroups have in common; ``rows`` counts 16-row passes of a staged epilogue."""
+    return Loop(
+        warps=c[column.WARPS],
+        math=c[column.MATH],
+        multiplies=c[column.MULTIPLIES],
+        issue=c[column.ISSUE],
+        wavefronts=c[wgmma.WAVEFRONTS],
+        chain=c[column.CHAIN],
+        in_flight=c[column.IN_FLIGHT],
+        exposed=np.full_like(c[column.MATH], 0.02),
+        registers=c[wgmma.ENTRY],
+        memory=memory,
+        outputs=c[column.OUTPUTS],
+        touched=touched,
+        staging=rows * (60.0 + c[wgmma.STORING] * c[column.STAGING_CLOCKS]),
+        storing=c[wgmma.STORING],
+    )

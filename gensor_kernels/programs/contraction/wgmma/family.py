@@ -22,7 +22,7 @@ from gensor_kernels.programs.contraction.base import (
     gate_constants,
     plain_branches,
 )
-from gensor_kernels.programs.contraction.cost import Loop, assemble, searching
+from gensor_kernels.programs.contraction.cost import assemble, searching
 from gensor_kernels.programs.contraction.norm import CODES
 from gensor_kernels.programs.contraction.problem import Extents, extents
 from gensor_kernels.programs.core.cases import Case
@@ -147,21 +147,8 @@ class ContractionWgmma(ContractionFamily):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c = columns
-        loop = Loop(
-            warps=c[column.WARPS],
-            math=c[column.MATH],
-            multiplies=c[column.MULTIPLIES],
-            issue=c[column.ISSUE],
-            wavefronts=c[wgmma.WAVEFRONTS],
-            chain=c[column.CHAIN],
-            in_flight=c[column.IN_FLIGHT],
-            exposed=np.full_like(c[column.MATH], 0.02),
-            registers=c[wgmma.ENTRY],
-            memory=self._memory(c),
-            outputs=c[column.OUTPUTS],
-            touched=c[column.K_STEPS],
-            staging=c[column.STAGING_ROWS] * (60.0 + c[wgmma.STORING] * c[column.STAGING_CLOCKS]),
-            storing=c[wgmma.STORING],
+        loop = replace(
+            cost.warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS]),
             ahead=c[wgmma.AHEAD],
             behind=c[wgmma.BEHIND],
             request=c[wgmma.REQUEST],

@@ -22,7 +22,7 @@ from gensor_kernels.programs.contraction.base import (
     common_constants,
     constants_of_stored,
 )
-from gensor_kernels.programs.contraction.cost import Loop, assemble
+from gensor_kernels.programs.contraction.cost import assemble
 from gensor_kernels.programs.contraction.problem import extents
 from gensor_kernels.programs.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.programs.core.program import Program
@@ -30,6 +30,7 @@ from gensor_kernels.programs.core.tensor_maps import ROW_BYTES, TensorMap, opera
 
 from . import column as wgmma
 from . import weights_cost as cost
+from .cost import warpgroup_loop
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -117,21 +118,8 @@ class ContractionWeightsWgmma(ContractionFamily):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c = columns
-        loop = Loop(
-            warps=c[column.WARPS],
-            math=c[column.MATH],
-            multiplies=c[column.MULTIPLIES],
-            issue=c[column.ISSUE],
-            wavefronts=c[wgmma.WAVEFRONTS],
-            chain=c[column.CHAIN],
-            in_flight=c[column.IN_FLIGHT],
-            exposed=np.full_like(c[column.MATH], 0.02),
-            registers=c[wgmma.ENTRY],
-            memory=self._memory(c),
-            outputs=c[column.OUTPUTS],
-            touched=c[column.K_STEPS],
-            staging=c[column.STAGING_ROWS] * (60.0 + c[wgmma.STORING] * c[column.STAGING_CLOCKS]),
-            storing=c[wgmma.STORING],
+        loop = replace(
+            warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS]),
             request=c[wgmma.REQUEST],
             stalls=c[wgmma.ISSUING],
             share=c[wgmma.SHARE],
