@@ -22,7 +22,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -58,8 +58,9 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
         number = _number(request.get("device"))
         arch = _arch(request["arch"], number)
         # A board may lack g++; elsewhere kernels are executed on the emulator.
-        emulated = shutil.which("g++") is not None
-        verifying = nullcontext() if emulated else DeviceVerifier(partial(open_gpu, arch, number))
+        verifying: AbstractContextManager[DeviceVerifier | None] = nullcontext()
+        if shutil.which("g++") is None:
+            verifying = DeviceVerifier(partial(open_gpu, arch, number))
         with Store.open(Path(request["db"])) as store, verifying as verifier:
             verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
             options = Options(jobs=usable_cores(), verify=verify, background=beside)
