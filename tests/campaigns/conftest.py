@@ -5,7 +5,7 @@ import pytest
 from gensor_database import opening
 from tests.campaign_size import sample
 
-from .lives.journals import JOURNALS
+from .lives.checks import JOURNALS
 from .lives.lives import Zygote
 from .lives.stage import Stage
 

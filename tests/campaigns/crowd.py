@@ -15,7 +15,7 @@ from pathlib import Path
 from gensor_database import Store
 from tests.doubles.store_rows import rows
 
-from .lives.journals import set_journal
+from .lives.checks import set_journal
 
 
 def commits(number: int, path: Path, count: str) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,15 @@ def test_random_kills_of_the_command_and_its_group(tmp_path, monkeypatch):
     tell(f"random kills, seed {SEED}", dict(ends))
 
 
+def members(group: int) -> list[str]:
+    """The processes of a group."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(ProcessLookupError):
+            found += [path.name] if os.getpgid(int(path.name)) == group else []
+    return found
+
+
 def nobody_left(group: int) -> bool:
     """Whether a process group has ended, or does so soon."""
     deadline = time.monotonic() + PATIENCE
@@ -100,16 +110,3 @@ with Local(2) as executor:
     process.kill()
     process.wait()
     assert nobody_left(process.pid)
-
-
-def members(group: int) -> list[int]:
-    """The processes of a group."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[2]) == group:
-            found.append(int(status.parent.name))
-    return found

@@ -52,32 +52,16 @@ def test_slowdowns_are_flagged_and_nothing_else_is(kind):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("control", [name for name in CONTROLS if "spells" not in name])
-def test_a_noisy_control_neither_hides_nor_invents_a_slowdown(control):
-    unchanged = share(9, 2_000, FAILING, control=control, **RECOMMENDED)
-    passed = 1 - share(10, 2_000, FAILING, control=control, ours=0.2, **RECOMMENDED)
-    tell(f"{control}: unchanged fails, 20 % slower passes", f"{unchanged:.2%}, {passed:.2%}")
-    assert unchanged <= (STEADY if control == "steady" else DISTURBED)
-    assert passed <= MISSED
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("runs", [(5, 3), (10, 5), (20, 5), (30, 5)], ids=str)
-def test_figures_by_control_and_runs(runs):
-    for control in CONTROLS:
-        keywords = {"control": control, "before": runs[0], "after": runs[1]}
-        unchanged = share(9, 2_000, FAILING, **keywords)
-        passed = 1 - share(10, 2_000, FAILING, ours=0.2, **keywords)
-        machine = share(11, 2_000, FAILING, machine=0.1, **keywords)
-        figures = f"{unchanged:.2%}, {passed:.2%}, {machine:.2%}"
-        tell(f"{runs}, {control}: unchanged fails, 20 % slower passes, slower clock fails", figures)
-        assert passed <= 0.15
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("runs", [(5, 3), (8, 3), (10, 5), (20, 5), (20, 10)], ids=str)
-def test_figures_by_runs_and_noise(runs):
-    for noise in (0.0035, 0.007, 0.01, 0.014):
-        same, slower = (share(8, 2_000, before=runs[0], after=runs[1], noise=noise, ours=ours) for ours in (0.0, 0.05))
-        tell(f"{runs[0]} and {runs[1]} runs, noise {noise:.2%}: unchanged, 5 %", f"{same:.2%}, {slower:.2%}")
-        assert same <= 0.01
+@pytest.mark.parametrize("runs", [(5, 3), (30, 5)], ids=str)
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_noisy_control_neither_hides_nor_invents_a_slowdown(control, runs):
+    """With the recommended number of runs, but for controls whose noise comes in spells."""
+    keywords = {"control": control, "before": runs[0], "after": runs[1]}
+    unchanged = share(9, 2_000, FAILING, **keywords)
+    passed = 1 - share(10, 2_000, FAILING, ours=0.2, **keywords)
+    machine = share(11, 2_000, FAILING, machine=0.1, **keywords)
+    figures = f"{unchanged:.2%}, {passed:.2%}, {machine:.2%}"
+    tell(f"{runs}, {control}: unchanged fails, 20 % slower passes, slower clock fails", figures)
+    assert passed <= 0.15
+    if runs == tuple(RECOMMENDED.values()) and "spells" not in control:
+        assert unchanged <= (STEADY if control == "steady" else DISTURBED) and passed <= MISSED

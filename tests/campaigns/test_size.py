@@ -9,12 +9,11 @@ def test_the_commit_seeds_the_sample(tmp_path, monkeypatch):
     monkeypatch.delenv("GENSOR_CAMPAIGN_SEED", raising=False)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert size.seed_of(tmp_path) == size.WITHOUT_GIT
-    own = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
-    for command in (["init", "-q"], [*own, "commit", "-q", "--allow-empty", "-m", "a"]):
-        assert size.seed_of(tmp_path) == size.WITHOUT_GIT
-        subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    log = subprocess.run(["git", "log", "--format=%H"], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert size.seed_of(tmp_path) == int(log.stdout.strip()[:8], 16)
+    script = "git init -q; git -c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q --allow-empty -m a"
+    done = subprocess.run(
+        ["sh", "-c", f"{script}; git rev-parse HEAD"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    assert size.seed_of(tmp_path) == int(done.stdout[:8], 16)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert size.seed_of(tmp_path) == size.WITHOUT_GIT
     monkeypatch.setenv("GENSOR_CAMPAIGN_SEED", "12")

@@ -2,21 +2,18 @@
 
 import base64
 import json
-import sqlite3
 import sys
 import tracemalloc
 import warnings
-from contextlib import closing
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
 from gensor_database import PRETUNED, Binary, Kernel, Source, Store, StoreWarning, union
-from gensor_database import connection as sql
 from gensor_database import rows as stored
 from gensor_database.exchange import export, merge
 from gensor_database.record import LARGEST_BLOB
-from gensor_database.rows import insert
 from tests.campaign_size import sample
 from tests.doubles.store_rows import ARCH, rows
 
@@ -26,51 +23,20 @@ COUNT = 24
 MOST = 12 * MB  # of COUNT times 1 MB, where 2 MB are written at once
 
 
-def binary(number, source="ab" * 32):
-    return Binary(source, json.dumps({"N": number}), ARCH, bytes(MB), 1, 0, 0, 0, "{}", "nvrtc")
+def binary(number):
+    return Binary("ab" * 32, json.dumps({"N": number}), ARCH, bytes(MB), 1, 0, 0, 0, "{}", "nvrtc")
 
 
-def bomb(path):
-    """A database with COUNT cubins of 1 MB each, and kernels that name them."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("BEGIN")
-        sql.create_tables(connection)
-        for number in range(COUNT):
-            made = binary(number)
-            insert(connection, made)
-            insert(connection, Kernel("contraction_mma", 1, "{}", json.dumps({"n": number}), ARCH, made.digest))
-        connection.execute("COMMIT")
-    assert path.stat().st_size < MB
-    return path
-
-
-def peak(action):
-    """Bytes that Python holds at most while it acts."""
-    tracemalloc.start()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", StoreWarning)
-            action()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def merged(source, folder):
-    with Store.open(source, readonly=True) as other, Store.open(folder / "into.db") as store:
-        assert merge(store, other, binaries=True)["binary"] == COUNT
-
-
-def united(source, folder):
-    with Store.open(source, readonly=True) as other:
-        assert union([other], folder / "into.db", binaries=True)["binary"] == COUNT
-
-
-def exported(source, folder):
-    with Store.open(source, readonly=True) as store:
-        with closing(sqlite3.connect(source)) as connection:
-            assert connection.execute("SELECT count(*) FROM kernel").fetchone() == (COUNT,)
-        export(store, folder / "into.db", ARCH)
+@pytest.fixture
+def bomb(tmp_path):
+    """A database with COUNT cubins of 1 MB each, and kernels of portfolios that name them."""
+    with Store.open(tmp_path / "bomb.db") as store:
+        for made in map(binary, range(COUNT)):
+            kernel = Kernel("contraction_mma", 1, "{}", made.constants, ARCH, made.digest)
+            store.add(made, kernel)
+            store.replace_portfolio(ARCH, "p", kernel.program, [kernel.digest])
+    assert store.path.stat().st_size < MB
+    return store.path
 
 
 @pytest.fixture
@@ -80,28 +46,44 @@ def small_batches(monkeypatch):
     monkeypatch.setattr(stored, "INFLATED_BESIDE", 2**40)
 
 
-@pytest.mark.parametrize("action", [merged, united])
-def test_large_values_are_held_a_few_at_a_time(tmp_path, small_batches, action):
-    path = bomb(tmp_path / "bomb.db")
-    assert peak(lambda: action(path, tmp_path)) < MOST
+@contextmanager
+def little_memory():
+    """Inside, Python never holds MOST bytes."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < MOST
+    finally:
+        tracemalloc.stop()
 
 
-def test_an_export_holds_a_few_at_a_time(tmp_path, small_batches):
-    path = bomb(tmp_path / "bomb.db")
-    with Store.open(path) as store:
-        for kernel in list(store.rows(Kernel)):
-            store.replace_portfolio(ARCH, "p", kernel.program, [kernel.digest])
-    assert peak(lambda: exported(path, tmp_path)) < MOST
+def merged(store, path):
+    with Store.open(path) as target:
+        merge(target, store, binaries=True)
+
+
+def united(store, path):
+    union([store], path, binaries=True)
+
+
+def exported(store, path):
+    export(store, path, ARCH)
+
+
+@pytest.mark.parametrize("action", [merged, united, exported])
+def test_large_values_are_held_a_few_at_a_time(bomb, tmp_path, small_batches, action):
+    with Store.open(bomb, readonly=True) as store, little_memory():
+        action(store, tmp_path / "into.db")
     with Store.open(tmp_path / "into.db", readonly=True) as copy:
         assert copy.counts()["binary"] == COUNT
 
 
-def test_values_that_fill_memory_end_a_table_and_others_go_on(tmp_path, monkeypatch):
+def test_values_that_fill_memory_end_a_table_and_others_go_on(bomb, monkeypatch):
     """Without a limit 3 MB of a file are 2.5 GB, and as many to hash."""
     assert stored.BATCH_BYTES <= 16 * MB and stored.INFLATED_BESIDE <= 64 * MB
     monkeypatch.setattr(stored, "INFLATED_BESIDE", 3 * MB)
     monkeypatch.setattr(stored, "MOST_INFLATED", 8)  # of a file of this size
-    with Store.open(bomb(tmp_path / "bomb.db"), readonly=True) as store:
+    with Store.open(bomb, readonly=True) as store:
         with pytest.warns(StoreWarning, match="far more memory than code"):
             found = sum(1 for _ in store.rows(Binary))
         assert 0 < found < COUNT and len(list(store.rows(Kernel))) == COUNT
@@ -123,9 +105,6 @@ def test_a_row_that_could_not_be_read_back_is_none():
         Source(bytes(LARGEST_BLOB + 1))
 
 
-# ---- import
-
-
 @pytest.fixture
 def import_(gensor_tune):
     """import_("--binaries") -> (exit code, stdout, stderr) for rows.jsonl."""
@@ -133,22 +112,17 @@ def import_(gensor_tune):
 
 
 def line(row, **values):
-    names = {name: getattr(row, name) for name in row.columns()} | values
-    return json.dumps({"table": row.TABLE, "digest": row.digest, **names}).encode() + b"\n"
+    names = {name: getattr(row, name) for name in row.columns()}
+    names |= {"cubin": base64.b64encode(row.cubin).decode()} if isinstance(row, Binary) else {}
+    return json.dumps({"table": row.TABLE, "digest": row.digest, **names, **values}).encode() + b"\n"
 
 
 def test_code_and_numbers_that_are_too_large_are_refused_by_line(import_, tmp_path):
-    made = rows(1)[1]
+    made, timing = rows(1)[1], line(rows(1)[5])
     large = base64.b64encode(bytes(LARGEST_BLOB + 1)).decode()
-    timing = rows(1)[5]
-    (tmp_path / "rows.jsonl").write_bytes(
-        line(made, cubin=large)
-        + line(timing).replace(b"21.0", b"9" * 1_000_000)
-        + line(timing).replace(b"21.0", b"[" * 100_000 + b"]" * 100_000)
-        + b"[" * 17 * MB
-        + b"\n"
-        + line(made, cubin=base64.b64encode(made.cubin).decode())
-    )
+    digits, brackets = b"9" * 1_000_000, b"[" * 100_000 + b"]" * 100_000
+    lines = [line(made, cubin=large), timing.replace(b"21.0", digits), timing.replace(b"21.0", brackets)]
+    (tmp_path / "rows.jsonl").write_bytes(b"".join([*lines, b"[" * 17 * MB + b"\n", line(made)]))
     code, out, err = import_("--binaries")
     said = [text.partition("rows.jsonl:")[2] for text in err.splitlines()]
     assert (code, out) == (1, "1 binary\n") and "Traceback" not in err
@@ -159,8 +133,7 @@ def test_code_and_numbers_that_are_too_large_are_refused_by_line(import_, tmp_pa
 
 def test_a_line_without_an_end_ends_the_import(import_, tmp_path, monkeypatch):
     """A device, or a file with a hole of a terabyte."""
-    lines = sys.modules["gensor_tuner.store.jsonl"]
-    monkeypatch.setattr(lines, "ENDLESS", 2**24)
+    monkeypatch.setattr(sys.modules["gensor_tuner.store.jsonl"], "ENDLESS", 2**24)
     with (tmp_path / "rows.jsonl").open("wb") as file:
         file.truncate(2**40)
     code, out, err = import_()
@@ -168,10 +141,9 @@ def test_a_line_without_an_end_ends_the_import(import_, tmp_path, monkeypatch):
 
 
 def test_importing_holds_a_few_rows_at_a_time(import_, tmp_path, small_batches):
+    """A line, its text, its JSON and its cubin in addition to the rows."""
     with (tmp_path / "rows.jsonl").open("wb") as file:
         for number in range(COUNT):
-            made = binary(number)
-            file.write(line(made, cubin=base64.b64encode(made.cubin).decode()))
-    assert (
-        peak(lambda: import_("--binaries")) < MOST
-    )  # a line, its text, its JSON and its cubin in addition to the rows
+            file.write(line(binary(number)))
+    with little_memory():
+        import_("--binaries")

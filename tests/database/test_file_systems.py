@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gensor_database import Kernel, Record, Store, export, layers, open_layers, opening
-from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows
+from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows, stock
 
 LOCAL = ("ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "apfs", "fuseblk", "fuse.overlayfs", "squashfs")
 REMOTE = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "lustre", "ceph", "beegfs", "gpfs", "glusterfs", "virtiofs")
@@ -83,8 +83,7 @@ def test_a_database_that_is_read_stays_in_its_mode(mounted, tmp_path):
 def test_the_packaged_database_is_opened_as_one_that_never_changes(monkeypatch, tmp_path):
     """No lock, no log, no index: it may be on read-only media, and processes do not meet at it."""
     monkeypatch.setattr(layers, "PRETUNED", tmp_path / "pretuned")
-    with Store.open(tmp_path / "draft.db") as draft:
-        draft.add(*rows(1))
+    with Store.open(stock(tmp_path / "draft.db", 1)) as draft:
         export(draft, tmp_path / "pretuned" / f"{ARCH}.db", ARCH)
     opened = []
     connect = sqlite3.connect

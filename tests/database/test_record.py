@@ -7,6 +7,7 @@ import re
 import sqlite3
 import time
 import zlib
+from contextlib import closing
 from xml.etree import ElementTree
 
 import numpy
@@ -20,12 +21,9 @@ SAMPLES: dict[type[Row], Row] = {type(row): row for row in [*rows(3), *portfolio
 
 
 def through_sqlite(row: Row) -> list[object]:
-    connection = sqlite3.connect(":memory:")
-    try:
+    with closing(sqlite3.connect(":memory:")) as connection:
         marks = ", ".join("?" * (1 + len(row.columns())))
         return list(connection.execute(f"SELECT {marks}", row.to_sql()).fetchone())
-    finally:
-        connection.close()
 
 
 @pytest.mark.parametrize("kind", TABLES, ids=lambda kind: kind.TABLE)
@@ -62,9 +60,6 @@ def test_digests_tell_types_tables_columns_and_boundaries_apart():
     digests += [row_digest("u", ("x",), ("a",)), row_digest("t", ("y",), ("a",))]
     digests += [row_digest("t", ("x", "y"), value) for value in [("a", "bc"), ("ab", "c"), ("abc", "")]]
     assert len(set(digests)) == len(digests)
-
-
-def test_source_digest_is_the_builders():
     text = "// naïve\n#define X 1\n"
     assert Source.of(text).digest == build_source.digest(text)
 
@@ -112,11 +107,10 @@ def test_compressed_data_that_inflates_or_goes_on_is_refused():
 
 
 def test_notebooks_draw_rows():
-    """Names and values, without the bytes of data, in a table that is XML."""
+    """Names and values, escaped, short and without the bytes of data, in a table that is XML."""
     for kind, row in SAMPLES.items():
-        cells = [
-            each.text or "" for each in ElementTree.fromstring(row._repr_html_()).iter() if each.tag in ("th", "td")
-        ]
+        tree = ElementTree.fromstring(row._repr_html_())
+        cells = [each.text or "" for each in tree.iter() if each.tag in ("th", "td")]
         drawn = dict(zip(cells[::2], cells[1::2], strict=True))
         assert cells[:2] == [kind.__name__.lower(), row.digest[:12]]
         for name in row.columns():
@@ -125,12 +119,8 @@ def test_notebooks_draw_rows():
                 assert drawn[name] == f"{len(value)} bytes"
             elif name.endswith("_us") and value is not None:
                 assert drawn[name.removesuffix("_us")] == duration(value)
-
-
-def test_a_drawn_row_is_escaped_and_short():
     hostile = "<script>alert(1)</script>" + "x" * 10_000
     drawn = dataclasses.replace(SAMPLES[Record], error=hostile, outcome="failed", predicted_us=1840.2)._repr_html_()
     assert "<script>" not in drawn and "&lt;script&gt;" in drawn and "(10025 characters)" in drawn
-    assert (
-        len(drawn) < 10_000 and "1.84 ms" in drawn and not re.search(r"color:(?!inherit)|background:(?!transp)", drawn)
-    )
+    assert len(drawn) < 10_000 and "1.84 ms" in drawn
+    assert not re.search(r"color:(?!inherit)|background:(?!transp)", drawn)

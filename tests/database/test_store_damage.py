@@ -2,49 +2,25 @@
 
 import signal
 import sqlite3
-import warnings
 
 import pytest
 
 from gensor_database import CorruptStoreError, ForeignStoreError, NewerStoreError, Record, Store, StoreWarning
 from gensor_database import connection as sql
-from tests.doubles.store_rows import ARCH, PART, add_rows, altered, class_key, kernel_rows, key, rows
-
-NUMBERS = range(3)
+from tests.doubles.store_rows import ARCH, PART, add_rows, altered, kernel_rows, key, rows, stock
 
 
-@pytest.fixture(scope="module")
-def image(tmp_path_factory):
-    """Return a shipped-style database with small pages, so that flips hit rows rather than free space."""
-    path = tmp_path_factory.mktemp("image") / "image.db"
-    with Store.open(path) as store:
-        for number in NUMBERS:
-            store.add(*rows(number))
-        store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(n)[1].digest for n in NUMBERS])
-        store.connection.execute("PRAGMA journal_mode=DELETE")
-        store.connection.execute("PRAGMA page_size=512")
-        store.connection.execute("VACUUM")
-    return path.read_bytes()
-
-
-def test_one_damaged_row_does_not_hide_the_others(image, tmp_path):
-    path = tmp_path / "one.db"
-    path.write_bytes(image)
-    altered(path, ("UPDATE record SET error = CAST(X'ff00fe' AS TEXT) WHERE key = ?", (key(2),)))
-    with Store.open(path, readonly=True) as store, pytest.warns(StoreWarning):
-        assert {row.key for row in store.rows(Record)} == {key(n) for n in NUMBERS if n != 2}
-        assert store.find(key(2), ARCH, PART) is None and store.find(key(1), ARCH, PART) is not None
-
-
-def test_a_damaged_row_is_healed_by_adding_it_again(image, tmp_path):
-    path = tmp_path / "heal.db"
-    path.write_bytes(image)
-    altered(path, "UPDATE kernel SET abi = 99")
-    with Store.open(path) as store:
-        with pytest.warns(StoreWarning):
-            assert store.find(key(1), ARCH, PART) is None
-        assert store.add(*rows(1)) == 1
-        assert store.find(key(1), ARCH, PART).kernel == kernel_rows(1)[1]
+def test_a_damaged_row_hides_no_other_and_is_healed_by_adding_it_again(tmp_path):
+    path = altered(
+        stock(tmp_path / "k.db", 0, 1, 2),
+        ("UPDATE record SET error = CAST(X'ff00fe' AS TEXT) WHERE key = ?", (key(2),)),
+        ("UPDATE kernel SET abi = 99 WHERE digest = ?", (kernel_rows(1)[1].digest,)),
+    )
+    with Store.open(path) as store, pytest.warns(StoreWarning):
+        assert {row.key for row in store.rows(Record)} == {key(0), key(1)}
+        assert [store.find(key(number), ARCH, PART) is not None for number in range(3)] == [True, False, False]
+        assert store.add(*rows(1), *rows(2)) == 2
+        assert [store.find(key(n), ARCH, PART).kernel for n in (1, 2)] == [kernel_rows(n)[1] for n in (1, 2)]
 
 
 def leaves(image: bytes, table: str, path) -> list[int]:
@@ -58,13 +34,11 @@ def leaves(image: bytes, table: str, path) -> list[int]:
     return [int.from_bytes(page[at : at + 4], "big") for at in (*cells, 8)]
 
 
+@pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
 @pytest.mark.parametrize("first_is_lost", [False, True])
 def test_pages_that_lead_back_are_not_followed_for_ever(tmp_path, first_is_lost):
     path = tmp_path / "circles.db"
-    with Store.open(path) as store:
-        for number in range(120):
-            store.add(*rows(number))
-        store.connection.execute("PRAGMA journal_mode=DELETE")
+    with Store.open(stock(path, *range(120), journal="DELETE"), readonly=True) as store:
         good = set(store.rows(Record))
     image = bytearray(path.read_bytes())
     pages = leaves(image, "record", path)
@@ -81,8 +55,7 @@ def test_pages_that_lead_back_are_not_followed_for_ever(tmp_path, first_is_lost)
     previous = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it goes round in circles"))
     signal.alarm(60)
     try:
-        with Store.open(path, readonly=True) as store, warnings.catch_warnings():
-            warnings.simplefilter("ignore", StoreWarning)
+        with Store.open(path, readonly=True) as store:
             found = set(store.rows(Record))
     finally:
         signal.alarm(0)

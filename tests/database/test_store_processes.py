@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from functools import partial
 
 import pytest
 
@@ -15,38 +16,18 @@ from gensor_database import ForeignStoreError, LockedStoreError, Record, Store, 
 from gensor_database.write_queue import turn
 from tests.doubles.store_rows import ARCH, PART, key, rows
 
-PROCESSES, COMMITS = 8, 50
+fcntl = pytest.importorskip("fcntl")
 
-#: Adds workloads first .. last, printing each number once its commit is acknowledged.
+#: Adds workloads, printing each number once its commit is acknowledged.
 WRITER = """
 import sys
-from gensor_database import Store, opening
+from gensor_database import Store
 from tests.doubles.store_rows import rows
-path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-if sys.argv[4] == "delete":
-    opening.is_remote = lambda path: True
-with Store.open(path) as store:
-    for number in range(first, last):
+with Store.open(sys.argv[1]) as store:
+    for number in range(5000):
         store.add(*rows(number))
         print(number, flush=True)
 """
-
-
-def start_writer(path, first, last, journal="wal"):
-    return subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(first), str(last), journal],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def acknowledged_by(writer):
-    """The numbers a writer printed and that were not read yet, until its end."""
-    with writer.stdout, writer.stderr:
-        numbers = {int(line) for line in writer.stdout if line.endswith("\n")}
-        writer.wait(timeout=30)
-    return numbers
 
 
 def check_whole(path, acknowledged):
@@ -101,16 +82,15 @@ def test_a_lock_that_stays_is_named_and_reading_goes_on(tmp_path):
 
 
 @pytest.fixture
-def held(tmp_path):
-    """The folder of a test, whose lock is held without a write; a call releases it."""
-    fcntl = pytest.importorskip("fcntl")
+def lock(tmp_path):
+    """flock of the test's folder, whose lock is held at first, without a write."""
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    yield partial(fcntl.flock, descriptor)
     os.close(descriptor)
 
 
-def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, held, monkeypatch):
+def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, lock, monkeypatch):
     """Any process that can open a folder can hold its lock; each transaction would wait for ten minutes."""
     monkeypatch.setattr(write_queue, "PATIENT", 0.2)
     monkeypatch.setattr(write_queue, "QUEUE", 1.0)
@@ -124,7 +104,7 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, hel
         (told,) = caught
         assert len(waits) == 1 and f"held a lock on {tmp_path}" in str(told.message)
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
-            held()
+            lock(fcntl.LOCK_UN)
             for thread in threading.enumerate():  # who has given up gets the lock first, and lets go of it
                 if thread.name == "gensor-turn":
                     thread.join()
@@ -132,24 +112,21 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, hel
             assert not write_queue._stalled and len(list(store.rows(Record))) == 6
 
 
-def test_a_queue_that_moves_is_waited_for(tmp_path, held, monkeypatch):
+def test_a_queue_that_moves_is_waited_for(tmp_path, lock, monkeypatch):
     monkeypatch.setattr(write_queue, "PATIENT", 0.05)
     looks = []
 
     def written(path):
         looks.append(path)
         if len(looks) == 5:
-            held()
+            lock(fcntl.LOCK_UN)
         return len(looks)  # another state at each look: another process writes
 
     monkeypatch.setattr(write_queue, "_file_facts", written)
     with turn(tmp_path / "kernels.db", 0.05):
         assert len(looks) >= 5 and not write_queue._stalled
-        fcntl = pytest.importorskip("fcntl")
-        descriptor = os.open(tmp_path, os.O_RDONLY)
         with pytest.raises(BlockingIOError):  # the lock is held
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(descriptor)
+            lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
@@ -165,8 +142,9 @@ def test_a_forked_child_uses_a_connection_of_its_own(tmp_path):
                 try:
                     store.add(*rows(number))
                     code = 0 if store.connection is not mine and store.find(key(0), ARCH) is not None else 1
+                    leave(code)
                 finally:
-                    leave_quietly(leave, code)
+                    os._exit(code)  # without pytest's own frames
             assert os.waitpid(child, 0)[1] == 0
             assert store.connection is mine
             assert store.find(key(number), ARCH, PART) is not None
@@ -174,23 +152,16 @@ def test_a_forked_child_uses_a_connection_of_its_own(tmp_path):
     assert check_whole(tmp_path / "kernels.db", range(4)) == 4
 
 
-def leave_quietly(leave, code):
-    """Ends a forked child without letting pytest's own frames run in it."""
-    try:
-        leave(code)
-    except SystemExit:
-        os._exit(code)
-
-
 def test_ctrl_c_in_the_middle_of_a_write_leaves_whole_rows(tmp_path):
     path = tmp_path / "kernels.db"
-    writer = start_writer(path, 0, 5000)
-    assert writer.stdout.readline()
-    time.sleep(0.05)
-    writer.send_signal(signal.SIGINT)
-    errors = writer.stderr.read()
-    assert "KeyboardInterrupt" in errors
-    check_whole(path, {0} | acknowledged_by(writer))
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout.readline()
+        time.sleep(0.05)
+        writer.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in writer.stderr.read()
+        check_whole(path, {0} | {int(line) for line in writer.stdout if line.endswith("\n")})
 
 
 def test_writers_take_turns_and_who_waits_in_vain_goes_on(tmp_path):

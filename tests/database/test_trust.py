@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gensor_database import PRETUNED, Store, StoreWarning, open_layers, trust
+from gensor_database import PRETUNED, Store, trust
 from gensor_database import connection as sql
 from gensor_database.connection import translated
 from gensor_database.errors import CorruptStoreError
@@ -26,7 +26,8 @@ from gensor_kernels.programs.space import Space
 from gensor_kernels.programs.validation import program_of
 from gensor_tuner.shapes.reader import read_shapes
 from tests.campaign_size import sample
-from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows, umask
+from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows, umask
+from tests.project.structure import imported_names, module_name
 
 posix = pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,15 +60,6 @@ def test_a_folder_that_others_can_write_to_is_refused_and_the_command_is_named(t
         if "chmod" in words:  # the message's advice helps
             os.system(said.partition("run ")[2].partition(",")[0])
             assert trust.folder_objection(made, SETTING) is None
-
-
-@posix
-def test_what_is_inside_a_shared_folder_is_judged_by_itself(tmp_path):
-    shared = folder(tmp_path, 0o1777, "shared")
-    inside = folder(shared)
-    assert trust.folder_objection(inside, SETTING) is None
-    shared.chmod(0o777)  # now others can put theirs in its place
-    assert "everybody can write to" in trust.folder_objection(inside, SETTING)
 
 
 @posix
@@ -128,13 +120,12 @@ def test_a_group_of_one_user_alone_is_nobody_else(monkeypatch):
     monkeypatch.setattr(pwd, "getpwuid", lambda number: own)
     monkeypatch.setattr(pwd, "getpwall", lambda: users)
     personal = trust._is_personal.__wrapped__
-    assert personal(7)
-    group.gr_mem = ["me"]
-    assert personal(7)
-    group.gr_mem = ["me", "you"]
-    assert not personal(7)
-    group.gr_mem, group.gr_name = [], "staff"  # whose members cannot be listed
-    assert not personal(7)
+    for name, members, alone in (
+        *(("me", [], True), ("me", ["me"], True), ("me", ["me", "you"], False)),
+        ("staff", [], False),  # its members cannot be listed
+    ):
+        group.gr_name, group.gr_mem = name, members
+        assert personal(7) is alone
     group.gr_name = "me"
     users.append(other)
     assert not personal(7)
@@ -173,19 +164,16 @@ def test_a_folder_of_another_user_is_refused(tmp_path, monkeypatch):
 
 
 @posix
-def test_the_cache_folder_is_private_under_any_umask_and_refused_where_it_is_not(tmp_path, monkeypatch):
+def test_the_cache_folder_is_private_and_others_get_one_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "cache"))
-    with umask(0o002):
-        assert config.cache_dir().stat().st_mode & 0o777 == 0o700
-    config.cache_dir().chmod(0o770)
     monkeypatch.delenv("GENSOR_DB", raising=False)
+    with umask(0o002):
+        assert config.cache_dir() == tmp_path / "one" / "cache"
+    assert config.cache_dir().stat().st_mode & 0o777 == 0o700
+    config.cache_dir().chmod(0o770)
     for refused in (config.cache_dir, config.user_database):
         with pytest.raises(ConfigError, match="chmod go-w"):
             refused()
-
-
-@posix
-def test_without_a_database_of_ones_own_there_is_one_warning(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_DB", str(folder(tmp_path, 0o777) / "kernels.db"))
     with pytest.warns(RuntimeWarning, match="kept for this process only: .*chmod go-w"):
         assert config.own_database() is None
@@ -194,24 +182,7 @@ def test_without_a_database_of_ones_own_there_is_one_warning(tmp_path, monkeypat
         assert config.own_database() is None
 
 
-# ---- databases of others
-
-
-@posix
-def test_a_site_database_that_others_can_write_to_gives_no_code_and_says_why(tmp_path):
-    add_rows(tmp_path / "site.db", *rows(1))
-    (tmp_path / "site.db").chmod(0o664)
-    with (
-        pytest.warns(StoreWarning, match="run chmod go-w .*site.db"),
-        open_layers(ARCH, None, tmp_path / "site.db") as found,
-    ):
-        catalog = found.load(ARCH, None, untrusted.well_formed)
-    assert catalog.find(key(1), PART) is None  # its class is none that this version writes
-    (tmp_path / "site.db").chmod(0o644)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with open_layers(ARCH, None, tmp_path / "site.db") as found:
-            assert found.load(ARCH).find(key(1), PART).binary() == kernel_rows(1)[0]
+# ---- shipped databases
 
 
 @pytest.mark.parametrize("path", sample(sorted(PRETUNED.glob("*.db")), 1), ids=lambda path: path.stem)
@@ -259,25 +230,26 @@ def test_foreign_statements_are_refused_and_endless_ones_interrupted(tmp_path):
         connection.execute("SELECT count(*) FROM kernel a, kernel b, kernel c, kernel d")
 
 
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
 @posix
-def test_ctrl_c_while_sqlite_computes_is_no_damaged_file(tmp_path):
+def test_ctrl_c_while_sqlite_prepares_or_computes_is_no_damaged_file(tmp_path, monkeypatch):
     """sqlite3 drops exceptions of its callbacks, the only Python code that runs while it computes."""
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    try:
-        with Store.open(tmp_path / "k.db") as store, pytest.raises(KeyboardInterrupt), translated(store.path):
-            store.connection.executemany("INSERT INTO source VALUES (?, '')", [(str(n),) for n in range(400)])
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
-            store.connection.execute("SELECT count(*) FROM source a, source b, source c, source d").fetchone()
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-
-
-def test_ctrl_c_while_a_statement_is_prepared_is_no_refusal(tmp_path, monkeypatch):
-    with Store.open(tmp_path / "k.db") as store, translated(store.path), monkeypatch.context() as only:
-        only.setattr(sql, "_is_ours", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+    signal.signal(signal.SIGALRM, interrupt)
+    with Store.open(tmp_path / "k.db") as store:
+        store.connection.executemany("INSERT INTO source VALUES (?, '')", [(str(n),) for n in range(400)])
+        with monkeypatch.context() as only, pytest.raises(KeyboardInterrupt), translated(store.path):
+            only.setattr(sql, "_is_ours", interrupt)
             store.connection.execute("SELECT count(*) FROM source")
+        try:
+            with pytest.raises(KeyboardInterrupt), translated(store.path):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
+                store.connection.execute("SELECT count(*) FROM source a, source b, source c, source d").fetchone()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("name", ["interrupted", "not authorized", "x is prohibited"])
@@ -295,61 +267,32 @@ def test_no_name_in_a_file_looks_like_ctrl_c(name, tmp_path):
         Store.open(path, readonly=True)
 
 
-def interrupt(*_):
-    raise KeyboardInterrupt
-
-
 # ---- actions that no text of a file or a command can cause
 
 
-def modules():
-    for package in ("database", "gensor_kernels", "tuner"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+UNPICKLING = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "copyreg"}
+#: Two modules exchange objects with their own child processes, over pipes that no other process can reach. The third
+#: one ends the processes that Dask has started.
+MULTIPROCESSING = {"tuner/fleet/worker.py", "tuner/tasks/local.py", "tuner/verify/device_process.py"}
 
 
-def names(tree):
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield (node.module or "").partition(".")[0]
-
-
-def test_nothing_is_unpickled():
-    """Two modules pass objects to their own child processes, over pipes that no other process can reach.
-
-    A third one ends the processes that Dask has started.
-    """
-    forbidden = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "copyreg"}
-    between = {"multiprocessing"}
-    found = {path: set(names(tree)) for path, tree in modules()}
-    assert not {path for path, used in found.items() if used & forbidden}
-    assert {path for path, used in found.items() if used & between} <= {
-        "tuner/fleet/worker.py",
-        "tuner/tasks/local.py",
-        "tuner/verify/device_process.py",
-    }
-    ending = ast.parse((ROOT / "tuner/fleet/worker.py").read_text())
-    assert {
-        node.attr
-        for node in ast.walk(ending)
-        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "multiprocessing"
-    } == {"active_children"}
-    for path, tree in modules():
+def test_nothing_is_unpickled_evaluated_or_passed_to_a_shell():
+    paths = [path for package in ("database", "gensor_kernels", "tuner") for path in (ROOT / package).rglob("*.py")]
+    for path in paths:
+        name, tree = path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+        modules = {names[-1].partition(".")[0] for names in imported_names(tree, module_name(name), False)}
+        assert not modules & UNPICKLING and (name in MULTIPROCESSING or "multiprocessing" not in modules), name
         for node in ast.walk(tree):
-            assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle"), path
-
-
-def test_no_shell_and_nothing_evaluated():
-    for path, tree in modules():
-        for node in ast.walk(tree):
+            where = f"{name}:{getattr(node, 'lineno', 0)}"
+            assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle"), where
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "multiprocessing":
+                assert name != "tuner/fleet/worker.py" or node.attr == "active_children", where
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
-                if called != "get_completion_script":  # typer's, which writes a script for a shell and starts none
-                    assert not any(word.arg == "shell" for word in node.keywords), f"{path}:{node.lineno}: shell="
                 owner = getattr(getattr(node.func, "value", None), "id", "")
-                assert called not in ("eval", "exec", "popen") and (owner, called) != ("os", "system"), path
+                assert called not in ("eval", "exec", "popen") and (owner, called) != ("os", "system"), where
+                # typer's get_completion_script writes a script for a shell and starts none
+                assert called == "get_completion_script" or all(word.arg != "shell" for word in node.keywords), where
 
 
 HOSTILE = (
@@ -365,23 +308,19 @@ def test_other_spellings_of_an_arch_reach_the_compiler_as_its_name():
 
 
 def test_hostile_text_reaches_neither_compiler_nor_sql(tmp_path):
+    add_rows(tmp_path / "k.db", *rows(1))
     for text in HOSTILE:
-        check_text(text, tmp_path)
-
-
-def check_text(text, tmp_path):
-    for name in (text, text.upper()):
-        with pytest.raises(GensorError):
-            lookup(name)
-    made = nvrtc.compile_cubin("__global__ void f() {}", text)
-    assert made.error and "is not a compile target" in made.error and not made.cubin
-    for constants in ({"BLOCK_M": text}, {text: 1}, {"BLOCK_M": 2**70}):
-        with pytest.raises(ValueError, match=r"constant|parameter"):
-            source.bind("#ifndef BLOCK_M\n#define BLOCK_M 1\n#endif\n", constants)
-    with Store.open(tmp_path / "k.db") as store:
-        store.add(*rows(1))
-        assert store.find(text, text, text) is None and store.kernel(text) is None
-        assert store.find(key(1), ARCH, PART) is not None
+        for name in (text, text.upper()):
+            with pytest.raises(GensorError):
+                lookup(name)
+        made = nvrtc.compile_cubin("__global__ void f() {}", text)
+        assert made.error and "is not a compile target" in made.error and not made.cubin
+        for constants in ({"BLOCK_M": text}, {text: 1}, {"BLOCK_M": 2**70}):
+            with pytest.raises(ValueError, match=r"constant|parameter"):
+                source.bind("#ifndef BLOCK_M\n#define BLOCK_M 1\n#endif\n", constants)
+        with Store.open(tmp_path / "k.db") as store:
+            assert store.find(text, text, text) is None and store.kernel(text) is None
+            assert store.find(key(1), ARCH, PART) is not None
 
 
 @pytest.mark.parametrize("arch", sample(["sm_75", "sm_87", "sm_90"], 1))

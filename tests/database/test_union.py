@@ -1,9 +1,9 @@
 """Merging as a union: commutative, associative, idempotent, lossless; conflicts named with what counts and why."""
 
-import dataclasses
 import os
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from itertools import permutations
 from pathlib import Path
 
@@ -49,13 +49,10 @@ def filled(path, content):
 
 def united(target, *paths, binaries=True):
     """The union at `target`, each of its rows."""
-    stores = [Store.open(path, readonly=True) for path in paths]
-    try:
+    with ExitStack() as opened:
+        stores = [opened.enter_context(Store.open(path, readonly=True)) for path in paths]
         union(stores, target, binaries)
         SEEN.update("conflict" for _ in conflicts(stores))
-    finally:
-        for store in stores:
-            store.close()
     return everything(target)
 
 
@@ -120,29 +117,23 @@ def pair(tmp_path):
     b.close()
 
 
-def test_the_newest_record_wins_where_nothing_was_timed(pair):
+def test_the_newest_record_wins_where_nothing_was_timed_and_timings_decide_before_age(pair):
     for order in (pair, pair[::-1]):
         (found,) = conflicts(order)
         assert (found.subject, found.arch, found.part) == (key(0), ARCH, PART)
         assert found.winner == kernel_rows(1)[1].digest and "newest" in found.reason
         assert {Path(path).name for path, _ in found.choices} == {"a.db", "b.db"}
-
-
-def test_timings_on_the_part_decide_before_age(pair):
-    a, b = pair
-    b.add(Timing(key(0), ARCH, PART, kernel_rows(1)[1].digest, None, 90.0))
-    (found,) = conflicts([b, a])
+    pair[1].add(Timing(key(0), ARCH, PART, kernel_rows(1)[1].digest, None, 90.0))
+    (found,) = conflicts(pair[::-1])
     assert found.winner == kernel_rows(0)[1].digest and "20 µs on this part" in found.reason
 
 
 def test_records_of_one_second_are_decided_by_their_digests(pair):
-    a, b = pair
-    same = dataclasses.replace(record(0, 1), created=2_000_000_000)
-    other = dataclasses.replace(record(0, 0), created=2_000_000_000)
-    a.add(other)
-    b.add(same)
-    (found,) = conflicts([a, b])
-    assert found.winner == min((same, other), key=lambda row: row.digest).kernel_digest and "smaller" in found.reason
+    second, first = (record(0, of, created=2_000_000_000) for of in (1, 0))
+    pair[0].add(first)
+    pair[1].add(second)
+    (found,) = conflicts(pair)
+    assert found.winner == min((first, second), key=lambda row: row.digest).kernel_digest and "smaller" in found.reason
 
 
 def test_a_verdict_that_rejects_wins_and_is_named(pair):

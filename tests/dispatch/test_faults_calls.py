@@ -215,13 +215,6 @@ def test_the_plan_stays_if_no_other_can_be_made_after_a_race(monkeypatch, caplog
     assert "after a race: gone meanwhile" in caplog.text
 
 
-@pytest.mark.filterwarnings("ignore:what is measured and tuned is kept for this process only")
-def test_rows_that_cannot_be_stored_do_not_fail_the_call(monkeypatch):
-    made = failing(RuntimeError("never"), at=10**9)
-    monkeypatch.setenv("GENSOR_DB", "~nobody-of-this-name/user.db")
-    assert products(made, 3) == [0, 55, 55]
-
-
 def test_a_broken_tuner_does_not_fail_the_call(monkeypatch, caplog):
     monkeypatch.delenv("GENSOR_BACKGROUND")
     made = failing(RuntimeError("never"), at=10**9)

@@ -1,7 +1,6 @@
 """The strides of Params reproduce the product for any layout of the arrays."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,12 +87,3 @@ def test_batches_become_rows_or_columns():
     assert geometry((8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 1, 8), False)
     assert geometry((4, 8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 4, 8), False)
     assert geometry((32, 16), (16, 48), "F") == ((48, 32, 16), (1, 1, 1), True)  # computed transposed
-
-
-def test_huge_extents_are_refused():
-    row = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), (2**31, 1), (0, 0))
-    view = problem.View((2**31, 1), (0, 0), "int8", 16)
-    assert problem.view_of(row, 16) == view
-    c = problem.View((2**31, 1), (1, 1), "int32", 16)
-    with pytest.raises(problem.UnsupportedError, match=r"2\^31"):
-        problem.multiply(view, problem.View((1, 1), (1, 1), "int8", 16), c, [], (), "ieee")

@@ -54,6 +54,16 @@ def add_rows(path: Path, *rows: Row) -> None:
         store.add(*rows)
 
 
+def stock(path: Path, *numbers: int, created: int = 1_700_000_000, journal: str = "") -> Path:
+    """Make a database of these rows, with a portfolio of their kernels."""
+    with Store.open(path) as store:
+        store.add(*(row for number in numbers for row in rows(number, created)))
+        store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(number)[1].digest for number in numbers])
+        if journal:
+            store.connection.execute(f"PRAGMA journal_mode={journal}")
+    return path
+
+
 def altered(path: Path, *statements: str | tuple[str, tuple[object, ...]]) -> Path:
     """A database changed without the store, by statements or (statement, its values)."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:

@@ -16,9 +16,8 @@ import time
 from collections.abc import Sequence
 
 from .engine.mutations import Site
-from .engine.sweep import Result, plan, run
+from .engine.sweep import Result, is_equivalent, plan, run
 from .programs import configurations
-from .survivors import is_equivalent
 
 
 def main() -> int:

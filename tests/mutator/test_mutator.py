@@ -10,8 +10,8 @@ from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import sample
 
 from .engine import mutations, sweep
+from .engine.sweep import EQUIVALENT, is_equivalent
 from .programs import Configuration, configurations
-from .survivors import EQUIVALENT, is_equivalent
 
 TEXT = """#line 7 "a.cu"
 DEVICE bool inside(int i) { return within(i * (2, 3), bound<int>(4)); } // within(1, 2)
@@ -99,19 +99,14 @@ GROUPS = [
     ("strip", ("strip last", "strip first, single outputs")),
     ("rows", ("sum, one row", "columns, two passes")),
     ("gemv", ("rows, wide", "columns, rounds")),
-    (
-        "wgmma",
-        (
-            *("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels"),
-            *("pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream", "gate"),
-        ),
-    ),
+    ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels", "gate",
+               "pair along m", "pair along n, walking", "pixels of pairs", "stored by copies", "stream")),
     ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
     ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
     ("attention registers", ("wide", "boolean mask", "window")),
     ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
     ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
-]
+]  # fmt: skip
 #: A Program and a call in it, of each kind of synchronisation.
 KINDS = [
     ("simt", "one buffer, split", "barrier"),
@@ -176,19 +171,13 @@ def test_every_missing_barrier_and_wait_is_caught(group, names):
     [
         ("conv last", "within((u32)(h[e] + down), (u32)window.extent[0])"),
         ("conv transposed first", "within(column, (u32)window.extent[1])"),
+        ("one buffer, split", "within(at, k_end)"),
     ],
 )
-def test_guards_of_windows_are_caught(name, code):
-    _, work = sweep.plan([named("simt", name)])
-    chosen = [each for each in work if each[1].site.code == code]
-    assert len(chosen) == 3
-    assert all(result.caught_by for result in sweep.run(chosen, jobs=2))
-
-
-def test_a_guard_off_by_one_is_caught_and_an_equivalent_mutant_is_not():
-    configuration = named("simt", "one buffer, split")
+def test_guards_off_by_one_are_caught_and_an_equivalent_mutant_is_not(name, code):
+    configuration = named("simt", name)
     _, work = sweep.plan([configuration])
-    chosen = [each for each in work if each[1].site.code == "within(at, k_end)"]
+    chosen = [each for each in work if each[1].site.code == code]
     assert len(chosen) == 3
     assert all(result.caught_by for result in sweep.run(chosen, jobs=2))
     assert configuration.verify(lambda text: text + "\n").outcome == "ok"

@@ -9,7 +9,6 @@ from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.expression.expression import (
     MAX,
     SUM,
-    Axis,
     Expression,
     axes,
     conjugate,
@@ -20,6 +19,8 @@ from gensor_kernels.operators.expression.expression import (
 )
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.epilogue import Step
+from gensor_kernels.operators.windows import conv
+from tests.programs.verified import convolved
 
 RNG = np.random.default_rng(0)
 m, n, k = axes("m n k")
@@ -32,45 +33,14 @@ def close(actual, expected, tolerance=1e-12):
 # -- windows -------------------------------------------------------------------------------------------
 
 
-def window(name, size, taps, stride, padding, dilation):
-    """Output axis of a sliding window: floor((size + pads - dilation (taps - 1) - 1) / stride) + 1."""
-    return Axis(name, (size + sum(padding) - dilation * (taps - 1) - 1) // stride + 1)
-
-
-def conv2d(stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1)):
-    """NHWC, grouped: x (n, h, w, g, c), f (g, k, r, s, c) -> y (n, oh, ow, g, k)."""
-    n, h, w, g, c, k, r, s = axes("n h w g c k r s")
-    oh = window("oh", h, r, stride[0], padding[0], dilation[0])
-    ow = window("ow", w, s, stride[1], padding[1], dilation[1])
-    image, f = tensor("x", n, h, w, g, c).pad(), tensor("f", g, k, r, s, c)
-    row = oh * stride[0] + r * dilation[0] - padding[0][0]
-    column = ow * stride[1] + s * dilation[1] - padding[1][0]
-    return Expression("y", (n, oh, ow, g, k), image[n, row, column, g, c] * f[g, k, r, s, c], SUM)
-
-
-def naive_conv2d(image, f, stride, padding, dilation):
-    padded = np.pad(image, ((0, 0), padding[0], padding[1], (0, 0), (0, 0)))
-    r, s = f.shape[2:4]
-    oh = (padded.shape[1] - dilation[0] * (r - 1) - 1) // stride[0] + 1
-    ow = (padded.shape[2] - dilation[1] * (s - 1) - 1) // stride[1] + 1
-    out = np.zeros((image.shape[0], oh, ow, f.shape[0], f.shape[1]))
-    for p in range(oh):
-        for q in range(ow):
-            rows = slice(p * stride[0], p * stride[0] + dilation[0] * (r - 1) + 1, dilation[0])
-            columns = slice(q * stride[1], q * stride[1] + dilation[1] * (s - 1) + 1, dilation[1])
-            out[:, p, q] = np.einsum("nrsgc,gkrsc->ngk", padded[:, rows, columns], f)
-    return out
-
-
 def test_conv2d_as_a_contraction():
     """The addresses of the view, with its guards, give the convolution by plain matrix multiplication."""
-    stride, padding, dilation = (2, 1), ((1, 0), (2, 1)), (1, 2)
-    declaration = conv2d(stride, padding, dilation)
+    sizes = {"n": 2, "h": 9, "w": 8, "c": 6, "k_out": 8, "r": 3, "s": 2}
+    steps = {"stride_h": 2, "pad_top": 1, "pad_left": 2, "pad_right": 1, "dilation_w": 2, "groups": 2}
+    view = contraction(conv.declare(**conv.DEFAULTS | steps))
     image, f = RNG.standard_normal((2, 9, 8, 2, 3)), RNG.standard_normal((2, 4, 3, 2, 3))
-    sizes = declaration.infer_sizes({"x": image.shape, "f": f.shape})
-    view = contraction(declaration)
     names = {group: [axis.name for axis in getattr(view, group)] for group in ("batch", "m", "n", "k")}
-    assert names == {"batch": ["g"], "m": ["n", "oh", "ow"], "n": ["k"], "k": ["r", "s", "c"]}
+    assert names == {"batch": ["g"], "m": ["n", "oh", "ow"], "n": ["kg"], "k": ["r", "s", "cg"]}
     assert view.extents(sizes) == {"batch": 2, "m": 2 * 4 * 9, "n": 4, "k": 3 * 2 * 3}
     strides = tuple(s // 8 for s in image.strides)
     assert view.strides("a", strides) == {
@@ -82,7 +52,10 @@ def test_conv2d_as_a_contraction():
     assert view.a.offset(strides) == -strides[1] - 2 * strides[2]
     assert [guard.extent for guard in view.a.guards(image.shape, sizes)] == [9, 8]
     assert view.b.guards(f.shape, sizes) == ()
-    close(by_address(view, {"a": image, "b": f}, sizes), naive_conv2d(image, f, stride, padding, dilation))
+    x, w = image.transpose(0, 3, 4, 1, 2).reshape(2, 6, 9, 8), f.reshape(8, 3, 2, 3).transpose(0, 3, 1, 2)
+    wanted = convolved(x, w, stride=(2, 1), pads=((1, 0), (2, 1)), dilation=(1, 2), groups=2)
+    found = by_address(view, {"a": image, "b": f}, sizes)
+    close(found.reshape(2, 4, 9, 8).transpose(0, 3, 1, 2), wanted)
 
 
 def by_address(view, arrays, sizes):

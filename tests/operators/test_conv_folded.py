@@ -4,31 +4,14 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.calls.conv_parameters import Parameters
-from gensor_kernels.dispatch.functions.convolution import full_sizes
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_folded
-from gensor_kernels.operators.windows.conv_product import output_size, patches
+from gensor_kernels.operators.windows.conv_product import output_size
 from gensor_kernels.programs.space import Space
+from tests.programs.verified import convolved
 
 SPEECH = {"n": 1, "h": 161, "w": 700, "c": 1, "k_out": 32, "r": 5, "s": 20, "stride_h": 2, "stride_w": 2}
-
-
-def reference(x, w, p: Parameters):
-    """(n, k, oh, ow) in float64 by gathered patches; images and weights with channels first."""
-    sizes = full_sizes(x.shape, w.shape, p)
-    g = sizes["groups"]
-    n, c, h, width = x.shape
-    image = x.astype(np.float64).reshape(n, g, c // g, h, width).transpose(0, 3, 4, 1, 2)
-    gathered = patches(image, sizes, p.transposed)
-    if p.transposed:
-        own = w.astype(np.float64).reshape(g, c // g, *w.shape[1:]).transpose(0, 3, 4, 1, 2)
-    else:
-        own = w.astype(np.float64).reshape(g, -1, *w.shape[1:]).transpose(0, 3, 4, 2, 1)
-    found = gathered @ own.reshape(g, -1, own.shape[-1])
-    oh, ow = (output_size(sizes, side, p.transposed) for side in "hw")
-    return found.reshape(g, n, oh, ow, -1).transpose(1, 0, 4, 2, 3).reshape(n, -1, oh, ow)
 
 
 def test_columns_that_windows_skip_together_become_channels():
@@ -42,27 +25,28 @@ def test_columns_that_windows_skip_together_become_channels():
     assert folded.flops() == plain.flops() and folded.bytes_moved() == plain.bytes_moved()
 
 
-@pytest.mark.parametrize(
-    ("change", "by"),
-    [
-        ({}, 2),
-        ({"stride_w": 4}, 4),
-        ({"stride_w": 1}, 1),
-        ({"s": 5}, 1),
-        ({"w": 701}, 1),
-        ({"pad_left": 1}, 1),
-        ({"pad_left": 2, "pad_right": 4}, 2),
-        ({"dilation_w": 2}, 1),
-        ({"groups": 2, "c": 2}, 1),
-        ({"c": 8}, 1),
-        ({"c": 3}, 2),
-        ({"c": 0}, 1),
-        ({"c": 3, "w": 224, "s": 16, "stride_w": 16}, 16),  # 48 channels
-        ({"c": 5, "w": 28, "s": 4, "stride_w": 4}, 4),
-    ],
-)
-def test_how_many(change, by):
-    assert conv_folded.fold({**conv.DEFAULTS, **SPEECH, **change}, "float16") == by
+#: Changes of a convolution, and how many of its columns become channels.
+COLUMNS = [
+    ({}, 2),
+    ({"stride_w": 4}, 4),
+    ({"stride_w": 1}, 1),
+    ({"s": 5}, 1),
+    ({"w": 701}, 1),
+    ({"pad_left": 1}, 1),
+    ({"pad_left": 2, "pad_right": 4}, 2),
+    ({"dilation_w": 2}, 1),
+    ({"groups": 2, "c": 2}, 1),
+    ({"c": 8}, 1),
+    ({"c": 3}, 2),
+    ({"c": 0}, 1),
+    ({"c": 3, "w": 224, "s": 16, "stride_w": 16}, 16),  # 48 channels
+    ({"c": 5, "w": 28, "s": 4, "stride_w": 4}, 4),
+]
+
+
+def test_how_many_columns():
+    for change, by in COLUMNS:
+        assert conv_folded.fold({**conv.DEFAULTS, **SPEECH, **change}, "float16") == by, change
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -72,14 +56,14 @@ def test_calls_are_folded_where_pixels_are_neighbours(layout, gap):
     channels = 1 if layout == "NCHW" else 2
     x, w = rng.standard_normal((2, channels, 11, 24 * gap))[..., ::gap], rng.standard_normal((5, channels, 3, 4))
     bias = rng.standard_normal(5)
-    sizes = {**conv.DEFAULTS, "stride_h": 1, "stride_w": 2, "pad_left": 2, "pad_right": 4, "pad_top": 1}
-    wanted = reference(x, w, Parameters("NCHW", tuple(sizes.items()))) + bias[:, None, None]
+    stride, pads = (1, 2), ((1, 0), (2, 4))
+    wanted = convolved(x, w, stride, pads) + bias[:, None, None]
     if layout == "NHWC":
         wide = np.zeros((2, 11, 24 * gap, 2))
         wide[:, :, ::gap] = x.transpose(0, 2, 3, 1)
         x, w, wanted = wide[:, :, ::gap], w.transpose(0, 2, 3, 1).copy(), wanted.transpose(0, 2, 3, 1)
     with gensor_kernels.emulated("sm_87"):
-        call = {"stride": (1, 2), "padding": ((1, 0), (2, 4)), "layout": layout}
+        call = {"stride": stride, "padding": pads, "layout": layout}
         np.testing.assert_allclose(gensor_kernels.conv2d(x, w, bias, **call), wanted, atol=1e-12)
         assert gensor_kernels.explain(gensor_kernels.conv2d, x, w, bias, **call).tier == 3
 
@@ -98,39 +82,39 @@ def test_rows_of_patches_become_images():
     assert "contraction_wgmma" not in Space(plain, lookup("sm_90")).names
 
 
-@pytest.mark.parametrize(
-    ("change", "by"),
-    [
-        ({}, 14),
-        ({"r": 15}, 14),
-        ({"r": 8, "dilation_h": 2}, 14),
-        ({"r": 9, "dilation_h": 2}, 1),  # windows overlap
-        ({"r": 17}, 1),
-        ({"r": 1}, 1),
-        ({"h": 225}, 1),
-        ({"pad_top": 16}, 1),
-        ({"pad_bottom": 1}, 1),
-        ({"stride_h": 32, "r": 7}, 7),
-        ({"h": 16}, 1),
-    ],
-)
-def test_how_many_bands(change, by):
+#: Changes of patches, and how many bands of rows become images.
+BANDS = [
+    ({}, 14),
+    ({"r": 15}, 14),
+    ({"r": 8, "dilation_h": 2}, 14),
+    ({"r": 9, "dilation_h": 2}, 1),  # windows overlap
+    ({"r": 17}, 1),
+    ({"r": 1}, 1),
+    ({"h": 225}, 1),
+    ({"pad_top": 16}, 1),
+    ({"pad_bottom": 1}, 1),
+    ({"stride_h": 32, "r": 7}, 7),
+    ({"h": 16}, 1),
+]
+
+
+def test_how_many_bands():
     layouts = {"x": "nhwc", "w": "krsc", "y": "nhwk"}
-    sizes = {**conv.DEFAULTS, **PATCHES, **change}
-    assert conv_folded.bands(sizes, layouts) == by
-    assert conv_folded.bands(sizes, {**layouts, "y": "nkhw"}) == conv_folded.bands(sizes, {**layouts, "x": "nchw"}) == 1
-    conv.check(found := conv_folded.split_bands(sizes, by), False)
-    if by > 1:
-        assert output_size(found, "h", False) == 1 and found["n"] == 2 * output_size(sizes, "h", False)
+    for change, by in BANDS:
+        sizes = {**conv.DEFAULTS, **PATCHES, **change}
+        assert conv_folded.bands(sizes, layouts) == by, change
+        assert conv_folded.bands(sizes, layouts | {"y": "nkhw"}) == 1
+        assert conv_folded.bands(sizes, layouts | {"x": "nchw"}) == 1
+        conv.check(found := conv_folded.split_bands(sizes, by), False)
+        if by > 1:
+            assert output_size(found, "h", False) == 1 and found["n"] == 2 * output_size(sizes, "h", False)
 
 
 @pytest.mark.parametrize(("gap", "images"), [("", 9), ("image", 3), ("result", 9), ("residual", 9)])
 def test_calls_are_banded_where_images_have_no_gaps(gap, images):  # outputs and residuals with gaps are copied
     rng = np.random.default_rng(1)
     x, w, bias = rng.standard_normal((3, 12, 9, 4)), rng.standard_normal((5, 3, 2, 4)), rng.standard_normal(5)
-    sizes = {**conv.DEFAULTS, "stride_h": 4, "stride_w": 3}
-    wanted = reference(x.transpose(0, 3, 1, 2), w.transpose(0, 3, 1, 2), Parameters("NCHW", tuple(sizes.items())))
-    wanted = wanted.transpose(0, 2, 3, 1)
+    wanted = convolved(x.transpose(0, 3, 1, 2), w.transpose(0, 3, 1, 2), (4, 3)).transpose(0, 2, 3, 1)
     wide, out = np.zeros((6, *x.shape[1:])), np.zeros((6, *wanted.shape[1:]))
     add = rng.standard_normal(wanted.shape)
     wide[::2] = x

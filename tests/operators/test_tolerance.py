@@ -72,28 +72,66 @@ def truncate(values, quantum):
     return np.trunc(values / quantum) * quantum
 
 
-def tensor_core(a, b, block, extra_bits):
+def tensor_core(a, b, block, extra_bits, bits=23):
     """Blocks of terms aligned with the accumulator to the largest exponent and cut, as tensor cores do."""
     total = np.zeros((a.shape[0], b.shape[1]))
     for start in range(0, a.shape[1], block):
         terms = a[:, start : start + block, None] * b[None, start : start + block]
         terms = np.concatenate([total[:, None], terms], axis=1)
         largest = np.abs(terms).max(axis=1, keepdims=True)
-        quantum = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0))) - 23 - extra_bits)
+        quantum = np.exp2(np.floor(np.log2(np.where(largest > 0, largest, 1.0))) - bits - extra_bits)
         summed = truncate(terms, quantum).sum(axis=1)
         size = np.where(summed != 0, np.abs(summed), 1.0)
-        total = truncate(summed, np.exp2(np.floor(np.log2(size)) - 23))
+        total = truncate(summed, np.exp2(np.floor(np.log2(size)) - bits))
     return total
 
 
-RIGHT = {
-    "forwards": lambda a, b: sequential(a, b, "float32"),
-    "backwards": lambda a, b: sequential(a, b, "float32", range(a.shape[1])[::-1]),
-    "strided": lambda a, b: sequential(a, b, "float32", np.argsort(np.arange(a.shape[1]) % 7, kind="stable")),
-    "split 5": lambda a, b: split(a, b, "float32", 5),
-    "pairwise": pairwise,
-}
+def summed_in(accumulator, order=None):
+    """Return a kernel that rounds every multiply-add."""
+    return lambda a, b: sequential(a, b, accumulator, order and order(a.shape[1]))
+
+
+def factors_in(dtype):
+    """Return a kernel that rounds the factors, and sums in float32."""
+    return lambda a, b: sequential(round_to(dtype, a), round_to(dtype, b), "float32")
+
+
+def cores(part):
+    return lambda a, b: tensor_core(a, b, *TENSOR_CORES[part])
+
+
+def tf32_cores(a, b):
+    return tensor_core(round_to("tf32", a), round_to("tf32", b), 4, 0)
+
+
 TENSOR_CORES = {"V100": (4, 0), "T4": (4, 1), "A100": (8, 1), "H100": (16, 2)}
+SINGLE, TF32 = {"dtype": "float32"}, {"dtype": "float32", "math": "tf32"}
+HALVES = [{"dtype": dtype, "out": "float32"} for dtype in ("float16", "bfloat16")]
+#: Options of a Workload, and a kernel that is right.
+RIGHT = {
+    "forwards": (SINGLE, summed_in("float32")),
+    "backwards": (SINGLE, summed_in("float32", lambda k: range(k)[::-1])),
+    "strided": (SINGLE, summed_in("float32", lambda k: np.argsort(np.arange(k) % 7, kind="stable"))),
+    "split 5": (SINGLE, lambda a, b: split(a, b, "float32", 5)),
+    "pairwise": (SINGLE, pairwise),
+    "tf32": (TF32, tf32_cores),
+} | {f"{each['dtype']} of {part}": (each, cores(part)) for each in HALVES for part in TENSOR_CORES}
+CANCELLING, RANDOM_SIGNS = (normal, wide), (normal, sparse, wide)
+#: Options of a Workload, a kernel that is wrong, data that show it, and the least ratio of errors to the bound.
+WRONG = {
+    "tf32": (SINGLE, tf32_cores, RANDOM_SIGNS, 4),
+    "factors of tf32": (SINGLE, factors_in("tf32"), RANDOM_SIGNS, 4),
+    # In sums of one sign, the roundings of the sum exceed those of TF32: verification uses random signs.
+    "tf32, one sign": (SINGLE, tf32_cores, (positive,), 1.2),
+    "factors of tf32, one sign": (SINGLE, factors_in("tf32"), (positive,), 1.2),
+    "factors of bfloat16": (TF32, factors_in("bfloat16"), RANDOM_SIGNS, 1),
+    "doubles in float32": ({"dtype": "float64"}, summed_in("float32"), (normal,), 1),
+}
+for short in ("float16", "bfloat16"):
+    WRONG |= {f"{each['dtype']} in {short}": (each, summed_in(short), DATA, 1.5) for each in (*HALVES, SINGLE)}
+    # Where C is stored as coarsely as the accumulator, elements that cancel show it.
+    stored = [{"dtype": each["dtype"]} for each in HALVES]
+    WRONG |= {f"{each['dtype']} as {short}": (each, summed_in(short), CANCELLING, 1.5) for each in stored}
 
 
 def verdict(actual, a, b, w, **options):
@@ -105,59 +143,21 @@ def passes(actual, a, b, w):
     return all(verdict(actual, a, b, w, structured=structured).ok for structured in (False, True))
 
 
-@pytest.mark.parametrize("kernel", sorted(RIGHT))
-def test_correct_float32_kernels_pass(kernel):
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_kernels_pass(name):
+    options, kernel = RIGHT[name]
     for data, k in CASES:
-        a, b, x, y = operands(data, "float32", k)
-        assert passes(RIGHT[kernel](x, y), a, b, matmul.workload(M, N, k, dtype="float32")), (data, k)
+        a, b, x, y = operands(data, options["dtype"], k)
+        assert passes(kernel(x, y), a, b, matmul.workload(M, N, k, **options)), (data, k)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_tensor_cores_pass_although_they_truncate(dtype):
-    for data, k in CASES:
-        a, b, x, y = operands(data, dtype, k)
-        w = matmul.workload(M, N, k, dtype=dtype, out="float32")
-        for part, (block, extra_bits) in TENSOR_CORES.items():
-            assert passes(tensor_core(x, y, block, extra_bits), a, b, w), (part, data, k)
-
-
-def test_tf32_products_pass_where_allowed_and_fail_elsewhere():
-    for data, k in CASES:
-        a, b, x, y = operands(data, "float32", k)
-        actual = tensor_core(round_to("tf32", x), round_to("tf32", y), 4, 0)
-        assert passes(actual, a, b, matmul.workload(M, N, k, dtype="float32", math="tf32")), (data, k)
-        exact_products = sequential(round_to("tf32", x), round_to("tf32", y), "float32")
-        for kernel in (actual, exact_products):
-            result = verdict(kernel, a, b, matmul.workload(M, N, k, dtype="float32"))
-            # In sums of one sign, the roundings of the sum exceed those of TF32: verification uses random signs.
-            assert not result.ok and result.ratio > (1.2 if data is positive else 4), (data, k, result.message)
-
-
-def test_bfloat16_products_fail_where_tf32_is_allowed():
-    for data, k in CASES:
-        a, b, x, y = operands(data, "float32", k)
-        actual = sequential(round_to("bfloat16", x), round_to("bfloat16", y), "float32")
-        w = matmul.workload(M, N, k, dtype="float32", math="tf32")
-        assert data is positive or not verdict(actual, a, b, w).ok, (data, k)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("accumulator", ["float16", "bfloat16"])
-def test_short_accumulators_fail(accumulator, dtype):
-    """Also where C is stored as coarsely as the accumulator: elements that cancel show it."""
-    for data, k in [case for case in CASES if case[1] > 1]:
-        a, b, x, y = operands(data, dtype, k)
-        # Without cancellation, a short sum's roundings are within a few roundings of a coarse C.
-        for out in {dtype, "float32"} if data in (normal, wide) else {"float32"}:
-            result = verdict(sequential(x, y, accumulator), a, b, matmul.workload(M, N, k, dtype=dtype, out=out))
-            assert not result.ok and result.ratio > 1.5, (data, k, out, result.message)
-
-
-def test_a_float32_accumulator_fails_for_float64():
-    for k in KS:
-        a, b, x, y = operands(normal, "float64", k)
-        w = matmul.workload(M, N, k, dtype="float64")
-        assert verdict(x @ y, a, b, w).ok and not verdict(sequential(x, y, "float32"), a, b, w).ok
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_kernels_fail(name):
+    options, kernel, shown_by, least = WRONG[name]
+    for data, k in [(data, k) for data, k in CASES if data in shown_by and k > 1]:
+        a, b, x, y = operands(data, options["dtype"], k)
+        result = verdict(kernel(x, y), a, b, matmul.workload(M, N, k, **options))
+        assert not result.ok and result.ratio > least, (data, k, result.message)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
@@ -272,25 +272,14 @@ def test_subnormal_results_of_a_right_kernel_pass():
 
 # ---- The bound of sums that Hopper makes of 8-bit floats: a model of them stays below it, longer sums do not
 
-ROWS, BLOCK = 24, 32
-
-
-def cut(values, unit):
-    return np.trunc(values / unit) * unit
+ROWS = 24
 
 
 def summed(a, b, kept):
     """A B as tensor cores sum it, 32 terms at a time; sums are added in float32 after ``kept`` terms."""
     total = np.zeros((len(a), b.shape[1]), np.float32)
-    own = np.zeros(total.shape)
-    for k in range(0, a.shape[1], BLOCK):
-        terms = a[:, k : k + BLOCK, None] * b[None, k : k + BLOCK]
-        largest = np.maximum(np.abs(terms).max(axis=1), np.abs(own))
-        unit = np.ldexp(1.0, np.frexp(largest)[1] - 14)
-        own = cut(terms, unit[:, None]).sum(axis=1) + cut(own, unit)
-        own = cut(own, np.ldexp(1.0, np.frexp(own)[1] - 14))
-        if (k + BLOCK) % kept == 0 or k + BLOCK >= a.shape[1]:
-            total, own = total + own.astype(np.float32), np.zeros(own.shape)
+    for k in range(0, a.shape[1], kept):
+        total = total + tensor_core(a[:, k : k + kept], b[k : k + kept], 32, 0, bits=13).astype(np.float32)
     return total
 
 

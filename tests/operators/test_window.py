@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.workload import View
@@ -79,30 +78,3 @@ def test_geometry_is_what_kernels_are_told():
         *(8, 7, 7, 7, 3, 2, 1, 1, 1, 1, 1, 1),
         *(2, 16, 0, 0, 8, 7),
     ]
-    large = workload.with_sizes(h=2**30)
-    with pytest.raises(UnsupportedError, match="too large"):
-        declared.geometry(large, strides)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda: depthwise.workload(n=1, h=2, w=9, c=1, r=3, s=3), ValueError, "does not fit"),
-        (lambda: depthwise.workload(n=1, h=9, w=9, c=1, r=3, s=3, groups=2), ValueError, "groups"),
-        (lambda: depthwise.workload(n=1, h=9, w=9, c=1, r=3, s=3, stride_h=0), ValueError, "stride_h"),
-        (lambda: pooling.workload("max_pool2d", n=1, h=9, w=9, c=1), ValueError, "needs r and s"),
-        (lambda: pooling.workload("avg_pool2d", n=1, h=9, w=9, c=1, r=3, s=3, dilation_h=2), ValueError, "dilation"),
-        (lambda: pooling.workload("avg_pool2d", n=1, h=9, w=9, c=1, r=3, s=3, dtype="int8"), UnsupportedError, "int8"),
-        (lambda: pooling.workload("min_pool2d", n=1, h=9, w=9, c=1, r=3, s=3), UnsupportedError, "no pooling"),
-        (lambda: depthwise.workload(n=1, h=9, w=9, c=1, r=3, s=3, dtype="int32"), UnsupportedError, "int32"),
-    ],
-)
-def test_what_is_refused_and_how(call, error, words):
-    with pytest.raises(error, match=words):
-        call()
-
-
-def test_an_innermost_axis_without_unit_stride_is_refused():
-    view = View((1, 4, 4, 4), (64, 16, 4, 2), "float32", 16)
-    with pytest.raises(UnsupportedError, match="stride 2"):
-        pooling.workload_from_views("max_pool2d", view, View((1, 2, 2, 4), (16, 8, 4, 1), "float32"), r=2, s=2)

@@ -1,4 +1,4 @@
-"""Workloads: canonical keys, layouts, alignment classes, work and traffic."""
+"""Workloads: canonical keys, layouts, alignment classes, work and traffic; those of matrix products that tuners use."""
 
 import itertools
 import json
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.dtypes import DTYPES, facts, round_to
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
@@ -165,36 +164,6 @@ def test_work_and_traffic():
     assert matmul.workload(3, 5, 0).flops() == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dtype": "float8_e4m3"}, "float8_e4m3"),
-        ({"dtype": "float16", "math": "tf32"}, "float32 operands"),
-        ({"math": "fast"}, "fast"),
-        ({"epilogue": "bias_swiglu"}, "swiglu"),
-        ({"epilogue": ["relu"] * 7}, "7 epilogue operations"),
-        ({"out": "complex64"}, "complex64"),
-    ],
-)
-def test_what_is_not_served_is_named(arguments, message):
-    with pytest.raises(UnsupportedError, match=message):
-        matmul.workload(8, 8, 8, **arguments)
-
-
-def test_bad_workloads_are_named():
-    w = matmul.workload(8, 8, 8)
-    with pytest.raises(ValueError, match="size k is -1"):
-        w.with_sizes(k=-1)
-    with pytest.raises(ValueError, match="not x"):
-        w.with_sizes(x=1)
-    with pytest.raises(ValueError, match="fields"):
-        Workload.from_json("{}")
-    with pytest.raises(ValueError, match="do not fit"):
-        matmul.workload_from_operands(*[contiguous((8, 9), "float32")] * 3)
-    with pytest.raises(UnsupportedError, match="fourier"):
-        operator("fourier")
-
-
 @given(st.floats(width=64), st.sampled_from(["float16", "float32"]))
 def test_rounding_equals_numpy(value, dtype):
     with np.errstate(over="ignore"):
@@ -211,3 +180,22 @@ def test_bfloat16_and_tf32_are_float32_with_fewer_bits(value):
     assert np.isnan(value) or tf32 & 0x1FFF == 0
     if np.isfinite(rounded) and abs(value) > 2.0**-126:
         assert abs(rounded - value) <= DTYPES["bfloat16"].unit_roundoff * abs(value)
+
+
+def test_int8_is_exact_and_wraps_like_int32():
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-128, 128, size, dtype=np.int8) for size in ((7, 300), (300, 9)))
+    np.testing.assert_array_equal(matmul.reference(a, b), a.astype(np.int64) @ b.astype(np.int64))
+    worst = np.full((1, 140_000), -128, np.int8)
+    assert matmul.reference(worst, worst.T)[0, 0] == 140_000 * 2**14 - 2**32
+
+
+def test_the_sizes_that_portfolios_are_chosen_for_fill_their_range():
+    usual = matmul.OPERATOR.usual(matmul.workload(64, 64, 64))
+    sizes = np.array([[each.size[axis] for axis in "mnk"] for each in usual])
+    assert len({each.key() for each in usual}) == len(usual) == 96 and not (sizes % 8).any()
+    assert (sizes >= (8, 8, 32)).all() and (sizes.min(axis=0) <= (8, 8, 40)).all() and (sizes <= 8192).all()
+    for axis, middle in enumerate((256, 256, 512)):  # as many below the middle of the logarithms as above
+        assert 44 <= (sizes[:, axis] < middle).sum() <= 52
+    octants = {tuple(row) for row in (sizes > (256, 256, 512)).tolist()}
+    assert len(octants) == 8 and {each.size["batch"] for each in usual} == {1, 16}

@@ -1,11 +1,13 @@
 """Lattices of the families that multiply by themselves, which several tests use, and random points of any lattice."""
 
+from itertools import combinations
+
 import numpy as np
-import pytest
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
 
@@ -41,6 +43,25 @@ def random_legal(lattice: FamilySpace, count: int, seed: int = 0) -> np.ndarray:
     return np.concatenate(found)[:count]
 
 
-every_space = pytest.mark.parametrize(
-    "index", range(len(LATTICES)), ids=[f"{name.removeprefix('contraction_')}-{index}" for name, index in LATTICES]
-)
+#: Operations that the emulator executes in seconds.
+CHEAP = 1.5e8
+
+
+def cheap_programs(lattice: FamilySpace, count: int, seed: int = 0) -> list[Program]:
+    """Legal Programs that the emulator verifies in seconds, chosen for as many different pairs of values as possible.
+
+    Where all are dear, return the cheapest of those drawn.
+    """
+
+    def cost(program: Program) -> int:
+        return sum(case.workload.flops() for case in lattice.family.cases(program, lattice.workload, ()))
+
+    drawn = sorted(map(lattice.program, random_legal(lattice, 200, seed)), key=cost)
+    left = {program: {*combinations(program.values, 2)} for program in drawn if cost(program) <= CHEAP}
+    chosen: list[Program] = []
+    while left and len(chosen) < count:
+        best = max(left, key=lambda program: len(left[program]))
+        chosen.append(best)
+        pairs = left.pop(best)
+        left = {program: own - pairs for program, own in left.items()}
+    return chosen or drawn[:1]

@@ -1,15 +1,24 @@
 """Complex types: values and bounds in float64, Programs of both forms, and what the machine model says of them."""
 
 import json
+import sys
+import types
 
 import numpy as np
 import pytest
 
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels import operators
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.expression.expression import SUM, Expression, axes, conjugate, tensor
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.tolerance.base import Expected, check
 from gensor_kernels.operators.types.dtypes import encode, join_parts, round_to
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows import conv
+
+from .lattices import SIMT
+from .verified import is_right
 
 M, N = 20, 24
 
@@ -124,10 +133,28 @@ def test_workloads_say_what_is_conjugated_and_which_products_are_allowed():
     assert w.flops() == 8 * 8 * 4 * 6
     plain = matmul.workload(8, 4, 6, dtype="complex128")
     assert w.class_key() != plain.class_key()
-    for wrong in ({"dtype": "float32", "math": "3m"}, {"dtype": "float64", "conjugate": "a"}, {"out": "complex64"}):
-        with pytest.raises(UnsupportedError):
-            matmul.workload(8, 8, 8, **wrong)
     with pytest.raises(ValueError, match="'layout' of c"):
         bad = json.loads(plain.key())
         bad["layout"]["c"] = "n*"
         matmul.OPERATOR.operands(Workload.from_json(json.dumps(bad)))
+
+
+def declared_conjugate():
+    """C[i, j] = sum over k of conj(A[k, i]) B[k, j]: Gram's matrix of two bases."""
+    i, j, k = axes("i j k")
+    a, b = tensor("a", k, i), tensor("b", k, j)
+    return Expression("c", (i, j), conjugate(a[k, i]) * b[k, j], SUM)
+
+
+def test_other_operators_take_complex_numbers_or_say_that_they_do_not(monkeypatch):
+    module = types.ModuleType(f"{operators.__name__}.gram")
+    module.OPERATOR = SumOfProducts("gram", declared_conjugate)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(operators.MODULES, "gram", "gram")
+    gram = module.OPERATOR.workload({"i": 40, "j": 36, "k": 52}, "complex64")
+    window = conv.workload(n=1, h=9, w=8, c=16, k_out=16, r=3, s=3, dtype="complex128", math="3m")
+    for w in (gram, window):
+        assert w.flops() % 8 == 0
+        assert is_right(SIMT, SIMT.starters(w, lookup("sm_87"))[-1], w).worst > 0
+    assert SIMT.constants(SIMT.starters(gram, lookup("sm_87"))[0], gram)["A_CONJUGATE"] == 1
+    operators.operator.cache_clear()

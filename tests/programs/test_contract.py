@@ -19,10 +19,11 @@ from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.build.features import features
 from gensor_tuner.build.pool import candidate
-from tests.campaign_size import sample
+from tests.campaign_size import FULL, sample
+from tests.mutator.programs import configurations
 
 from . import verified
-from .lattices import random_legal
+from .lattices import cheap_programs, random_legal
 from .workloads import contract, space
 
 NAMES = [name for name in FAMILIES if find_spec(f"tests.programs.workloads.{name}")]
@@ -241,12 +242,19 @@ def starters_are_right(name: str, index: int, which: slice) -> None:
         is_right(lattice, program)
 
 
-@pytest.mark.parametrize(("name", "index"), sample([case(*each) for each in SERVED], len(NAMES)))
+@pytest.mark.parametrize(("name", "index"), sample([case(*each) for each in SERVED], 2 * len(NAMES)))
 def test_random_legal_programs_compile_and_are_right(name, index):
-    promised = contract(name)
-    lattice = promised.small(space(name, index))
-    for program in map(lattice.program, random_legal(lattice, promised.randoms, seed=index)):
-        spills = () if promised.spill_free else (name,)
+    """One of any size is compiled; those that are executed too are cheap and differ much."""
+    promised, lattice = contract(name), space(name, index)
+    spills = () if promised.spill_free else (name,)
+    [large] = map(lattice.program, random_legal(lattice, 1, seed=index))
+    executed = cheap_programs(lattice, promised.randoms * (3 if FULL else 1), seed=index)
+    for program in (large, *executed):
         compiles(lattice, program.replace(**promised.relaxed), lattice.arch.target, spills)
-        if promised.executed:
-            is_right(lattice, program)
+    for program in executed:
+        is_right(lattice, program)
+
+
+@pytest.mark.parametrize("each", sample(configurations(), 24), ids=lambda each: f"{each.group}: {each.name}")
+def test_programs_of_the_mutator_are_right(each):
+    verified.is_right(each.candidate.family, each.candidate.program, each.workload)

@@ -2,13 +2,13 @@
 
 import ctypes
 import re
-import subprocess
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from gensor_kernels.build import nvrtc, resources
+from gensor_kernels.build import nvrtc
+from gensor_kernels.build.resources import instructions
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices import dependent
 from gensor_kernels.devices.emulator import KernelFault
@@ -29,15 +29,8 @@ from tests.mutator.engine.mutations import DEPENDENT
 from tests.mutator.programs import Configuration, configurations
 
 #: Kernels that wait for the launch before: products after a launch that prepares operands, and last launches.
-PRODUCTS = (
-    *("contraction_simt", "contraction_mma", "contraction_sliced", "contraction_packed"),
-    *("contraction_aligned", "contraction_floats_wgmma", "contraction_packed_wgmma"),
-    "contraction_prepared_wgmma",
-)
-FINISHING = (
-    *("contraction_reduce", "contraction_normalise", "contraction_interleave"),
-    *("attention_combine", "rows_reduce"),
-)
+PRODUCTS = ("simt", "mma", "sliced", "packed", "aligned", "floats_wgmma", "packed_wgmma", "prepared_wgmma")
+FINISHING = ("reduce", "normalise", "interleave")
 
 
 def launches_of(each: Configuration) -> tuple[Launch, ...]:
@@ -58,7 +51,7 @@ def test_all_launches_of_a_call_but_the_first_are_dependent():
         first, *rest = launches_of(each)
         assert not first.dependent  # it overwrites a workspace that the call before may still read
         assert all(launch.dependent for launch in rest)
-    assert FEW.keys() == {*PRODUCTS, *FINISHING}
+    assert FEW.keys() == {f"contraction_{name}" for name in PRODUCTS + FINISHING} | {"attention_combine", "rows_reduce"}
 
 
 def kernels(text: str) -> dict[str, str]:
@@ -76,6 +69,8 @@ def test_waiting_kernels_do_so_before_they_touch_global_memory():
             assert bool(waits) == (entry in FEW) and body.count("grid_dependency_wait") == bool(waits)
 
 
+#: Instructions that access global memory.
+ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK")
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
 COMPILED = [
     pytest.param(each, target, id=f"{each.family} {target}")
@@ -85,30 +80,19 @@ COMPILED = [
 
 
 @pytest.mark.parametrize(("each", "target"), sample(COMPILED, 6))
-def test_the_machine_code_waits_before_it_touches_global_memory(each, target, tmp_path):
-    if resources.find_nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
+def test_the_machine_code_waits_before_it_touches_global_memory(each, target):
     binary = nvrtc.compile_cubin(each.candidate.source(), target)
     assert binary.error is None
-    (path := tmp_path / "kernel.cubin").write_bytes(binary.cubin)
-    command = [resources.find_nvdisasm(), "-c", "-ndf", str(path)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    _, *parts = re.split(r"^\s*\.section\s+\.text\.([^\s,]+).*$", text, flags=re.MULTILINE)
-    listing = dict(zip(parts[::2], parts[1::2], strict=True))
-    entries = {launch.entry: launch.dependent for launch in launches_of(each)}
-    assert listing.keys() >= entries.keys() and any(entries.values())
-    for entry, waits in entries.items():
-        names = re.findall(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][A-Z0-9]*)", listing[entry])
-        accesses = [
-            place
-            for place, name in enumerate(names)
-            if re.match(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK", name)
-        ]
-        assert accesses
-        if waits and target != "sm_87":
-            assert names.index("ACQBULK") < accesses[0] and names.count("ACQBULK") == 1
-        else:
-            assert "ACQBULK" not in names
+    [functions] = instructions([binary.cubin], target)
+    if functions is None:
+        pytest.skip("nvdisasm is not installed")
+    for launch in launches_of(each):
+        names = [instruction.opcode.split(".")[0] for instruction in functions[launch.entry]]
+        first = next(
+            i for i, name in enumerate(names) if re.match(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK", name)
+        )
+        waits = launch.dependent and target != "sm_87"
+        assert names[:first].count("ACQBULK") == names.count("ACQBULK") == waits
 
 
 @pytest.mark.parametrize(("entry", "each"), sample(BEHIND, 3))

@@ -1,10 +1,7 @@
-"""The gemv family in addition to its contract (test_contract.py): its lattice, its potential, skinny public calls."""
+"""The gemv family in addition to its contract (test_contract.py): its lattice, its potential."""
 
-import numpy as np
 import pytest
 
-import gensor_kernels
-from gensor_kernels import explain, matmul
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products.matmul import workload
@@ -13,7 +10,6 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.walk import walk
 from gensor_tuner.verify.verify import verify
-from tests.dispatch.einsum_cases import agrees
 
 from .workloads import space
 
@@ -54,31 +50,3 @@ def test_tensor_cores_keep_what_they_do_better():
     program, seconds = walk(served, seed=0, chains=32, steps=60, keep=1).best[0]
     assert program.family in ("contraction_mma", "contraction_wgmma")
     assert seconds * 1e6 <= 1.3 * bound_us(w, part)
-
-
-@pytest.fixture(params=["sm_87"])
-def emulated(request, no_databases):
-    with gensor_kernels.emulated(request.param):
-        yield
-
-
-def drawn(shape, dtype="float32"):
-    rng = np.random.default_rng(len(shape))
-    return rng.integers(-128, 128, shape).astype(dtype) if dtype == "int8" else rng.standard_normal(shape).astype(dtype)
-
-
-@pytest.mark.parametrize("layout", ["negative", "stepped", "broadcast", "transposed"])
-def test_any_strides(layout, emulated):
-    x, w = drawn((3, 130)), drawn((130, 90))
-    views = {
-        "negative": (x[::-1, ::-1], w[::-1, ::-1]),
-        "stepped": (x[:, ::2], w[::2, ::3]),
-        "broadcast": (np.broadcast_to(x[:, :1], x.shape), np.broadcast_to(w[0], w.shape)),
-        "transposed": (np.asfortranarray(x), np.asfortranarray(w)),
-    }
-    a, b = views[layout]
-    assert explain(matmul, a, b).family == "gemv"
-    assert agrees(matmul(a, b), "mk,kn->mn", (a, b)).ok
-    out = np.zeros((90, 3), "float32").T[:, : b.shape[1]]
-    assert matmul(a, b, out=out) is out
-    assert agrees(out, "mk,kn->mn", (a, b)).ok

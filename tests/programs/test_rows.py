@@ -12,7 +12,6 @@ from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.rows.views import workload
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.rows.shape import OPERATIONS
 from gensor_kernels.programs.space import FamilySpace, Space
 from tests.campaign_size import sample
 
@@ -121,10 +120,3 @@ def test_who_serves_what():
     assert "no epilogue" in str(ROWS.serves(workload("argmax", (8, 8), (1,), "float32", epilogue="relu"), arch))
     served = Space(workload("softmax", (8, 8), (1,), "float32"), arch)
     assert [each.family.name for each in served.families] == ["rows"]
-
-
-def test_operations_are_numbered_as_in_the_source():
-    text = flatten("rows.cu")
-    names = {"l2_norm": "L2_NORM", "var": "VARIANCE"}
-    for name, code in OPERATIONS.items():
-        assert f" {names.get(name, name.upper())} = {code}" in text

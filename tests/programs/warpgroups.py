@@ -4,7 +4,6 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.core.family import Family
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.verify.verify import Verdict, verify
 
 ARCH = lookup("sm_90")
 PLAIN = {
@@ -16,10 +15,3 @@ PLAIN = {
 def small(family: Family, workload: Workload, **values: int) -> Candidate:
     """A Program of one small tile and warpgroup, with these coordinates."""
     return candidate(family, family.starters(workload, ARCH)[0].replace(**PLAIN | values), workload)
-
-
-def is_right(each: Candidate, workload: Workload) -> Verdict:
-    """Assert that a Program passes verification, and return the verdict."""
-    verdict = verify(each, workload)
-    assert verdict.outcome == "ok", verdict.detail
-    return verdict

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,34 +98,13 @@ def imports() -> dict[str, set[str]]:
     return found
 
 
-def circles(graph: Graph) -> list[list[str]]:
-    """Return the strongly connected components of more than one node (Tarjan), sorted."""
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(node: str) -> None:
-        index[node] = low[node] = len(index)
-        stack.append(node)
-        for other in graph.get(node, ()):
-            if other not in index:
-                visit(other)
-                low[node] = min(low[node], low[other])
-            elif other in stack:
-                low[node] = min(low[node], index[other])
-        if low[node] == index[node]:
-            member, component = "", []
-            while member != node:
-                member = stack.pop()
-                component.append(member)
-            if len(component) > 1:
-                found.append(sorted(component))
-
-    for node in sorted(graph):
-        if node not in index:
-            visit(node)
-    return sorted(found)
+def circle(graph: Graph) -> list[str]:
+    """Return the nodes of a circle, or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
 
 
 def folders(graph: Graph) -> dict[str, set[str]]:
@@ -157,24 +137,11 @@ def crowded_folders() -> dict[str, int]:
 def complaints() -> list[str]:
     """Return a line for each rule that is broken."""
     graph = imports()
-    upward = [
-        f"{path} imports {target}, which stands above it"
-        for path, targets in graph.items()
-        for target in sorted(targets)
-        if rank(target) > rank(path)
-    ]
-    return [
-        *(f"circle of files: {' '.join(circle)}" for circle in circles(graph)),
-        *(f"circle of folders: {' '.join(circle)}" for circle in circles(folders(graph))),
-        *upward,
-        *(
-            f"{folder} has {count} source files, more than {MOST_FILES}"
-            for folder, count in sorted(crowded_folders().items())
-        ),
-    ]
+    edges = [(path, target) for path, targets in graph.items() for target in sorted(targets)]
+    found = [f"circle of imports: {' '.join(names)}" for names in (circle(graph), circle(folders(graph))) if names]
+    found += [f"{path} imports {target}, which stands above it" for path, target in edges if rank(target) > rank(path)]
+    return found + [f"{folder} has {count} source files" for folder, count in sorted(crowded_folders().items())]
 
 
 if __name__ == "__main__":
-    sys.setrecursionlimit(10_000)
-    print(*complaints(), sep="\n", end="\n" if complaints() else "")
-    sys.exit(bool(complaints()))
+    sys.exit("\n".join(complaints()) or None)

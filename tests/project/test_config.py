@@ -1,7 +1,6 @@
 """Settings: read late, from the environment, with one sentence when they cannot be used."""
 
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,19 +10,6 @@ import pytest
 from gensor_database import StoreError
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
-
-posix = pytest.mark.skipif(os.name != "posix", reason="file modes are a POSIX matter")
-
-
-@posix
-def test_cache_folder_is_created_private_and_refused_when_world_writable(tmp_path, monkeypatch):
-    monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "one" / "two"))
-    path = config.cache_dir()
-    assert path == tmp_path / "one" / "two"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    path.chmod(0o777)
-    with pytest.raises(ConfigError, match="can be written by everybody: run chmod go-w"):
-        config.cache_dir()
 
 
 def test_unusable_cache_folder_names_the_variable(tmp_path, monkeypatch):
@@ -54,7 +40,7 @@ def test_databases(tmp_path, monkeypatch):
     assert config.site_database().name == "site.db"
 
 
-def test_modes_and_flags(monkeypatch):
+def test_modes_and_flags_and_one_warning_of_unknown_modes(monkeypatch):
     for name in ("GENSOR_TUNE", "GENSOR_DETERMINISTIC", "GENSOR_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     assert (config.tune_mode(), config.deterministic(), config.disabled()) == ("auto", False, False)
@@ -62,9 +48,7 @@ def test_modes_and_flags(monkeypatch):
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
     monkeypatch.setenv("GENSOR_DISABLE", "true")
     assert (config.tune_mode(), config.deterministic(), config.disabled()) == ("predicted", True, True)
-
-
-def test_unknown_mode_warns_once_and_falls_back(monkeypatch):
+    # an unknown mode
     monkeypatch.setenv("GENSOR_TUNE", "sometimes")
     with pytest.warns(RuntimeWarning, match="GENSOR_TUNE='sometimes'"):
         assert config.tune_mode() == "auto"

@@ -92,9 +92,8 @@ def test_a_page_names_its_reader_and_is_no_book():
 def anchors(text: str) -> set[str]:
     """The anchors that GitHub and the site give the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.MULTILINE)
-    return {
-        re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()).replace(" ", "-") for heading in headings
-    }
+    words = [re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", heading).lower()) for heading in headings]
+    return {each.replace(" ", "-") for each in words}
 
 
 def test_links_lead_somewhere():
@@ -113,13 +112,8 @@ def test_links_lead_somewhere():
 
 
 def test_every_page_names_one_repository():
-    texts = {**PAGES, "mkdocs.yml": (ROOT / "mkdocs.yml").read_text(encoding="utf-8")}
-    named = {
-        (name, found)
-        for name, text in texts.items()
-        for found in re.findall(r"https://github\.com/[\w-]+/gensor-kernels\b", text)
-    }
-    assert {found for _, found in named} == {HOME}, named
+    text = "".join([*PAGES.values(), (ROOT / "mkdocs.yml").read_text(encoding="utf-8")])
+    assert {*re.findall(r"https://github\.com/[\w-]+/gensor-kernels\b", text)} == {HOME}
 
 
 def test_files_named_in_the_documentation_exist():
@@ -185,18 +179,16 @@ def test_no_page_or_message_installs_from_an_index_without_a_release():
 
 
 def test_every_action_is_in_the_documentation():
+    page = PAGES["docs/construction-graph.md"]
     for action in ACTIONS:
-        row = re.search(
-            rf"^\| {action.__name__} \|.*\| (\w+)[^|]*\|$", PAGES["docs/construction-graph.md"], re.MULTILINE
-        )
+        row = re.search(rf"^\| {action.__name__} \|.*\| (\w+)[^|]*\|$", page, re.MULTILINE)
         assert row and row[1] == ("yes" if action.paper else "no"), action.__name__
 
 
 def test_every_family_is_in_the_documentation():
     own = {Path(name).stem for name in PAGES if name.startswith("docs/families/")} & set(FAMILIES)
-    rewritten = dict(
-        re.findall(r"^\| `(\w+)` \| [^|]+ \| `(\w+)` \|", PAGES["docs/families/rewrites.md"], re.MULTILINE)
-    )
+    page = PAGES["docs/families/rewrites.md"]
+    rewritten = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| `(\w+)` \|", page, re.MULTILINE))
     assert set(FAMILIES) == own | set(rewritten) and not own & set(rewritten)
     assert not [name for name in FAMILIES if name not in PAGES["docs/families/README.md"]]
     assert not [name for name, main in rewritten.items() if FAMILIES[name].names != FAMILIES[main].names]

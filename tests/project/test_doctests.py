@@ -82,7 +82,7 @@ def test_the_example_of_the_package_runs():
     assert not [name for name in FUNCTIONS if not re.search(rf"\b{name}\b", text)]
 
 
-def test_sections_describe_the_signatures():
+def test_sections_describe_the_signatures_and_fields():
     for name in FUNCTIONS:
         signature = inspect.signature(getattr(gensor_kernels, name))
         found = sections(name)
@@ -99,6 +99,10 @@ def test_sections_describe_the_signatures():
                 assert text.endswith(", optional"), (name, parameter)
             else:
                 assert default and ast.literal_eval(default[1]) == parameter.default, (name, parameter)
+    fields = [field.name for field in dataclasses.fields(gensor_kernels.Explanation)]
+    assert list(entries(sections("Explanation")["Attributes"])) == fields
+    for error in (gensor_kernels.UnsupportedError, gensor_kernels.BuildError):
+        assert list(entries(sections(error.__name__)["Attributes"])) == list(vars(error("")))
 
 
 def test_help_is_short():
@@ -111,10 +115,3 @@ def test_help_is_short():
     for name in NAMES:
         summary, *rest = sections(name)[""]
         assert summary.endswith(".") and len(summary) <= 88 and not (rest and rest[0]), name
-
-
-def test_attributes_describe_the_fields():
-    fields = [field.name for field in dataclasses.fields(gensor_kernels.Explanation)]
-    assert list(entries(sections("Explanation")["Attributes"])) == fields
-    for error in (gensor_kernels.UnsupportedError, gensor_kernels.BuildError):
-        assert list(entries(sections(error.__name__)["Attributes"])) == list(vars(error("")))

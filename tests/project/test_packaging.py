@@ -23,17 +23,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = {"gensor_kernels": "gensor_kernels", "gensor_database": "database", "gensor_tuner": "tuner"}
 
 
-def packages_on_disk() -> set[str]:
-    found = set()
-    for package, folder in FOLDERS.items():
-        for init in (ROOT / folder).rglob("__init__.py"):
-            parts = init.parent.relative_to(ROOT / folder).parts
-            found.add(".".join((package, *parts)))
-    return found
-
-
 def test_packages_and_extras_are_listed():
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages_on_disk()
+    packages = [path for path in tracked_files() if path.startswith(tuple(f"{each}/" for each in FOLDERS.values()))]
+    inits = [path for path in packages if path.endswith("/__init__.py")]
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == set(map(module_name, inits))
     assert {"cu12", "cu13", "tune", "test"} <= set(PROJECT["project"]["optional-dependencies"])
     assert not any("cupy" in line for line in PROJECT["project"]["dependencies"])
 
@@ -48,12 +41,8 @@ def clone(tmp_path_factory) -> Path:
 
 def build(clone: Path, step: str, out: Path) -> Path:
     """Return the result of a step of the build backend."""
-    code = (
-        "import os, sys; from setuptools import build_meta; os.chdir(sys.argv[1]); "
-        "print(getattr(build_meta, sys.argv[2])(sys.argv[3]))"
-    )
-    command = [sys.executable, "-c", code, str(clone), step, str(out)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    code = f"from setuptools import build_meta; print(build_meta.{step}({str(out)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=clone, check=True, capture_output=True, text=True)
     return out / done.stdout.splitlines()[-1]
 
 
@@ -68,11 +57,6 @@ def archived(clone, wheel) -> set[str]:
     return set((clone / "gensor_kernels.egg-info" / "SOURCES.txt").read_text(encoding="utf-8").splitlines())
 
 
-def portable() -> list[str]:
-    """The tests that need nothing but the runtime."""
-    return (ROOT / "tests" / "portable.txt").read_text(encoding="utf-8").splitlines()
-
-
 def imports_of(path: str) -> set[str]:
     """Every name that an import in this file may mean."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
@@ -83,7 +67,8 @@ def test_the_source_archive_builds_and_can_be_tested(archived):
     """With the tests that run anywhere: these, what they import, and what pytest reads with them."""
     assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "MANIFEST.in"} <= archived
     assert {path for path in tracked_files() if path.split("/")[0] in (*FOLDERS.values(), "examples")} <= archived
-    needed, left = set(), [*portable(), "tests/conftest.py"]
+    portable = (ROOT / "tests" / "portable.txt").read_text(encoding="utf-8").splitlines()
+    needed, left = set(), [*portable, "tests/conftest.py"]
     while left:
         path = left.pop()
         if path not in needed and (ROOT / path).is_file():
@@ -91,7 +76,7 @@ def test_the_source_archive_builds_and_can_be_tested(archived):
             folders = [folder.as_posix() for folder in Path(path).parents][:-1]
             left += [f"{folder}/{name}" for folder in folders for name in ("__init__.py", "conftest.py")]
             left += [name.replace(".", "/") + ".py" for name in imports_of(path) if name.startswith("tests.")]
-    assert len(needed) > len(portable()) > 20 and "tests/doubles/stored.py" in needed
+    assert len(needed) > len(portable) > 20 and "tests/doubles/stored.py" in needed
     assert not needed - archived, sorted(needed - archived)
 
 
@@ -135,14 +120,9 @@ def test_the_makefile_installs_and_names_what_it_needs(tmp_path):
 def test_the_wheel_carries_sources_tables_and_only_our_packages(wheel):
     assert 10 * 2**20 < wheel.stat().st_size <= 60 * 2**20  # PyPI refuses more than 100 MB
     names = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    renamed = {"database/": "gensor_database/", "tuner/": "gensor_tuner/", "gensor_kernels/": "gensor_kernels/"}
-    wanted = {
-        target + path[len(folder) :]
-        for path in tracked
-        for folder, target in renamed.items()
-        if path.startswith(folder)
-    }
+    renamed = {folder: package for package, folder in FOLDERS.items()}
+    parts = [path.partition("/") for path in tracked_files()]
+    wanted = {f"{renamed[folder]}/{path}" for folder, _, path in parts if folder in renamed}
     assert wanted <= names, sorted(wanted - names)
     tops = {name.split("/")[0] for name in names if ".dist-info" not in name}
     assert tops == set(FOLDERS)

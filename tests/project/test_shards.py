@@ -26,10 +26,8 @@ def bash(script: str, folder: Path, **environment: str) -> None:
     """Run a script with the installed commands first on the path, and searches as short as they can be."""
     tools = folder / "tools"
     tools.mkdir(exist_ok=True)
-    short = tools / "gensor-tune"
-    short.write_text(
-        f'#!/bin/sh\ncase "$1" in --*) set -- "$@" --top 1;; esac\nexec {sys.executable} -m gensor_tuner.cli.app "$@"\n'
-    )
+    short, command = tools / "gensor-tune", f'exec {sys.executable} -m gensor_tuner.cli.app "$@"'
+    short.write_text(f'#!/bin/sh\ncase "$1" in --*) set -- "$@" --top 1;; esac\n{command}\n')
     short.chmod(0o755)
     env = {**os.environ, **environment, "PATH": os.pathsep.join((str(tools), os.environ["PATH"]))}
     done = subprocess.run(["bash", "-e", "-c", script, "script"], cwd=folder, env=env, capture_output=True, text=True)

@@ -58,12 +58,9 @@ def test_links_are_those_of_the_site():
 
 
 def test_a_fetch_from_another_host_is_found():
-    for tag, fetched in {
-        '<script src="https://unpkg.com/x"></script>': ["https://unpkg.com/x"],
-        '<link rel="stylesheet" href="https://fonts.example/css">': ["https://fonts.example/css"],
-        '<a href="https://cupy.dev">CuPy</a> <script src="assets/x.js"></script>': [],
-    }.items():
-        assert hooks.FETCHED.findall(tag) == fetched
+    tags = '<script src="https://unpkg.com/x"></script><link rel="stylesheet" href="https://fonts.example/css">'
+    assert hooks.FETCHED.findall(tags) == ["https://unpkg.com/x", "https://fonts.example/css"]
+    assert not hooks.FETCHED.findall('<a href="https://cupy.dev">CuPy</a> <script src="assets/x.js"></script>')
 
 
 def test_the_help_of_every_command_is_a_page():

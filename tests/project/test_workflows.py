@@ -23,10 +23,6 @@ FILES = [*sorted(FOLDER.glob("*.yml")), ROOT / "docs" / "fleet" / "tune-matrix.y
 WORKFLOWS = {path.stem: parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
-def steps(workflow: dict) -> list[dict]:
-    return [step for job in workflow["jobs"].values() for step in job.get("steps", [])]
-
-
 def scalars(node: object) -> list[str]:
     """Every string below a node."""
     if isinstance(node, dict | list):
@@ -92,10 +88,8 @@ def test_only_a_full_hash_names_a_commit():
 
 
 def test_a_workflow_may_read_and_only_publishing_may_do_more():
-    allowed = {
-        "docs": {"publish": {"pages": "write", "id-token": "write"}},
-        "release": {"publish": {"id-token": "write"}},
-    }
+    publishing = {"docs": {"pages": "write", "id-token": "write"}, "release": {"id-token": "write"}}
+    allowed = {name: {"publish": rights} for name, rights in publishing.items()}
     for name, workflow in WORKFLOWS.items():
         assert workflow["permissions"] == {"contents": "read"}, name
         granted = {job: each["permissions"] for job, each in workflow["jobs"].items() if "permissions" in each}
@@ -106,7 +100,8 @@ def test_a_workflow_may_read_and_only_publishing_may_do_more():
 def test_steps_keep_no_token_and_pin_the_actions_of_others():
     """Actions of GitHub itself to their major version, others to a commit."""
     for name, workflow in WORKFLOWS.items():
-        for step in (step for step in steps(workflow) if "uses" in step):
+        steps = [step for job in workflow["jobs"].values() for step in job.get("steps", [])]
+        for step in (step for step in steps if "uses" in step):
             action = step["uses"]
             if action.startswith(CHECKOUT):
                 assert step.get("with", {}).get("persist-credentials") == "false", name
@@ -133,10 +128,7 @@ def test_a_release_is_a_tag_and_waits_for_every_check():
     assert not [step for step in publish["steps"] if "run" in step]  # nothing of ours runs where uploads are signed
     text = (FOLDER / "release.yml").read_text(encoding="utf-8")
     assert "secrets." not in text and "password" not in text
-
-
-def test_a_release_rebuilds_every_shipped_database():
-    matrix = WORKFLOWS["release"]["jobs"]["pretuned"]["strategy"]["matrix"]
+    matrix = release["jobs"]["pretuned"]["strategy"]["matrix"]  # every shipped database is built again
     assert sorted(matrix["arch"]) == sorted(path.stem for path in (ROOT / "database" / "pretuned").glob("*.db"))
 
 
@@ -147,8 +139,3 @@ def test_checks_run_where_the_package_promises_to_run():
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     promised = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', project)
     assert jobs["test"]["strategy"]["matrix"]["python"] == promised
-
-
-def test_updates_are_requested():
-    updates = parse((ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8"))["updates"]
-    assert {each["package-ecosystem"] for each in updates} == {"github-actions", "pip"}

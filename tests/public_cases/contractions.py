@@ -8,8 +8,7 @@ import gensor_kernels as gk
 from gensor_kernels.operators.types.epilogue import Step
 
 from .drawing import FLOATS, Draw
-from .prologues import prologue
-from .references import ACTIVATIONS, product_agrees
+from .references import ACTIVATIONS, product_agrees, prologue
 from .serving import Served
 
 DTYPES = (*FLOATS, "int8", "complex64", "complex128")
@@ -106,8 +105,7 @@ def einsum(draw: Draw, served: Served) -> None:
         if draw.often(0.3):
             lists = [[ord(each) - 97 for each in part] for part in (first, names.second, names.output)]
             given = (a, lists[0], b, lists[1], lists[2])
-        if draw.often(0.06):
-            draw.refused = "subscripts that do not fit"
+        if draw.refuses(0.06, "subscripts that do not fit"):
             added = text + "ZZ", text.replace("->", "x->"), text.replace(",", ",,"), text + "->"
             wrong = [*added, "->", "1,2->", text[1:] + "Q"]
             given = (draw.pick(wrong), a, b)

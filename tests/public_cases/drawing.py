@@ -45,6 +45,12 @@ class Draw:
         """True in that share of all cases."""
         return bool(self.rng.random() < share)
 
+    def refuses(self, share: float, why: str) -> bool:
+        """True in that share of the extreme cases: every way has to refuse the call that is drawn then."""
+        drawn = self.extreme and self.often(share)
+        self.refused = why if drawn else self.refused
+        return drawn
+
     def extent(self, most: int = 40, zero: float = 0.02) -> int:
         """An extent: of any size, of a block and its neighbours, one, and now and then none."""
         drawn = self.pick([int(self.rng.integers(1, most + 1)), self.pick([1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33])])

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 import gensor_kernels as gk
-from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.tolerance.gated import gated_bound
 from gensor_kernels.operators.tolerance.normed import norm_and_bound
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
 
 from .drawing import FLOATS, FORMS, Draw, dtype_of
-from .prologues import prologue
-from .references import ACTIVATIONS, agree, apply_steps, product_agrees, scaled_agrees, sum_bound, wide
+from .references import ACTIVATIONS, agree, apply_steps, product_agrees, prologue, scaled_agrees, sum_bound, wide
 from .serving import Served
 
 DTYPES = (*FLOATS, "int8", "complex64", "complex128")
@@ -37,6 +35,16 @@ def activation(draw: Draw, dtype: str) -> tuple[str | None, list[Step]]:
     name = draw.pick([None, None, *ACTIVATIONS]) if dtype in FLOATS else None
     draw.traits |= {"activation"} if name else set()
     return name, [Step(name)] if name else []
+
+
+def bias_and_activation(draw: Draw, shape: Sequence[int], dtype: str) -> tuple[Any, str | None, list[Step]]:
+    """A bias, an activation, and the steps they are, where the dtype has them."""
+    name, steps = activation(draw, dtype)
+    if dtype not in FLOATS or draw.often(0.4):
+        return None, name, steps
+    draw.traits.add("bias")
+    bias = draw.array(shape, dtype, special=False)
+    return bias, name, [Step("bias", bias), *steps]
 
 
 def second(draw: Draw, dtype: str) -> tuple[str, str, str]:
@@ -70,8 +78,7 @@ def factor(draw: Draw, dtype: str) -> Any:
         return draw.pick([0.5, -2.0])
     if dtype.startswith("complex") and draw.often(0.5):
         return draw.pick([1j, 0j, complex(2, -0.5)])
-    if draw.often(0.03):
-        draw.refused = "no factor"
+    if draw.refuses(0.03, "no factor"):
         return draw.pick(["2", None, [2], *([] if dtype.startswith("complex") else [1j])])
     return draw.pick(ALPHAS)
 
@@ -86,15 +93,13 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
     before = [] if bias is None else [("bias", bias)]
     eps = draw.pick([1e-5, 1.0, 100.0])
     listed = [*before, (name, eps) if name in NORMS else name]
-    if draw.often(0.1):
-        draw.refused = "an epilogue of a gate or a norm that does not fit"
+    if draw.refuses(0.1, "an epilogue of a gate or a norm that does not fit"):
         more = [*listed, "swiglu"], [*listed, ("rmsnorm", 1e-5)]
         wrong = [*more, [(name, 0.0)], [name, "geglu", name], [name, ("x",)]]
         served.call(gk.matmul, a, b, epilogue=draw.pick(wrong))
     out, own = draw.out((m, n), dtype), ACCUMULATORS[dtype]
     short = {"bias": bias, "activation": name} if name in GATES and draw.often(0.5) else {"epilogue": listed}
     found = served.call(gk.matmul, a, b, out, **short)
-    assert out is None or found is out
     values, total = wide(a) @ wide(b), np.abs(wide(a)) @ np.abs(wide(b))
     bound = sum_bound(values, total, k, dtype, own)
     if not served.emulated:
@@ -108,7 +113,7 @@ def gate_or_norm(draw: Draw, served: Served) -> None:
         _, bound = gated_bound(GATES[name], *zip(*halves, strict=True), pair, own)
         g, u = (half + (0 if pair is None else pair[side]) for side, half in enumerate(halves[0]))
         values = ACTIVATIONS[GATES[name]](g) * u
-    agree(found, tolerance_base.expect(values, bound, accumulator=own, output=dtype))
+    agree(found, values, bound, dtype, own)
 
 
 def eight_bit_operand(draw: Draw, served: Served) -> None:
@@ -121,11 +126,10 @@ def eight_bit_operand(draw: Draw, served: Served) -> None:
     b = draw.lay_out(stored, draw.pick([*FORMS, "contiguous"]))
     out = draw.out((m, n), dtype)
     found = served.call(gk.matmul, a, b, out, dtype_b=kind, dtype=dtype)
-    assert out is None or found is out
     numbers = wide(b) if kind == "int8" else decode(kind, b)
     values, total = wide(a) @ numbers, np.abs(wide(a)) @ np.abs(numbers)
     bound = sum_bound(values, total, k, dtype, "float32")
-    agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
+    agree(found, values, bound, dtype, "float32")
 
 
 def matmul(draw: Draw, served: Served) -> None:
@@ -138,8 +142,7 @@ def matmul(draw: Draw, served: Served) -> None:
     b = draw.array((*draw.pick([(), lead, (*lead[:-1], 1) if lead else ()]), k, n), other)
     if draw.often(0.1):
         a = draw.array((k,), first)
-    if draw.extreme and draw.often(0.04):
-        draw.refused = "operands that do not fit"
+    if draw.refuses(0.04, "operands that do not fit"):
         served.call(gk.matmul, a, np.zeros(draw.pick([(), (k + 2, n), (k + 1,), (2, k + 1, n)]), b.dtype))
     shape = np.matmul(np.empty(a.shape, bool), np.empty(b.shape, bool)).shape
     keywords: dict[str, Any] = {}
@@ -176,7 +179,6 @@ def matmul(draw: Draw, served: Served) -> None:
     out = draw.out(shape, result)
     found = served.call(gk.matmul, a, b, out, nothing=not k, **keywords)
     assert found.dtype == dtype_of(result), (found.dtype, result)
-    assert out is None or found is out
     math = keywords.get("precision", "ieee")
     math = math if math == {"float32": "tf32"}.get(dtype, "3m" if dtype.startswith("complex") else "") else "ieee"
     more = {"steps": steps, "math": math, "prologue": before}
@@ -193,10 +195,7 @@ def linear(draw: Draw, served: Served) -> None:
     if draw.often(0.1) and first == other and dtype in DTYPES:
         w = gk.prepack(w, axis=-1, rows=max(m, 1))
         draw.traits.add("prepacked")
-    name, steps = activation(draw, dtype)
-    bias = draw.array((n,), dtype, special=False) if dtype in FLOATS and draw.often(0.6) else None
-    if bias is not None:
-        steps.insert(0, Step("bias", bias))
+    bias, name, steps = bias_and_activation(draw, (n,), dtype)
     asked, before = prologue(draw, dtype, k) if type(w) is np.ndarray and first == other else (None, [])
     found = served.call(gk.linear, x, w, bias, name, nothing=not k, prologue=asked)
     product_agrees(found, lambda a, b: a @ b.T, x, w, k, steps=steps, prologue=before)
@@ -214,13 +213,9 @@ def quantised_linear(draw: Draw, served: Served) -> None:
     scales = draw.array(shape, dtype, special=False)
     zeros = draw.rng.integers(*((0, 16) if bits == 4 else (-9, 9)), shape) if draw.often(0.5) else None
     zeros = None if zeros is None else zeros.astype(np.uint8 if bits == 4 and draw.often(0.5) else np.int8)
-    name, steps = activation(draw, dtype)
-    bias = draw.array((n,), dtype, special=False) if draw.often(0.5) else None
-    if bias is not None:
-        steps.insert(0, Step("bias", bias))
+    bias, name, steps = bias_and_activation(draw, (n,), dtype)
     given = draw.pick([group, None]) if count > 1 else None
-    if draw.often(0.06):
-        draw.refused = "groups that do not fit"
+    if draw.refuses(0.06, "groups that do not fit"):
         wrong = draw.pick(
             [{"group": group - 1 if count > 1 else -1}, {"group": -group}, {"zeros": np.zeros((n + 1, count), np.int8)}]
         )
@@ -233,7 +228,7 @@ def quantised_linear(draw: Draw, served: Served) -> None:
     values, total = wide(x) @ weights.T, np.abs(wide(x)) @ size.T
     bound = sum_bound(values, total, 2 * k + 4 * count, dtype, "float32")
     values, bound = apply_steps(values, bound, steps, dtype)
-    agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=dtype))
+    agree(found, values, bound, dtype, "float32")
 
 
 def tensordot(draw: Draw, served: Served) -> None:
@@ -249,8 +244,7 @@ def tensordot(draw: Draw, served: Served) -> None:
         if not isinstance(axes, int) and a.ndim and b.ndim:
             forms.append(tuple([each - rank for each in one] for one, rank in zip(axes, (a.ndim, b.ndim), strict=True)))
         given = draw.pick(forms)
-        if draw.often(0.06):
-            draw.refused = "axes that do not fit"
+        if draw.refuses(0.06, "axes that do not fit"):
             wrong = [a.ndim + b.ndim + 1, ([a.ndim], [0]), ([0], [0, 1]), "x", ([0, 0], [0, 0]), ([2**40], [0]), 1.5]
             given = draw.pick(wrong)
     terms = int(np.prod(inner))
@@ -272,8 +266,7 @@ def pair(name: str, draw: Draw, served: Served) -> None:
     }[name]()
     first, other, dtype = second(draw, dtype)
     x, y = draw.array(a, first), draw.array(b, other)
-    if draw.extreme and draw.often(0.05) and name != "outer" and a and b:
-        draw.refused = "operands that do not fit"
+    if name != "outer" and a and b and draw.refuses(0.05, "operands that do not fit"):
         served.call(getattr(gk, name), x, np.zeros(k + 2 if name == "dot" else (*b[:-1], b[-1] + 1 + k), y.dtype))
     function, numpy = getattr(gk, name), getattr(np, name)
     terms = 1 if name == "outer" or not a or not b else x.size if name == "vdot" else a[-1]
@@ -282,7 +275,6 @@ def pair(name: str, draw: Draw, served: Served) -> None:
     if name in ("dot", "outer"):
         keywords["out"] = draw.out(shape, dtype)
     found = served.call(function, x, y, nothing=not terms, **keywords)
-    assert keywords.get("out") is None or found is keywords["out"]
     conjugate = (0,) if name == "vdot" else ()
     right = numpy if a and b else np.multiply  # BLAS multiplies by a scalar of 0 without looking
     product_agrees(found, lambda u, v: np.asarray(right(u, v)), x, y, terms, conjugate=conjugate)
@@ -296,15 +288,13 @@ def grouped_matmul(draw: Draw, served: Served) -> None:
     given: dict[str, Any] = {"offsets": ends}
     if draw.extreme:
         given = draw.pick([given, {"sizes": np.array(rows)}, {"sizes": rows}, {"offsets": tuple(ends.tolist())}])
-    if draw.extreme and draw.often(0.08):
-        draw.refused = "groups that cannot be"
+    if draw.refuses(0.08, "groups that cannot be"):
         wrong = [[*rows, 0], [-1, *rows[1:]], [*rows[:-1], rows[-1] + 1], [2**32 + each for each in rows]]
         wrong.append([0.5] * len(rows))
         given = {"sizes": draw.pick(wrong)}
     out = draw.out((sum(rows), n), dtype)
     name, steps = activation(draw, dtype)
     found = served.call(gk.grouped_matmul, x, w, **given, activation=name, out=out)
-    assert out is None or found is out
 
     def f(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         parts = [part @ own for part, own in zip(np.split(a, ends[:-1]), b, strict=True)]
@@ -334,13 +324,14 @@ def scaled_matmul(draw: Draw, served: Served) -> None:
     kinds = ["float32", "float32", "float16", "bfloat16"]
     d = draw.array((*lead, blocks[0]), draw.pick(kinds), special=False)
     e = draw.array(blocks, draw.pick(kinds), special=False)
-    name, steps = activation(draw, "float32")
     types = {"dtype_a": first, "dtype_b": second}
     if draw.often(0.5):
         types["dtype"] = draw.pick(["bfloat16", "float16", "float32"])
-    out = draw.out((*lead, n), types.get("dtype", "float32"))
-    found = served.call(gk.scaled_matmul, a, b, d, e, activation=name, out=out, nothing=not k, **types)
-    assert out is None or found is out
+    result = types.get("dtype", "float32")
+    shape = draw.pick([(n,), (*lead, n), (*(1 for _ in lead), n)]) if draw.extreme else (n,)
+    bias, name, steps = bias_and_activation(draw, shape, result)
+    out = draw.out((*lead, n), result)
+    found = served.call(gk.scaled_matmul, a, b, d, e, bias=bias, activation=name, out=out, nothing=not k, **types)
     scaled_agrees(found, x * wide(d)[..., step], y * wide(e)[step][:, panel], 128, steps)
 
 

@@ -8,11 +8,12 @@ import numpy as np
 from scipy import special
 
 from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.base import Expected, Magnitude
+from gensor_kernels.operators.tolerance.base import Magnitude
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, encode, facts, join_parts
 from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
+from .drawing import FLOATS, Draw
 
 #: Whether results are those of NumPy's functions: float16 and bfloat16 are rounded before an epilogue.
 by_library = ContextVar("by_library", default=False)
@@ -73,16 +74,31 @@ def sum_bound(values: np.ndarray, total: np.ndarray, terms: int, dtype: str, acc
     )
 
 
-def product(
-    f: Product, a: np.ndarray, b: np.ndarray, terms: int, steps: Sequence[Step] = (), math: str = "ieee",
-    output: str = "", conjugate: Sequence[int] = (), prologue: Sequence[Step] = (),
-) -> Expected:  # fmt: skip
-    """The right values of a bilinear `f` of `a` and `b`, sums of `terms` products each, as an array of `output`.
+def agree(
+    found: np.ndarray, values: np.ndarray, bound: np.ndarray, output: str, accumulator: str,
+    steps: Sequence[Step] = (), math: str = "ieee",
+) -> None:  # fmt: skip
+    """The result is an array of `output` within the bound of the right values, NaN and infinities included."""
+    wanted = tolerance_base.expect(values, bound, steps, accumulator=accumulator, output=output, math=math)
+    assert found.shape == wanted.values.shape and found.dtype.name == wanted.dtype, (found, wanted)
+    stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
+    verdict = tolerance_base.check(np.asarray(stored), wanted)
+    assert verdict.ok, verdict.message
 
-    Operands of a prologue's steps broadcast to `a`.
+
+def product_agrees(
+    found: np.ndarray, f: Product, a: np.ndarray, b: np.ndarray, terms: int, steps: Sequence[Step] = (),
+    math: str = "ieee", conjugate: Sequence[int] = (), prologue: Sequence[Step] = (),
+) -> None:  # fmt: skip
+    """The result is that of a bilinear `f` of `a` and `b`, sums of `terms` products each.
+
+    Integers are exact, and wrap around. Operands of a prologue's steps broadcast to `a`.
 
     Complex products are four real ones, as IEEE's infinities require; BLAS multiplies them by 1 + 0i as well.
     """
+    if found.dtype.kind in "biu":
+        whole = f(a.astype(np.int64), b.astype(np.int64))
+        return np.testing.assert_array_equal(found, whole > 0 if found.dtype.kind == "b" else whole.astype(found.dtype))
     dtype = np.promote_types(a.dtype, b.dtype).name
     accumulator, part = ACCUMULATORS[dtype], facts(dtype).part or dtype
     x, y = wide(a), wide(b)
@@ -98,33 +114,14 @@ def product(
         values, bound = (join_parts(np.stack(w, -1)) for w in (both, [bound_of(v, 2 * terms) for v in both]))
         if math == "3m":
             bound = join_parts(8.0 * np.stack([bound.real, bound.imag], -1))
-        math = "3m" if by_library.get() else math  # infinities, as BLAS has them
-    else:
-        values = f(x, y)
-        bound = bound_of(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
-        if by_library.get() and steps and dtype in ("float16", "bfloat16"):
-            bound = bound + facts(dtype).unit_roundoff * (np.abs(values) + bound)
-        values, bound = apply_steps(values, bound, steps, dtype)
-    more = steps if dtype.startswith("complex") else ()
-    return tolerance_base.expect(values, bound, more, accumulator=accumulator, output=output or dtype, math=math)
-
-
-def agree(found: np.ndarray, wanted: Expected) -> None:
-    """The result is within its bound, NaN and infinities included."""
-    assert found.shape == wanted.values.shape and found.dtype.name == wanted.dtype, (found, wanted)
-    stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
-    verdict = tolerance_base.check(np.asarray(stored), wanted)
-    assert verdict.ok, verdict.message
-
-
-def product_agrees(found: np.ndarray, f: Product, a: np.ndarray, b: np.ndarray, terms: int, **more: Any) -> None:
-    """As `product` says; integers are exact, and wrap around."""
-    if found.dtype.kind == "b":
-        np.testing.assert_array_equal(found, f(a.astype(np.int64), b.astype(np.int64)) > 0)
-    elif found.dtype.kind in "iu":
-        np.testing.assert_array_equal(found, f(a.astype(np.int64), b.astype(np.int64)).astype(found.dtype))
-    else:
-        agree(found, product(f, a, b, terms, output=found.dtype.name, **more))
+        infinities = "3m" if by_library.get() else math  # as BLAS has them
+        return agree(found, values, bound, found.dtype.name, accumulator, steps, infinities)
+    values = f(x, y)
+    bound = bound_of(values, terms) + (0.0 if away is None else f(away, np.abs(y)))
+    if by_library.get() and steps and dtype in ("float16", "bfloat16"):
+        bound = bound + facts(dtype).unit_roundoff * (np.abs(values) + bound)
+    values, bound = apply_steps(values, bound, steps, dtype)
+    agree(found, values, bound, found.dtype.name, accumulator, math=math)
 
 
 def scaled_agrees(found: np.ndarray, x: np.ndarray, y: np.ndarray, block: int, steps: Sequence[Step]) -> None:
@@ -136,4 +133,35 @@ def scaled_agrees(found: np.ndarray, x: np.ndarray, y: np.ndarray, block: int, s
     total, values = np.abs(x) @ np.abs(y), x @ y
     bound = sum_bound(values, total, k + 3 * -(-k // block), "float8_e4m3fn", "float22")
     values, bound = apply_steps(values, bound, steps, "float32")
-    agree(found, tolerance_base.expect(values, bound, accumulator="float32", output=found.dtype.name))
+    agree(found, values, bound, found.dtype.name, "float32")
+
+
+LINEAR = [("mul", "bias"), ("scale", "mul"), ("bias",), ("scale",)]
+
+
+def prologue(
+    draw: Draw, dtype: str, extent: int, trailing: int = 0, share: float = 0.25, *, curves: bool = True
+) -> tuple[list[Any] | None, list[Step]]:
+    """A prologue for this share of calls: its items as a caller writes them, and as steps.
+
+    Vectors have `extent` elements, along the axis of the operand that `trailing` axes follow. Integers and complex
+    numbers have no prologue. Without `curves`, a device without a library computes it where kernels do not.
+    """
+    items: list[Any] = []
+    steps: list[Step] = []
+    if dtype not in FLOATS or not draw.often(share):
+        return None, steps
+    for name in draw.pick([*LINEAR, ()] if curves else LINEAR):
+        if name == "scale":
+            items.append((name, 0.5))
+            steps.append(Step(name, None, 0.5))
+            continue
+        kind = draw.pick([dtype, dtype if dtype == "float64" else "float32"])
+        vector = draw.array((extent,), kind, special=False)
+        items.append((name, vector))
+        steps.append(Step(name, vector.reshape(-1, *[1] * trailing)))
+    if curves and (not items or draw.often(0.6)):
+        items.append(draw.pick(list(ACTIVATIONS)))
+        steps.append(Step(items[-1]))
+    draw.traits.add("prologue")
+    return items, steps

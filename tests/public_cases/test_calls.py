@@ -110,9 +110,9 @@ class Drawing:
 #: Classes that some calls of a function belong to, besides those of arrays.
 CLASSES = {
     "matmul": ("int8", "complex64", "complex128", "out", "tf32", "activation", "prologue", "epilogue"),
-    "linear": ("int8", "complex64", "complex128", "activation", "prepacked", "prologue"),
+    "linear": ("int8", "complex64", "complex128", "bias", "activation", "prepacked", "prologue"),
     "grouped_matmul": ("int8", "out", "activation"),
-    "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "activation"),
+    "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "bias", "activation"),
     "tensordot": ("int8", "complex64", "complex128", "prologue"),
     "einsum": ("int8", "complex64", "complex128", "batch", "summed letter", "two k", "no k", "diagonal", "conjugate",
                "prologue", "ellipsis"),

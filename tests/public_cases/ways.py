@@ -2,7 +2,7 @@
 
 A case compares what a function returns with its reference; here it runs once per way, with the same seed. A quarter of
 all seeds draw plain arguments, for which there must be a kernel. The others draw extreme arguments too: those that a
-case draws if `draw.extreme` is set, and those of `arguments.changed`.
+case draws if `draw.extreme` is set, and those of `arguments.draw_change`.
 """
 
 import os
@@ -24,7 +24,7 @@ from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.errors import GensorError, UnsupportedError
 from tests.doubles.device import FakeDevice, Numpy
 
-from . import attention, contractions, convolutions, poolings, products, references, rows
+from . import attention, contractions, images, products, references, rows
 from .arguments import draw_change
 from .drawing import Draw
 from .serving import Served, serving
@@ -33,7 +33,7 @@ from .serving import Served, serving
 Call = tuple[int, str, int]
 #: Functions of (draw, served) by the public function's name.
 CASES: dict[str, Callable[[Draw, Any], None]] = {
-    **rows.CASES, **products.CASES, **contractions.CASES, **convolutions.CASES, **poolings.CASES, **attention.CASES,
+    **rows.CASES, **products.CASES, **contractions.CASES, **images.CASES, **attention.CASES,
 }  # fmt: skip
 #: Architectures whose kernels are called: extreme arguments are drawn for all, plain ones for the first.
 ARCHS = ("sm_87", "sm_75", "sm_90")
@@ -84,7 +84,9 @@ class Way:
             raise kind(f"{type(error).__name__}: {error}") from error
         if self.draw.refused:
             raise Accepted
-        return change.result(found)
+        found, out = change.result(found), self.draw.result
+        assert out is None or found is out, "the result is not out"
+        return found
 
 
 def describe(function: Any, arguments: Any, keywords: Any) -> str:

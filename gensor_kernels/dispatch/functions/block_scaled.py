@@ -10,7 +10,7 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products.block_scaled import BLOCK, NAME, blocks_of, workload_from_views
-from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, facts
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
 from .base import Asked, Called, Copy, Function, Result, Staged, Understood, convert
@@ -71,13 +71,10 @@ class ScaledProduct(Function):
         copies.append(convert(scale_b, "float32"))
         if any(copies):
             raise Staged(*copies)
-        views = {
-            "a": rows_of(left),
-            "b": right,
-            "d": rows_of(scale_a),
-            "e": _turn(scale_b),
-            "c": rows_of(asked.out),
-        }
+        out = rows_of(asked.out)
+        if out.strides[0] < 0:  # tensor copies, which would store aligned rows, only go forward
+            out = out._replace(alignment=facts(out.dtype).itemsize)
+        views = {"a": rows_of(left), "b": right, "d": rows_of(scale_a), "e": _turn(scale_b), "c": out}
         workload = workload_from_views(views, [step.name for step in asked.steps])
         declared = operator(NAME)
         geometry = declared.geometry(workload, {name: view.strides for name, view in views.items()})

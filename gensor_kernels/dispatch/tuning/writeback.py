@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from weakref import WeakSet
 
-from gensor_database import LockedStoreError, Row, Store, StoreError
+from gensor_database import LockedStoreError, Row, Store
 from gensor_database.errors import first_told
 from gensor_kernels import config, forking
 
@@ -54,8 +54,7 @@ class Notes:
                 config.logger().info("what was measured is stored later: %s", error)
             except Exception as error:  # whatever it is: a call that was served waits for us
                 self._refused, self._waiting = True, []
-                known = isinstance(error, StoreError) and not first_told(database)
-                say = config.logger().info if known else config.logger().warning
+                say = config.logger().warning if first_told(database) else config.logger().info
                 say("what was measured is kept for this process only: %s", error)
 
 

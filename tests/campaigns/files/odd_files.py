@@ -1,4 +1,4 @@
-"""Files, folders and devices in place of a database: each maker puts one at a path."""
+"""Files, folders and devices in place of a database."""
 
 import gzip
 import os
@@ -7,27 +7,69 @@ import sqlite3
 import struct
 
 SIDES = ("-wal", "-journal", "-shm")
+KINDS = (
+    *("random bytes", "cut short", "longer", "header and junk", "damaged header", "huge page count", "shuffled pages"),
+    *("damaged page", "other application", "another format", "text", "empty", "folder", "pipe", "socket", "device"),
+    *("link to nothing", "sound, by a link", "junk in its logs", "log of another"),
+)
+#: Files of others, which are not changed.
+FOREIGN = ("other application", "another format", "text")
+
+
+def put(kind, path, image, generator):
+    """Put something of one of KINDS at a path; `image` is a sound database."""
+    match kind:
+        case "random bytes":
+            path.write_bytes(junk(generator, 100_000))
+        case "cut short":
+            path.write_bytes(image[: generator.randrange(len(image))])
+        case "longer":
+            path.write_bytes(image + junk(generator, 20_000))
+        case "header and junk":
+            kept = generator.choice([16, 18, 24, 28, 56, 72, 100, 108, 512, 4096])
+            path.write_bytes(image[:kept] + junk(generator, 50_000))
+        case "damaged header":
+            damaged_header(path, image, generator)
+        case "huge page count":  # 2^32 - 2 pages, and a file with holes that has a size to match some of them
+            path.write_bytes(image[:28] + struct.pack(">I", 0xFFFFFFFE) + image[32:])
+            if generator.random() < 0.5:
+                os.truncate(path, 2 ** generator.randrange(24, 36))
+        case "shuffled pages":
+            shuffled_pages(path, image, generator)
+        case "damaged page":
+            start = generator.randrange(len(image))
+            path.write_bytes(image[:start] + generator.randbytes(64) + image[start + 64 :])
+        case "other application":
+            other_application(path, generator)
+        case "another format":
+            formats = [b"\x7fELF" + bytes(500), gzip.compress(image), b"op,m,n,k\nmatmul,1,2,3\n" * 50]
+            path.write_bytes(generator.choice(formats))
+        case "text":
+            path.write_text("".join(chr(generator.randrange(32, 0x3000)) for _ in range(generator.randrange(2000))))
+        case "empty":
+            path.write_bytes(b"")
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(os.path.relpath(path))
+        case "device":
+            path.symlink_to(generator.choice(["/dev/zero", "/dev/null", "/dev/urandom", "/dev/full"]))
+        case "link to nothing":
+            path.symlink_to(generator.choice([path, path.parent / "nothing", path.parent]))
+        case "sound, by a link":
+            (path.parent / "target.db").write_bytes(image)
+            path.symlink_to(path.parent / "target.db")
+        case "junk in its logs":
+            junk_beside(path, image, generator)
+        case "log of another":
+            log_of_another(path, image, generator)
 
 
 def junk(generator, most):
     return generator.randbytes(generator.choice([0, 1, 15, 16, 17, 99, 100, 101, 511, 512, generator.randrange(most)]))
-
-
-def random_bytes(path, image, generator):
-    path.write_bytes(junk(generator, 100_000))
-
-
-def cut_short(path, image, generator):
-    path.write_bytes(image[: generator.randrange(len(image))])
-
-
-def longer(path, image, generator):
-    path.write_bytes(image + junk(generator, 20_000))
-
-
-def header_and_junk(path, image, generator):
-    kept = generator.choice([16, 18, 24, 28, 56, 72, 100, 108, 512, 4096])
-    path.write_bytes(image[:kept] + junk(generator, 50_000))
 
 
 def damaged_header(path, image, generator):
@@ -41,15 +83,6 @@ def damaged_header(path, image, generator):
     path.write_bytes(data)
 
 
-def huge_page_count(path, image, generator):
-    """A file that says it has 2^32 - 2 pages, and one with holes that has a size to match some of them."""
-    data = bytearray(image)
-    data[28:32] = struct.pack(">I", 0xFFFFFFFE)
-    path.write_bytes(data)
-    if generator.random() < 0.5:
-        os.truncate(path, 2 ** generator.randrange(24, 36))
-
-
 def shuffled_pages(path, image, generator):
     """Pages that refer to each other in circles."""
     pages = [image[start : start + 4096] for start in range(0, len(image), 4096)]
@@ -58,13 +91,7 @@ def shuffled_pages(path, image, generator):
     path.write_bytes(b"".join(pages))
 
 
-def damaged_page(path, image, generator):
-    data, start = bytearray(image), generator.randrange(len(image))
-    data[start : start + 64] = generator.randbytes(64)
-    path.write_bytes(data)
-
-
-def other_application(path, image, generator):
+def other_application(path, generator):
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA journal_mode={generator.choice(['wal', 'delete', 'truncate'])}")
     connection.execute(f"PRAGMA application_id={generator.choice([0, 0x0F055112, 0x47454E53, 1])}")
@@ -75,46 +102,6 @@ def other_application(path, image, generator):
     connection.executemany(f"INSERT INTO {name}(text) VALUES (?)", [("x" * 100,)] * 50)
     connection.commit()
     connection.close()
-
-
-def another_format(path, image, generator):
-    path.write_bytes(
-        generator.choice([b"\x7fELF" + bytes(500), gzip.compress(image), b"op,m,n,k\nmatmul,1,2,3\n" * 50])
-    )
-
-
-def text(path, image, generator):
-    path.write_text("".join(chr(generator.randrange(32, 0x3000)) for _ in range(generator.randrange(2000))))
-
-
-def empty(path, image, generator):
-    path.write_bytes(b"")
-
-
-def folder(path, image, generator):
-    path.mkdir()
-
-
-def pipe(path, image, generator):
-    os.mkfifo(path)
-
-
-def a_socket(path, image, generator):
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(os.path.relpath(path))
-
-
-def endless_device(path, image, generator):
-    path.symlink_to(generator.choice(["/dev/zero", "/dev/null", "/dev/urandom", "/dev/full"]))
-
-
-def link_to_nothing(path, image, generator):
-    path.symlink_to(generator.choice([path, path.parent / "nothing", path.parent]))
-
-
-def sound_behind_a_link(path, image, generator):
-    (path.parent / "target.db").write_bytes(image)
-    path.symlink_to(path.parent / "target.db")
 
 
 def junk_beside(path, image, generator):
@@ -147,10 +134,3 @@ def log_of_another(path, image, generator):
         log[generator.randrange(len(log))] ^= 1 << generator.randrange(8)
     path.write_bytes(image)
     path.with_name(path.name + "-wal").write_bytes(log)
-
-
-MAKERS = [
-    *(random_bytes, cut_short, longer, header_and_junk, damaged_header, huge_page_count, shuffled_pages, damaged_page),
-    *(other_application, another_format, text, empty, folder, pipe, a_socket, endless_device, link_to_nothing),
-    *(sound_behind_a_link, junk_beside, log_of_another),
-]

@@ -1,13 +1,29 @@
-"""Invariants of a database after any fault: it has all reported rows, every row is whole, SQLite finds no damage."""
+"""Invariants of a database after any fault, its journal modes, and how long looks at it take.
+
+It has all reported rows, every row is whole, SQLite finds no damage.
+"""
 
 import json
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from gensor_database import Record, Store, StoreWarning, Timing
+from gensor_database import Record, Store, StoreWarning, Timing, opening
 from gensor_database.record import canonical
+from tests.campaign_size import FULL
+from tests.doubles.store_rows import ARCH, PART
 
-ARCH, PART = "sm_87", "orin-nano-8gb"
+#: The two journal modes, by the file system a database is taken to be on.
+JOURNALS = ("wal", "delete")
+LONGEST = 1.0  # seconds of this process's CPU; a look that waits for something takes no CPU, and is caught by HANGING
+HANGING = 20.0  # seconds by the clock
+
+
+def set_journal(journal: str) -> None:
+    """Every database this process opens from now on is in this mode."""
+    opening.is_remote = lambda path: journal == "delete"
 
 
 def read_reports(path: Path) -> list[dict]:
@@ -48,3 +64,26 @@ def serves(store: Store, line: dict) -> bool:
     """Whether the database answers with a reported row."""
     entry = store.find(canonical(line["workload"]), ARCH, PART)
     return entry is not None and entry.usable and entry.kernel.digest == line["kernel"]
+
+
+class Clock:
+    """The longest look of each name: by CPU and by the wall's clock."""
+
+    def __init__(self) -> None:
+        self.cpu: dict[str, float] = {}
+        self.wall: dict[str, float] = {}
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Times what is inside, whether it raises or not."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.wall[name] = max(self.wall.get(name, 0.0), time.perf_counter() - wall)
+            self.cpu[name] = max(self.cpu.get(name, 0.0), time.process_time() - cpu)
+
+    def check(self) -> None:
+        """No look took too long; CPU time is checked in full campaigns alone, as it grows with the load."""
+        assert not FULL or max(self.cpu.values()) < LONGEST, self.cpu
+        assert max(self.wall.values()) < HANGING, self.wall

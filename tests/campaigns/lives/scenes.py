@@ -19,7 +19,7 @@ from tests.doubles.device import FakeDevice, Race, emulate
 from tests.doubles.kernels import ARCH
 from tests.doubles.stored import SIMT, class_workload, programs, rows
 
-from .journals import set_journal
+from .checks import set_journal
 
 CALLS = 4
 

@@ -10,7 +10,6 @@ import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.functions import attention
 from gensor_kernels.dispatch.functions.attention_sequences import SEQUENCES
-from gensor_kernels.operators.attention.forms import VERIFIED_SOFTCAP
 
 ONE, MORE, Q, PAGES = (1, 2, 4, 16), (1, 2, 5, 16), (1, 2, 6, 16), (4, 2, 8, 16)
 FIT = (ONE, MORE, MORE)
@@ -29,20 +28,16 @@ REFUSED = [
     (FIT, {"window": (-2, 0)}, "a side of window must be -1 or more"),
     (FIT, {"softcap": -1.0}, "softcap is a number above 0"),
     (FIT, {"softcap": np.inf}, "softcap is a number above 0"),
-    ((Q, Q, Q), {"sizes": [2, 5]}, "expected to ascend up to the 6 rows of q"),
     ((Q, Q, Q), {"offsets": [4, 2]}, "sequence 1 ends at row 2, and begins at row 4"),
     ((Q, Q, Q), {"offsets": [4], "sizes": [4]}, "offsets or sizes, one of them"),
-    ((Q, Q, Q), {"sizes": [2.0, 1.0]}, "sizes are one integer per sequence"),
     ((Q, Q, Q), {"sizes": [2, 4], "key_sizes": [1] * 3}, r"key_offsets and key_sizes are integers of the shape \(2,\)"),
     ((Q, Q, Q), {"key_sizes": [6]}, "go with offsets or sizes, or with a block_table"),
     ((Q, Q, Q), {"sizes": [6], "mask": np.ones((6, 6), bool)}, "a mask is for sequences of one length"),
     (((2, *Q[1:]), Q, Q), {"sizes": [6]}, "k of shape|batch of 1|batch and head must be equal"),
     (((2, *Q[1:]), (2, *Q[1:]), (2, *Q[1:])), {"sizes": [6]}, "have a batch of 1, not 2"),
     ((Q, PAGES, PAGES), {"sizes": [2, 4], **TABLE}, "key_sizes are the numbers of keys in the cache"),
-    ((Q, PAGES, PAGES), {"sizes": [2, 4], "key_sizes": [3, 17], **TABLE}, "of keys from 0 to 16, not from 3 to 17"),
     ((Q, PAGES, PAGES), {"sizes": [2, 4], "key_sizes": [3], **TABLE}, r"of the shape \(2,\)"),
     ((Q, PAGES, PAGES), {"sizes": [6], "key_sizes": [3], **TABLE}, r"block_table are integers of the shape"),
-    ((Q, PAGES, PAGES), {"key_sizes": [3], "block_table": [0, 1]}, "numbers of pages, a row per sequence"),
     ((Q, PAGES, (5, 2, 8, 16)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "k and v have the shapes"),
     ((Q, (4, 2, 8, 32), (4, 2, 8, 32)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "head must be equal"),
     ((Q[1:], Q, Q), {"sizes": [2, 4]}, AXES),
@@ -56,13 +51,11 @@ def test_arguments_that_do_not_fit(shapes, keywords, words):
         gensor_kernels.attention(*arrays, **keywords)
 
 
-def test_a_mask_is_of_booleans_or_floats():
+def test_a_mask_is_of_booleans_or_floats(emulated):
     q = np.ones((1, 2, 4, 16), np.float16)
-    for dtype in ("int8", "uint8", "int32", "int64", "complex64"):
-        for x in (q, q.astype(np.float32)):
-            words = rf"mask is of bool .* or float .* {dtype}"
-            with gensor_kernels.emulated("sm_87"), pytest.raises(TypeError, match=words):
-                gensor_kernels.attention(x, x, x, np.ones((4, 4), dtype))
+    for dtype in ("int8", "int64", "complex64"):
+        with pytest.raises(TypeError, match=rf"mask is of bool .* or float .* {dtype}"):
+            gensor_kernels.attention(q, q, q, np.ones((4, 4), dtype))
 
 
 def test_calls_without_a_kernel_go_to_the_library():
@@ -72,19 +65,6 @@ def test_calls_without_a_kernel_go_to_the_library():
             gensor_kernels.attention(q, q, q, softcap=1000)
         with pytest.raises(gensor_kernels.UnsupportedError, match="powers of two"):
             gensor_kernels.attention(q, pages, pages, sizes=[2, 4], key_sizes=[3, 4], **TABLE)
-
-
-def test_soft_caps_and_windows_have_kernels():
-    rng = np.random.default_rng(0)
-    q, k = (rng.standard_normal((1, heads, rows, 32)).astype(np.float16) for heads, rows in ((4, 40), (2, 70)))
-    with gensor_kernels.emulated("sm_87"):
-        for softcap in (None, VERIFIED_SOFTCAP, 40.0):
-            for window in (None, (20, 0), (-1, 7)):
-                why = gensor_kernels.explain(gensor_kernels.attention, q, k, k, window=window, softcap=softcap)
-                assert why.family == "attention"
-        named = {"offsets": [20, 40]}
-        why = gensor_kernels.explain(gensor_kernels.attention, q, q, q, **named)
-        assert '"operator":"attention_ragged' in why.workload
 
 
 @pytest.mark.parametrize("ends", [[-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]])

@@ -116,15 +116,11 @@ def test_conjugation_needs_no_copy():
 
 
 def test_results_overlap_operands():
-    memory = np.zeros(40)
+    memory, y = np.zeros(40), operands([(5, 6)], np.float64)[0]
     memory[:20] = operands([(20,)], np.float64)[0]
-    x, y = memory[:20].reshape(4, 5), operands([(5, 6)], np.float64)[0]
-    before = x.copy()
-    dot(x, y, memory[8:32].reshape(4, 6))
-    assert agrees(memory[8:32].reshape(4, 6), "ab,bc->ac", (before, y)).ok
-    for wrong in (np.zeros((4, 4)), np.zeros((4, 6), np.float32)):
-        with pytest.raises(ValueError, match="out is"):
-            dot(before, y, wrong)
+    before, out = memory[:20].reshape(4, 5).copy(), memory[8:32].reshape(4, 6)
+    dot(memory[:20].reshape(4, 5), y, out)
+    assert agrees(out, "ab,bc->ac", (before, y)).ok
 
 
 # ---- paths, forms and dtypes
@@ -278,7 +274,6 @@ REFUSED = [
     (vdot, [(2, 3), (4, 5)], (), ValueError, "vectors of sizes 6 and 20"),
     (linear, [(2, 8), (5, 7)], (), ValueError, r"x is \(..., in\) and w \(out, in\)"),
     (linear, [(2, 3, 8), (2, 3, 8)], (), ValueError, "linear: w has the shape"),
-    (linear, [(2, 8), (5, 8)], (None, "swish"), ValueError, "activation must be one of"),
     (linear, [(2, 8), (5, 8)], (1.0,), TypeError, "bias must be a numpy array"),
 ]
 
@@ -288,10 +283,6 @@ def test_operands_that_do_not_fit():
         for call in (function, lambda *each, f=function: explain(f, *each)):
             with pytest.raises(error, match=words):
                 call(*operands(shapes), *more)
-    for function in (tensordot, dot, inner, vdot, outer, linear):
-        for call in (function, lambda *each, f=function: explain(f, *each)):
-            with pytest.raises(TypeError, match="must be a numpy array, not list"):
-                call(np.eye(3), [[1.0]])
 
 
 def test_definitions_that_are_refused():

@@ -106,18 +106,9 @@ def test_invalid_offsets_on_the_device_read_no_other_memory():
 
 
 REFUSED = [
-    ({"offsets": [1, 5]}, "ascend"),
-    ({"sizes": [1, -1]}, "ascend"),
-    ({"offsets": np.array([1, 5], np.int32)}, "ascend"),
     ({"offsets": np.array([3, 1], np.uint32)}, "ascend"),
-    ({"offsets": np.array([-2, 4], np.int32)}, "ascend"),
-    ({"sizes": np.array([2, 3], np.int32)}, "ascend"),
-    ({"sizes": np.array([5, -1], np.int64)}, "ascend"),
-    ({"sizes": np.array([2**31 - 1] * 2, np.int32)}, "ascend"),
-    ({"sizes": np.array([1.0, 2.0])}, "one integer per group"),
     ({"sizes": [1, 2, 1]}, "sizes have as many integers"),
     ({}, "offsets or sizes, one of them"),
-    ({"sizes": [1.0, 2.0]}, "one integer per group"),
 ]
 
 

@@ -54,15 +54,6 @@ def test_code_of_an_untrusted_database_is_regenerated(tmp_path, monkeypatch):
     np.testing.assert_allclose(found.astype(float), a.astype(float) @ b.astype(float) + bias, atol=0.05)
 
 
-def test_without_a_database_the_default_programs_serve(monkeypatch):
-    a, b, bias = one_call()
-    with gensor_kernels.emulated("orin-nano-8gb"):
-        why = gensor_kernels.explain(gensor_kernels.matmul, a, b, bias=bias, activation="relu")
-        found = gensor_kernels.matmul(a, b, bias=bias, activation="relu")
-    assert "default Programs" in why.reason and why.kernel and why.family in str(why)
-    np.testing.assert_allclose(found.astype(float), np.maximum(a.astype(float) @ b.astype(float) + bias, 0), atol=0.05)
-
-
 def test_calls_without_a_kernel_raise():
     a = np.zeros((3, 3), np.int64)
     with gensor_kernels.emulated("sm_87"):
@@ -70,9 +61,7 @@ def test_calls_without_a_kernel_raise():
             gensor_kernels.matmul(a, a)
         with pytest.raises(gensor_kernels.UnsupportedError, match="7 epilogue operations"):
             gensor_kernels.matmul(a * 1.0, a * 1.0, epilogue=["relu"] * 7)
-        with pytest.raises(ValueError, match="mismatch in its core dimension"):
-            gensor_kernels.matmul(a, a[:2])
-        out = np.zeros((3, 3))
+        out = np.zeros((3, 3), ">f8")
         out.flags.writeable = False
         with pytest.raises(ValueError, match="read-only"):
             gensor_kernels.matmul(a * 1.0, a * 1.0, out)

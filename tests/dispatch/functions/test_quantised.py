@@ -16,15 +16,6 @@ from tests.doubles.device import FakeDevice
 FAMILY = FAMILIES["contraction_mma"]
 
 
-def arrays(rng, bits, group, zeros, out, k, dtype=np.float16):
-    """w, scales and zeros of a layer."""
-    shape = (out,) if not group else (out, -(-k // group))
-    w = rng.integers(0, 256, (out, k * bits // 8)).astype(np.uint8)
-    scales = (rng.uniform(0.5, 1.5, shape) / 16).astype(dtype)
-    zero = rng.integers(0, 16, shape).astype(np.uint8) if bits == 4 else rng.integers(-99, 99, shape).astype(np.int8)
-    return (w if bits == 4 else w.view(np.int8)), scales, zero if zeros else None
-
-
 def test_a_class_has_the_group_of_its_kernels():
     """A kernel whose rows cannot be read is built again from its Program and its class."""
     for group in quantised.GROUPS:
@@ -85,18 +76,3 @@ def test_shapes_files(tmp_path):
     assert eight.workload == quantised.workload(1, 64, 128, bits=8, group=0, dtype="bfloat16")
     assert "'48' is not one of 0, 32, 64, 128" in str(group.error)
     assert "column 'trans_b'" in str(turned.error) and "float32" in wide.unsupported
-
-
-def test_recorded_calls_are_read_by_the_tuner(tmp_path):
-    path = tmp_path / "calls.csv"
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((4, 128)).astype(np.float16)
-    w, scales, zeros = arrays(rng, 4, 64, True, 24, 128)
-    with gensor_kernels.emulated("sm_87"), gensor_kernels.record(path):
-        gensor_kernels.linear(x, w, scales=scales, zeros=zeros)
-        gensor_kernels.matmul(x, w.T[:, :16].repeat(2, 0), dtype_b="float8_e5m2")
-    found = {row.workload for row in read_shapes(path)}
-    four = quantised.workload(4, 24, 128, bits=4, group=64, zeros=True)
-    assert four in found and len(found) == 2
-    (other,) = found - {four}
-    assert other.dtype == {"a": "float16", "b": "float8_e5m2", "c": "float16"}

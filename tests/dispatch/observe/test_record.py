@@ -6,16 +6,14 @@ import subprocess
 import sys
 import threading
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from gensor_kernels import record
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.observe import record as observe_record
-from gensor_kernels.dispatch.plans import make
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
-from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
+from tests.doubles.kernels import aligned, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
 from tests.threads import in_threads
 
@@ -36,63 +34,6 @@ def product(made, m=2, k=3, n=4, dtype="float32"):
 
 
 # ---- reading back
-
-
-def variety():
-    """Calls of every kind: arguments of Runtime.call."""
-    rng = np.random.default_rng(5)
-    half = rng.standard_normal((64, 64)).astype(np.float16)
-    byte = rng.integers(-9, 9, (48, 33)).astype(np.int8)
-    single, stack = np.ones((3, 1, 20, 24), np.float32), np.ones((2, 24, 16), np.float32)
-    apart, brain = np.ones((128, 128), np.float16)[::2, ::2], half.astype(ml_dtypes.bfloat16)
-    bias, keep, scaled = np.ones(64, np.float16), np.ones((64, 64), bool), Operation("scale", None, 2.0)
-    relu, tanh, gelu = Operation("relu"), Operation("tanh"), Operation("gelu")
-    masked = Operation("mask", keep, -1.0), Operation("gelu_tanh")
-    for a, b, out in (
-        (half, half, None),
-        (half.T, apart, None),
-        (apart, half, None),
-        (half[1:, 1:60], half[:59, 3:], None),  # odd addresses and pitches
-        (half[::-1], half, None),
-        (half, half, np.empty((64, 64), np.float16, order="F")),
-        (half, half, np.empty((64, 128), np.float16)[:, ::2]),
-        (single, stack, None),  # broadcast batches
-        (half, rng.standard_normal((64, 5)), None),  # two dtypes
-        (half[0], half, None),
-        (half[0], half[:, 0], None),
-        (half[:0], half, None),  # an empty result
-        (half[:, :0], half[:0], None),  # an empty sum
-    ):
-        yield a, b, out, (), None, None
-    for a, b, steps, dtype in (
-        (half, half, (Operation("bias", bias), gelu, tanh), None),
-        (half, half, masked, np.float32),
-        (byte, byte.T, (scaled, Operation("bias", np.ones(48, np.int32)), relu), None),
-        (byte, byte.T, (), np.int32),
-        (byte, byte.T.copy(), (Operation("cast"),), np.float32),
-        (brain, brain, (relu,), None),
-    ):
-        yield a, b, None, steps, dtype, None
-    yield single, stack[0], None, (), None, "tf32"
-
-
-def test_rows_read_back_as_the_workloads_of_the_calls(tmp_path):
-    made, path, calls = runtime_of(), tmp_path / "shapes.csv", list(variety())
-    keys = []
-    for a, b, out, steps, dtype, precision in calls:
-        _, lowered = make.choose(*asked(made, a, b, out, steps, dtype, precision), False)
-        keys.append(lowered.problem.workload.key())
-    with record(path):
-        for each in calls:
-            np.testing.assert_array_equal(made.call(*each), made.call(*each))
-    read = read_shapes(path)
-    assert not [row.error or row.unsupported for row in read if row.workload is None]
-    assert {row.workload.key(): row.count for row in read} == {key: 2 * keys.count(key) for key in keys}
-    assert len(read) == len(set(keys)) >= 18  # a negative stride is the same class
-    assert {row.notes["tier"] for row in read} == {"0", "4"}
-    said = {name for row in rows(path) for name, value in row.items() if value}
-    assert {"layout_a", "layout_b", "layout_c", "align_a", "align_b", "align_c"} <= said
-    assert {"bias;gelu;tanh", "mask_gelu_tanh"} <= {row["epilogue"] for row in rows(path)}
 
 
 # ---- counts and tiers

@@ -12,13 +12,12 @@ from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
-from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.products import quantised
-from gensor_kernels.operators.rows import views
-from gensor_kernels.operators.windows import conv, depthwise, pooling
+from gensor_kernels.operators.windows import depthwise
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.shapes.columns import DTYPES
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.kernels import put, runtime_of
+from tests.programs.workloads import contract
 from tests.project.test_packaging import ROOT
 
 
@@ -74,6 +73,11 @@ def calls():
     bytes_, types = np.full((16, 256), 0x38, np.uint8), {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e5m2"}
     scales = np.ones((16, 2), np.float32), np.ones((2, 1), np.float32)
     yield "scaled", lambda: gk.scaled_matmul(bytes_, bytes_.T, *scales, **types), ["matmul_block_scaled"]
+    w8, w4 = np.ones((24, 64), np.int8), np.ones((24, 32), np.uint8)
+    yield "int8 weights", lambda: gk.linear(half, w8, scales=half[0, :24, 0]), ["matmul_int8"]
+    quarters = {"scales": np.ones((24, 2), np.float16), "zeros": np.ones((24, 2), np.uint8)}
+    yield "int4 weights", lambda: gk.linear(half, w4, **quarters), ["matmul_int4_zeros"]
+    yield "mixed", lambda: gk.matmul(half[0], bytes_[:8].reshape(64, 32), dtype_b="float8_e5m2"), ["matmul"]
     yield "chain", lambda: gk.einsum("ij,jk,kl->il", *(image(shape=(16, 16)) for _ in "abc")), ["matmul"]
     scores = gk.define("b h i d, b h j d -> b h i j", epilogue=[("scale", 0.5), "relu"])
     yield "define", lambda: scores(heads, heads), ["matmul"]
@@ -99,16 +103,29 @@ def test_every_public_function_is_recorded(host, tmp_path):
         assert not any(note.startswith(("layout", "align", "dtype")) for row in rows for note in row.notes), name
 
 
-def test_the_recorded_workload_is_the_one_of_explain(tmp_path, monkeypatch):
-    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "none.db"))
+def test_the_recorded_workload_is_the_one_of_explain(host, tmp_path):
+    """For operands and results of any layout and alignment, and epilogues."""
+    half, byte = image(np.float16, (64, 64)), image(shape=(48, 33)).astype(np.int8)
+    batched = image(shape=(3, 1, 20, 24)), image(shape=(2, 24, 16))
     x, w = image(np.float16, (1, 6, 6, 16)), image(np.float16, (16, 3, 3, 16))
-    with gk.emulated("sm_87"):
-        wanted = {gk.explain(gk.softmax, x).workload, gk.explain(gk.conv2d, x, w, layout="NHWC").workload}
-        with record(tmp_path / "shapes.csv"):
-            gk.softmax(x)
-            gk.conv2d(x, w, layout="NHWC")
+    products = [
+        ((half.T, np.repeat(half, 2, 1)[:, ::2]), {}),
+        ((half[1:, 1:60], half[:59, 3:]), {}),  # odd addresses and pitches
+        ((half[::-1], half), {}),
+        ((half, half, np.empty((64, 64), np.float16, order="F")), {}),
+        ((half, half), {"epilogue": [("bias", half[0]), "gelu", "tanh"]}),
+        ((half, half), {"epilogue": [("mask", half > 0, -1.0), "gelu_tanh"], "dtype": np.float32}),
+        ((byte, byte.T), {"dtype": np.int32}),
+        (batched, {"precision": "tf32"}),
+    ]
+    calls = [(gk.matmul, *each) for each in products]
+    calls += [(gk.softmax, (x,), {}), (gk.conv2d, (x, w), {"layout": "NHWC"})]
+    wanted = {gk.explain(function, *arrays, **more).workload for function, arrays, more in calls}
+    with record(tmp_path / "shapes.csv"):
+        for function, arrays, more in calls:
+            function(*arrays, **more)
     rows = read_shapes(tmp_path / "shapes.csv")
-    assert {row.workload.key() for row in rows} == wanted and {row.notes["tier"] for row in rows} == {"3"}
+    assert {row.workload.key() for row in rows} == wanted and len(wanted) == len(calls)
 
 
 def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):
@@ -129,45 +146,10 @@ def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):
 # ---- Workloads of any operator
 
 
-#: Workloads of extents and forms that examples/every_operator.csv lacks.
-MORE = [
-    conv.workload(
-        **{"n": 2, "h": 9, "w": 40, "c": 16, "k_out": 6, "r": 3, "s": 2, "groups": 2, "stride_h": 1, "stride_w": 5},
-        **{"pad_top": 0, "pad_bottom": 3, "pad_left": 2, "pad_right": 1, "layout": "nchw", "math": "tf32"},
-        dtype="float32",
-    ),
-    conv.workload(
-        **{"n": 1, "h": 8, "w": 8, "c": 8, "k_out": 3, "r": 3, "s": 3, "stride_h": 2, "stride_w": 1, "pad_left": 1},
-        **{"layout": "nhwc", "dtype": "bfloat16", "transposed": True},
-    ),
-    depthwise.workload(n=5, h=8, w=21, c=1, r=5, s=1, stride_h=3, pad_bottom=2, layout="nchw", dtype="float64"),
-    pooling.workload("max_pool2d", n=2, h=9, w=8, c=3, r=2, s=3, stride_w=2, ceil_mode=1, dtype="float16"),
-    pooling.workload("avg_pool2d", n=2, h=9, w=8, c=3, r=2, s=3, pad_top=1, count_include_pad=1, dtype="float32"),
-    views.workload("reduce_sum", (1, 48, 5, 2), [2], "int8"),
-    views.workload("argmax", (8,), [0], "int32"),
-    views.workload("reduce_var", (2, 5, 8), [0], "bfloat16", ddof=1),
-    views.workload("elementwise", (5, 48), (), "float64", epilogue=("relu",)),
-    *(
-        attention.workload(
-            *(5, 9),
-            **{"batch": 2, "heads": 4, "kv_heads": 1, "head": 63, "mask": mask, "mask_axes": axes, "causal": causal},
-            **{"window": (2, 1), "softcap": True, "epilogue": ("mul",)},
-        )
-        for mask, axes, causal in (
-            ("", ("keys",), "upper_left"),
-            ("bool", ("keys",), False),
-            ("float32", ("batch", "queries", "keys"), True),
-        )
-    ),
-    quantised.workload(1, 40, 66, bits=8, zeros=False, group=quantised.GROUPS[0], dtype="float16", epilogue=("bias",)),
-    quantised.workload(8, 66, 40, bits=4, zeros=True, group=quantised.GROUPS[-1], dtype="bfloat16"),
-]
-
-
 def test_a_row_of_any_operator_reads_back_as_its_workload(tmp_path):
     examples = [row.workload for row in read_shapes(ROOT / "examples" / "every_operator.csv")]
-    assert {each.operator for each in examples} | {each.operator for each in MORE} == set(MODULES)
-    wanted = [*examples, *MORE]
+    wanted = examples + [each for family in FAMILIES for _, each in contract(family).served]
+    assert {each.operator for each in wanted} == set(MODULES)
     for steps in (("relu",), ("scale", "gelu", "tanh")):
         for each in examples:
             with suppress(UnsupportedError, ValueError):

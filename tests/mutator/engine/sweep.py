@@ -3,9 +3,11 @@
 import json
 import os
 import resource
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from gensor_kernels.build.source import flatten
 
@@ -13,6 +15,14 @@ from . import mutations
 from .configuration import Configuration
 from .mutations import Mutant, Site
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_PROOFS = tomllib.loads(Path(__file__).parents[1].joinpath("survivors.toml").read_text())["equivalent"]
+#: Reasons why mutants that no test can catch behave like the original, by name, with the group first where only there.
+EQUIVALENT = {mutant: each["reason"] for each in _PROOFS for mutant in each["mutants"]}
 Work = tuple[str, Mutant, list[Configuration]]  # group, mutant, the Programs in which its site runs
 
 CPU_SECONDS = 30  # for one mutant, with its compilation: an endless loop counts as caught
@@ -27,6 +37,11 @@ class Result:
     guard: bool
     caught_by: str
     how: str
+
+
+def is_equivalent(group: str, mutant: str) -> bool:
+    """Return whether there is a proof for a mutant, for all Programs or for this group."""
+    return mutant in EQUIVALENT or f"{group}: {mutant}" in EQUIVALENT
 
 
 def _attempt(mutant: Mutant, configurations: Sequence[Configuration]) -> tuple[str, str]:

@@ -10,21 +10,18 @@ same for every commit: largest errors are compared, whose order may differ for o
 
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from gensor_kernels.devices.emulator import build
 from gensor_kernels.machine.arch import LEAST_FLOAT_SUM, lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.programs.contraction.rewrite.split_float import LEAST_SUM
-from gensor_kernels.programs.core.cases import Case
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL
+from tests.programs.verified import multiplied
 
 ROWS, COLUMNS = 64, 64
 LENGTHS = (LEAST_FLOAT_SUM, 512, 1000, 4096) if FULL else (LEAST_FLOAT_SUM, 520)
@@ -81,26 +78,20 @@ class Error(NamedTuple):
 
 
 @cache
-def kernel(name: str) -> tuple[Candidate, Path]:
-    """A Program of a family with tiles of 64 x 64, and its library."""
+def kernel(name: str) -> Candidate:
+    """A Program of a family with tiles of 64 x 64."""
     family, part = FAMILIES[name], lookup("sm_90" if "wgmma" in name else "sm_80")
     problem = workload(ROWS, COLUMNS, 1024, dtype="float32")
     starters = family.starters(problem, part)
     program = next((each for each in starters if each["block_m"] == each["block_n"] == ROWS), starters[0])
     values = {"split_k": 1, "stream": 0, "persistent": 0, "cluster": 0}
     program = program.replace(**{each: values[each] for each in values if each in dict(program.values)})
-    each = candidate(family, program, problem)
-    return each, build(each.source())
+    return candidate(family, program, problem)
 
 
 def product(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return what a kernel of a family stores for float32 operands."""
-    each, library = kernel(name)
-    problem = Problem(Case("any", workload(a.shape[0], b.shape[1], a.shape[1], dtype="float32")), 7)
-    for operand, values in (("a", a), ("b", b)):
-        problem.inputs[operand].view()[...] = values
-    problem.run(each, library, copies="late", order="forward")
-    return problem.out.view().reshape(a.shape[0], b.shape[1]).copy()
+    return multiplied(kernel(name), a, b, dtype="float32")[0]
 
 
 def measured(found: np.ndarray, a: np.ndarray, b: np.ndarray) -> Error:

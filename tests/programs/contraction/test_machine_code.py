@@ -6,8 +6,7 @@ from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from tests.programs.lattices import MMA, SIMT, WGMMA
-
-from .machine_code import machine_code
+from tests.programs.machine_code import machine_code
 
 LARGE = (4096, 4096, 4096)
 NT = {"trans_b": True}

@@ -5,13 +5,14 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.contraction.rewrite import copy_launch
 from gensor_kernels.programs.core.family import Launch
@@ -27,6 +28,12 @@ Choice = Callable[[list[Program], int], Sequence[Program]]
 def first(starters: list[Program], index: int) -> list[Program]:
     """The best starter alone."""
     return starters[:1]
+
+
+def scattered(workload: Workload) -> Workload:
+    """Return the same product of operands in which no axis is contiguous."""
+    single = {name: facts(dtype).itemsize for name, dtype in workload.dtypes}
+    return replace(workload, layout=tuple((name, "s") for name in "abc"), alignment=tuple(single.items()))
 
 
 def product_and_reduction(program: Program) -> list[str]:
@@ -72,14 +79,12 @@ class Contract:
     starters: Choice = first
     compiled: int = 1
     archs: tuple[str, ...] = ()
-    #: the number of random legal Programs that are compiled, with the `relaxed` coordinates, and executed; no kernel of
+    #: the number of cheap legal Programs that are compiled, with the `relaxed` coordinates, and executed; no kernel of
     #: a family that is `spill_free` spills
     randoms: int = 1
     relaxed: Mapping[str, int] = field(default_factory=dict)
     spill_free: bool = False
-    #: lattice of the random Programs, where those of the Workload itself would take too long to execute
-    small: Callable[[FamilySpace], FamilySpace] = lambda lattice: lattice
-    #: False where only the family's own tests execute its Programs: here random ones are compiled
+    #: False where starters take too long to execute
     executed: bool = True
     #: whether a Program that is executed must have no bank conflicts
     conflict_free: Callable[[Program], bool] = lambda program: False

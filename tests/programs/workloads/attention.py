@@ -2,19 +2,11 @@
 
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
-from gensor_kernels.programs.space import FamilySpace
 
 from . import Contract
 
 SHARED = {"heads": 8, "kv_heads": 2}
 PAGES = {"window": (511, 7), "softcap": True, "heads": 4, "kv_heads": 1, "epilogue": "add"}
-
-
-def small(lattice: FamilySpace) -> FamilySpace:
-    """Programs whose verification takes a second."""
-    problem = lattice.workload.with_sizes(head=min(lattice.workload.size["head"], 96))
-    kept = {"block_q": range(97), "block_k": range(81), "head_tile": range(113), "split_k": range(5)}
-    return FamilySpace(lattice.family, problem, lattice.arch, restrict=kept)
 
 
 CONTRACT = Contract(
@@ -43,6 +35,5 @@ CONTRACT = Contract(
     entries=lambda program: ["attention"] + ["attention_combine"] * (program["split_k"] > 1),
     starters=lambda starters, index: starters[: 2 if index in (0, 13) else 1],
     compiled=2,
-    small=small,
     conflict_free=lambda program: program["swizzle"] == 1,
 )

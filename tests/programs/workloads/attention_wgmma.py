@@ -5,18 +5,10 @@ from collections.abc import Mapping
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import FamilySpace
 
 from . import Contract
 
 SHARED = {"heads": 8, "kv_heads": 2}
-
-
-def small(lattice: FamilySpace) -> FamilySpace:
-    """Programs whose verification takes seconds."""
-    problem = lattice.workload.with_sizes(head=min(lattice.workload.size["head"], 96))
-    kept = {"block_q": range(129), "block_k": range(81), "head_tile": range(113), "split_k": range(4)}
-    return FamilySpace(lattice.family, problem, lattice.arch, restrict=kept | {"stages": range(7)})
 
 
 def resources(constants: Mapping[str, int | str], _: Workload) -> tuple[int, int]:
@@ -48,5 +40,4 @@ CONTRACT = Contract(
     starters=lambda starters, index: starters[: 2 if index in (0, 4) else 1],
     compiled=2,
     spill_free=True,
-    small=small,
 )

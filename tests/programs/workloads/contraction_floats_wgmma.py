@@ -13,7 +13,7 @@ FIRST = {"layout": "nchw"}
 
 
 def image(**changed):
-    """A convolution of eight images by 3 x 3 tapswith other sizes where given."""
+    """A convolution of eight images by 3 x 3 taps, with other sizes where given."""
     return convolution(**IMAGE | {"dtype": "float32"} | changed)
 
 
@@ -24,10 +24,11 @@ CONTRACT = Contract(
         ("sm_90", image(**ONE_TAP, stride_h=2, stride_w=2, weights="rsck")),
         ("sm_90", image(c=254)),
         ("sm_90", image(c=253, **FIRST)),
+        ("sm_90", image(n=3, h=9, w=23, c=200, k_out=77, s=5, stride_h=2, dilation_w=2)),
+        ("sm_90", image(**FIRST, c=512, s=1, pad_left=0, pad_right=0, stride_w=2, epilogue=("bias", "relu"))),
     ],
     entries=lambda program: ["contraction_divide", *product_and_reduction(program)],
     check=copies_lie_behind_partial_sums(split_float.copies),
     executed=False,
-    randoms=3,
     spill_free=True,
 )

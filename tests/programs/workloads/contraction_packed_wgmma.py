@@ -11,7 +11,7 @@ SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3, "layo
 
 
 def workload(**sizes):
-    """A convolution of eight images by 3 x 3 tapswith other sizes where given."""
+    """A convolution of eight images by 3 x 3 taps, with other sizes where given."""
     return conv.workload(**SIZES | {"dtype": "float16"} | sizes)
 
 
@@ -29,6 +29,9 @@ CONTRACT = Contract(
     [
         ("sm_90", workload(n=16, c=512, k_out=512, **padded(), epilogue="bias")),
         ("sm_90", workload(h=7, w=7, dtype="bfloat16", epilogue="bias")),
+        ("sm_90", workload(groups=2, epilogue="bias_add_relu")),
+        ("sm_90", workload(dtype="int8")),
+        ("sm_90", workload(dtype="float32", math="tf32")),
     ],
     entries=lambda program: ["contraction_pack", *product_and_reduction(program)],
     check=check,

@@ -10,7 +10,7 @@ from .window import padded
 
 
 def transposed(**sizes) -> Workload:
-    """A transposed convolution of two images by 4 x 4 taps and a stride of 2with other sizes where given."""
+    """A transposed convolution of two images by 4 x 4 taps and a stride of 2, with other sizes where given."""
     square = {"n": 2, "h": 9, "w": 9, "c": 32, "k_out": 24, "r": 4, "s": 4, "stride_h": 2, "stride_w": 2}
     return conv.workload(**square | padded() | {"transposed": True} | sizes)
 

@@ -4,15 +4,8 @@ from collections.abc import Mapping
 
 from gensor_kernels.operators.products.quantised import workload
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import FamilySpace
 
 from . import Contract
-
-
-def small(lattice: FamilySpace) -> FamilySpace:
-    """Programs whose verification takes seconds."""
-    kept = {"block_m": range(97), "block_n": range(193), "split_k": range(3), "stages": range(5)}
-    return FamilySpace(lattice.family, lattice.workload, lattice.arch, restrict=kept)
 
 
 def resources(constants: Mapping[str, int | str], _: Workload) -> tuple[int, int]:
@@ -36,5 +29,4 @@ CONTRACT = Contract(
     fewest_starters=4,
     compiled=4,
     spill_free=True,
-    small=small,
 )
