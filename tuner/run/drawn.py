@@ -43,24 +43,7 @@ MISSED = 1.18
 def products(count: int, seed: int, below: tuple[int, int, int] = ANY) -> Iterator[Workload]:
     """Yield `count` products: sizes log-uniform, half of them multiples of 8, batches in one of eight.
 
-    Parameters
-    ----------
-    count : int
-        How many.
-    seed : int
-        Of the draw.
-    below : tuple of int
-        Powers of two below which m, n and k are.
-
-    Yields
-    ------
-    Workload
-        A product of at most MOST_FLOPS operations.
-
-    Examples
-    --------
-    >>> [each.size["m"] for each in products(2, 1)] == [each.size["m"] for each in products(2, 1)]
-    True
+    m, n and k are below these powers of two, and no product has more than MOST_FLOPS operations.
     """
     rng = np.random.default_rng(seed)
     while count:

@@ -38,33 +38,11 @@ LEAST_GAIN = 1e-3
 
 
 def ship(store: Store, arch: Arch, target: Path, drawn: Sequence[Workload] = (), limit: int = LARGEST) -> Counter[str]:
-    """Choose the portfolios of all classes together and export them as the database that ships.
+    """Choose the portfolios of all classes together, and export them as the database that ships; count its rows.
 
-    Parameters
-    ----------
-    store : Store
-        An open, writable database; its portfolios for the part are replaced.
-    arch : Arch
-        The part that kernels are predicted for.
-    target : Path
-        The file to write.
-    drawn : sequence of Workload
-        Sizes that count in addition to those of records and the usual sizes, in classes that have kernels.
-    limit : int
-        Its most bytes. Kernels that records name stay even where they alone take more.
-
-    Returns
-    -------
-    Counter of str
-        Rows of each table of the file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from gensor_kernels.machine.arch import lookup
-    >>> with tempfile.TemporaryDirectory() as folder, Store.open(":memory:") as empty:
-    ...     ship(empty, lookup("sm_87"), Path(folder) / "sm_87.db")["kernel"]
-    0
+    The portfolios of `store`, a writable database, are replaced for the part. In classes that have kernels, the sizes
+    `drawn` count in addition to those of records and the usual sizes. The file `target` has at most `limit` bytes, but
+    kernels that records name stay even where they alone take more.
     """
     order = ranked(store, arch, drawn)
     while True:
