@@ -275,7 +275,7 @@ class Library:
         return kernel if kernel is not None and kernel.fits(workload) else None
 
     def divided(self, kernel: Kernel) -> list[Program]:
-        """Return the Program of a stored kernel, then those that divide k among blocks in other ways and are not stored."""
+        """Return the Program of a stored kernel, then those that divide k in other ways and are not stored."""
         if self.arch is None:
             return [kernel.program]
         found = self._divided.get(kernel.digest)
