@@ -6,6 +6,7 @@ limits, epilogue.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +81,7 @@ def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
     )
 
 
-def in_workspace(v: Program | Values, e: Extents) -> Numbers:
+def in_workspace(v: Program | Values | Mapping[str, int], e: Extents) -> Numbers:
     """Whether sums go through the workspace, of a Program or of many: k is split, or a norm's rows are not whole."""
     split = v["split_k"] > 1
     return split | (v["epilogue_staged"] != WHOLE_ROWS) if e.norm else split

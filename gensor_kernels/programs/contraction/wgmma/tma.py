@@ -47,7 +47,7 @@ def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str
     return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
 
 
-def _map(operand: str, p: dict[str, int], workload: Workload) -> TensorMap:
+def _map(operand: str, p: Mapping[str, int], workload: Workload) -> TensorMap:
     """Return the tensor map of an operand's tiles: rows of M or N where it is K-contiguous, else of k."""
     e, kind, axis = extents(workload), cost.kind(workload), {"a": "m", "b": "n"}[operand]
     assert kind is not None
