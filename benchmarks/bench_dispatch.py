@@ -4,8 +4,8 @@
 
 Each round makes 50 calls with 50 keys. Arrays are sliced again for each call, outside the timed part; `out=` is given,
 and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
-fastest round, because other processes only add time. Queries of the device and the stream need a driver: on a GPU
-`test_queries` times them.
+fastest round, because other processes only add time. Queries of the device and the stream need a driver, and are not
+part of it.
 """
 
 import numpy as np
@@ -14,7 +14,6 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.plans.plan import NOWHERE
 from gensor_kernels.dispatch.selection import library, predict
-from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.rows import views
 from gensor_kernels.programs.space import Space
@@ -52,22 +51,24 @@ def memory(dtype):
     return *(cupy.empty((4096, 4096), dtype) for _ in range(3)), cupy.empty((4096,), dtype)
 
 
-def calls(dtype, within=None):
-    """Yield the arguments of 50 calls with different shapes, every array a new slice of `within` or of new memory."""
+def calls(dtype="float16", within=None):
+    """Yield the operands of 50 calls with different shapes, every array a new slice of `within` or of new memory."""
     a, b, c, x = within or memory(dtype)
     for i in range(KEYS):
         m, n, k = 64 + 16 * i, 128 + 16 * i, 256 + 16 * (i % 7)
         yield a[16 * i : 16 * i + m, :k], b[:k, 16 : 16 + n], c[:m, :n], x[16 * i : 16 * i + n]
 
 
-def measure(benchmark, run, prepare):
-    """Time `run` over all keys, warm."""
-    run(prepare())
+def measure(benchmark, function, prepare):
+    """Time `function` over all keys, warm; `prepare` yields the arguments of each call."""
 
-    def setup():
-        return (prepare(),), {}
+    def run(prepared):
+        for arguments in prepared:
+            function(*arguments)
 
-    benchmark.pedantic(run, setup=setup, rounds=200, warmup_rounds=20)
+    for _ in range(2):
+        run(list(prepare()))
+    benchmark.pedantic(run, setup=lambda: ((list(prepare()),), {}), rounds=200, warmup_rounds=20)
     if benchmark.stats:
         benchmark.extra_info["per_call_us"] = round(benchmark.stats.stats.min / KEYS * 1e6, 3)
         print(f"\n{benchmark.name}: {benchmark.extra_info['per_call_us']} us per call")
@@ -78,146 +79,98 @@ def measure(benchmark, run, prepare):
 def test_warm_call(benchmark, runtime, dtype, reused):
     """The target is 1.5 us. `reused`: the same buffers come back, like a program's `out` arrays and the blocks of
     CuPy's pool; otherwise every call has new addresses."""
-    matmul = gensor_kernels.matmul
     within = memory(dtype) if reused else None
-
-    def run(arguments):
-        for a, b, out, _ in arguments:
-            matmul(a, b, out=out)
-
-    run(list(calls(dtype, within)))
-    measure(benchmark, run, lambda: list(calls(dtype, within)))
+    measure(benchmark, gensor_kernels.matmul, lambda: ((a, b, out) for a, b, out, _ in calls(dtype, within)))
     assert len(runtime.plans) == KEYS
     assert all((plan.placed is not NOWHERE) == reused for plan in runtime.plans.values())
 
 
 def test_warm_call_with_epilogue(benchmark, runtime):
-    matmul = gensor_kernels.matmul
+    def fused(a, b, out, bias):
+        gensor_kernels.matmul(a, b, out, bias=bias, activation="relu")
 
-    def run(arguments):
-        for a, b, out, bias in arguments:
-            matmul(a, b, out, bias=bias, activation="relu")
-
-    measure(benchmark, run, lambda: list(calls("float16")))
+    measure(benchmark, fused, calls)
     assert len(runtime.plans) == KEYS
 
 
 def test_warm_call_with_workspace(benchmark, allocator):
     """Split-K: two launches, and a workspace from the allocator, which is Python here."""
-    matmul = gensor_kernels.matmul
-
-    def run(arguments):
-        for a, b, out, _ in arguments:
-            matmul(a, b, out)
-
     with stub_runtime(kernels(split_k=2)):
-        measure(benchmark, run, lambda: list(calls("float16")))
+        measure(benchmark, gensor_kernels.matmul, lambda: ((a, b, out) for a, b, out, _ in calls()))
 
 
 def test_warm_call_that_allocates(benchmark, runtime):
-    matmul = gensor_kernels.matmul
-
-    def run(arguments):
-        for a, b, _, _ in arguments:
-            matmul(a, b)
-
-    measure(benchmark, run, lambda: list(calls("float16")))
+    measure(benchmark, gensor_kernels.matmul, lambda: ((a, b) for a, b, *_ in calls()))
 
 
 @pytest.mark.parametrize("text", ["ij,jk->ik", "ij,jk"])
 def test_warm_einsum(benchmark, runtime, text):
     """Compares with the warm call that allocates: einsum has no `out`."""
-    einsum = gensor_kernels.einsum
-
-    def run(arguments):
-        for a, b, _, _ in arguments:
-            einsum(text, a, b)
-
-    measure(benchmark, run, lambda: list(calls("float16")))
+    measure(benchmark, gensor_kernels.einsum, lambda: ((text, a, b) for a, b, *_ in calls()))
     assert len(runtime.plans) == KEYS
 
 
 def test_warm_einsum_of_four_axes(benchmark, runtime):
     """Attention scores of tokens (b, i, h, d) and keys (b, d, h, j): batch axes that cannot be merged."""
-    einsum = gensor_kernels.einsum
     q, k = cupy.empty((2, 64 + 16 * KEYS, 4, 32), np.float16), cupy.empty((2, 32, 4, 64 + 8 * KEYS), np.float16)
 
-    def run(arguments):
-        for a, b in arguments:
-            einsum("bihd,bdhj->bhij", a, b)
-
     def prepare():
-        return [(q[:, : 64 + 16 * i], k[..., : 64 + 8 * i]) for i in range(KEYS)]
+        return [("bihd,bdhj->bhij", q[:, : 64 + 16 * i], k[..., : 64 + 8 * i]) for i in range(KEYS)]
 
-    measure(benchmark, run, prepare)
+    measure(benchmark, gensor_kernels.einsum, prepare)
     assert all(plan.tier == 3 for plan in runtime.plans.values())
 
 
 def test_warm_linear(benchmark, runtime):
-    linear = gensor_kernels.linear
     # (out, in) that is (in, out) in memory, as the kernels stored here read it
     w, bias = cupy.empty((128, 256), np.float16).T, cupy.empty((256,), np.float16)
-
-    def run(arguments):
-        for a in arguments:
-            linear(a, w, bias, "relu")
-
-    def prepare():
-        return [a[:, :128] for a, *_ in calls("float16")]
-
-    measure(benchmark, run, prepare)
+    measure(benchmark, gensor_kernels.linear, lambda: ((a[:, :128], w, bias, "relu") for a, *_ in calls()))
 
 
+#: Operators of rows: the workload's name, axes and epilogue, the function, and its arguments for an array and a weight.
 ROWS = {
-    "sum": (("reduce_sum", (1,), ()), lambda x, weight: gensor_kernels.sum(x, axis=1)),
-    "columns": (("reduce_sum", (0,), ()), lambda x, weight: gensor_kernels.sum(x, axis=0)),
-    "softmax": (("softmax", (1,), ()), lambda x, weight: gensor_kernels.softmax(x)),
-    "rmsnorm": (("rmsnorm", (1,), ("mul",)), lambda x, weight: gensor_kernels.rms_norm(x, weight.size, weight)),
+    "sum": ("reduce_sum", 1, (), gensor_kernels.sum, lambda x, weight: (x, 1)),
+    "columns": ("reduce_sum", 0, (), gensor_kernels.sum, lambda x, weight: (x, 0)),
+    "softmax": ("softmax", 1, (), gensor_kernels.softmax, lambda x, weight: (x,)),
+    "rmsnorm": ("rmsnorm", 1, ("mul",), gensor_kernels.rms_norm, lambda x, weight: (x, weight.size, weight)),
 }
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_warm_rows(benchmark, allocator, name):
     """Reductions, a softmax and a norm, which allocate their results; one launch each."""
-    (what, axes, epilogue), call = ROWS[name]
-    wanted = views.workload(what, (512, 512), axes, "float32", epilogue=epilogue)
-    kernels = [kernel for kernel in starter_kernels(wanted) if len(kernel.launches(wanted)) == 1]
+    what, axis, epilogue, function, arguments = ROWS[name]
+    wanted = views.workload(what, (512, 512), (axis,), "float32", epilogue=epilogue)
     within = memory("float32")
-
-    def run(arguments):
-        for x, weight in arguments:
-            call(x, weight)
-
-    def prepare():
-        return [(a, within[3][: a.shape[1]]) for a, *_ in calls("float32", within)]
-
-    with stub_runtime(kernels) as runtime:
-        measure(benchmark, run, prepare)
+    with stub_runtime(kernel for kernel in starter_kernels(wanted) if len(kernel.launches(wanted)) == 1) as runtime:
+        measure(
+            *(benchmark, function),
+            lambda: (arguments(a, within[3][: a.shape[1]]) for a, *_ in calls("float32", within)),
+        )
         assert {plan.tier for plan in runtime.plans.values()} == {3}
 
 
 def test_slicing(benchmark, allocator):
     """The time of preparing the arguments, for scale: CuPy's own slicing and pointers."""
-
-    def run(_):
-        for a, *_ in calls("float16"):
-            a.data.ptr  # noqa: B018
-
-    measure(benchmark, run, lambda: None)
+    benchmark.pedantic(lambda: [a.data.ptr for a, *_ in calls()], rounds=200, warmup_rounds=20)
 
 
-def test_first_call_of_a_shape(benchmark, runtime):
-    """Planning: tiers, potential and packing, without loading."""
-    arguments = list(calls("float16"))
+def measure_first_calls(benchmark, runtime):
+    """Time planning, without loading: tiers, potential and packing."""
+    arguments = list(calls())
 
-    def run(arguments):
+    def run():
         runtime.plans.clear()
         for a, b, out, _ in arguments:
             gensor_kernels.matmul(a, b, out)
 
-    benchmark.pedantic(run, args=(arguments,), rounds=3)
+    benchmark.pedantic(run, rounds=3)
     benchmark.extra_info["per_call_us"] = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
-    print(f"\nfirst call of a shape: {benchmark.extra_info['per_call_us']} us")
+    print(f"\n{benchmark.name}: {benchmark.extra_info['per_call_us']} us per call")
+
+
+def test_first_call_of_a_shape(benchmark, runtime):
+    measure_first_calls(benchmark, runtime)
 
 
 def store_class(count):
@@ -242,35 +195,7 @@ def store_class(count):
 def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
     """The first call of a shape among 200 stored kernels of its class, with and without a portfolio of at most 8."""
     found, portfolio = store_class(200)
-    arguments = list(calls("float16"))
-
     with stub_runtime(found, portfolio if covered else ()) as runtime:
-
-        def run(arguments):
-            runtime.plans.clear()
-            for a, b, out, _ in arguments:
-                gensor_kernels.matmul(a, b, out)
-
-        benchmark.pedantic(run, args=(arguments,), rounds=3)
-    per_call = round(benchmark.stats.stats.median / KEYS * 1e6, 1)
-    benchmark.extra_info.update(per_call_us=per_call, loaded=len(runtime.loaded))
-    print(f"\n{len(portfolio) if covered else len(found)} candidates: {per_call} us, {len(runtime.loaded)} loaded")
+        measure_first_calls(benchmark, runtime)
+    benchmark.extra_info["loaded"] = len(runtime.loaded)
     assert not covered or runtime.loaded <= set(portfolio)
-
-
-def test_queries(benchmark):
-    """The current device, the current stream, and whether it captures: to be added to the time of a warm call."""
-    from gensor_kernels.devices import cuda
-
-    try:
-        cuda.current_device()
-    except ToolMissingError as error:
-        pytest.skip(str(error))
-    stream = cupy.cuda.get_current_stream
-
-    def run():
-        cupy.cuda.runtime.getDevice()
-        stream().is_capturing()
-
-    benchmark(run)
-    assert np.isfinite(benchmark.stats.stats.median)

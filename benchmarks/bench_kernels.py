@@ -29,7 +29,7 @@ from .gpu.timing import Bench
 from .gpu.vendors.registry import CUPY
 from .spaces.accesses import BARRIER
 
-SECONDS = 3600.0  # for kernels that have to be made here, because no database has them for this GPU
+SECONDS = 3600.0  # for all of them
 #: Facts that accompany a time, in addition to CuPy's time.
 EXTRA = ("class", "group", "kernels", "predicted_us", "bound_us", "refused")
 
@@ -85,7 +85,7 @@ class Kernels:
 @cache
 def rows() -> dict[str, Workload]:
     """Return the common shapes by name, a workload once."""
-    found = {row.workload.key(): row for row in read_shapes(shipped.COMMON) if row.workload is not None}
+    found = {row.workload.key(): row for row in read_shapes(kernel_counters.COMMON) if row.workload is not None}
     return {row.name: row.workload for row in found.values() if row.workload is not None}
 
 

@@ -6,8 +6,6 @@ The large store has 100,000 records of 10 architectures, like the merged databas
 checks the digest of each of its rows.
 """
 
-import sys
-
 import pytest
 
 from gensor_database import Catalog, Record, Store
@@ -58,17 +56,3 @@ def test_one_arch_of_many_records(benchmark, large):
             return Catalog((store,), "sm_87")
 
     assert len(list(benchmark.pedantic(load, rounds=5).entries())) == RECORDS // len(ARCHS)
-
-
-def test_memory_of_one_arch(large):
-    """At most 100 MB more than Python and the package, measured in a separate process."""
-    import subprocess
-
-    program = (
-        "import sys; from gensor_database import Catalog, Store; "
-        "peak = lambda: int(next(x for x in open('/proc/self/status') if x.startswith('VmHWM')).split()[1]); "
-        "before, store = peak(), Store.open(sys.argv[1], readonly=True); catalog = Catalog((store,), 'sm_87'); "
-        "entries = list(catalog.entries()); print(peak() - before)"
-    )
-    done = subprocess.run([sys.executable, "-c", program, str(large)], capture_output=True, text=True, check=True)
-    print(f"\none arch of {RECORDS} records: {int(done.stdout) / 1024:.1f} MB")

@@ -23,16 +23,16 @@ CASES = {
 }
 
 
-def both_walks(workload, arch, graph: str = "full") -> tuple[Walk, Walk]:
+def both_walks(workload, arch) -> tuple[Walk, Walk]:
     """Return the first walk of a workload and the walk after feedback."""
     space = Space(workload, arch)
-    first = walk(space, chains=48, steps=200, graph=graph, keep=16)
+    first = walk(space, chains=48, steps=200, keep=16)
     elites = [program for program, _ in first.best]
     for program in elites[:8]:
         family = space.family(program.family)
         wanted = family.explain(family.point(program))["registers"]
         family.add_feedback(program, registers=int(wanted) + 12, spill_bytes=0)
-    return first, walk(space, chains=32, steps=200, graph=graph, start=elites, keep=16)
+    return first, walk(space, chains=32, steps=200, start=elites, keep=16)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -45,11 +45,3 @@ def test_walk_and_walk_again(benchmark, case):
         "evaluations": first.evaluations + again.evaluations,
         "predicted_us": round(again.best[0][1] * 1e6, 3),
     }
-
-
-def test_paper_graph(benchmark):
-    (m, n, k), dtype, arch = CASES["square-fp16-orin"]
-    workload = matmul.workload(m, n, k, dtype=dtype, trans_b=True)
-    first, again = benchmark.pedantic(both_walks, args=(workload, lookup(arch), "paper"), rounds=2, warmup_rounds=1)
-    assert first.steps + again.steps == 16_000
-    benchmark.extra_info["predicted_us"] = round(again.best[0][1] * 1e6, 3)

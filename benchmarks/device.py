@@ -1,13 +1,13 @@
 """All measurements that need a GPU, in one command and within a time budget: `python -m benchmarks.device`.
 
     python -m benchmarks.device --budget 540 --out results-h200 --db kernels.db
-    python -m benchmarks.device --plan --out results-h200 --db kernels.db   # the same as five commands
+    python -m benchmarks.device --steps facts,claims --out results-h200 --db kernels.db
     python -m benchmarks.device --emulate --out rehearsal
 
 Steps, most valuable first: facts, claims, families, shipped, timing, graphs, compiled, public, suite,
 fault_injection, sanitizer (see benchmarks/gpu). The output folder gets results.jsonl (one line per event, flushed),
-device.db (kernels, verifications and timings, ready to be merged), summary.json, arch.toml and speedups.png. The same
-command again resumes where it stopped.
+device.db (kernels, verifications and timings, ready to be merged), summary.json and arch.toml. The same command again
+resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import hashlib
 import importlib
 import json
 import math
-import shlex
 import signal
 import sys
 import time
@@ -33,13 +32,12 @@ from gensor_kernels.programs.registry import FAMILIES
 from .gpu import claims, sanitizer, summary
 from .gpu.families import OPERATORS
 from .gpu.harness.journal import Journal
-from .gpu.harness.parts import PARTS, plan
 from .gpu.harness.session import Session
 from .gpu.harness.supervise import UNUSABLE, Step, Supervisor
 
 BUDGET = 540.0
 VENDOR_STEPS = (summary.CLAIMS, *summary.TIMED)
-VENDORS = "cupy,cublaslt,padded,torch,flash,cudnn,compiled"
+VENDORS = "cupy,cublaslt,torch,flash,cudnn,compiled"
 STEPS = (
     Step("facts", 0.05),
     Step("claims", 0.35),
@@ -64,12 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return work(options, journal)
     if options.retry:
         options.since = time.time()
-    if options.plan:
-        command = shlex.join(["python", "-m", "benchmarks.device", *options_of(options)])
-        print("\n".join(plan(STEPS, journal, inputs(options), options.budget, command)))
-        return 0
-    wanted = options.steps.split(",") if options.steps else PARTS[options.part - 1].steps if options.part else ()
-    steps = [step for step in STEPS if not wanted or step.name in wanted]
+    steps = [step for step in STEPS if not options.steps or step.name in options.steps.split(",")]
     supervisor = Supervisor(
         journal,
         lambda step, seconds: worker_command(options, step, seconds),
@@ -85,9 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     row = summary.arch_row(journal)
     if row is not None:
         (options.out / "arch.toml").write_text(row, encoding="utf-8")
-    title = f"{found['gpu']}{', EMULATED: times say nothing' if found['emulated'] else ''}"
     print("\n".join(summary.lines(found)))
-    print(summary.plot(journal.results(), options.out / "speedups.png", title))
     return 1 if found["broken"] else 0
 
 
@@ -110,10 +101,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--emulate", action="store_true", help="rehearse all steps on the emulator, at tiny sizes")
     made.add_argument("--retry", action="store_true", help="run broken items again")
     made.add_argument("--steps", help="only these steps, separated by commas")
-    made.add_argument(
-        "--part", type=int, choices=range(1, len(PARTS) + 1), help="only the steps of this part of --plan"
-    )
-    made.add_argument("--plan", action="store_true", help="print the parts of a whole run, and what is done of them")
     made.add_argument("--only", default="", metavar="REGEX", help="only items whose name matches")
     made.add_argument("--item-seconds", type=float, default=90.0, help="seconds after which an item counts as hanging")
     made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)

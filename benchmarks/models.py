@@ -1,4 +1,4 @@
-"""Count launches, memory and traffic of whole models: `python -m benchmarks.models [NAME ...] [--json FILE]`.
+"""Count launches and memory of whole models: `python -m benchmarks.models [NAME ...] [--json FILE]`.
 
 The models are exported networks of their full size (tests/graph/networks/exported) at batch 1 in float16 on an Orin
 Nano. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed size and are the session's state.
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,18 +24,16 @@ from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.graph.execution.folding import fold
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.execution.plan import Plan
-from gensor_kernels.graph.ir.graph import Graph, Node
+from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.graph.networks import comparison, exported_graphs
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-#: Models, and the most fused operators per run that the project aims at.
-MODELS: dict[str, int | None] = {
-    **{"resnet50": 56, "mobilenet_v2": 56, "bert_base": 12 * 7 + 5, "gpt2_step": 12 * 7 + 4},
-    **{"gpt2_session": 12 * 7 + 4, "vit_b_16": 12 * 7 + 5},
-    **dict.fromkeys(("gpt2", "llama", "llama_step", "t5_encoder", "t5_step", "yolo")),
-}
+MODELS = (
+    *("resnet50", "mobilenet_v2", "bert_base", "gpt2_step", "gpt2_session", "vit_b_16"),
+    *("gpt2", "llama", "llama_step", "t5_encoder", "t5_step", "yolo"),
+)
 SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
 #: Operators that a view of the same memory computes.
 VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
@@ -93,7 +90,6 @@ def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) 
         "copied_by": _count(copies),
         "arena_bytes": layout.nbytes if layout else None,
         "live_bytes": layout.live if layout else None,
-        "fused_bytes": traffic(plan.graph),
     }
 
 
@@ -113,82 +109,53 @@ def _count(nodes: Sequence[Node]) -> dict[str, int]:
     return found
 
 
-def traffic(graph: Graph) -> int:
-    """Return the bytes that nodes read and write, each tensor once per node; views move none."""
-
-    def nbytes(name: str) -> int:
-        spec = graph.spec(name)
-        if spec is None or spec.shape is None or not all(isinstance(each, int) for each in spec.shape):
-            return 0
-        return math.prod(spec.shape) * spec.dtype.itemsize  # type: ignore[arg-type]
-
-    total = 0
-    for node in graph.nodes:
-        if node.op in VIEWS:
-            continue
-        written = sum(nbytes(name) for name in node.outputs if name)
-        # A gather reads what it selects.
-        read = written if node.op == "Gather" else sum(nbytes(name) for name in set(node.reads()))
-        total += written + read
-    return total
-
-
-def file_figures(model: Model, inputs: Mapping[str, np.ndarray]) -> dict[str, int]:
-    """Return the nodes of a file, views apart, and the bytes that they move one by one."""
+def nodes(model: Model, inputs: Mapping[str, np.ndarray]) -> int:
+    """Return the number of a file's nodes, views apart."""
     graph = model._source.graph({name: each.shape for name, each in inputs.items()})
     fold(graph)
     graph.tidy()
-    return {"nodes": sum(node.op not in VIEWS for node in graph.nodes), "unfused_bytes": traffic(graph)}
+    return sum(node.op not in VIEWS for node in graph.nodes)
 
 
 def figures(name: str) -> dict[str, Any]:
     """Return all figures of a model."""
-    found: dict[str, Any] = {"aim": MODELS.get(name)}
     if name.endswith("_session"):
-        return found | of_session(name.removesuffix("_session"))
+        return of_session(name.removesuffix("_session"))
     proto = exported_graphs.draw(name, "float16")
     inputs = exported_graphs.inputs(proto, SIZES)
     model = Model(Source(proto), name)
     with gensor_kernels.emulated("sm_87"):
-        found |= ours(model._plan(inputs), inputs, lambda: model(**inputs)) | file_figures(model, inputs)
-    return found
+        return ours(model._plan(inputs), inputs, lambda: model(**inputs)) | {"nodes": nodes(model, inputs)}
 
 
 def of_session(name: str) -> dict[str, Any]:
-    """Return the figures of a session's step: one token of the file that an example builds.
-
-    The bytes that it moves depend on how full its caches are, and are left out.
-    """
+    """Return the figures of a session's step: one token of the file that an example builds."""
     with mock.patch.object(sys, "path", [str(EXAMPLES), *sys.path]):
         example = importlib.import_module(name)
     config = example.Config()
-    model = Model(Source(example.build(config, example.drawn(config))), name)
+    model = Model(Source(example.build(config, example.draw(config))), name)
     step = np.zeros((1, 1), np.int64), np.array([SIZES["past"]])
     with gensor_kernels.emulated("sm_87"):
         session = model.session(batch=1)
-        plan, inputs = session._planned(step, {})
-        found = ours(plan, inputs, lambda: session(*step)) | file_figures(model, {**inputs, **session.state})
-    return found | {"fused_bytes": None, "unfused_bytes": None}
+        plan, inputs = session._plan_for(step, {})
+        found = ours(plan, inputs, lambda: session(*step))
+        return found | {"nodes": nodes(model, {**inputs, **session.state})}
 
 
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the figures as a table in Markdown."""
     lines = [
-        "| model | fused operators (aim) | further launches: split or composed / copies | nodes of the file"
-        " | arena / lower bound, MB | fused / unfused traffic, MB |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| model | fused operators | further launches: split or composed / copies | nodes of the file"
+        " | arena / lower bound, MB |",
+        "| --- | --- | --- | --- | --- |",
     ]
     for name, row in rows.items():
-        aim = f"{row['operators']} ({row['aim']})" if row["aim"] else str(row["operators"])
         memory = "-"
         if row["arena_bytes"] is not None:
             arena, live = row["arena_bytes"], row["live_bytes"]
             memory = f"{arena / 1e6:.2f} / {live / 1e6:.2f} ({arena / live:.3f})"
-        fused, whole = row["fused_bytes"], row["unfused_bytes"]
-        moved = f"{fused / 1e6:.1f} / {whole / 1e6:.1f}" if fused else "-"
         further = f"{row['launches']} / {row['copies']}"
-        cells = [name, aim, further, str(row["nodes"]), memory, moved]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {name} | {row['operators']} | {further} | {row['nodes']} | {memory} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,7 @@
 """Rank measured spaces of other libraries' kernels by the potential and compare with their published times.
 
     python -m benchmarks.ranking DATA.csv.gz --part PART [--kernel clblast|convolution] --predictions OUT.csv
-                                 [--json FILE] [--plot FILE.png]
+                                 [--json FILE]
 
 PART is a part of archs.toml, or a TOML file in the form of one of its rows. The columns of DATA name its kernel;
 --kernel refuses the columns of another kernel. OUT has one predicted time_ms per row of DATA, in the same order.
@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.errors import GensorError
-from gensor_kernels.install import command
 
 from .spaces.correlation import kendall, random_regret, regret, spearman
 from .spaces.measured_space import KERNELS, Space, load
@@ -49,31 +48,6 @@ def line(found: dict[str, float]) -> str:
     return f"Spearman {found['spearman']:.3f}  Kendall {found['kendall']:.3f}  regret (random) {picks}"
 
 
-def plot(path: Path, title: str, predicted: np.ndarray, measured: np.ndarray) -> str | None:
-    """Draw predicted against measured times, and regret against picks; return a message where matplotlib is missing."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        return f"no plot: {command('plot')}"
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
-    picks = np.unique(np.geomspace(1, len(measured), 60).astype(int))
-    left.plot(predicted, measured, ".", markersize=2, alpha=0.4)
-    right.plot(picks, [100 * regret(predicted, measured, int(k)) for k in picks], label="potential")
-    right.plot(picks, [100 * random_regret(measured, int(k)) for k in picks], "k:", label="random picks")
-    left.axline((measured.min(), measured.min()), slope=1, color="k", linewidth=0.5)
-    left.set(xscale="log", yscale="log", xlabel="predicted, ms", ylabel="measured, ms", title=title)
-    right.set(xscale="log", xlabel="best predicted ones tried", ylabel="slower than the best, %", title="Regret")
-    right.set_yscale("symlog", linthresh=1)
-    right.set_ylim(bottom=0)
-    right.legend()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
-    return None
-
-
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranking", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("data", metavar="DATA.csv.gz")
@@ -81,18 +55,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kernel", choices=tuple(KERNELS), help="default: the kernel with the columns of DATA")
     parser.add_argument("--predictions", required=True, metavar="OUT.csv")
     parser.add_argument("--json", metavar="FILE")
-    parser.add_argument("--plot", metavar="FILE.png", help="default: next to OUT.csv")
     return parser.parse_args(argv)
 
 
 def compare(space: Space, args: argparse.Namespace) -> dict[str, float]:
-    """Print and draw how well the potential ranks a fully measured space; return the figures."""
+    """Print how well the potential ranks a fully measured space; return the figures."""
     found = figures(space.analytic_ms, space.time_ms)
     print(f"{args.data} on {space.arch.part}: {len(space.time_ms)} configurations, best {space.time_ms.min():.3f} ms")
     print(line(found))
-    path = Path(args.plot or Path(args.predictions).with_suffix(".png"))
-    refused = plot(path, f"{Path(args.data).name.split('.')[0]}, {space.arch.part}", space.analytic_ms, space.time_ms)
-    print(refused or f"plot: {path}", file=sys.stderr)
     return found
 
 

@@ -3,8 +3,7 @@
 Products, rows (softmax, norms, reductions) and attentions with drawn sizes, types and layouts are served by tier 3 of
 dispatch from the databases that the runtime reads (`GENSOR_DB` names the user's own). Its pick is compared with the
 best Program of a fresh walk over the same Workload, by the same potential: 1.0 means that tuning this very size would
-promise nothing. A second column allows every stored kernel that fits, a third one has kernels of portfolios divide k
-among blocks as they were tuned alone. All figures are predictions.
+promise nothing. A second column allows every stored kernel that fits. All figures are predictions.
 """
 
 from __future__ import annotations
@@ -29,26 +28,20 @@ from gensor_tuner.run.drawn import attentions, products, rows
 from gensor_tuner.strategies.request import Request, search
 
 #: Ways to choose among stored kernels, and drawn Workloads that are listed.
-WAYS, WORST = ("portfolio", "stored", "as_tuned"), 12
-
-
+WAYS, WORST = ("portfolio", "stored"), 12
 #: Draws by name.
-DRAWS: dict[str, Callable[[int, int], Iterator[Workload]]] = {
-    "products": products,
-    "rows": rows,
-    "attentions": attentions,
-}
+DRAWS: dict[str, Callable[[int, int], Iterator[Workload]]]
+DRAWS = {"products": products, "rows": rows, "attentions": attentions}
 
 
 def picks(wanted: Workload, arch: Arch, library: Library) -> dict[str, float]:
-    """Return the least predicted seconds of portfolios, of all stored kernels, and of portfolios launched as tuned."""
+    """Return the least predicted seconds of portfolios and of all stored kernels."""
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     for shelf in library.shelves(wanted):
-        few = shelf.portfolio or shelf.others
-        for way, kernels in (("portfolio", few), ("stored", [*shelf.portfolio, *shelf.others]), ("as_tuned", few)):
-            usable = [each for each in kernels if each.fits_epilogue(wanted)]
-            launched = usable if way == "as_tuned" else [same for each in usable for same in library.resplit(each)]
-            found[way] += predict.predict(launched, wanted, arch, library)
+        allowed = {"portfolio": shelf.portfolio or shelf.others, "stored": [*shelf.portfolio, *shelf.others]}
+        for way, kernels in allowed.items():
+            usable = [same for each in kernels if each.fits_epilogue(wanted) for same in library.resplit(each)]
+            found[way] += predict.predict(usable, wanted, arch, library)
     return {way: min(seconds, default=math.inf) for way, seconds in found.items()}
 
 

@@ -227,15 +227,12 @@ def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping
     right = _load(session, claim, [digest for digest in kernels if verdicts[digest].get("outcome") == "ok"])
     if not right:
         return {"outcome": "skipped", "reason": "no kernel of the row was right"}
-    workload = fitting(session, claim.workload, right[0].candidate.family)
+    workload = fitting(session, claim.workload, right[0].candidate)
     seconds = predictions(session, workload, [each.candidate for each in right])
     pairs = sorted(zip(seconds, range(len(right)), strict=True))
     serving = [(value, right[at]) for value, at in pairs if math.isfinite(value)] or [(math.inf, right[0])]
     timed = [each for _, each in serving]
-    # CuPy multiplies integers without tensor cores, which takes seconds at these sizes.
-    whole = facts(workload.dtypes[0][1]).is_integer
-    vendors = [name for name in EAGER if name != CUPY or not whole]
-    found = bench.time_together(workload, timed, [value * 1e6 for value, _ in serving], vendors)
+    found = bench.time_together(workload, timed, [value * 1e6 for value, _ in serving], vendors_of(workload))
     return {
         **found,
         "asked": claim.workload.key(),
@@ -248,3 +245,9 @@ def times(bench: Bench, claim: Claim, kernels: Mapping[str, str], names: Mapping
         "gb_s": workload.bytes_moved() / found["best_us"] / 1e3,
         "published_us": claim.published_us,
     }
+
+
+def vendors_of(workload: Workload) -> list[str]:
+    """Return the vendors of a row: CuPy multiplies integers without tensor cores, which takes seconds at its sizes."""
+    whole = facts(workload.dtypes[0][1]).is_integer
+    return [name for name in EAGER if name != CUPY or not whole]

@@ -87,27 +87,25 @@ def _cublas(cupy: ModuleType) -> int | None:
 
 def smi() -> dict[str, str]:
     """Return clocks, power and throttle reasons now; empty where nvidia-smi is absent (as on a Jetson)."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return {}
-    command = [tool, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-i", "0"]
-    try:
-        line = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
-    except (OSError, subprocess.SubprocessError, IndexError):
-        return {}
-    return dict(zip(QUERY.split(","), (value.strip() for value in line.split(",")), strict=False))
+    lines = _output("nvidia-smi", f"--query-gpu={QUERY}", "--format=csv,noheader,nounits", "-i", "0").splitlines()
+    values = lines[0].split(",") if lines else []
+    return dict(zip(QUERY.split(","), (value.strip() for value in values), strict=False))
 
 
 def power_mode() -> str:
     """Return a Jetson's power mode as nvpmodel prints it; empty elsewhere."""
-    tool = shutil.which("nvpmodel")
-    if tool is None:
+    return " ".join(_output("nvpmodel", "-q").split())
+
+
+def _output(tool: str, *options: str) -> str:
+    """Return what a tool prints; empty where it is absent or fails."""
+    path = shutil.which(tool)
+    if path is None:
         return ""
     try:
-        done = subprocess.run([tool, "-q"], capture_output=True, text=True, timeout=10)
+        return subprocess.run([path, *options], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return ""
-    return " ".join(done.stdout.split())
 
 
 class Clocks:

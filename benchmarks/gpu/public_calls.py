@@ -84,9 +84,7 @@ def calls(tiny: bool) -> dict[str, Shown]:
             {"x": image, "w": (c, c, 2, 2)}, lambda a: gk.conv_transpose2d(a.x, a.w, stride=2), gk.conv_transpose2d
         ),
         "depthwise": Shown(
-            {"x": last, "w": (c, 3, 3, 1)},
-            lambda a: gk.conv2d(a.x, a.w, padding=1, groups=c, layout="NHWC"),
-            gk.conv2d,
+            {"x": last, "w": (c, 3, 3, 1)}, lambda a: gk.conv2d(a.x, a.w, padding=1, groups=c, layout="NHWC"), gk.conv2d
         ),
         "max_pool2d": Shown({"x": image}, lambda a: gk.max_pool2d(a.x, 3, 2, 1), gk.max_pool2d),
         "avg_pool2d": Shown({"x": last}, lambda a: gk.avg_pool2d(a.x, 2, layout="NHWC"), gk.avg_pool2d, "float32"),

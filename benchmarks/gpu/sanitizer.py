@@ -7,8 +7,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,36 +38,22 @@ def sanitize(session: Session, tool: str, sharing: int = 1) -> dict[str, Any]:
     program = shutil.which("compute-sanitizer")
     if session.emulate or program is None:
         return {"outcome": "skipped", "reason": "emulated" if session.emulate else "compute-sanitizer is not on PATH"}
-    with tempfile.TemporaryDirectory() as folder:
+    # A file, not a pipe, which the tool's children may hold open after the tool was ended.
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as written:
         seconds = max(LEAST, min(SECONDS, session.left() / sharing - END))
         worker = [sys.executable, "-m", "benchmarks.device", "--worker", "families", "--sanitized", "--only", ITEMS]
         worker += ["--out", folder, "--seconds", str(seconds)]
-        if session.arch_name is not None:
-            worker += ["--arch", session.arch_name]
+        worker += [] if session.arch_name is None else ["--arch", session.arch_name]
         command = [program, "--tool", tool, *TOOLS[tool], "--target-processes", "all", *worker]
-        began = time.monotonic()
-        text, ended = run(command, seconds + END)  # the worker ends itself before that
-        spent = time.monotonic() - began >= seconds
+        with suppress(subprocess.TimeoutExpired):  # the worker ends itself before that
+            subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=seconds + END)
+        written.seek(0)
+        text = written.read().decode("utf-8", "replace")
         ends = Journal(Path(folder) / "results.jsonl").results()
     counts = [int(count) for count in SUMMARY.findall(text)]
     wrong = [item for (_, item), end in ends.items() if end["outcome"] != "ok"]
     found = {"errors": sum(counts), "kernels": len(ends), "not_ok": wrong}
     if not counts or not ends:
-        late = spent or not ended
-        reason = text[-2000:] or f"no verdict in {seconds:.0f} s"
-        return found | {"outcome": "timeout" if late else "failed", "error": reason}
+        return found | {"outcome": "timeout", "error": text[-2000:] or f"no verdict in {seconds:.0f} s"}
     clean = sum(counts) == 0 and not wrong
     return found | ({"outcome": "ok"} if clean else {"outcome": "wrong", "error": text[:4000]})
-
-
-def run(command: Sequence[str], seconds: float) -> tuple[str, bool]:
-    """Return the output of a command, and whether it ended within `seconds`."""
-    with tempfile.TemporaryFile() as written:
-        try:
-            # A file, not a pipe, which the tool's children may hold open after the tool was ended.
-            subprocess.run(command, stdout=written, stderr=subprocess.STDOUT, timeout=seconds)
-            ended = True
-        except subprocess.TimeoutExpired:
-            ended = False
-        written.seek(0)
-        return written.read().decode("utf-8", "replace"), ended

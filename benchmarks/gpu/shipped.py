@@ -1,8 +1,6 @@
 """The kernels of a database, each executed on the device at the real sizes of its records.
 
-Where no database has kernels for this capability, they are made first, without the emulator: from the Programs in
-another capability's database, or by tuning the common shapes. The same is done for operators without any record. Such
-kernels are also verified only by this step.
+Operators without any record are tuned first, without the emulator; such kernels are verified only by this step.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +19,11 @@ from gensor_database.exchange import merge
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
-from gensor_kernels.errors import BuildError, UnsupportedError
+from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.run import BudgetedRun
-from gensor_tuner.build.cover import assign, cover
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure.operands import Noise
 from gensor_tuner.run.class_run import Options
@@ -44,8 +38,7 @@ from .kernels.stored import Stored, load
 
 STEP = "shipped"
 VERIFYING = (STEP, "claims")  # steps whose items begin with the digest of the kernel that they verify
-COMMON = Path(__file__).resolve().parents[2] / "examples" / "common_shapes.csv"
-TOP = 8  # finalists per class where kernels have to be made here
+TOP = 8  # finalists per class of tuned rows
 TUNE_SHARE = 0.5  # share of a step's remaining time
 ENOUGH = 0.5  # share of that time after which a row without a kernel counts as out of time
 REHEARSED = 4
@@ -94,7 +87,7 @@ def fill(
         missing = (missing_from or lacking)(session, store)
         if missing and session.emulate:
             workloads = [fitting(session, row.workload) for row in missing if row.workload]
-            found["default Programs"] = adopt_starters(session, workloads, store)
+            found["default Programs"] = add_starters(session, workloads, store)
         elif missing:
             found["rows tuned here"] = tune(session, store, missing, share)
         told = [each for each in found.values() if isinstance(each, dict)]
@@ -102,23 +95,13 @@ def fill(
 
 
 def given(session: Session, store: Store) -> dict[str, Any]:
-    """Add the kernels of the databases, or kernels from their Programs, or else kernels of the common shapes."""
-    sources = [session.db] if session.db else sorted(PRETUNED.glob("*.db"))
-    for path in sources:
+    """Add the kernels of the named database, or of the package's where that has none for this capability."""
+    for path in filter(None, (session.db, PRETUNED / f"{session.arch.name}.db")):
         with Store.open(path, readonly=True) as other:
             if any(other.rows(Kernel, arch=session.arch.name)):
                 # Naming a database on the command line is a statement of trust.
                 return {"from": str(path), "rows": dict(merge(store, other, binaries=True))}
-    before = session.journal.results(STEP).get((STEP, origin(session)), {})
-    if before.get("kernels"):
-        return {name: before[name] for name in ("from", "kernels")}  # compiled by an earlier run
-    for path in sources:
-        with Store.open(path, readonly=True) as other:
-            made = adopt(session, other, store)
-            if made:
-                return {"from": f"programs of {path}, legal here, compiled here", "kernels": made}
-    rows = read_shapes(COMMON)[: 2 if session.emulate else None]
-    return {"from": f"tuning of {COMMON.name}", "rows": tune(session, store, rows)}
+    return {"from": "nothing"}
 
 
 def lacking(session: Session, store: Store) -> list[Row]:
@@ -141,59 +124,21 @@ def tune(session: Session, store: Store, rows: Sequence[Row], share: float = TUN
     return counts | ({"left": counts["failed"]} if counts.get("failed") and run.elapsed > ENOUGH * seconds else {})
 
 
-def adopt(session: Session, other: Store, store: Store) -> int:
-    """Compile the Programs of `other` that are legal on this capability; return the number of kernels."""
-    programs: dict[str, list[Program]] = {}
-    for kernel in other.rows(Kernel):
-        if kernel.family in FAMILIES and FAMILIES[kernel.family].abi == kernel.abi:
-            programs.setdefault(kernel.class_key, []).append(program_from_json(kernel.program))
-    workloads: dict[str, dict[str, Workload]] = {}
-    for record in other.rows(Record):
-        workload = Workload.from_json(record.key)
-        workloads.setdefault(workload.class_key(), {})[record.key] = workload
-    return sum(
-        _adopt_class(session, store, list(found.values()), programs.get(class_key, []))
-        for class_key, found in sorted(workloads.items())
-    )
-
-
-def adopt_starters(session: Session, workloads: list[Workload], store: Store) -> int:
-    """Compile the families' default Programs for workloads; return the number of kernels."""
-    made = 0
+def add_starters(session: Session, workloads: Sequence[Workload], store: Store) -> int:
+    """Compile the default Program with the least predicted time of each workload; return the number of kernels."""
+    arch, made = session.arch, 0
     for workload in workloads:
-        served = Space(workload, session.arch).families
-        programs = [family.family.starters(workload, session.arch)[0] for family in served]
-        made += _adopt_class(session, store, [workload], programs)
+        space, pool = Space(workload, arch), Pool([workload])
+        pool.add(space, (each.family.starters(workload, arch)[0] for each in space.families))
+        seconds = pool.seconds([space])[0]
+        best = pool.candidates[int(np.argmin(seconds))]
+        (binary,) = compile_many([(best.source(), arch.target)], session.jobs)
+        if binary.error is None:
+            parts = kernel_rows(best, binary, workload, arch)
+            place = (workload.key(), arch.name, arch.part, parts[-1].abi, parts[-1].digest)
+            store.add(*parts, Record(*place, float(seconds.min()) * 1e6, bound_us(workload, arch), "ok"))
+            made += 1
     return made
-
-
-def _adopt_class(session: Session, store: Store, workloads: list[Workload], programs: list[Program]) -> int:
-    arch = session.arch
-    try:
-        spaces = [Space(workload, arch) for workload in workloads]
-    except UnsupportedError:
-        return 0
-    pool = Pool(workloads)
-    for space in spaces:  # sizes decide which families serve a workload
-        served = {each.family.name for each in space.families}
-        pool.add(space, (program for program in programs if program.family in served))
-    if not pool.candidates:
-        return 0
-    seconds = pool.seconds(spaces)
-    picks = assign(seconds, cover(seconds, pool.names), pool.names)
-    columns = sorted({int(column) for column in picks if column >= 0})
-    requests = [(pool.candidates[column].source(), arch.target) for column in columns]
-    binaries = dict(zip(columns, compile_many(requests, session.jobs), strict=True))
-    digests = set()
-    for row, (workload, column) in enumerate(zip(workloads, picks.tolist(), strict=True)):
-        if column < 0 or binaries[column].error is not None:
-            continue
-        parts = kernel_rows(pool.candidates[column], binaries[column], workload, arch)
-        digests.add(parts[-1].digest)
-        predicted = float(seconds[row, column]) * 1e6 if np.isfinite(seconds[row, column]) else None
-        abi, bound = parts[-1].abi, bound_us(workload, arch)
-        store.add(*parts, Record(workload.key(), arch.name, arch.part, abi, parts[-1].digest, predicted, bound, "ok"))
-    return len(digests)
 
 
 def stored_kernels(session: Session) -> list[Stored]:
@@ -225,7 +170,7 @@ def order(found: list[Stored]) -> list[Stored]:
 def verify(session: Session, noise: Noise, each: Stored, seconds: float | None = None) -> dict[str, Any]:
     """Execute one kernel on one workload, and compare its result for `seconds` at most (real_size.SECONDS by default);
     store the verdict with the kernel."""
-    workload = fitting(session, each.workload, each.candidate.family)
+    workload = fitting(session, each.workload, each.candidate)
     try:
         found = check(session, noise, each.candidate, each.code, workload, seconds=seconds)
     except Exception as error:  # the driver's and the emulator's errors have no common base

@@ -1,13 +1,11 @@
 """CuPy's own tests of the functions that `accelerate` routes, with and without it.
 
-They run from a checkout of CuPy (`--cupy-tests`: its folder, or the folder that has `cupy_tests`), or from an installed
-package `cupy_tests`; none of them are ours. A test that also fails without `accelerate` says nothing about it. A
-rehearsal collects the tests and runs none.
+They run from a checkout of CuPy (`--cupy-tests`: its folder, or the folder that has `cupy_tests`); none are ours. A
+test that also fails without `accelerate` says nothing about it. A rehearsal collects the tests and runs none.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -34,19 +32,15 @@ def items(session: Session) -> Iterator[Item]:
         yield Item(name, partial(compare, session, name), limit=3 * SECONDS)
 
 
-def folder(given: Path | None) -> Path | None:
-    """Return the folder of CuPy's tests: inside `given`, else of an installed package, or None without one."""
-    if given is not None:
-        inside = (given, given / "cupy_tests", given / "tests" / "cupy_tests")
-        return next((each for each in inside if (each / FILES[0]).is_file()), None)
-    found = importlib.util.find_spec("cupy_tests")
-    places = [] if found is None else list(found.submodule_search_locations or ())
-    return Path(places[0]) if places else None
+def folder(given: Path) -> Path | None:
+    """Return the folder of CuPy's tests inside `given`, or None."""
+    inside = (given, given / "cupy_tests", given / "tests" / "cupy_tests")
+    return next((each for each in inside if (each / FILES[0]).is_file()), None)
 
 
 def compare(session: Session, name: str) -> dict[str, Any]:
     """Return the tests of one file that fail only with `accelerate`, and how many calls kernels served."""
-    place = folder(session.cupy_tests)
+    place = folder(session.cupy_tests) if session.cupy_tests is not None else None
     if place is None or not (place / name).is_file():
         return {"outcome": "skipped", "reason": "CuPy's tests are not here: --cupy-tests names a checkout of CuPy"}
     if session.emulate:

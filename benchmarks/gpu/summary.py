@@ -1,4 +1,4 @@
-"""The report of a run: figures from the journal, a short table, and a plot of the speed-ups."""
+"""The report of a run: figures from the journal, and a short table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gensor_kernels.install import command
 from gensor_kernels.machine.arch import lookup
 
 from . import probes
@@ -20,7 +18,7 @@ from .harness.journal import Journal
 #: The steps that time kernels next to vendors.
 TIMED = ("timing", "compiled")
 CLAIMS = "claims"
-VENDORS, WORST = ("cupy", "cublas", "padded", "torch", "flash", "cudnn", "compiled"), 5
+VENDORS, WORST = ("cupy", "cublas", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
 Ends = dict[tuple[str, str], dict[str, Any]]
@@ -78,11 +76,8 @@ def timing(ends: Iterable[dict[str, Any]]) -> dict[str, Any]:
         "all": speedups(rows),
         "families": _group(rows, lambda row: row["group"].partition(" ")[0]),
         "groups": _group(rows, lambda row: row["group"]),
-        "classes": _group(rows, lambda row: row["class"]),
-        "kernels_timed": sum(len(row["kernels"]) for row in rows),
         "refused": dict(Counter(f"{vendor}: {why}" for row in rows for vendor, why in row["refused"].items())),
         "tau_median": float(np.median(taus)) if taus else None,
-        "regret_at_8_median": float(np.median(regrets)) if regrets else None,
         "regret_at_8_worst": max(regrets, default=None),
         "measured_over_predicted": geometric_mean(
             m / p
@@ -169,11 +164,12 @@ def lines(found: dict[str, Any]) -> list[str]:
     text += [f"ceilings: {', '.join(ceilings)}"] if ceilings else []
     text += _claim_lines(found["claims"])
     text += _timing_lines(found["timing"])
-    text += _graph_lines(found["graphs"])
-    if found["public"]:
-        text.append("host time per call: " + ", ".join(f"{k} {v:.1f} us" for k, v in found["public"].items()))
-    if found["overhead"]:
-        text.append("host time per call: " + ", ".join(f"{k} {v:.2f}" for k, v in sorted(found["overhead"].items())))
+    for name, each in found["graphs"].items():
+        host = f"host {each['host_us']:.1f} us"
+        text.append(f"{name}: {each['us']:.1f} us captured, {host}, library {each['library_us']:.1f}, {each['runs']}")
+    if found["public"] | found["overhead"]:
+        calls = {**found["public"], **{name.removesuffix("_us"): us for name, us in found["overhead"].items()}}
+        text.append("host time per call: " + ", ".join(f"{name} {us:.1f} us" for name, us in calls.items()))
     text += [f"{e['outcome']:<8} {e['step']}: {e['item']}: {e['error'][:100]}" for e in found["broken"][:12]]
     if len(found["broken"]) > 12:
         text.append(f"and {len(found['broken']) - 12} more in summary.json")
@@ -206,7 +202,8 @@ def _timing_lines(timing: dict[str, Any]) -> list[str]:
     ]
     for name, group in (*timing["groups"].items(), *timing["families"].items(), ("all", timing["all"])):
         text.append(f"{name:<36} {group['cases']:>5} {group['of_bound']:>8.2f}" + _beside(group, vendors))
-    worst = [(each["ratio"], vendor, each["workload"]) for vendor in vendors for each in _worst(timing, vendor)]
+    by_vendor = {vendor: timing["all"]["vendors"][vendor]["worst"] for vendor in vendors}
+    worst = [(each["ratio"], vendor, each["workload"]) for vendor, found in by_vendor.items() for each in found]
     text += [f"worst: {vendor} {ratio:.2f} {_short(key)}" for ratio, vendor, key in sorted(worst)[:WORST]]
     text += [f"left out {count} times: {why}" for why, count in Counter(timing["refused"]).most_common(6)]
     if timing["tau_median"] is not None:
@@ -214,10 +211,6 @@ def _timing_lines(timing: dict[str, Any]) -> list[str]:
         more = f", worst regret among the 8 best predicted {regret:.2f}" if regret else ""
         text.append(f"potential: median Kendall tau {timing['tau_median']:.2f}{more}")
     return text
-
-
-def _worst(timing: dict[str, Any], vendor: str) -> list[dict[str, Any]]:
-    return list(timing["all"]["vendors"][vendor]["worst"])
 
 
 def _beside(group: dict[str, Any], vendors: Sequence[str]) -> str:
@@ -235,60 +228,3 @@ def _short(key: str) -> str:
     sizes = " ".join(f"{name}={size}" for name, size in body["sizes"].items() if size > 1)
     first = next(iter(body["dtypes"].values()))
     return f"{body['operator']} {first} {sizes} {'_'.join(body['epilogue'])}".strip()
-
-
-def _graph_lines(graphs: dict[str, Any]) -> list[str]:
-    """Return one line per model that was captured."""
-    if not graphs:
-        return []
-    text = [f"{'captured model':<24} {'us':>9} {'library':>9} {'ratio':>6} {'bound':>9} {'host us':>8}  runs"]
-    for name, each in graphs.items():
-        ratio = each["library_us"] / each["us"]
-        times = f"{each['us']:>9.1f} {each['library_us']:>9.1f} {ratio:>6.2f} {each['bound_us']:>9.1f}"
-        text.append(f"{name:<24} {times} {each['host_us']:>8.1f}  {each['runs']}")
-    return text
-
-
-TICKS = (0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 8.0)
-
-
-def plot(ends: Ends, path: Path, title: str) -> str:
-    """Draw every workload that has a vendor's time; return a message: the file, or why there is none."""
-    rows = [with_cublas(end) for (step, _), end in ends.items() if step in TIMED and end.get("vendors_us")]
-    if not rows:
-        return "no plot: nothing was timed beside a vendor"
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError:
-        return f"no plot: {command('plot')}"
-    vendors = [name for name in VENDORS if any(name in row["vendors_us"] for row in rows)]
-    families = sorted({row["group"].partition(" ")[0] for row in rows})
-    figure, panels = pyplot.subplots(
-        1, len(vendors), figsize=(1 + 3.6 * len(vendors), 4.2), sharey=True, squeeze=False, layout="constrained"
-    )
-    for panel, vendor in zip(panels[0], vendors, strict=True):
-        _panel(panel, vendor, [row for row in rows if vendor in row["vendors_us"]], families)
-    panels[0][0].set_ylabel("vendor's time / ours (above 1 we are faster)")
-    panels[0][-1].legend(
-        fontsize="x-small", loc="upper left", title="family of the best kernel", title_fontsize="x-small"
-    )
-    figure.suptitle(title)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
-    return f"plot: {path}"
-
-
-def _panel(panel: Any, vendor: str, rows: Sequence[dict[str, Any]], families: Sequence[str]) -> None:
-    ranked = sorted((row["vendors_us"][vendor] / row["best_us"], row["group"].partition(" ")[0]) for row in rows)
-    for number, family in enumerate(families):
-        at = [place for place, (_, of) in enumerate(ranked) if of == family]
-        panel.scatter(at, [ranked[place][0] for place in at], s=9, color=f"C{number % 10}", label=family)
-    panel.axhline(1.0, color="black", linewidth=0.8)
-    panel.set_yscale("log")
-    panel.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
-    panel.minorticks_off()
-    panel.set_xlabel("workloads, sorted")
-    panel.set_title(f"{vendor}: ahead on {sum(ratio > 1 for ratio, _ in ranked)} of {len(ranked)}", fontsize="medium")

@@ -25,7 +25,7 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.output import class_text
 
-from ..spaces.correlation import kendall
+from ..spaces.correlation import kendall, regret
 from .facts import Clocks, environment
 from .harness.session import Item, Session
 from .kernels.fitting import fitting
@@ -48,7 +48,7 @@ class Bench:
 
     def measure(self, each: Stored, names: Sequence[str] = EAGER, most: int = MOST_KERNELS) -> dict[str, Any]:
         """Time the kernels of a class and the vendors' calls on one workload; every time becomes a row."""
-        workload = fitting(self.session, each.workload, each.candidate.family)
+        workload = fitting(self.session, each.workload, each.candidate)
         kernels, predicted = rivals(self.session, each, workload, most)
         return self.time_together(workload, kernels, predicted, names) | {"asked": each.workload.key()}
 
@@ -78,7 +78,7 @@ class Bench:
             "refused": refused,
             "bound_us": bound_us(workload, self.session.arch),
             "tau": kendall_tau(predicted, measured),
-            f"regret_at_{REGRET_AT}": regret(predicted, measured),
+            f"regret_at_{REGRET_AT}": best_of(predicted, measured),
         }
 
     def _store(
@@ -164,10 +164,6 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
     return None if math.isnan(tau) else tau
 
 
-def regret(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
+def best_of(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
     """Return the best time among the `at` best predicted over the best of all, or None where all are among them."""
-    if len(measured) <= at:
-        return None
-    order = np.argsort(np.asarray(predicted), kind="stable")[:at]
-    times = np.asarray(measured)
-    return float(times[order].min() / times.min())
+    return 1 + regret(np.asarray(predicted), np.asarray(measured), at) if len(measured) > at else None

@@ -5,7 +5,7 @@
 A model of 48 products with bias and activation, float16. `captured`: the call copies its input, launches a graph and
 copies its result, all of which are stubs; the target is 10 us. `bound`: it makes the launches in a loop; the target is
 2 us for each. `by nodes`: each node is dispatched, as in the first call, and inside a capture of the caller's. Copies
-and queries of the device and the stream need a driver: `test_queries` of bench_dispatch.py times the latter on a GPU.
+and queries of the device and the stream need a driver, and are not part of it.
 """
 
 import os

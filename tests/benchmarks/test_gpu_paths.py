@@ -11,12 +11,13 @@ from benchmarks.gpu.harness import session
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.kernels import output_blocks as parts
 from benchmarks.gpu.kernels import real_size
-from benchmarks.gpu.kernels.fitting import fitting
+from benchmarks.gpu.kernels.fitting import fitting, is_legal
 from gensor_database.record import Kernel, Timing, Verification
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
+from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure import timer
 from gensor_tuner.measure.operands import Noise
 from tests.doubles.device import FakeDevice, Numpy, emulate, wide_product
@@ -141,36 +142,23 @@ def test_sizes_follow_the_free_memory(gpu):
     assert fitting(gpu, small) == small
 
 
-def test_a_rehearsal_runs_kernels_at_sizes_that_their_family_serves(gpu):
+def test_a_rehearsal_runs_kernels_at_sizes_at_which_they_are_legal():
+    rehearsed = SimpleNamespace(emulate=True, arch=ARCH)
     stem = conv.workload(n=8, h=224, w=224, c=3, k_out=64, r=7, s=7, stride_h=2, stride_w=2, dtype="float16")
-    rehearsed, strip = SimpleNamespace(emulate=True, arch=ARCH), FAMILIES["contraction_strip"]
-    assert strip.serves(stem, ARCH) is None
-    found = fitting(rehearsed, stem, strip)
-    assert strip.serves(found, ARCH) is None and max(found.size[side] for side in "hw") < 60
-    assert fitting(rehearsed, stem, FAMILIES["contraction_mma"]) == fitting(rehearsed, stem) != found
+    sides = {"pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1, "stride_h": 2, "stride_w": 2}
+    wide = conv.workload(n=8, h=16, w=16, c=128, k_out=64, r=4, s=4, **sides, transposed=True, dtype="float16")
+    # A strip of the stem's few channels; a block that multiplies 64 channels at once.
+    for workload, name, values in ((stem, "contraction_strip", {}), (wide, "contraction_phased_mma", {"block_k": 64})):
+        program = FAMILIES[name].starters(workload, ARCH)[0].replace(**values)
+        kernel = candidate(FAMILIES[name], program, workload)
+        found = fitting(rehearsed, workload, kernel)
+        assert is_legal(kernel, found, ARCH) and not is_legal(kernel, fitting(rehearsed, workload), ARCH)
+        assert max(found.size[side] for side in "hw") < 60 and found.bytes_moved() < workload.bytes_moved()
 
 
-def test_programs_of_another_capability_are_taken_over(gpu):
+def test_a_database_of_another_capability_gives_way_to_the_packages(gpu):
     gpu.db = store_rows(gpu, matmul.workload(64, 64, 64, dtype="float32"))
-    gpu.device.arch = lookup("sm_90")
-    found = shipped.fill(gpu)
-    assert found["kernels"] == 1 and "compiled here" in found["from"]
+    gpu.device.arch = lookup("sm_75")
+    assert shipped.fill(gpu)["from"].endswith("sm_75.db")
     with gpu.store() as store:
-        assert {row.arch for row in store.rows(Kernel)} == {"sm_90"}
-        assert {binary.target for each in store.rows(Kernel) if (binary := store.binary(each))} == {"sm_90a"}
-    assert len(shipped.stored_kernels(gpu)) == 1
-
-
-def test_without_any_database_the_common_shapes_are_tuned(gpu, monkeypatch, tmp_path):
-    shapes = tmp_path / "shapes.csv"
-    shapes.write_text("op,dtype,m,n,k\nmatmul,fp32,64,64,64\n")
-    monkeypatch.setattr(shipped, "PRETUNED", tmp_path / "none")
-    monkeypatch.setattr(shipped, "COMMON", shapes)
-    monkeypatch.setattr(shipped, "TOP", 1)
-    assert shipped.fill(gpu)["rows"] == {"ok": 1}
-    (each,) = shipped.stored_kernels(gpu)
-    with gpu.store() as store:
-        assert not store.kernel(each.digest).usable  # until the device has verified it
-    assert shipped.verify(gpu, Noise(gpu.device), each)["outcome"] == "ok"
-    with gpu.store() as store:
-        assert store.kernel(each.digest).verified == "device"
+        assert {row.arch for row in store.rows(Kernel)} == {"sm_75"}

@@ -42,23 +42,19 @@ def test_the_counters_are_those_of_the_baseline(shipped, family):
     assert not told, "\n".join(told)
 
 
-def test_a_change_of_one_per_cent_is_told_with_the_command_that_accepts_it():
-    accepted = {"sm_87 rows softmax": {"global_load_16": 1000, "barriers": 8}}
-    assert not list(kernel_counters.differences(accepted, {"sm_87 rows softmax": dict(accepted["sm_87 rows softmax"])}))
-    found = {"sm_87 rows softmax": {"global_load_16": 1010, "conflicts_load": 3}, "sm_90 gemv x": {}}
+def test_a_change_of_one_per_cent_is_reported_with_the_command_that_accepts_it():
+    name, command = "sm_87 rows softmax", "python -m benchmarks.kernel_counters --accept"
+    accepted = {name: {"global_load_16": 1000, "barriers": 8}}
+    assert not list(kernel_counters.differences(accepted, {name: dict(accepted[name])}))
+    found = {name: {"global_load_16": 1010, "conflicts_load": 3}, "sm_90 gemv x": {}}
     assert list(kernel_counters.differences(accepted, found)) == [
-        "sm_87 rows softmax: barriers fell from 8 to 0 (-100.0%); "
-        "python -m benchmarks.kernel_counters --accept makes that the baseline",
-        "sm_87 rows softmax: conflicts_load rose from 0 to 3; "
-        "python -m benchmarks.kernel_counters --accept makes that the baseline",
-        "sm_87 rows softmax: global_load_16 rose from 1000 to 1010 (+1.0%); "
-        "python -m benchmarks.kernel_counters --accept makes that the baseline",
-        "sm_90 gemv x is not in the baseline; python -m benchmarks.kernel_counters --accept adds it",
+        f"{name}: barriers fell from 8 to 0 (-100.0%); {command} makes that the baseline",
+        f"{name}: conflicts_load rose from 0 to 3; {command} makes that the baseline",
+        f"{name}: global_load_16 rose from 1000 to 1010 (+1.0%); {command} makes that the baseline",
+        f"sm_90 gemv x is not in the baseline; {command} adds it",
     ]
-    assert list(kernel_counters.differences(accepted, {})) == [
-        "sm_87 rows softmax is in the baseline and no longer counted; "
-        "python -m benchmarks.kernel_counters --accept removes it"
-    ]
+    (gone,) = kernel_counters.differences(accepted, {})
+    assert gone == f"{name} is in the baseline and no longer counted; {command} removes it"
 
 
 def test_the_command_compares_and_accepts(shipped, tmp_path, monkeypatch, capsys):

@@ -18,17 +18,12 @@ from tests.build.written import code
 needs_nvdisasm = pytest.mark.skipif(find_nvdisasm() is None, reason="nvdisasm is not installed")
 
 
-def test_the_workloads_are_those_of_the_comparison():
-    found = {case.name: case for case in cases()}
-    for dtype in ("fp16", "bf16", "tf32", "int8", "fp8", "fp32", "fp64"):
-        for side in (4096, 8192):
-            case = found.pop(f"{dtype}_{side}")
-            assert [case.sizes[axis] for axis in "mnk"] == [side] * 3 and case.depth == side and not case.stream
-    assert not found["llm_512x11008x4096"].stream
-    streams = {name: found[name].stream for name in ("llm_16x4096x4096", "attention_decoding", "softmax_4096")}
-    assert streams == {"llm_16x4096x4096": "b", "attention_decoding": "all", "softmax_4096": "all"}
-    assert found["attention_causal"].depth == 4096 and found["conv_3x3_256"].depth == 9 * 256
-    assert set(found) > {"layernorm_4096"} and len(found) == 7
+def test_depths_and_streams_of_workloads():
+    found = {case.name: (case.depth, case.stream) for case in cases()}
+    assert found["fp16_4096"] == (4096, "") and found["conv_3x3_256"] == (9 * 256, "")
+    assert found["llm_16x4096x4096"] == (4096, "b") and found["llm_512x11008x4096"] == (4096, "")
+    assert found["attention_causal"] == (4096, "") and found["attention_decoding"] == (4096, "all")
+    assert found["softmax_4096"][1] == "all"
     with pytest.raises(ValueError, match="unknown workload fp5"):
         cases(["fp5"])
 
@@ -126,10 +121,7 @@ AFTER = {
         *(54, 512, 512, (12, 3)),
     ),
     "a store that half of the lanes execute": (
-        [
-            *("head: HMMA", "@P0 BRA head | 5", "@P1 BRA idle | 5"),
-            *("@P2 STG.E.128 | 2", "EXIT | 5", "idle: EXIT | 5"),
-        ],
+        [*("head: HMMA", "@P0 BRA head | 5", "@P1 BRA idle | 5"), *("@P2 STG.E.128 | 2", "EXIT | 5", "idle: EXIT | 5")],
         *(2, 256, 256, (12, 3)),
     ),
 }

@@ -1,4 +1,4 @@
-"""benchmarks.ranking: its statistics, the command, and the measured spaces, if present."""
+"""benchmarks.ranking: its statistics, the command, refused files, and the measured spaces, if present."""
 
 import itertools
 import json
@@ -8,33 +8,29 @@ import numpy as np
 import pytest
 
 from benchmarks import ranking
-from benchmarks.spaces import clblast_terms, convolution_terms, correlation, measured_space, part_files
+from benchmarks.spaces import correlation, measured_space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import archs, lookup
 
-from .clblast_space import configurations, write_space
+from . import spaces
+from .spaces import write_space
 
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "measured"
-PARTS = {"RTX_3090": "rtx-3090", "RTX_2080_Ti": "rtx-2080-ti"}
 
 
 # ---- statistics
 
 
-def test_ranks_put_ties_at_their_mean():
-    assert correlation.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]
-
-
 def test_kendall_counts_pairs(monkeypatch):
     monkeypatch.setattr(correlation, "CHUNK", 7)
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(0, 12, (2, 40)).astype(float)
+    x, y = np.random.default_rng(0).integers(0, 12, (2, 40)).astype(float)
     pairs = list(itertools.combinations(range(40), 2))
     signs = [(np.sign(x[i] - x[j]), np.sign(y[i] - y[j])) for i, j in pairs]
     apart = [sum(s[k] != 0 for s in signs) for k in (0, 1)]
     expected = sum(a * b for a, b in signs) / np.sqrt(apart[0] * apart[1])
     assert correlation.kendall(x, y) == pytest.approx(expected)
     assert correlation.kendall(x, x) == pytest.approx(1) and correlation.spearman(x, -x) == pytest.approx(-1)
+    assert correlation.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]  # ties at their mean
 
 
 @pytest.mark.parametrize("picks", [1, 3, 9, 20])
@@ -53,124 +49,41 @@ def test_regret_is_of_the_best_among_the_best_predicted():
 # ---- the command
 
 
-@pytest.fixture
-def space(tmp_path):
-    """Configurations with times."""
-    shape = configurations()
-    times = slower_unstaged(shape, "rtx-3090")
-    return write_space(tmp_path / "space.csv.gz", shape, times), shape, times
+def run(tmp_path, data, part, *more):
+    """Return the exit code, the predictions and the figures."""
+    out, figures = tmp_path / "out.csv", tmp_path / "out.json"
+    code = ranking.main([data, "--part", part, *more, "--predictions", str(out), "--json", str(figures)])
+    if code:
+        return code, None, None
+    header, *lines = out.read_text().splitlines()
+    assert header == "time_ms"
+    return code, np.array(lines, dtype=float), json.loads(figures.read_text()).get("ranking")
 
 
-def run(tmp_path, *arguments):
-    out = tmp_path / "out.csv"
-    code = ranking.main([*arguments, "--predictions", str(out), "--json", str(tmp_path / "out.json")])
-    lines = out.read_text().splitlines() if out.exists() else [""]
-    return code, np.array(lines[1:], dtype=float), lines[0]
-
-
-def predicted_ms(shape, part):
-    arch = lookup(part)
-    return roofline.seconds(clblast_terms.terms(shape, arch), arch) * 1e3
-
-
-def slower_unstaged(shape, part):
-    """Return the potential, 1.5 times as long where A is not staged."""
-    return predicted_ms(shape, part) * np.where(shape["SA"] == 0, 1.5, 1.0)
-
-
-def test_a_filled_space_is_compared(tmp_path, space, capsys):
-    path, _, times = space
-    code, predicted, header = run(tmp_path, path, "--part", "rtx-3090")
-    assert code == 0 and header == "time_ms" and len(predicted) == len(times)
-    found = json.loads((tmp_path / "out.json").read_text())["ranking"]
+@pytest.mark.parametrize(("name", "part"), [("clblast", "rtx-3090"), ("convolution", "rtx-a4000")])
+def test_a_space_is_predicted_in_its_order_and_compared_where_it_has_times(tmp_path, capsys, name, part):
+    shape, arch = {column: values[::9] for column, values in getattr(spaces, name)().items()}, lookup(part)
+    expected = roofline.seconds(measured_space.KERNELS[name].terms(shape, arch), arch) * 1e3
+    empty = write_space(tmp_path / "empty.csv", shape, [""] * len(expected))
+    code, predicted, found = run(tmp_path, empty, part)
+    assert code == 0 and found is None
+    np.testing.assert_allclose(predicted, expected, rtol=1e-4)
+    times = expected * np.where(next(iter(shape.values())) == 64, 1.5, 1.0)
+    filled = write_space(tmp_path / "filled.csv.gz", shape, times)
+    _, again, found = run(tmp_path, filled, part, "--kernel", name)
+    assert (again == predicted).all()
     assert (
         found["spearman"] == pytest.approx(correlation.spearman(predicted, times), abs=1e-3) and found["spearman"] < 1
     )
     assert {f"{kind}_{k}" for kind in ("regret", "random_regret") for k in (1, 8, 16, 64)} < set(found)
-    printed = capsys.readouterr()
-    assert "Spearman" in printed.out
-    assert (tmp_path / "out.png").exists() != ("no plot" in printed.err)
+    assert found["spearman"] < 1 and "Spearman" in capsys.readouterr().out
+    (other,) = measured_space.KERNELS.keys() - {name}
+    assert run(tmp_path, filled, part, "--kernel", other)[0] == 2
+    assert f"has not the columns of {other}: " in capsys.readouterr().err
 
 
-def test_a_row_of_a_file_is_a_part(tmp_path, space):
-    row = tmp_path / "mine.toml"
-    row.write_text(
-        'capability = "sm_86"\nsms = 82\nclock_ghz = 1.695\ndram_gb_s = 936\nl2_mb = 6\nl2_bytes_per_clk = 1536\n'
-    )
-    table = tmp_path / "table.toml"
-    table.write_text(f'[part.mine]\n{row.read_text()}unsure = ["l2_mb"]\n')
-    expected = run(tmp_path, space[0], "--part", "rtx-3090")[1]
-    for path in (row, table):
-        code, predicted, _ = run(tmp_path, space[0], "--part", str(path))
-        assert code == 0 and (predicted == expected).all()
-        assert measured_space.part_named(str(path)).part == "mine"
-
-
-def test_empty_rows_are_predicted_in_their_order(tmp_path, space):
-    _, shape, times = space
-    path = write_space(tmp_path / "empty.csv.gz", shape, [""] * len(times))
-    code, predicted, _ = run(tmp_path, path, "--part", "rtx-3090")
-    assert code == 0
-    np.testing.assert_allclose(predicted, predicted_ms(shape, "rtx-3090"), rtol=1e-4)
-
-
-def test_the_kernel_can_be_named(tmp_path, space, capsys):
-    code, named, _ = run(tmp_path, space[0], "--part", "rtx-3090", "--kernel", "clblast")
-    assert code == 0 and (named == run(tmp_path, space[0], "--part", "rtx-3090")[1]).all()
-    assert run(tmp_path, space[0], "--part", "rtx-3090", "--kernel", "convolution")[0] == 2
-    assert "has not the columns of convolution: block_size_x" in capsys.readouterr().err
-
-
-def test_a_convolution_is_predicted_and_compared(tmp_path):
-    shape = tiles()
-    arch = lookup("rtx-a4000")
-    expected = roofline.seconds(convolution_terms.terms(shape, arch), arch) * 1e3
-    empty = write_space(tmp_path / "empty.csv", shape, [""] * len(expected))
-    code, predicted, _ = run(tmp_path, empty, "--part", "rtx-a4000", "--kernel", "convolution")
-    assert code == 0
-    np.testing.assert_allclose(predicted, expected, rtol=1e-4)
-    filled = write_space(tmp_path / "filled.csv", shape, expected)
-    assert run(tmp_path, filled, "--part", "rtx-a4000", "--kernel", "convolution")[0] == 0
-    found = json.loads((tmp_path / "out.json").read_text())["ranking"]
-    assert found["spearman"] == 1 and found["regret_1"] == 0
-
-
-def tiles():
-    """A few configurations of the convolution, as columns."""
-    values = ((32, 64), (1, 2, 4), (1, 2, 4), (1, 2, 4), (0, 1), (0,))
-    return dict(zip(convolution_terms.NAMES, np.array(list(itertools.product(*values))).T, strict=True))
-
-
-# ---- the measured spaces
-
-
-@pytest.fixture(scope="module")
-def measured():
-    paths = {gpu: MEASURED / f"clblast_xgemm_fp32_4096_{gpu}.csv.gz" for gpu in PARTS}
-    if not all(path.exists() for path in paths.values()):
-        pytest.skip("the measured spaces are not here")
-    return {gpu: measured_space.load(str(path), PARTS[gpu]) for gpu, path in paths.items()}
-
-
-@pytest.mark.parametrize("gpu", PARTS)
-def test_the_potential_ranks_a_measured_space(measured, gpu):
-    space = measured[gpu]
-    assert correlation.spearman(space.analytic_ms, space.time_ms) > 0.94
-    assert correlation.regret(space.analytic_ms, space.time_ms, 16) < 0.05
-
-
-def test_the_potential_ranks_the_measured_convolution():
-    path = MEASURED / "convolution_fp32_4096_15x15_RTX_A4000.csv.gz"
-    if not path.exists():
-        pytest.skip("the measured space is not here")
-    space = measured_space.load(str(path), "rtx-a4000", "convolution")
-    assert correlation.spearman(space.analytic_ms, space.time_ms) > 0.96
-    assert correlation.regret(space.analytic_ms, space.time_ms, 16) < 0.02
-
-
-# ---- Input of benchmarks.ranking: every part, and files that are no spaces or no parts
-
-ROW = {"capability": '"sm_86"', "sms": 48, "clock_ghz": 1.56, "dram_gb_s": 448, "l2_mb": 4, "l2_bytes_per_clk": 1024}
+#: Facts of an RTX 3090 that its capability does not say.
+ROW = {"capability": '"sm_86"', "sms": 82, "clock_ghz": 1.695, "dram_gb_s": 936, "l2_mb": 6, "l2_bytes_per_clk": 1536}
 
 
 def part_file(tmp_path, head="", **changes):
@@ -182,10 +95,18 @@ def part_file(tmp_path, head="", **changes):
 
 def space_file(tmp_path, **changes):
     """Write six configurations without times; `changes` apply to the fourth."""
-    columns = {name: values[:6].tolist() for name, values in configurations().items()} | {"time_ms": [""] * 6}
+    columns = {name: values[:6].tolist() for name, values in spaces.clblast().items()} | {"time_ms": [""] * 6}
     for name, value in changes.items():
         columns[name][3] = value
     return write_space(tmp_path / "space.csv", columns, columns.pop("time_ms"))
+
+
+@pytest.mark.parametrize("head", ["", "[part.other]\n"])
+def test_a_row_of_a_file_is_a_part(tmp_path, head):
+    data, file = space_file(tmp_path), part_file(tmp_path, head, unsure='["l2_mb"]')
+    assert (run(tmp_path, data, file)[1] == run(tmp_path, data, "rtx-3090")[1]).all()
+    part = measured_space.part_named(part_file(tmp_path, head, fma_f32=64))
+    assert (part.part, part.name, part.rate("fma_f32")) == ("other" if head else "mine", "sm_86", 64)
 
 
 def test_every_part_is_predicted(tmp_path):
@@ -193,11 +114,6 @@ def test_every_part_is_predicted(tmp_path):
     for arch in archs():
         found = measured_space.load(path, arch.part)
         assert np.isfinite(found.analytic_ms).all() and (found.analytic_ms > 0).all(), arch.part
-
-
-def test_a_part_file_says_what_its_capability_does_not(tmp_path):
-    part = part_files.part_named(part_file(tmp_path, "[part.rtx-a4000]\n", fma_f32=64))
-    assert (part.part, part.name, part.sms, part.rate("fma_f32")) == ("rtx-a4000", "sm_86", 48, 64)
 
 
 @pytest.mark.parametrize(
@@ -212,10 +128,13 @@ def test_a_part_file_says_what_its_capability_does_not(tmp_path):
         ({"sms": "= 3"}, "mine.toml: "),
         ({"head": "[part.a]\nsms = 3\n[part.b]\n"}, "one table [part.NAME] is wanted"),
         ({"capability": '"sm_70"'}, "unknown arch 'sm_70'"),
+        ("rtx-9999", "unknown arch"),
+        ("missing.toml", "missing.toml"),
     ],
 )
-def test_a_file_that_is_no_part_is_refused(tmp_path, capsys, changes, message):
-    assert command(tmp_path, space_file(tmp_path), part_file(tmp_path, **changes)) == 2
+def test_a_part_that_is_none_is_refused(tmp_path, capsys, changes, message):
+    part = changes if isinstance(changes, str) else part_file(tmp_path, **changes)
+    assert run(tmp_path, space_file(tmp_path), part)[0] == 2
     assert message in capsys.readouterr().err
 
 
@@ -241,22 +160,32 @@ def test_a_file_that_is_no_space_is_refused(tmp_path, capsys, change, message):
         path.write_bytes(change)
     else:
         space_file(tmp_path, **change)
-    assert command(tmp_path, str(path), "t4") == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("part", "message"), [("rtx-9999", "unknown arch"), ("missing.toml", "missing.toml")])
-def test_an_unknown_part_is_refused(tmp_path, capsys, part, message):
-    assert command(tmp_path, space_file(tmp_path), part) == 2
+    assert run(tmp_path, str(path), "t4")[0] == 2
     assert message in capsys.readouterr().err
 
 
 def test_one_time_alone_is_nothing_to_compare_with(tmp_path, capsys):
-    lines = (tmp_path / "space.csv").read_text() if space_file(tmp_path, time_ms="12.5") else ""
-    (tmp_path / "one.csv").write_text("".join(lines.splitlines(keepends=True)[i] for i in (0, 4)))
-    assert command(tmp_path, str(tmp_path / "one.csv"), "t4") == 0
+    head, *_, last = Path(space_file(tmp_path, time_ms="12.5")).read_text().splitlines(keepends=True)[:5]
+    (tmp_path / "one.csv").write_text(head + last)
+    assert run(tmp_path, str(tmp_path / "one.csv"), "t4")[2] is None
     assert "1 rows predicted, 1 of them measured" in capsys.readouterr().out
 
 
-def command(tmp_path, data, part):
-    return ranking.main([data, "--part", part, "--predictions", str(tmp_path / "out.csv")])
+# ---- the measured spaces
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "correlated", "lost"),
+    [
+        ("clblast_xgemm_fp32_4096_RTX_3090", "rtx-3090", 0.94, 0.05),
+        ("clblast_xgemm_fp32_4096_RTX_2080_Ti", "rtx-2080-ti", 0.94, 0.05),
+        ("convolution_fp32_4096_15x15_RTX_A4000", "rtx-a4000", 0.96, 0.02),
+    ],
+)
+def test_the_potential_ranks_a_measured_space(name, part, correlated, lost):
+    path = MEASURED / f"{name}.csv.gz"
+    if not path.exists():
+        pytest.skip("the measured space is not here")
+    space = measured_space.load(str(path), part)
+    assert correlation.spearman(space.analytic_ms, space.time_ms) > correlated
+    assert correlation.regret(space.analytic_ms, space.time_ms, 16) < lost

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -27,11 +28,13 @@ def own(monkeypatch):
     assert not made._all and not made._here
 
 
+@contextmanager
 def one_started(own):
     """A process that waits for work, started while this one compiles."""
-    with own.lend(VERSION) as started:
-        assert own._all == [started] and not own._idle
-    return started
+    with own.allow(1), own.lend(VERSION):
+        with own.lend(VERSION) as started:
+            assert own._all == [started] and not own._idle
+        yield started
 
 
 @pytest.fixture
@@ -65,8 +68,7 @@ def test_a_source_of_a_dead_process_is_compiled_here(own, when, monkeypatch):
         sent(self, block)
         os.kill(self._process.pid, signal.SIGKILL)
 
-    with own.allow(1), own.lend(VERSION):
-        started = one_started(own)
+    with one_started(own) as started:
         if when == "waiting":
             started._process.kill()
             started._process.wait()
@@ -95,8 +97,8 @@ def test_an_answer_that_is_no_answer_is_lost(process, monkeypatch):
 
 
 def test_a_forked_child_leaves_the_processes_to_its_parent(own):
-    with own.allow(1), own.lend(VERSION):
-        started = one_started(own)
+    with one_started(own) as started:
+        pass
     with own.allow(1), own.lend(VERSION):
         child = os.fork()
     if child == 0:

@@ -17,6 +17,11 @@ KERNEL = toy("two_entries")
 SOURCES = [f"#define REGISTERS {n}\n{KERNEL}" for n in (4, 8, 12, 16)]
 
 
+def run(code, **options):
+    """Return what a new interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **options).stdout
+
+
 def test_resources_are_read_per_entry():
     binary = nvrtc.compile_cubin("#define REGISTERS 300\n" + KERNEL, "sm_87")
     first, second = binary.entries["first"], binary.entries["second"]
@@ -39,35 +44,26 @@ def test_bytes_do_not_depend_on_process_folder_home_hash_seed_or_jobs(tmp_path):
         "print(*[hashlib.sha256(b.cubin).hexdigest() for b in reversed(binaries)], nvrtc.compile_count())\n"
     )
     for seed in ("1", "2"):
-        (tmp_path / seed / "kernel.cu").mkdir(parents=True)
-        environment = {**os.environ, "HOME": str(tmp_path / seed), "PYTHONHASHSEED": seed}
-        result = subprocess.run(
-            [sys.executable, "-c", code],
-            input=repr(SOURCES),
-            cwd=tmp_path / seed,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        *there, count = result.stdout.split()
+        folder = tmp_path / seed
+        (folder / "kernel.cu").mkdir(parents=True)
+        environment = {**os.environ, "HOME": str(folder), "PYTHONHASHSEED": seed}
+        *there, count = run(code, input=repr(SOURCES), cwd=folder, env=environment).split()
         assert there == here[:4] == here[4:] and int(count) == len(SOURCES)
     assert len(set(here)) == len(SOURCES)
 
 
-def test_errors_are_values_that_name_the_place():
-    source = '#line 7 "contraction.cu"\nstatic_assert(sizeof(int) == 8, "a block holds at most 1024 threads");\n'
-    binary = nvrtc.compile_cubin(source, "sm_87")
-    assert binary.cubin == b"" and binary.entries == {}
-    assert "contraction.cu(7)" in binary.error and "a block holds at most 1024 threads" in binary.error
-    mma = '__global__ void f() { asm volatile("nonsense;"); }'
-    assert "nonsense" in nvrtc.compile_cubin(mma, "sm_87").error
-
-
-def test_an_unknown_target_is_an_error_value():
-    for target in ("sm_42", "compute_87", "sm_87; rm", "", "sm_87\n"):
-        binary = nvrtc.compile_cubin(KERNEL, target)
-        assert binary.error and not binary.cubin, target
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ('#line 7 "x.cu"\nstatic_assert(sizeof(int) == 8, "a block holds 1024 threads");\n', "sm_87", "x.cu(7)"),
+        ('static_assert(sizeof(int) == 8, "a block holds 1024 threads");\n', "sm_87", "a block holds 1024 threads"),
+        ('__global__ void f() { asm volatile("nonsense;"); }', "sm_87", "nonsense"),
+        *((KERNEL, target, "") for target in ("sm_42", "compute_87", "sm_87; rm", "", "sm_87\n")),
+    ],
+)
+def test_errors_are_values_that_name_the_place(source, target, words):
+    binary = nvrtc.compile_cubin(source, target)
+    assert binary.error and words in binary.error and binary.cubin == b"" and binary.entries == {}
 
 
 def test_no_file_of_the_working_folder_is_read(tmp_path, monkeypatch):
@@ -146,8 +142,7 @@ def test_a_missing_compiler_says_what_to_install():
         "    try: call()\n"
         "    except ToolMissingError as error: print(error)\n"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.count("pip install 'gensor-kernels[tune]'") == 2
+    assert run(code).count("pip install 'gensor-kernels[tune]'") == 2
 
 
 def test_a_library_that_cannot_load_says_what_to_install(monkeypatch):

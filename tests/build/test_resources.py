@@ -67,11 +67,10 @@ def test_processes_are_as_many_as_there_is_code_for(processes, monkeypatch):
 def test_only_the_latest_are_remembered(processes, monkeypatch):
     monkeypatch.setattr(resources, "REMEMBERED", 1)
     first, *_, last = cubins = compiled("sm_75")
-    assert None not in resources.disassemble_many(cubins) and len(processes) == 1
-    resources.disassemble(*last)
-    assert len(processes) == 1
-    resources.disassemble(*first)
-    assert len(processes) == 2
+    assert None not in resources.disassemble_many(cubins)
+    for cubin, started in ((last, 1), (first, 2)):
+        resources.disassemble(*cubin)
+        assert len(processes) == started
 
 
 @needs_nvdisasm

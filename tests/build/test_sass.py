@@ -21,31 +21,19 @@ def sass(request):
     return resources.disassemble(*compiled(request.param)[0])
 
 
-def test_hot_loop_is_the_innermost_with_the_mathematics(sass):
-    matrix = sass["matrix"].hot_loop
-    assert matrix["HMMA"] == 1 and matrix["LDS"] == 2 and "LDG" not in matrix and "BAR" not in matrix
-    assert sass["scalar"].hot_loop["DFMA"] == 1 and sass["scalar"].hot_loop["LDG"] == 1
-    assert sass["straight"].hot_loop == {}
-
-
-def test_a_loop_with_a_barrier_is_hotter_than_one_with_more_mathematics(sass):
-    hot = sass["epilogue"].hot_loop
-    assert hot["FFMA"] == 1 and hot["BAR"] == 2 and hot["LDS"] == 2
-    assert sass["epilogue"].opcodes["FFMA"] >= 4
-
-
-def test_access_widths_over_the_whole_entry(sass):
-    matrix = sass["matrix"]
-    assert matrix.accesses == {
-        "LDG": {2: 1, 16: 1},
-        "LDS": {2: 1, 8: 1},  # half of the vector is never used
-        "STG": {4: 1},
-        "STS": {2: 1, 16: 1},
-    }
+def test_counts_of_written_kernels(sass):
+    """The hot loop is the innermost with the mathematics, or one with a barrier; widths are of the whole entry."""
+    matrix, scalar, straight, epilogue = (sass[name] for name in ("matrix", "scalar", "straight", "epilogue"))
+    hot = matrix.hot_loop
+    assert hot["HMMA"] == 1 and hot["LDS"] == 2 and "LDG" not in hot and "BAR" not in hot
+    assert scalar.hot_loop["DFMA"] == 1 and scalar.hot_loop["LDG"] == 1 and straight.hot_loop == {}
+    hot = epilogue.hot_loop
+    assert hot["FFMA"] == 1 and hot["BAR"] == 2 and hot["LDS"] == 2 and epilogue.opcodes["FFMA"] >= 4
+    # Half of the vector that LDS reads is never used.
+    assert matrix.accesses == {"LDG": {2: 1, 16: 1}, "LDS": {2: 1, 8: 1}, "STG": {4: 1}, "STS": {2: 1, 16: 1}}
     assert matrix.widths(GLOBAL_ACCESSES) == {2: 1, 4: 1, 16: 1}
     assert matrix.widths(SHARED_ACCESSES) == {2: 2, 8: 1, 16: 1}
-    assert sass["scalar"].accesses == {"LDG": {16: 1}, "STG": {8: 1}}
-    assert sass["straight"].accesses == {"STG": {1: 1}}
+    assert scalar.accesses == {"LDG": {16: 1}, "STG": {8: 1}} and straight.accesses == {"STG": {1: 1}}
     if "copies" in sass:
         assert sass["copies"].accesses["LDGSTS"] == {4: 1, 16: 1} and sass["copies"].accesses["STG"] == {8: 1}
 
@@ -96,12 +84,10 @@ def test_control_bits_are_those_of_the_printed_encodings(arch, tmp_path):
 def test_the_steady_path_of_real_loops(arch):
     for read in resources.disassemble_many(compiled(arch)):
         for name, each in read.items():
-            assert bool(each.hot_loop) == bool(each.steady.products), name
-            assert each.steady.instructions <= sum(each.hot_loop.values()) and each.steady.instructions <= (
-                each.steady.stalls
-            ), name
-            for product in each.steady.products:
-                assert each.hot_loop[product.partition(".")[0]] >= each.steady.products[product], name
+            hot, steady = each.hot_loop, each.steady
+            assert bool(hot) == bool(steady.products), name
+            assert steady.instructions <= sum(hot.values()) and steady.instructions <= steady.stalls, name
+            assert all(hot[product.partition(".")[0]] >= count for product, count in steady.products.items()), name
 
 
 def test_what_earlier_versions_wrote_as_json_is_read():

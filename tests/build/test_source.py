@@ -16,29 +16,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_every_header_is_inlined_once_and_others_stay(folder):
-    text = source.flatten("k.cu", folder)
-    assert text.count("int b;") == text.count("int a;") == 1
-    assert text.index("int b;") < text.index("int a;") < text.index("int tail;")
-    assert "#include <stddef.h>" in text and '#include "host.h"' in text
-    assert '#include "a.cuh"' not in text and "#pragma once" not in text
-
-
-def test_line_directives_name_the_real_place(folder):
-    """Replaying #line over the text gives back each file's own numbering."""
-    file, number, places = "", 0, {}
-    for line in source.flatten("k.cu", folder).splitlines():
-        if line.startswith("#line"):
-            _, next_number, name = line.split()
-            file, number = name.strip('"'), int(next_number)
-            continue
-        places[line] = (file, number)
-        number += 1
-    assert places["int a;"] == ("a.cuh", 3)
-    assert places["int b;"] == ("b.cuh", 2)
-    assert places["int tail;"] == ("k.cu", 8)
-
-
 def test_a_header_in_a_branch_may_not_be_needed_elsewhere(folder):
     (folder / "x.cu").write_text('#ifdef HOST\n#include "b.cuh"\n#endif\nint x;\n')
     assert "int b;" in source.flatten("x.cu", folder)
@@ -68,13 +45,3 @@ def test_bind_refuses_values_that_are_no_constants(folder):
     ):
         with pytest.raises(ValueError):
             source.bind(text, constants)
-
-
-def test_digest_sees_constants_and_headers(folder):
-    text = source.flatten("k.cu", folder)
-    digests = {source.digest(text), source.digest(source.bind(text, {"BLOCK_M": 32}))}
-    (folder / "other").mkdir()
-    for name in ("k.cu", "a.cuh", "b.cuh"):
-        (folder / "other" / name).write_text((folder / name).read_text().replace("int b;", "int bb;"))
-    digests.add(source.digest(source.flatten("k.cu", folder / "other")))
-    assert len(digests) == 3

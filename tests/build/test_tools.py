@@ -24,23 +24,20 @@ threading.Thread(target=tools.run, args=(["sh", "-c", {TOOL!r}],)).start()
 """
 
 
+WAIT_AND_LEAVE = """
+import os, time
+from gensor_tuner.cli.start import leave
+while not os.path.exists("pids"):
+    time.sleep(0.01)
+leave()
+"""
+
+
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, "ctrl-c"])
 def test_a_compiler_ends_with_its_process_and_leaves_no_file(end, tmp_path):
     (tmp_path / "temporary").mkdir()
-    last = "waited_leave()" if end == "ctrl-c" else ""
-    code = (
-        RUNNING
-        + """
-import os, time
-def waited_leave():
-    from gensor_tuner.cli.start import leave
-    while not os.path.exists("pids"):
-        time.sleep(0.01)
-    leave()
-"""
-        + last
-    )
-    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    code, environment = RUNNING, os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    code += WAIT_AND_LEAVE if end == "ctrl-c" else ""
     child = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment)
     until((tmp_path / "pids").exists)
     pids = (tmp_path / "pids").read_text().split()

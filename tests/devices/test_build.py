@@ -5,6 +5,7 @@ import functools
 import importlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -170,9 +171,7 @@ def test_files_are_on_the_disk_before_they_have_their_names(kept, monkeypatch):
     done = []
     for name in ("fsync", "replace"):
         real = getattr(os, name)
-        monkeypatch.setattr(
-            os, name, lambda *a, _name=name, _real=real, **more: (done.append(_name), _real(*a, **more))
-        )
+        monkeypatch.setattr(os, name, lambda *a, _name=name, _real=real, **b: (done.append(_name), _real(*a, **b)))
     with umask(0):
         add(kept, b"more", "1.so")
     assert done == ["fsync", "replace", "fsync"]
@@ -191,17 +190,21 @@ def test_the_name_of_the_cache_folder_is_no_option_of_the_compiler(fresh, monkey
 
 # ---- the machine fails, and no kernel is at fault
 
-SENTENCES = {
-    "no space": (
-        "echo '<stdin>:1:1: fatal error: error writing to /tmp/x.s: No space left on device' >&2; exit 1",
-        "No sp",
-    ),
-    "no space for the linker": ("echo 'ld: final link failed: No space left on device' >&2; exit 1", "No space left"),
-    "no headers": ("echo 'emulator.h:9:10: fatal error: cstdint: No such file or directory' >&2; exit 1", "cstdint"),
-    "no front end": ("echo \"g++: fatal error: cannot execute 'cc1plus': execvp\" >&2; exit 1", "cc1plus"),
-    "no memory": ("echo 'cc1plus: out of memory allocating 65536 bytes' >&2; exit 1", "out of memory allocating"),
+
+def says(text):
+    """A compiler that fails with this message."""
+    return f"echo {shlex.quote(text)} >&2; exit 1"
+
+
+#: what g++ does, and words of the error
+FAILURES = {
+    "no space": (says("<stdin>:1:1: fatal error: error writing to /tmp/x.s: No space left on device"), "No space left"),
+    "no space for the linker": (says("ld: final link failed: No space left on device"), "No space left"),
+    "no headers": (says("emulator.h:9:10: fatal error: cstdint: No such file or directory"), "cstdint"),
+    "no front end": (says("g++: fatal error: cannot execute 'cc1plus': execvp"), "cc1plus"),
+    "no memory": (says("cc1plus: out of memory allocating 65536 bytes"), "out of memory allocating"),
     "killed": ("kill -9 $$", "killed by signal 9"),
-    "its child was killed": ("echo 'g++: fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "Killed"),
+    "its child was killed": (says("g++: fatal error: Killed signal terminated program cc1plus"), "Killed"),
     "silent": ("exit 3", "exit code 3"),
 }
 
@@ -223,9 +226,9 @@ def broken(monkeypatch, tmp_path):
     return put
 
 
-@pytest.mark.parametrize("what", SENTENCES)
+@pytest.mark.parametrize("what", FAILURES)
 def test_a_failure_of_the_machine_is_no_failure_of_a_kernel(what, broken, monkeypatch, tmp_path):
-    script, words = SENTENCES[what]
+    script, words = FAILURES[what]
     broken(script)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(MachineError, match=words) as caught:
@@ -244,9 +247,8 @@ def test_a_call_is_answered_by_the_first_failure_of_the_machine(broken, monkeypa
 
 
 def test_an_error_at_a_line_of_a_kernel_is_the_kernels(fresh):
-    with pytest.raises(
-        BuildError, match=r"g\+\+ refused the kernel: .*error: static assertion failed: a reason"
-    ) as caught:
+    words = r"g\+\+ refused the kernel: .*error: static assertion failed: a reason"
+    with pytest.raises(BuildError, match=words) as caught:
         build(text("wrong") + 'static_assert(sizeof(int) == 1, "a reason");')
     assert not isinstance(caught.value, MachineError)
 

@@ -107,15 +107,6 @@ def test_a_copy_of_the_other_kind_is_named(monkeypatch):
         copied(of, image(of))
 
 
-def test_the_pixel_box_of_an_image():
-    image = description(
-        packed(workload(stride_h=2, stride_w=3, pad_top=2, pad_left=1, pad_right=1, dilation_h=2)), IMAGE
-    )
-    assert (image.extents, image.strides, image.box) == ((72, 10, 9, 2), (144, 1440, 12960), (UNIT, ROWS))
-    # Columns -1, 2, 5, 8 of 10, rows -2, 0, 2, 4 of 9: four outputs along each.
-    assert image.pixels == Pixels(lower=(-1, -2), upper=(-1, -4), step=(3, 2))
-
-
 def test_filters_are_taps_of_channels():
     of = workload()
     b = description(packed(of), TensorMap("b", True, 2, 64, window=True))

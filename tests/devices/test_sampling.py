@@ -11,7 +11,7 @@ from gensor_tuner.measure.timer import CudaClock
 
 
 class FakeCupy:
-    """A device with a queue and an L2 of `l2` bytes: reads, writes and calls take microseconds of the device, one after
+    """A device with a queue and an L2 cache: reads, writes and calls take microseconds of the device, one after
     the other; the host runs ahead, and waits where it synchronises.
 
     The first `dirty` bytes that a call brings into the cache wait until as many dirty bytes are written back.
@@ -19,10 +19,11 @@ class FakeCupy:
 
     __version__ = "14.0"
 
-    def __init__(self, fill_us=100.0, l2=16e6, bytes_per_us=1e6):
-        self.cuda, self.runtime, self.fill_us = self, self, fill_us
-        self.now, self.host, self.log = 0.0, 0.0, []
-        self.l2, self.dirty, self.bytes_per_us = l2, 0.0, bytes_per_us
+    fill_us, l2, bytes_per_us = 100.0, 16e6, 1e6
+
+    def __init__(self):
+        self.cuda = self.runtime = self
+        self.now, self.host, self.dirty, self.log = 0.0, 0.0, 0.0, []
 
     def driverGetVersion(self):
         return 12090
@@ -49,8 +50,9 @@ class FakeCupy:
         self.enqueued("fill", self.fill_us)
         self.dirty -= min(self.dirty, self.allocated)
 
-    def call(self, name, us, read=0.0):
+    def call(self, name, us, read=0.0, host=0.0):
         def run():
+            self.host += host
             written_back = min(self.dirty, read)
             self.dirty -= written_back
             self.enqueued(name, us + written_back / self.bytes_per_us)
@@ -123,12 +125,7 @@ def test_no_sample_waits_for_what_the_fill_wrote(monkeypatch, timing):
 def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
     """60 ms of the device after 10 us of the host: there is little to hide."""
     cupy = simulated(monkeypatch, FakeCupy())
-
-    def call():
-        cupy.host += 10.0
-        cupy.enqueued("a", 60_000.0)
-
-    found, counts = sampled(timing, cupy, call)
+    found, counts = sampled(timing, cupy, cupy.call("a", 60_000.0, host=10.0))
     assert np.allclose(found, 60_000.0) and set(counts) == {2}
 
 
@@ -171,18 +168,9 @@ def test_long_calls_are_sampled_few_times_and_short_ones_repeated():
 
 def test_the_fill_outlasts_the_host(monkeypatch):
     """A host that takes 1 ms to enqueue a call is hidden by ten fills of 100 us for each."""
-    clock = [0.0]
-    monkeypatch.setattr(sampling.time, "perf_counter", lambda: clock[0])
-    cupy = FakeCupy()
-
-    def work():
-        clock[0] += 1e-3
-        cupy.now += 50.0
-        cupy.log.append("a")
-
-    sampling.take_samples(cupy, 0, [work])
-    tail = cupy.log[cupy.log.index("a", cupy.log.index("a") + 1) + 1 :]
-    assert tail.index("a") >= 10
+    cupy = simulated(monkeypatch, FakeCupy())
+    sampling.take_samples(cupy, 0, [cupy.call("a", 50.0, host=1e3)])
+    assert min(fills_before(cupy.log, "a")) >= 10
 
 
 def test_conditions_name_what_times_hang_on(monkeypatch, tmp_path):

@@ -45,6 +45,10 @@ def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
             device = made.device()
             assert device.arch.part == name and not device.unsupported
             assert device.integrated == (device.arch.name == "sm_87") and not device.capturing()
+    with installed(["h200"]) as made:
+        made.context.part = replace(made.context.part, name="NVIDIA Thor", capability=(11, 0))
+        device = made.device()
+        assert device.arch is None and "Jetson Thor" in device.unsupported
 
 
 # ---- modules

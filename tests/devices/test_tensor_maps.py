@@ -1,14 +1,12 @@
 """Tensor maps: their view of an operand, the driver's arguments, and calls without a tensor map."""
 
 import ctypes
-import struct
 
 import numpy as np
 import pytest
 
 import gensor_kernels
 from gensor_kernels.devices import driver, tensor_maps
-from gensor_kernels.devices.emulator.run import Packed
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
@@ -31,14 +29,6 @@ def packed(a=FIRST, pointers=(1 << 20, 1 << 21)):
     return params.pack(geometry, TILING, pointers=(*pointers, 0))
 
 
-def test_a_map_has_the_unit_stride_first_and_broadcast_axes_once():
-    a, b = description(packed(), A), description(packed(), B)
-    assert (a.address, a.extents, a.strides, a.box) == (1 << 20, (64, 8, 5, 1, 2), (128, 1024, 16, 8192), (64, 128))
-    assert (b.address, b.extents, b.strides, b.box) == (1 << 21, (96, 64, 5, 1, 1), (192, 16384, 16, 16), (64, 64))
-    turned = description(packed(a=Strides((0, 0, 0), 1, 8)), TensorMap("a", True, 2, 64))
-    assert turned.extents[:2] == (8, 64) and turned.strides[0] == 16
-
-
 def test_operands_that_no_map_can_describe():
     for changed in (
         {"a": Strides((0, 0, 0), -64, 1)},
@@ -55,14 +45,6 @@ def test_operands_that_no_map_can_describe():
             description(packed(), TensorMap("a", False, 2, rows))
     for rows in (8, 256):
         assert description(packed(), TensorMap("a", False, 2, rows)).box == (64, rows)
-
-
-def test_the_emulators_maps_follow_params_at_multiples_of_64():
-    made = Packed(packed(), (A, B))
-    assert made.address % 64 == 0 and len(made.bytes) == MAPS_OFFSET + 256
-    assert struct.unpack_from("<Q4Q5I5I2I", made.bytes, MAPS_OFFSET + 128)[:2] == (1 << 21, 192)
-    assert ctypes.string_at(made.address, len(made.bytes)) == made.bytes
-    assert Packed(packed(), ()).bytes == packed()
 
 
 def test_equal_calls_are_encoded_once():

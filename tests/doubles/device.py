@@ -173,16 +173,13 @@ class FakeDevice(EmulatorDevice):
         multiply=np.matmul,
         fails=(),
         emulated=False,
-        capturing=False,
-        tf32=False,
         number=0,
-        agreeing=True,
     ):
         super().__init__(arch if isinstance(arch, Arch) else lookup(arch))
         self.execute, self.clock = execute, Clock() if clock is None else clock
         self.xp, self.multiply = xp or getattr(self.clock, "xp", np), multiply
-        self.fails, self.emulated, self.is_capturing, self.allows_tf32 = fails, emulated, capturing, tf32
-        self.number, self.agreeing = number, agreeing
+        self.fails, self.emulated, self.number = fails, emulated, number
+        self.is_capturing, self.allows_tf32, self.agreeing = False, False, True
         self.loaded, self.ran, self.launched, self.timed, self.duels = [], [], [], [], []
 
     def agrees(self, result, expected):

@@ -47,9 +47,9 @@ def scheduler(port, *options, **environment):
 
 
 @contextlib.contextmanager
-def workers(port, count, *options, folder, preload="tests.doubles.fleet", protocol="tcp", **environment):
+def workers(port, count, *options, folder, preload="tests.doubles.fleet", **environment):
     """Processes of workers with one thread each."""
-    address = f"{protocol}://127.0.0.1:{port}"
+    address = f"tcp://127.0.0.1:{port}"
     command = ["distributed.cli.dask_worker", address, "--nworkers", count, "--nthreads", 1, "--no-dashboard"]
     command += ["--local-directory", folder, "--preload", preload, *options]
     with process(*map(str, command), **environment) as child:

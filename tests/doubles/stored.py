@@ -77,62 +77,7 @@ def lines(path) -> list[dict]:
 
 # ---- few classes, so that a run on the emulator builds few libraries
 
-#: Every dtype has kernels for some layouts at 16-byte alignment, for some at element alignment, and one without any
-#: unit stride, which serves whatever the others do not.
-MMA, SIMT = "contraction_mma", "contraction_simt"
-
-# (dtype of the operands, of the result, math) -> (layouts of a, b and c, 16-byte aligned, family, with a split too)
-CLASSES = {
-    ("float64", "float64", "ieee"): [
-        ("knn", True, SIMT, True),
-        ("knn", False, SIMT, False),
-        ("mkn", False, SIMT, False),
-        ("sss", False, SIMT, False),
-    ],
-    ("float32", "float32", "ieee"): [
-        ("knn", True, SIMT, True),
-        ("knn", False, SIMT, False),
-        ("mnn", False, SIMT, False),
-        ("kkn", False, SIMT, False),
-        ("sss", False, SIMT, True),
-    ],
-    ("float32", "float32", "tf32"): [
-        ("knn", True, MMA, True),
-        ("kkn", True, MMA, False),
-        ("knn", False, MMA, False),
-        ("mnn", False, MMA, False),
-        ("sss", False, SIMT, False),
-    ],
-    ("float16", "float16", "ieee"): [
-        ("knn", True, MMA, True),
-        ("kkn", True, MMA, False),
-        ("mnn", True, MMA, False),
-        ("knn", False, MMA, False),
-        ("mkn", False, MMA, True),
-        ("sss", False, SIMT, False),
-    ],
-    ("float16", "float32", "ieee"): [("knn", True, MMA, False), ("sss", False, SIMT, False)],
-    ("bfloat16", "bfloat16", "ieee"): [
-        ("knn", True, MMA, True),
-        ("mkn", True, MMA, False),
-        ("knn", False, MMA, False),
-        ("sss", False, SIMT, False),
-    ],
-    ("int8", "int32", "ieee"): [
-        ("knn", True, MMA, False),
-        ("kkn", True, MMA, True),
-        ("knn", False, MMA, False),
-        ("sss", False, SIMT, False),
-    ],
-    ("int8", "int8", "ieee"): [("kkn", True, MMA, False), ("knn", False, MMA, False), ("sss", False, SIMT, False)],
-    ("int8", "float32", "ieee"): [("sss", False, SIMT, False)],
-}
-# Without cp.async, with other int8 and float16 instructions.
-OLD_CLASSES = {
-    ("float16", "float16", "ieee"): [("knn", True, MMA, False), ("sss", False, SIMT, False)],
-    ("int8", "int32", "ieee"): [("kkn", True, MMA, False), ("sss", False, SIMT, False)],
-}
-ARCHS = {"sm_87": CLASSES, "sm_75": OLD_CLASSES}
+SIMT = "contraction_simt"
 
 
 def class_workload(inputs, result, math, layouts, aligned):
@@ -165,8 +110,12 @@ def legal(program, wanted, arch):
     return bool(space.legal(space.point(program)[None])[0])
 
 
-def stock_classes(path, archs=ARCHS, alter=lambda text: text):
-    """Writes the database; digest -> (Program, class Workload) of its kernels. `alter` changes every source."""
+def stock_classes(path, archs, alter=lambda text: text):
+    """Writes the database; digest -> (Program, class Workload) of its kernels. `alter` changes every source.
+
+    `archs` has for each, by (dtype of the operands, of the result, math), rows of layouts of a, b and c, whether these
+    are aligned to 16 bytes, the family, and whether there is a split, too.
+    """
     written = {}
     with Store.open(path) as store:
         for name, classes in archs.items():

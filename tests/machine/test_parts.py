@@ -5,26 +5,17 @@ deviceQuery listing, [props] published device properties of PyTorch (name, SMs, 
 data sheet; [ds] data sheet or whitepaper alone; [docs] the Jetson Linux Developer Guide's tables of power modes.
 """
 
-import csv
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from gensor_kernels.devices import cuda
 from gensor_kernels.devices.doctor import describe
 from gensor_kernels.errors import UnknownArchError
 from gensor_kernels.machine.arch import archs, lookup, table
 from gensor_kernels.machine.attributes import from_attributes
+from tests.doubles.strict.part import listed
 
 M = 2**20
-
-
-def listed(name):
-    """Return the rows of a file in this folder, without its header."""
-    with Path(__file__).with_name(name).open(newline="") as file:
-        return list(csv.reader(file))[1:]
 
 
 SEEN = [
@@ -73,26 +64,6 @@ def test_an_orin_is_its_module_in_every_power_mode():
 def test_only_jetsons_have_modes_of_at_most_their_sms(name):
     with pytest.raises(UnknownArchError, match=name):
         lookup(name)
-
-
-@pytest.mark.parametrize(
-    ("capability", "name", "facts", "memory", "part", "refusal"),
-    [
-        ("87", b"Orin", {"MultiProcessorCount": 8, "ClockRate": 612000}, 65893269504, "agx-orin-64gb-8sm-612mhz", ""),
-        ("86", "NVIDIA A10G", {"MultiProcessorCount": 80, "ClockRate": 1710000}, 22587 * M, "a10g", ""),
-        ("110", b"NVIDIA Thor", {"MultiProcessorCount": 20, "ClockRate": 1049000}, 125517 * M, None, "Jetson Thor"),
-    ],
-)
-def test_the_cuda_device_asks_with_all_attributes(capability, name, facts, memory, part, refusal):
-    facts = {"MemoryClockRate": 6251000, "GlobalMemoryBusWidth": 384, "L2CacheSize": 4 * M, **facts}
-    found = SimpleNamespace(attributes=facts, compute_capability=capability)
-    properties = {"name": name, "totalGlobalMem": memory}
-    runtime = SimpleNamespace(getDeviceProperties=lambda number: properties)
-    device = object.__new__(cuda.CudaDevice)
-    device.cupy = SimpleNamespace(cuda=SimpleNamespace(Device=lambda number: found, runtime=runtime))
-    device.number, device.arch, device.unsupported = 0, None, ""
-    device._identify()
-    assert (device.arch.part if device.arch else None) == part and refusal in device.unsupported
 
 
 def test_doctor_says_what_a_gpu_is_taken_for():

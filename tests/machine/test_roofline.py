@@ -52,15 +52,11 @@ def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
     assert roofline.arithmetic_peak(long, a100) == pytest.approx(312e12 / 6, rel=0.03)
     assert roofline.arithmetic_peak(short, a100) == pytest.approx(19.5e12, rel=0.01)
     depthwise = operator("depthwise_conv2d")
-    rows = read_shapes(ROOT / "examples" / "every_operator.csv")
-    assert any(row.workload and operator(row.workload.operator) is depthwise for row in rows)
-    for row in rows:  # no tensor core slides windows, or reduces rows
-        if (
-            row.workload
-            and row.workload.kind == "float32"
-            and operator(row.workload.operator).product(row.workload) is None
-        ):
-            assert roofline.arithmetic_peak(row.workload, a100) == a100.peak("float32")
+    found = [row.workload for row in read_shapes(ROOT / "examples" / "every_operator.csv") if row.workload]
+    assert any(operator(each.operator) is depthwise for each in found)
+    for each in found:  # no tensor core slides windows, or reduces rows
+        if each.kind == "float32" and operator(each.operator).product(each) is None:
+            assert roofline.arithmetic_peak(each, a100) == a100.peak("float32")
 
 
 @some_spaces
@@ -219,25 +215,24 @@ def decoding(arch):
     return space.terms(space.point(program)[None])
 
 
+def loop_clocks(terms, residents, running):
+    """Return the time of a loop with blocks on every SM of an sm_86, of which so many per SM run on average."""
+    arch = lookup("sm_86")
+    active = np.full((1, 1), arch.sms, np.float32)
+    return roofline._rounds(terms, arch, np.full((1, 1), residents, np.float32), active, running * active)[1][0, 0]
+
+
 def test_blocks_share_dram_wherever_they_run():
     """SMs that have a block less than others in the last round do not prolong it."""
-    arch, terms = lookup("sm_86"), decoding("sm_86")
-    residents, active = np.full((1, 1), 3, np.float32), np.full((1, 1), arch.sms, np.float32)
-    loops = [roofline._rounds(terms, arch, residents, active, each * active)[1][0, 0] for each in (2.5, 3.0)]
-    assert loops[0] / loops[1] == pytest.approx(2.5 / 3, rel=0.02)
+    terms = decoding("sm_86")
+    assert loop_clocks(terms, 3, 2.5) / loop_clocks(terms, 3, 3.0) == pytest.approx(2.5 / 3, rel=0.02)
     terms.dram_bytes = terms.dram_bytes / 100
-    loops = [roofline._rounds(terms, arch, residents, active, each * active)[1][0, 0] for each in (2.5, 3.0)]
-    assert loops[0] == loops[1]  # the fullest SM computes as long
+    assert loop_clocks(terms, 3, 2.5) == loop_clocks(terms, 3, 3.0)  # the fullest SM computes as long
 
 
 def test_work_that_does_not_hide_is_that_of_the_average_sub_core():
-    arch, terms = lookup("sm_86"), decoding("sm_86")
-    active = np.full((1, 1), arch.sms, np.float32)
-    two, eight = (
-        roofline._rounds(terms, arch, np.full((1, 1), each, np.float32), active, each * active)[1][0, 0]
-        for each in (2.0, 8.0)
-    )
-    assert eight / two == pytest.approx(4, rel=1e-3)
+    terms = decoding("sm_86")
+    assert loop_clocks(terms, 8, 8.0) / loop_clocks(terms, 2, 2.0) == pytest.approx(4, rel=1e-3)
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_87", "sm_90"])

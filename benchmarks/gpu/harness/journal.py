@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-#: Outcomes of an item. `error`: an exception; `crashed`, `timeout`: its process died or was killed.
-OUTCOMES = ("ok", "wrong", "failed", "skipped", "error", "crashed", "timeout")
+#: Outcomes of items that --retry repeats: an exception, a process that died or was killed. The others are ok, wrong,
+#: failed and skipped.
 RETRIED = ("error", "crashed", "timeout")
 
 

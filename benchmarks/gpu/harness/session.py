@@ -54,7 +54,7 @@ class Session:
     only: str = ""  # items whose name matches this expression
     sanitized: bool = False  # under compute-sanitizer
     #: vendors to compare with
-    vendors: tuple[str, ...] = ("cupy", "cublaslt", "padded", "torch", "flash", "cudnn", "compiled")
+    vendors: tuple[str, ...] = ("cupy", "cublaslt", "torch", "flash", "cudnn", "compiled")
     cupy_tests: Path | None = None  # a checkout of CuPy
     timed: bool = False  # whether the step times vendors' calls
     _poisoned: bool = field(default=False, repr=False)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.gpu.harness.session import Session
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.space import Space
+from gensor_tuner.build.pool import Candidate
 
 from .output_blocks import cuts_of
 
@@ -33,13 +36,12 @@ def smaller(workload: Workload, limit: int) -> Workload:
     return workload.with_sizes(**{name: max(1, size) for name, size in less.items()})
 
 
-def fitting(session: Session, workload: Workload, family: Family | None = None) -> Workload:
+def fitting(session: Session, workload: Workload, kernel: Candidate | None = None) -> Workload:
     """Return the workload at its real sizes, or as large a part as a third of the free memory holds; in a rehearsal
-    tiny sizes, if possible ones that `family`, whose kernel is to run, serves."""
+    tiny sizes, if possible ones at which `kernel`, which is to run, is legal."""
     if session.emulate:
-        ways = [shrunk(workload, 40), smaller(workload, 40)]
-        served = (way for way in ways if family and family.serves(way, session.arch) is None)
-        return next(served, ways[0])
+        ways = [shrunk(workload, 40), *(smaller(workload, limit) for limit in (40, 64, 128))]
+        return next((way for way in ways if kernel and is_legal(kernel, way, session.arch)), ways[0])
     cupy = session.device.xp
     free, _ = cupy.cuda.runtime.memGetInfo()
     if workload.bytes_moved() > free / 3:
@@ -57,3 +59,12 @@ def fitting(session: Session, workload: Workload, family: Family | None = None) 
         ranges[longest] = 0, half // WHOLE * WHOLE if half > WHOLE else max(half, 1)
         workload = cuts.part(ranges).workload
     return workload
+
+
+def is_legal(kernel: Candidate, workload: Workload, arch: Arch) -> bool:
+    """Return whether a kernel may run on a workload."""
+    try:
+        space = Space(workload, arch).family(kernel.program.family)
+        return bool(space.legal(space.point(kernel.program)[None])[0])
+    except (UnsupportedError, KeyError, ValueError):  # the family does not serve it, or has no such Program here
+        return False

@@ -26,22 +26,11 @@ SONAMES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so")
 
 _TYPES = {"float32": 0, "float64": 1, "float16": 2, "int8": 3, "int32": 10, "bfloat16": 14}
 _TYPES |= {"float8_e4m3fn": 28, "float8_e5m2": 29}
-_COMPUTE = {
-    "float32": (68, "float32"),
-    "float64": (70, "float64"),
-    "int32": (72, "int32"),
-}  # compute, alpha
+_COMPUTE = {"float32": (68, "float32"), "float64": (70, "float64"), "int32": (72, "int32")}  # compute, alpha
 _TF32 = 77
 _TRANSPOSED_A, _TRANSPOSED_B, _EPILOGUE, _BIAS = 3, 4, 7, 8
 _BATCH, _BATCH_STRIDE, _MOST_WORKSPACE = 5, 6, 1
-_EPILOGUES = {
-    (): 1,
-    ("relu",): 2,
-    ("bias",): 4,
-    ("bias", "relu"): 6,
-    ("gelu_tanh",): 32,
-    ("bias", "gelu_tanh"): 36,
-}
+_EPILOGUES = {(): 1, ("relu",): 2, ("bias",): 4, ("bias", "relu"): 6, ("gelu_tanh",): 32, ("bias", "gelu_tanh"): 36}
 
 
 class Algorithm(ctypes.Structure):

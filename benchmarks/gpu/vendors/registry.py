@@ -1,5 +1,5 @@
 """The vendors that kernels are compared with: CuPy, PyTorch (cuBLAS, cuDNN) and PyTorch compiled (Triton); for products
-also cuBLASLt's best proposal, and CuPy on padded operands; for attention PyTorch's flash attention and cuDNN's."""
+also cuBLASLt's best proposal; for attention PyTorch's flash attention and cuDNN's."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ from gensor_tuner.measure.operands import Noise, Operands
 from gensor_tuner.measure.timer import CudaClock, HostClock, Vendor
 
 from .cublaslt import CublasLt, NoCallError
-from .padded import pad
 from .pytorch import Torch
 
-CUPY, CUBLASLT, PADDED, TORCH, COMPILED = "cupy", "cublaslt", "padded", "torch", "compiled"
+CUPY, CUBLASLT, TORCH, COMPILED = "cupy", "cublaslt", "torch", "compiled"
 #: Backends of PyTorch's attention, which `torch` may choose or not.
 OF_ATTENTION = FLASH, CUDNN = "flash", "cudnn"
 OF_TORCH = (TORCH, COMPILED, *OF_ATTENTION)
 #: Vendors timed with every kernel, because nothing has to be compiled.
-EAGER = (CUPY, CUBLASLT, PADDED, TORCH, *OF_ATTENTION)
+EAGER = (CUPY, CUBLASLT, TORCH, *OF_ATTENTION)
 NO_CALL = "it has no such call"
-#: Vendors of products only: they are not missing elsewhere.
-OF_PRODUCTS = (CUBLASLT, PADDED)
 
 
 class Vendors:
@@ -61,7 +58,7 @@ class Vendors:
 
     def calls(self, compiled: bool = False) -> dict[str, Vendor]:
         """Return the calls of the requested vendors by name."""
-        found: dict[str, Vendor] = {CUPY: Operands.vendor, PADDED: pad}
+        found: dict[str, Vendor] = {CUPY: Operands.vendor}
         if self.cublaslt is not None:
             found[CUBLASLT] = self.cublaslt.call
         if self.torch is not None:
@@ -89,7 +86,7 @@ class Vendors:
                 refusal = f"{type(error).__name__}: {error}"[:300]
             if refusal is None:
                 good[name] = partial(self._or_none, vendor)
-            elif refusal != NO_CALL or name not in OF_PRODUCTS:
+            elif refusal != NO_CALL or name != CUBLASLT:  # which has products only
                 refused[name] = refusal
         return good, refused
 

@@ -1,5 +1,4 @@
-"""Vendors of products: cuBLASLt computes the timed product by its fastest proposal, and padded operands give the same
-product."""
+"""cuBLASLt computes the timed product by its fastest proposal."""
 
 import ctypes
 import gc
@@ -13,7 +12,6 @@ import pytest
 from benchmarks.gpu import summary
 from benchmarks.gpu.harness.rehearsal import RehearsedDevice
 from benchmarks.gpu.vendors import cublaslt
-from benchmarks.gpu.vendors.padded import pad
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
@@ -131,20 +129,6 @@ def test_what_it_has_not_is_left_out(opponent, workload):
 def test_a_missing_library_is_named():
     with pytest.raises(ToolMissingError, match="cuBLASLt: "):
         cublaslt.CublasLt(HostClock().measure, path="/nowhere/libcublasLt.so")
-
-
-@pytest.mark.parametrize("trans_a", [False, True])
-@pytest.mark.parametrize(("dtype", "batch"), [("float16", 1), ("float32", 2)])
-def test_padded_operands_give_the_product(trans_a, dtype, batch):
-    made = operands(matmul.workload(9, 21, 33, dtype=dtype, batch=batch, trans_a=trans_a, trans_b=not trans_a))
-    found = pad(made)()
-    assert found.shape == made.out.shape and np.allclose(found, expected(made), rtol=2e-3, atol=2e-2)
-    assert np.array_equal(made.typed(made.out), found)
-
-
-def test_nothing_is_padded_where_nothing_is_gained():
-    assert pad(operands(matmul.workload(8, 16, 24, dtype="float16"))) is None
-    assert pad(operands(matmul.workload(9, 21, 33, dtype="float16", epilogue=["relu"]))) is None
 
 
 def test_cublas_is_the_faster_of_its_two_ways():

@@ -13,6 +13,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
+from tests.campaign_size import sample
 from tests.doubles.device import MARK, FakeDevice, Race
 from tests.doubles.kernels import ARCH, aligned, starters, workload
 from tests.doubles.stored import kernel_rows
@@ -190,7 +191,7 @@ def kernels_with(way, arch=ARCH):
 def test_divisions_of_shipped_kernels_compute_the_same(way, families):
     kernels = kernels_with(way)
     assert families <= set(kernels)
-    for family, among in sorted(kernels.items()):
+    for family, among in sample(sorted(kernels.items()), 2):
         kernel = min(among, key=lambda each: each.digest)
         others = library.resplit(kernel, ARCH)[1:]
         for each in others:

@@ -20,8 +20,6 @@ from .results import Status
 from .streams import Event, Operation, Stream, run
 
 LEGACY, PER_THREAD = 0, 2
-#: Device time of an operation, in microseconds.
-OPERATION_US = 4.0
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 DYNAMIC_SHARED_BYTES = 8
 _handles = itertools.count(0x1010, 16)
@@ -68,7 +66,6 @@ class Context:
             self.objects: dict[int, tuple[int, int]] = {}
             self.launches: list[Launch] = []
             self.modules: list[Module] = []
-            self.microseconds = 0.0
 
     def handle(self) -> int:
         """Return a new handle, of no other context either."""
@@ -167,11 +164,7 @@ class Context:
         if stream.capture is not None:
             event.nodes = stream.capture.tip(stream)
             return
-
-        def happen() -> None:
-            event.microseconds = self.microseconds
-
-        event.operation = self.push(stream, happen)
+        event.operation = self.push(stream, lambda: None)
 
     @_call
     def wait(self, stream: Stream, event: Event) -> None:
@@ -219,7 +212,6 @@ class Context:
 
     def _run(self, operation: Operation) -> None:
         if self.failed is None:
-            self.microseconds += OPERATION_US
             try:
                 operation.work()
             except Fault as fault:

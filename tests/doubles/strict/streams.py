@@ -47,10 +47,9 @@ class Stream:
 
 
 class Event:
-    """An event: the operation before it, or the captured nodes, and the device's time then."""
+    """An event: the operation before it, or the captured nodes."""
 
     def __init__(self) -> None:
         self.operation: Operation | None = None
         self.capture: Any = None
         self.nodes: frozenset[int] = frozenset()
-        self.microseconds = 0.0

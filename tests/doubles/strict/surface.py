@@ -15,7 +15,6 @@ import cupy
 from .context import DYNAMIC_SHARED_BYTES
 from .pool import Pool, pointer_type
 from .raised import OF_DRIVER, OF_RUNTIME
-from .results import Status
 from .stream_objects import Event, Stream, current_stream, stream_type
 from .system import System
 
@@ -63,14 +62,6 @@ class Cuda:
 
     def get_current_stream(self, device_id: int = -1) -> Stream:
         return current_stream(self.system)
-
-    def get_elapsed_time(self, start: Event, end: Event) -> float:
-        """See cupy.cuda.get_elapsed_time: milliseconds."""
-        with OF_RUNTIME():
-            for each in (start, end):
-                if each.event.operation is None or not each.event.operation.done:
-                    raise Status(600, "an event has not happened")
-        return (end.event.microseconds - start.event.microseconds) / 1e3
 
 
 def _driver(system: System) -> SimpleNamespace:
