@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +30,11 @@ class Case:
         return "attention" if name.startswith("attention") else "layernorm" if name.startswith("layernorm") else name
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """Extents by axis."""
-        return self.workload.size
-
-    @property
     def stream(self) -> str:
         """Which operand tiles come from DRAM, where DRAM limits the workload: "b" or "all"; "" where products do."""
-        few = min((self.sizes[axis] for axis in ("m", "queries") if axis in self.sizes), default=FEW + 1)
+        few = min(
+            (self.workload.size[axis] for axis in ("m", "queries") if axis in self.workload.size), default=FEW + 1
+        )
         if self.operator in ("softmax", "layernorm"):
             return "all"
         return "" if few > FEW else "b" if self.operator == "matmul" else "all"
@@ -45,14 +42,14 @@ class Case:
     @property
     def rows(self) -> int | None:
         """Rows of results that one tile may hold: m, queries by the heads of a group, or None without an axis m."""
-        size = self.sizes
+        size = self.workload.size
         group = size.get("heads", 1) // size.get("kv_heads", 1)
         return size["queries"] * group if "queries" in size else size.get("m")
 
     @property
     def depth(self) -> int:
         """Products that each result sums: k, the taps of a convolution, the keys of attention; 0 for rows."""
-        size = self.sizes
+        size = self.workload.size
         if self.operator == "conv2d":
             return size["r"] * size["s"] * size["c"]
         return size.get("k", size.get("keys", 0))
