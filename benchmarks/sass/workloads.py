@@ -32,9 +32,8 @@ class Case:
     @property
     def stream(self) -> str:
         """Which operand tiles come from DRAM, where DRAM limits the workload: "b" or "all"; "" where products do."""
-        few = min(
-            (self.workload.size[axis] for axis in ("m", "queries") if axis in self.workload.size), default=FEW + 1
-        )
+        size = self.workload.size
+        few = min((size[axis] for axis in ("m", "queries") if axis in size), default=FEW + 1)
         if self.operator in ("softmax", "layernorm"):
             return "all"
         return "" if few > FEW else "b" if self.operator == "matmul" else "all"
@@ -56,13 +55,7 @@ class Case:
 
 
 def cases(names: Sequence[str] = (), file: Path = FILE) -> list[Case]:
-    """Return the workloads of a shapes file, or those of these names.
-
-    Raises
-    ------
-    ValueError
-        For a name that the file does not have, or a row that is no workload.
-    """
+    """Return the workloads of a file, or those of these names; ValueError for another name, or a row that is none."""
     rows = {row.name: row for row in read_shapes(file)}
     unknown = [name for name in names if name not in rows]
     if unknown:
