@@ -20,65 +20,50 @@ import pytest
 from gensor_database import Store, Timing, canonical, layers
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import load
+from tests.conftest import ROOT
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
 from tests.doubles.kernels import ARCH
+from tests.doubles.store_rows import everything
 from tests.doubles.stored import stock_classes
 
 from .lives.calls import KINDS, Kind
 
 pytestmark = pytest.mark.nightly
-ROOT = Path(__file__).resolve().parent.parent.parent
 CALLS = 10_000
 CLASSES = [("knn", True), ("mnn", True), ("kkn", True), ("knn", False), ("mnn", False), ("kkn", False), ("sss", False)]
 
 
-def with_binaries(shelf):
-    """The Library with something in the place of cubins: without them nothing races."""
+def made_runtime(**salted):
+    """A runtime that races, and what computes its results: kernels with something in place of cubins."""
+    shelf = load.library(ARCH)
     for kernel in shelf.contents.kernels.values():
         kernel.__dict__["code"] = replace(kernel.read(), cubin=b"\x7fELF")
-    return shelf
+    exact = Exact(shelf.contents.kernels, **salted)
+    return Runtime(FakeDevice(execute=exact, clock=Turns()), shelf), exact
 
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
-    """Kernels of several classes, the races of some kinds of calls, and timings of some records."""
+    """Kernels of several classes, the races of some kinds of calls, and half their times under another driver."""
     path = tmp_path_factory.mktemp("determinism") / "user.db"
+    classes = {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}
     with pytest.MonkeyPatch.context() as only:
         only.setenv("GENSOR_DB", str(path))
         only.setenv("GENSOR_TUNE", "auto")
         only.setattr("gensor_database.layers.PRETUNED", path.parent / "nothing ships here")
-        fill(path)
-    return path
-
-
-def fill(path):
-    """Stocks, races, and adds times."""
-    stock_classes(
-        path, {"sm_87": {("float32", "float32", "ieee"): [(*each, "contraction_simt", False) for each in CLASSES]}}
-    )
-    shelf = with_binaries(load.library(ARCH))
-    runtime = Runtime(FakeDevice(execute=Exact(shelf.contents.kernels), clock=Turns()), shelf)
-    for index in range(0, KINDS, 4):
-        for _ in range(3):
-            Kind(index).call(runtime)
-    runtime.notes.flush(30.0)
+        stock_classes(path, {"sm_87": classes})
+        runtime, _ = made_runtime()
+        for index in range(0, KINDS, 4):
+            for _ in range(3):
+                Kind(index).call(runtime)
+        runtime.notes.flush(30.0)
     with Store.open(path) as store:
         raced = list(store.rows(Timing))
         best = [row for row in raced if row.kernel_digest is not None][::3]
-        store.add(*(faster(row) for row in best))
-        assert len({row.key for row in raced}) >= KINDS / 4 - 2
-
-
-def rows(path):
-    """How many rows of each table there are."""
-    with Store.open(path, readonly=True) as store:
-        return store.counts()
-
-
-def faster(row):
-    """The same under another driver, in half the time."""
-    return replace(row, median_us=row.median_us / 2, device=canonical({"driver": 2}))
+        store.add(*(replace(row, median_us=row.median_us / 2, device=canonical({"driver": 2})) for row in best))
+    assert len({row.key for row in raced}) >= KINDS / 4 - 2
+    return path
 
 
 def calls(database, order, environment):
@@ -95,7 +80,7 @@ def calls(database, order, environment):
 
 
 def test_two_processes_give_equal_bits(database):
-    before = rows(database)
+    before = everything(database)
     asked = [{"GENSOR_DETERMINISTIC": "1", "PYTHONHASHSEED": str(order)} for order in (1, 2)]
     (first, races), (second, more) = (calls(database, order, each) for order, each in enumerate(asked))
     assert races == more == 0
@@ -103,7 +88,7 @@ def test_two_processes_give_equal_bits(database):
     assert all(len(each["bits"]) == len(each["kernels"]) == 1 for each in first)
     served = {each["kernels"][0] for each in first}
     assert len(served) > 3 and "library" in served  # timings, predictions and the library decide
-    assert rows(database) == before  # nothing is written
+    assert everything(database) == before  # nothing is written
     print(f"campaign: 2 x {CALLS} calls, {len(served) - 1} kernels and the library")
 
 
@@ -116,9 +101,7 @@ def test_without_the_setting_they_need_not(database):
 def main(order):
     """Print, for each kind of call, the digests of its results and their kernels; return the number of races."""
     layers.PRETUNED = Path(os.devnull) / "nothing ships here"  # of kernels that share their code, one is known by it
-    shelf = with_binaries(load.library(ARCH))
-    exact = Exact(shelf.contents.kernels, salted=True)
-    runtime = Runtime(FakeDevice(execute=exact, clock=Turns()), shelf)
+    runtime, exact = made_runtime(salted=True)
     kinds = [Kind(index) for index in range(KINDS)]
     found = [{"bits": set(), "kernels": set()} for _ in kinds]
     for index in np.random.default_rng(order).permutation(np.arange(CALLS) % KINDS):

@@ -39,6 +39,5 @@ def test_garbage_files(tmp_path, monkeypatch):
         if kind in odd_files.FOREIGN and before:
             assert path.read_bytes() == before, kind
     tell("garbage files", {"files": FILES, "refused": refused})
-    tell("garbage files: longest look", clock.longest())
     clock.check()
     assert FILES < refused < 0.95 * FILES * len(ways(path, True))

@@ -4,14 +4,12 @@ A sample of files/hostile_schemas.py in a push, all of them nightly.
 """
 
 import shutil
-import warnings
 
 import pytest
 
-from gensor_database import ForeignStoreError, Kernel, Store, StoreError, StoreWarning
+from gensor_database import ForeignStoreError, Kernel, Store, StoreError
 from gensor_database.record import TABLES
-from gensor_tuner.cli import app
-from tests.campaign_size import sample, tell
+from tests.campaign_size import sample
 from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows
 
 from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, make_database
@@ -19,14 +17,19 @@ from .files.looks import every_look
 from .lives.checks import Clock
 
 
+def look(path):
+    """The number of refusals of each way to read the file."""
+    clock = Clock()
+    refused = every_look(path, clock)
+    clock.check()
+    return refused
+
+
 @pytest.mark.parametrize("name", sample(list(REFUSED), 3))
 def test_a_database_with_other_tables_is_refused(tmp_path, name):
     path = make_database(tmp_path / "hostile.db", REFUSED[name])
     before = path.read_bytes()
-    clock = Clock()
-    refused = every_look(path, clock)
-    clock.check()
-    tell(f"hostile schemas: {name}", clock.longest())
+    refused = look(path)
     assert refused["find"] and all(refused[kind.TABLE] for kind in TABLES) and path.read_bytes() == before
     for readonly in (False, True):
         with pytest.raises(StoreError) as error:
@@ -39,10 +42,7 @@ def test_a_database_with_other_tables_is_refused(tmp_path, name):
 @pytest.mark.parametrize("name", sample(list(OPENED), 1))
 def test_hostile_rows_are_not_served(tmp_path, name):
     path = make_database(tmp_path / "hostile.db", OPENED[name])
-    clock = Clock()
-    every_look(path, clock)
-    clock.check()
-    tell(f"hostile schemas: {name}", clock.longest())
+    look(path)
 
 
 COMMANDS = [
@@ -53,22 +53,17 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("name", "command"), sample(COMMANDS, 2))
-def test_commands_print_a_sentence(tmp_path, monkeypatch, capsys, name, command):
+def test_commands_print_a_sentence(tmp_path, monkeypatch, gensor_tune, name, command):
     path = make_database(tmp_path / "hostile.db", OPENED[name])
     shutil.copy(path, tmp_path / "other.db")
-    files = ["other.db", "--db", "new.db"] if command[0] == "merge" else ["--db", "hostile.db"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GENSOR_SITE_DB", str(path))
-    arguments = [*command, *files] if command[0] != "where" else [*command]
-    monkeypatch.setattr("sys.argv", ["gensor-tune", *arguments])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StoreWarning)
-        with pytest.raises(SystemExit) as ended:
-            app.main()
-    _, err = capsys.readouterr()
-    assert ended.value.code in (0, 1, 2) and "Traceback" not in err, err
+    files = {"merge": ["other.db", "--db", "new.db"], "where": []}.get(command[0], ["--db", "hostile.db"])
+    code, _, err = gensor_tune(*command, *files)
+    assert code in (0, 1, 2) and "Traceback" not in err, err
 
 
+@pytest.mark.filterwarnings("ignore::gensor_database.StoreWarning")
 def test_good_rows_among_hostile_ones_are_served(tmp_path):
     def make(connection):
         for each in (OPENED["wrong types"], OPENED["hostile strings"], OPENED["zip bombs"]):
@@ -76,9 +71,7 @@ def test_good_rows_among_hostile_ones_are_served(tmp_path):
 
     path = make_database(tmp_path / "mixed.db", make)
     add_rows(path, *rows(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StoreWarning)
-        with Store.open(path, readonly=True) as store:
-            entry = store.find(key(1), ARCH, PART)
-            assert entry.kernel == kernel_rows(1)[1] and entry.binary() == kernel_rows(1)[0]
-            assert store.get(Kernel, kernel_rows(1)[1].digest) is not None
+    with Store.open(path, readonly=True) as store:
+        entry = store.find(key(1), ARCH, PART)
+        assert entry.kernel == kernel_rows(1)[1] and entry.binary() == kernel_rows(1)[0]
+        assert store.get(Kernel, kernel_rows(1)[1].digest) is not None

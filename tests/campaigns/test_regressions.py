@@ -52,7 +52,7 @@ def test_slowdowns_are_flagged_and_nothing_else_is(kind):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("runs", [(5, 3), (10, 5), (20, 5), (30, 5)], ids=str)
+@pytest.mark.parametrize("runs", [(5, 3), (30, 5)], ids=str)
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_noisy_control_neither_hides_nor_invents_a_slowdown(control, runs):
     """With the recommended number of runs, but for controls whose noise comes in spells."""
@@ -65,12 +65,3 @@ def test_a_noisy_control_neither_hides_nor_invents_a_slowdown(control, runs):
     assert passed <= 0.15
     if runs == tuple(RECOMMENDED.values()) and "spells" not in control:
         assert unchanged <= (STEADY if control == "steady" else DISTURBED) and passed <= MISSED
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("runs", [(5, 3), (8, 3), (10, 5), (20, 5), (20, 10)], ids=str)
-def test_figures_by_runs_and_noise(runs):
-    for noise in (0.0035, 0.007, 0.01, 0.014):
-        same, slower = (share(8, 2_000, before=runs[0], after=runs[1], noise=noise, ours=ours) for ours in (0.0, 0.05))
-        tell(f"{runs[0]} and {runs[1]} runs, noise {noise:.2%}: unchanged, 5 %", f"{same:.2%}, {slower:.2%}")
-        assert same <= 0.01

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from gensor_kernels.errors import GensorError
@@ -15,7 +16,7 @@ from gensor_tuner.cli import app, commands
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
 from tests.campaign_size import FULL, SEED, tell
-from tests.doubles.store_rows import add_rows
+from tests.doubles.store_rows import stock
 
 from .files import shapes_fuzz
 from .lives.checks import Clock
@@ -48,7 +49,6 @@ def test_files(tmp_path):
             if row.workload is not None:
                 assert 0 < row.count < 10**40
     tell("shapes files", {"files": FILES, **counts})
-    tell("shapes files: longest", clock.longest())
     clock.check()
     # Unsupported rows are the rarest: 10 to 33 in 700 files, by the seed.
     assert all(counts[each] > FILES / 400 for each in ("refused", "workloads", "unsupported", "errors")), counts
@@ -78,12 +78,10 @@ SOUND = (("where",), ("show", "--db", "k.db"), ("show", "-h"), ("-h",))
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Files to name, and a run that stops where the tuning of rows would begin."""
-    from tests.doubles.store_rows import rows
-
     (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,8,8,8\nmatmul,x,1,1\n")
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be read as one\n" * 20)
     (tmp_path / "folder").mkdir()
-    add_rows(tmp_path / "k.db", *rows(1))
+    stock(tmp_path / "k.db", 1)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own" / "k.db"))
@@ -105,10 +103,7 @@ def arguments(generator, names):
 
 
 def test_arguments(folder):
-    import typer
-
-    command = typer.main.get_command(app.app)
-    names = sorted(set(command.commands) - {"pretune"})  # which tunes
+    names = sorted(set(typer.main.get_command(app.app).commands) - {"pretune"})  # which tunes
     generator, runner, clock, codes = random.Random(SEED), CliRunner(), Clock(), Counter()
     for number in range(CALLS):
         given = arguments(generator, names) if number % 8 else list(generator.choice(SOUND))
@@ -125,5 +120,4 @@ def test_arguments(folder):
             codes[result.exit_code] += 1
         assert "Traceback" not in result.output, given
     tell("arguments", {"calls": CALLS, "subcommands": len(names), **codes})
-    tell("arguments: longest", clock.longest())
     assert codes[0] > CALLS / 20 and codes[2] > CALLS / 4

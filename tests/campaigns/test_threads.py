@@ -68,8 +68,8 @@ def stores(monkeypatch, tmp_path):
 def test_every_result_is_right_while_kernels_are_swapped(stores):
     device = FakeDevice(execute=Exact(stores.kernels), clock=Turns())
     runtime = Runtime(device, library.Library(read=stores.read))
-    kinds, wrong, start, over = [Kind(index) for index in range(KINDS)], [], threading.Barrier(THREADS), []
-    done = []
+    kinds, start = [Kind(index) for index in range(KINDS)], threading.Barrier(THREADS)
+    wrong, done, over = [], [], []
 
     def work(number):
         rng = np.random.default_rng(number)

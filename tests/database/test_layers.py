@@ -144,15 +144,6 @@ def test_cubins_come_only_from_files_that_others_cannot_write(paths):
 
 
 @posix
-def test_files_of_other_owners_are_data(paths, monkeypatch):
-    stock(paths[0], 1)
-    monkeypatch.setattr(os, "geteuid", lambda: os.stat(paths[0]).st_uid + 1)
-    if os.stat(paths[0]).st_uid != 0:  # root's files are everybody's to trust
-        with pytest.warns(StoreWarning, match="belongs to another user"), open_layers(ARCH, None, paths[0]) as opened:
-            assert opened.load(ARCH).find(key(1), PART).binary() is None
-
-
-@posix
 def test_a_new_database_is_not_group_writable_under_a_lax_umask(tmp_path):
     with umask(0o002), Store.open(tmp_path / "new" / "kernels.db") as store:
         assert store.trusted and store.path.stat().st_mode & 0o777 == 0o644

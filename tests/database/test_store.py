@@ -1,10 +1,11 @@
-"""The store in daily use: add, find, portfolios, timings, merge, export."""
+"""The store in daily use: add, find, portfolios, timings and their winner, merge, export."""
 
 import dataclasses
+import random
 
 import pytest
 
-from gensor_database import Kernel, Record, Source, Store, Timing, Verification, export, merge, winner
+from gensor_database import TIE_BAND, Kernel, Record, Source, Store, Timing, Verification, export, merge, quiet, winner
 from gensor_database.errors import StoreError, UnreadableStoreError
 from gensor_database.record import TABLES
 from tests.doubles.store_rows import ABI, ARCH, PART, SOURCE, class_key, kernel_rows, key, rows
@@ -157,3 +158,41 @@ def test_rows_that_were_read_are_not_compressed_again(store, tmp_path, monkeypat
             assert list(other.rows(kind)) == list(store.rows(kind))
     with pytest.raises(TypeError):
         store.add(*rows(3))
+
+
+# ---- the winner from all timings of a Workload on a part
+
+
+def timings(**median_us):
+    return [
+        Timing(key(1), ARCH, PART, None if name == "vendor" else name, "v" if name == "vendor" else None, time)
+        for name, time in median_us.items()
+    ]
+
+
+def test_ties_go_to_the_vendor_then_to_the_smaller_digest():
+    assert winner([]) is None
+    assert winner(timings(b=10.0, a=10.1, vendor=10.15)).kernel_digest is None
+    assert winner(timings(b=10.0, a=10.1, vendor=10.3)).kernel_digest == "a"
+    assert winner(timings(b=10.0, a=10.3)).kernel_digest == "b"
+    assert winner([*timings(a=10.0), *timings(a=30.0), *timings(a=11.0), *timings(b=12.0)]).median_us == 11.0
+    assert winner(timings(vendor=5.0, a=4.0), band=0.5).kernel_digest is None
+
+
+def test_times_taken_beside_a_program_decide_nothing():
+    busy = [dataclasses.replace(row, samples='{"background":true,"rounds":15}') for row in timings(a=5.0, vendor=50.0)]
+    assert winner(busy) is None and quiet(busy) == []
+    assert winner([*busy, *timings(a=20.0, vendor=10.0)]).kernel_digest is None
+    texts = ('{"background"', '["background"]', "[" * 9999)
+    strange = [dataclasses.replace(timings(a=1.0)[0], samples=text) for text in texts]
+    assert quiet(strange) == strange and quiet(timings(a=1.0)) == timings(a=1.0)
+
+
+def test_neither_noise_within_the_tie_band_nor_the_order_of_rows_moves_the_winner():
+    """Kernels as fast as each other: whichever measured fastest, the winner is the same."""
+    generator, noise, winners = random.Random(0), 0.004, set()
+    for _ in range(200):
+        noisy = timings(**{name: 100.0 * (1 + generator.uniform(-noise, noise)) for name in "abcd"})
+        generator.shuffle(noisy)
+        winners.add(winner(noisy).kernel_digest)
+    assert winners == {"a"} and 2 * noise < TIE_BAND

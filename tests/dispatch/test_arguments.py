@@ -88,9 +88,11 @@ def test_every_function_takes_these_names(no_databases):
             "einsum": gk.einsum("ij,jk->ik", a, a, dtype="F32"),
             "one operand": gk.einsum("ij->i", a, dtype="fp32"),
             "sum": gk.sum(a, dtype="fp32"),
+            "grouped": gk.grouped_matmul(a, a[None], [8], dtype=">f4"),
+            "gate": gk.matmul(a, a, activation="swiglu", dtype=np.dtype(">f4")),
         }
         stored = gk.matmul(a, np.full((8, 8), 0x38, np.uint8), dtype_b="e4m3")
-    assert {name: each.dtype.name for name, each in found.items()} == dict.fromkeys(found, "float32")
+    assert {name: each.dtype for name, each in found.items()} == dict.fromkeys(found, np.dtype("=f4"))
     assert stored.dtype == np.float16 and (stored == 8).all()  # 0x38 is 1.0
 
 

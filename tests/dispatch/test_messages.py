@@ -13,6 +13,7 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.current import rehearsed
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.shown import MOST, shown
 
 pytestmark = pytest.mark.usefixtures("no_databases")
@@ -51,81 +52,70 @@ def reduced(name: str) -> dict[str, Any]:
     return {key: value for key, value in given.items() if key in inspect.signature(getattr(gk, name)).parameters}
 
 
-PRODUCT = {"a": ones(4, 6), "b": ones(6, 5)}
+def call(function: Callable[..., Any], **arguments: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
+    return function, arguments
+
+
+A, B, OUT, ROW = ones(4, 6), ones(6, 5), ones(4, 5), ones(5)
+HALVES, WIDE = ones(4, 6, dtype=HALF), ones(1, 2, 5, 6, dtype=HALF)
 HEADS = {name: ones(1, 2, 4, 8, dtype=HALF) for name in "qkv"}
-NORMED = {"x": ones(4, 6), "normalized_shape": 6, "weight": ones(6), "eps": 1e-5, "out": ones(4, 6)}
+CACHE = ones(3, 2, 2, 6, dtype=HALF)
+NORMED = {"x": A, "normalized_shape": 6, "weight": ones(6), "eps": 1e-5, "out": ones(4, 6)}
+SCALED = {
+    "a": ones(4, 16, dtype="uint8"),
+    "b": ones(16, 5, dtype="uint8"),
+    "scale_a": ones(4, 1),
+    "scale_b": ones(1, 1),
+}
 REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "norm", "logsumexp")
+COMMON = {"bias": ROW, "activation": "relu"}
+RESULT = {"out": OUT, "dtype": "float32"}
 #: function, and arguments that fit, by parameter; those of `POSITIONAL` are given in this order.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "matmul": (
-        gk.matmul,
-        {**PRODUCT, "out": ones(4, 5), "alpha": 2.0, "bias": ones(5), "add": ones(4, 5), "activation": "relu"}
-        | {"dtype": "float32", "precision": "ieee", "prologue": ["relu"]},
-    ),
-    "matmul, listed": (gk.matmul, {**PRODUCT, "epilogue": ["relu"], "dtype_a": "int8"}),
-    "linear": (
+    "matmul": call(gk.matmul, a=A, b=B, **COMMON, **RESULT, alpha=2.0, add=OUT, precision="ieee", prologue=["relu"]),
+    "matmul, listed": call(gk.matmul, a=A, b=B, epilogue=["relu"], dtype_a="int8"),
+    "linear": call(gk.linear, x=A, w=ones(5, 6), **COMMON, prologue=["relu"]),
+    "linear, quantised": call(
         gk.linear,
-        {"x": ones(4, 6), "w": ones(5, 6), "bias": ones(5), "activation": "relu", "prologue": ["relu"]},
+        **{"x": HALVES, "w": ones(5, 6, dtype="int8"), "scales": ones(5, dtype=HALF), "zeros": ones(5, dtype="int8")},
+        group=6,
     ),
-    "linear, quantised": (
-        gk.linear,
-        {"x": ones(4, 6, dtype=HALF), "w": ones(5, 6, dtype="int8"), "scales": ones(5, dtype=HALF)}
-        | {"zeros": ones(5, dtype="int8"), "group": 6},
+    "grouped_matmul": call(gk.grouped_matmul, x=A, w=ones(2, 6, 5), sizes=[1, 3], **COMMON, **RESULT, precision="ieee"),
+    "grouped_matmul, offsets": call(gk.grouped_matmul, x=A, w=ones(2, 6, 5), offsets=[1, 4], epilogue=["relu"]),
+    "scaled_matmul": call(
+        gk.scaled_matmul, **SCALED, **COMMON, **RESULT, dtype_a="float8_e4m3fn", dtype_b="float8_e5m2"
     ),
-    "grouped_matmul": (
-        gk.grouped_matmul,
-        {"x": ones(4, 6), "w": ones(2, 6, 5), "sizes": [1, 3], "bias": ones(5), "activation": "relu"}
-        | {"out": ones(4, 5), "dtype": "float32", "precision": "ieee"},
+    "prepack": call(gk.prepack, w=ones(8, 9), axis=-2, rows=1),
+    "einsum": call(
+        gk.einsum, operands="ij,jk->ik", a=A, b=B, dtype="float32", optimize=False, conjugate=0, prologue=["relu"]
     ),
-    "grouped_matmul, offsets": (
-        gk.grouped_matmul,
-        {"x": ones(4, 6), "w": ones(2, 6, 5), "offsets": [1, 4], "epilogue": ["relu"]},
-    ),
-    "scaled_matmul": (
-        gk.scaled_matmul,
-        {"a": ones(4, 16, dtype="uint8"), "b": ones(16, 5, dtype="uint8"), "scale_a": ones(4, 1), "scale_b": ones(1, 1)}
-        | {"bias": ones(5), "activation": "relu", "out": ones(4, 5), "dtype": "float32"}
-        | {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e5m2"},
-    ),
-    "prepack": (gk.prepack, {"w": ones(8, 9), "axis": -2, "rows": 1}),
-    "einsum": (
-        gk.einsum,
-        {"operands": "ij,jk->ik", **PRODUCT, "dtype": "float32", "optimize": False, "conjugate": 0}
-        | {"prologue": ["relu"]},
-    ),
-    "tensordot": (gk.tensordot, {**PRODUCT, "axes": 1, "prologue": ["relu"]}),
-    "dot": (gk.dot, {**PRODUCT, "out": ones(4, 5)}),
-    "inner": (gk.inner, {"a": ones(4, 6), "b": ones(5, 6)}),
-    "vdot": (gk.vdot, {"a": ones(4, 6), "b": ones(4, 6)}),
-    "outer": (gk.outer, {"a": ones(4), "b": ones(5), "out": ones(4, 5)}),
-    "define": (scores, {**PRODUCT, "operands[0]": ones(4, 5)}),
+    "tensordot": call(gk.tensordot, a=A, b=B, axes=1, prologue=["relu"]),
+    "dot": call(gk.dot, a=A, b=B, out=OUT),
+    "inner": call(gk.inner, a=A, b=ones(5, 6)),
+    "vdot": call(gk.vdot, a=A, b=A),
+    "outer": call(gk.outer, a=ones(4), b=ROW, out=OUT),
+    "define": call(scores, **{"a": A, "b": B, "operands[0]": OUT}),
     "conv2d": (gk.conv2d, image()),
     "conv2d, 1 x 1": (gk.conv2d, image(w=ones(4, 3, 1, 1), padding=0, prologue=None)),
     "conv1d": (gk.conv1d, signal()),
     "conv_transpose2d": (gk.conv_transpose2d, image(w=ones(3, 4, 3, 3), output_padding=0)),
     "max_pool2d": (gk.max_pool2d, pooled(dilation=1)),
     "avg_pool2d": (gk.avg_pool2d, pooled(count_include_pad=True)),
-    "global_avg_pool2d": (
-        gk.global_avg_pool2d,
-        {"x": ones(1, 3, 8, 8), "layout": "NCHW", "out": ones(1, 3, 1, 1)},
-    ),
-    "attention": (
+    "global_avg_pool2d": call(gk.global_avg_pool2d, x=ones(1, 3, 8, 8), layout="NCHW", out=ones(1, 3, 1, 1)),
+    "attention": call(
         gk.attention,
-        {**HEADS, "mask": ones(4, 4, dtype="bool"), "causal": False, "scale": 1.0, "precision": "ieee"}
-        | {"out": HEADS["q"], "window": (3, 0), "softcap": 5.0},
+        **{**HEADS, "mask": ones(4, 4, dtype="bool"), "causal": False, "window": (3, 0), "softcap": 5.0},
+        **{"scale": 1.0, "precision": "ieee", "out": HEADS["q"]},
     ),
-    "attention, sequences": (
+    "attention, sequences": call(
         gk.attention,
-        {"q": ones(1, 4, 5, 6, dtype=HALF), "k": ones(3, 2, 2, 6, dtype=HALF), "v": ones(3, 2, 2, 6, dtype=HALF)}
-        | {"sizes": [2, 3], "key_sizes": [4, 2], "block_table": [[0, 1], [2, 0]]},
+        **{"q": ones(1, 4, 5, 6, dtype=HALF), "k": CACHE, "v": CACHE, "sizes": [2, 3], "key_sizes": [4, 2]},
+        block_table=[[0, 1], [2, 0]],
     ),
-    "attention, packed": (
-        gk.attention,
-        {name: ones(1, 2, 5, 6, dtype=HALF) for name in "qkv"} | {"offsets": [2, 5], "key_offsets": [3, 5]},
-    ),
-    "softmax": (gk.softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
-    "log_softmax": (gk.log_softmax, {"x": ones(4, 6), "axis": -1, "out": ones(4, 6)}),
-    "elementwise": (gk.elementwise, {"x": ones(4, 6), "epilogue": ["relu"], "out": ones(4, 6)}),
+    "attention, packed": call(gk.attention, q=WIDE, k=WIDE, v=WIDE, offsets=[2, 5], key_offsets=[3, 5]),
+    "softmax": call(gk.softmax, x=A, axis=-1, out=ones(4, 6)),
+    "log_softmax": call(gk.log_softmax, x=A, axis=-1, out=ones(4, 6)),
+    "elementwise": call(gk.elementwise, x=A, epilogue=["relu"], out=ones(4, 6)),
     "layer_norm": (gk.layer_norm, {**NORMED, "bias": ones(6)}),
     "rms_norm": (gk.rms_norm, NORMED),
     **{name: (getattr(gk, name), reduced(name)) for name in REDUCTIONS},
@@ -208,6 +198,25 @@ def test_wrong_arguments_give_a_short_message(name):
                 places, named = split({**fitting(name), parameter: np.ma.masked_array(value)})
                 with pytest.raises(TypeError, match="whose mask would be ignored: fill it first"):
                     function(*places, **named)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", CALLS)
+def test_any_dtype_is_served_or_refused(name):
+    """Errors other than the package's own name the dtype that they refuse."""
+    function, arguments = CALLS[name]
+    for dtype in ("bfloat16", "int8", "int16", "uint32", "bool", "complex128"):
+        changed = {
+            parameter: value.astype(array_dtype(dtype)) if isinstance(value, np.ndarray) else value
+            for parameter, value in arguments.items()
+            if parameter != "out"
+        }
+        places, named = split(changed)
+        with rehearsed("sm_120"), suppress(gk.GensorError):
+            try:
+                function(*places, **named)
+            except (TypeError, ValueError) as error:
+                assert dtype in str(error) or "complex" in str(error), error
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])

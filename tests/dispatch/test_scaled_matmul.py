@@ -1,7 +1,5 @@
 """scaled_matmul: on the emulator and by the array library, against float64; what is copied, and what is refused."""
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,14 +7,10 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.functions.block_scaled import SCALED_PRODUCT
 from gensor_kernels.dispatch.functions.vendor_call import library_call
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import block_scaled
-from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.types.dtypes import encode
 from tests.doubles.device import FakeDevice
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
-TYPES = {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e4m3fn"}
 
 
 def numbers(shape, dtype=E4M3, seed=0):
@@ -36,25 +30,12 @@ def operands(m, n, k, dtype_a=E4M3, dtype_b=E4M3):
     )
 
 
-def agrees(found, a, b, scale_a, scale_b, steps=(), accumulator="float22"):
-    """Compare with the float64 reference, within the bound of 8-bit floats that the hardware sums."""
-    (m, k), n = a.shape, b.shape[1]
-    types = {"dtype": a.dtype.name, "dtype_b": b.dtype.name, "out": found.dtype.name}
-    workload = block_scaled.workload(m, n, k, **types, epilogue=[step.name for step in steps])
-    arrays = {"a": a, "b": np.ascontiguousarray(b.T), "d": scale_a, "e": np.ascontiguousarray(scale_b.T)}
-    expected = operator(block_scaled.NAME).expect(replace(workload, accumulator=accumulator), arrays, steps)
-    stored = encode("bfloat16", found.astype(np.float64)) if found.dtype.name == "bfloat16" else found
-    verdict = tolerance_base.check(np.asarray(stored), expected)
-    assert verdict.ok, verdict.message
-
-
 def test_the_vendors_call_of_a_workload_is_the_same():
     workload = block_scaled.workload(9, 150, 272, out="float32")
     a, b, d, e = operands(9, 150, 272)
     declared = {"a": a, "b": b.T, "d": d, "e": e.T, "c": np.empty((9, 150), np.float32)}
     found = library_call(FakeDevice(), workload, declared, ())()
     np.testing.assert_array_equal(found, SCALED_PRODUCT.library(FakeDevice(), (a, b, d, e), _parameters(), "ieee"))
-    agrees(found, a, b, d, e, accumulator="float32")
 
 
 def _parameters():

@@ -1,4 +1,4 @@
-"""Small models for tests."""
+"""Small models for tests, computed on the emulator and by onnxruntime."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ import onnx.parser
 from onnx import helper, numpy_helper
 
 from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.graph import Graph
 from gensor_kernels.graph.readers.onnx_file import Source
 
 OPSET = 20
+node = helper.make_node
+
+RNG = np.random.default_rng(0)
+TOLERANCE = {"float16": 4e-3, "float32": 1e-5}
+VIEWS = ("Reshape", "Transpose", "Split", "Slice")
 
 
 def nodes_of(text: str) -> list[onnx.NodeProto]:
@@ -71,4 +77,39 @@ def hide_packages(monkeypatch: Any, *packages: str) -> None:
     monkeypatch.setattr(builtins, "__import__", refuse)
 
 
-node = helper.make_node
+def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
+    """Return normal numbers."""
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def check(
+    text: str, inputs: Mapping[str, np.ndarray], constants: Mapping[str, np.ndarray], outputs: Sequence[str] = ()
+) -> Graph:
+    """Return the graph after the rules; its results, on the emulator, agree with those of onnxruntime without rules.
+
+    Only inputs and constants that the nodes read are part of the model. Results that no node reads are its outputs, and
+    those of `outputs`.
+    """
+    nodes = nodes_of(text)
+    reads = {name for node in nodes for name in node.input}
+    given = {name: array for name, array in inputs.items() if name in reads}
+    results = [name for node in nodes for name in node.output if name not in reads or name in outputs]
+    kinds = {name: (str(array.dtype), array.shape) for name, array in given.items()}
+    made = proto(nodes, kinds, results, {name: each for name, each in constants.items() if name in reads})
+    plan = Model(Source(made), "model")._plan(given)
+    found = plan.run(given)
+    for ours, theirs in zip(found, by_onnxruntime(made, given), strict=True):
+        assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
+        tolerance = TOLERANCE.get(str(theirs.dtype), 0)
+        np.testing.assert_allclose(ours.astype(np.float64), theirs.astype(np.float64), tolerance, tolerance)
+    return plan.graph
+
+
+def operators(graph: Graph, views: bool = False) -> str:
+    """Return the operators of a graph's nodes and what each computes besides: "Conv + Add, Relu"; views left out."""
+    return ", ".join(str(each) for each in graph.nodes if each.op != "Layout" and (views or each.op not in VIEWS))
+
+
+def steps(graph: Graph) -> list[str]:
+    """Return the names of the operations in the epilogues of all nodes."""
+    return [step.name for node in graph.nodes for step in node.epilogue]

@@ -4,10 +4,10 @@
 Code, code blocks and CHANGELOG.md do not count.
 """
 
-import argparse
 import ast
 import io
 import re
+import sys
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,18 +81,15 @@ def hits(paths: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="*")
-    parser.add_argument("--list", action="store_true", help="print every place")
-    arguments = parser.parse_args()
-    found = hits(arguments.paths)
+def main(arguments: list[str]) -> None:
+    found = hits([each for each in arguments if each != "--list"])
     for pattern, instead in PATTERNS:
         places = [place for each, place in found if each == pattern]
         if places:
-            print(f"{len(places):6d}  {pattern}  ->  {instead}", *(places if arguments.list else ()), sep="\n        ")
+            shown = places if "--list" in arguments else ()
+            print(f"{len(places):6d}  {pattern}  ->  {instead}", *shown, sep="\n        ")
     print(len(found), "hits")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

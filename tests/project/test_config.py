@@ -40,7 +40,7 @@ def test_databases(tmp_path, monkeypatch):
     assert config.site_database().name == "site.db"
 
 
-def test_modes_and_flags(monkeypatch):
+def test_modes_and_flags_and_one_warning_of_unknown_modes(monkeypatch):
     for name in ("GENSOR_TUNE", "GENSOR_DETERMINISTIC", "GENSOR_DISABLE"):
         monkeypatch.delenv(name, raising=False)
     assert (config.tune_mode(), config.deterministic(), config.disabled()) == ("auto", False, False)
@@ -48,9 +48,7 @@ def test_modes_and_flags(monkeypatch):
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
     monkeypatch.setenv("GENSOR_DISABLE", "true")
     assert (config.tune_mode(), config.deterministic(), config.disabled()) == ("predicted", True, True)
-
-
-def test_unknown_mode_warns_once_and_falls_back(monkeypatch):
+    # an unknown mode
     monkeypatch.setenv("GENSOR_TUNE", "sometimes")
     with pytest.warns(RuntimeWarning, match="GENSOR_TUNE='sometimes'"):
         assert config.tune_mode() == "auto"

@@ -29,12 +29,10 @@ def test_the_conda_recipe_requires_what_the_package_requires():
     assert recipe["context"]["version"] == project["version"]
     assert recipe["about"]["summary"] == project["description"]
     assert recipe["about"]["repository"] == project["urls"]["Homepage"]
-    assert {f"{name} = {place}" for name, place in project["scripts"].items()} == set(
-        runtime["build"]["python"]["entry_points"]
-    )
-    assert set(PROJECT["build-system"]["requires"]) == {
-        line.replace(" ", "") for line in runtime["requirements"]["host"][2:]
-    }
+    scripts = {f"{name} = {place}" for name, place in project["scripts"].items()}
+    assert scripts == {*runtime["build"]["python"]["entry_points"]}
+    host = [line.replace(" ", "") for line in runtime["requirements"]["host"][2:]]
+    assert set(PROJECT["build-system"]["requires"]) == {*host}
     (_, *needed) = runtime["requirements"]["run"]
     assert needed == [conda(line) for line in project["dependencies"]]
     assert runtime["requirements"]["run_constraints"] == ["cupy " + EXTRAS["cu12"][0].removeprefix("cupy-cuda12x")]

@@ -46,7 +46,7 @@ def draw_change(
     """
     change = Change(list(arguments), dict(keywords), function, draw.result)
     if draw.extreme and not draw.refused and draw.often(0.5):
-        draw.pick(CHANGES)(draw, change, emulated)
+        draw.refused = draw.pick(CHANGES)(draw, change, emulated) or ""
     return change
 
 
@@ -109,74 +109,65 @@ def _alias_out(draw: Draw, change: Change, emulated: bool) -> None:
     change.convert(flat[first : first + out.size].reshape(out.shape))
 
 
-def _wide_out(draw: Draw, change: Change, emulated: bool) -> None:
+def _wide_out(draw: Draw, change: Change, emulated: bool) -> str | None:
     """A result that is converted to a wider dtype."""
     out = change.out
     wider = {"float32": np.float64, "complex64": np.complex128, "int32": np.int64}
     if out is None or out.dtype.name not in wider:
-        return
+        return None
     change.convert(np.empty(out.shape, wider[out.dtype.name]))
-    if change.function in ("dot", "outer"):
-        draw.refused = "out of another dtype than the result"
+    return "out of another dtype than the result" if change.function in ("dot", "outer") else None
 
 
-def _refuse(why: str, make: Callable[[Draw, Change, bool], bool]) -> Callable[[Draw, Change, bool], None]:
-    def change(draw: Draw, given: Change, emulated: bool) -> None:
-        if make(draw, given, emulated):
-            draw.refused = why
-
-    return change
-
-
-def _out_shape(draw: Draw, change: Change, emulated: bool) -> bool:
+def _out_shape(draw: Draw, change: Change, emulated: bool) -> str | None:
     out = change.out
     if out is None:
-        return False
+        return None
     shape = [*out.shape, 1] if not out.ndim or draw.often(0.3) else list(out.shape)
     if len(shape) == out.ndim:
         shape[int(draw.rng.integers(len(shape)))] += 1
     change.write_to(np.zeros(shape, out.dtype))
-    return True
+    return "out of another shape"
 
 
-def _out_dtype(draw: Draw, change: Change, emulated: bool) -> bool:
+def _out_dtype(draw: Draw, change: Change, emulated: bool) -> str | None:
     out = change.out
     if out is None or out.dtype.kind == "b":  # everything takes booleans
-        return False
+        return None
     kind = out.dtype.kind
     narrower = np.bool_ if kind in "iu" else np.float32 if kind == "c" else draw.pick([np.int64, np.int32, np.bool_])
     change.write_to(np.zeros(out.shape, narrower))
-    return True
+    return "out of another kind"
 
 
-def _out_read_only(draw: Draw, change: Change, emulated: bool) -> bool:
+def _out_read_only(draw: Draw, change: Change, emulated: bool) -> str | None:
     out = change.out
     if out is None or not out.size:
-        return False
+        return None
     sealed = out.view()
     sealed.flags.writeable = False
     change.write_to(sealed)
-    return True
+    return "out that cannot be written"
 
 
-def _no_array(draw: Draw, change: Change, emulated: bool) -> bool:
+def _no_array(draw: Draw, change: Change, emulated: bool) -> str | None:
     places = _arrays(change)
     if not places:
-        return False
+        return None
     place = draw.pick(places)
     x = change.arguments[place]
     masked, odd = np.ma.masked_array(x, np.zeros(x.shape, bool)), draw.pick(["O", "M8[s]", "U3", "V4"])
     change.arguments[place] = draw.pick(["text", 1.5, masked, np.zeros(x.shape, odd), object()])
-    return True
+    return "no array"
 
 
-def _bad_word(draw: Draw, change: Change, emulated: bool) -> bool:
+def _bad_word(draw: Draw, change: Change, emulated: bool) -> str | None:
     names = sorted(WRONG.keys() & change.keywords.keys())
     if not names:
-        return False
+        return None
     name = draw.pick(names)
     change.keywords[name] = draw.pick(WRONG[name])
-    return True
+    return "a keyword of another kind"
 
 
 #: Values of keywords that no function takes.
@@ -189,18 +180,8 @@ WRONG: dict[str, list[Any]] = {
     "block_table": ["x", [1, 2], 3], "conjugate": [7, (0, 5), "x"],
 }  # fmt: skip
 
-#: A change is drawn from these.
+#: A change is drawn from these: each returns why every way refuses it, or None.
 CHANGES = (
-    _swap_bytes,
-    _read_only,
-    _numpy_numbers,
-    _alias_out,
-    _alias_out,
-    _wide_out,
-    _refuse("out of another shape", _out_shape),
-    _refuse("out of another kind", _out_dtype),
-    _refuse("out that cannot be written", _out_read_only),
-    _refuse("no array", _no_array),
-    _refuse("a keyword of another kind", _bad_word),
-    _refuse("a keyword of another kind", _bad_word),
+    *(_swap_bytes, _read_only, _numpy_numbers, _alias_out, _alias_out, _wide_out),
+    *(_out_shape, _out_dtype, _out_read_only, _no_array, _bad_word, _bad_word),
 )

@@ -45,10 +45,8 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
     # Infinities of weights would meet the zeros of padding, which a scattered sum does not have.
     x, image = operand(draw, (n, c, *sides), dtype, last)
     shape = (c, k // groups, *taps) if transposed else (k, c // groups, *taps)
-    other = (
-        draw.pick(["float16", "float32", "float64"]) if draw.extreme and draw.often(0.2) and dtype != "int8" else dtype
-    )
-    other = dtype if "bfloat16" in (dtype, other) else other
+    mixed = draw.extreme and draw.often(0.2) and dtype not in ("int8", "bfloat16")
+    other = draw.pick(["float16", "float32", "float64"]) if mixed else dtype
     w, weights = operand(draw, shape, other, last, special=False)
     own, dtype = dtype, np.promote_types(dtype_of(dtype), dtype_of(other)).name
     layout = ("NWC" if last else "NCW") if rank == 3 else ("NHWC" if last else "NCHW")
@@ -161,11 +159,7 @@ class Pool:
 
     def onnx(self, x: np.ndarray) -> np.ndarray:
         """ONNX's operator: the same but for NaN, and for ceil_mode, whose rules differ."""
-        attributes: dict[str, Any] = {
-            "kernel_shape": self.window,
-            "strides": self.steps,
-            "pads": [*self.pads, *self.pads],
-        }
+        attributes = {"kernel_shape": self.window, "strides": self.steps, "pads": [*self.pads, *self.pads]}
         if self.name == "max_pool2d":
             return onnx_ops.run("MaxPool", x, dilations=self.holes, **attributes)
         return onnx_ops.run("AveragePool", x, count_include_pad=int(self.counted), **attributes)

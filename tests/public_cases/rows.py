@@ -19,18 +19,11 @@ from .drawing import FLOATS, Draw
 from .references import ACTIVATIONS, OPERATIONS, agree, apply_steps, wide
 from .serving import Served
 
-#: (reference, the operation whose bound it has); arguments are x in float64, axis and keepdims.
-REDUCTIONS: dict[str, tuple[Any, str]] = {
-    "sum": (np.sum, "sum"),
-    "mean": (np.mean, "mean"),
-    "prod": (np.prod, "prod"),
-    "max": (np.max, "max"),
-    "min": (np.min, "min"),
-    "argmax": (np.argmax, "argmax"),
-    "argmin": (np.argmin, "argmin"),
-    "var": (np.var, "var"),
-    "norm": (lambda x, axis, keepdims: np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims)), "l2_norm"),
-    "logsumexp": (lambda x, axis, keepdims: _logsumexp(x, axis, keepdims), "logsumexp"),
+#: References of x in float64, axis and keepdims.
+REDUCTIONS: dict[str, Any] = {
+    **{name: getattr(np, name) for name in ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var")},
+    "norm": lambda x, axis, keepdims: np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims)),
+    "logsumexp": lambda x, axis, keepdims: _logsumexp(x, axis, keepdims),
 }
 NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "logsumexp")
 #: Dtypes that kernels of reductions do not take.
@@ -65,7 +58,7 @@ def rows(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 def reduction(name: str, draw: Draw, served: Served) -> None:
-    reference, operation = REDUCTIONS[name]
+    reference = REDUCTIONS[name]
     dtypes = (*FLOATS, "float32", "float32", *(("int8", "int32") if name in INTEGERS else ()))
     dtype = draw.pick((*dtypes, *OTHERS) if draw.extreme else dtypes)
     draw.near_one = name == "prod"  # partial products that leave the range differ with the order
@@ -98,16 +91,14 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
     if name == "var":
         keywords["ddof"] = draw.pick([0, 0, 1]) if k > 1 else 0
         if draw.extreme:
-            keywords["ddof"] = draw.pick(
-                [0, 1, 0.5, -1, k - 1, k, k + 1, k + 0.5, 2 * k + 7, 10**6, np.float32(1.5), True]
-            )
+            near = [k - 1, k, k + 1, k + 0.5, 2 * k + 7]
+            keywords["ddof"] = draw.pick([0, 1, 0.5, -1, *near, 10**6, np.float32(1.5), True])
     if dtype in OTHERS:
         return other_reduction(name, draw, served, x, (axis, given), keepdims, keywords)
     result = "int64" if name.startswith("arg") or (dtype.startswith("int") and name == "sum") else dtype
     if name in ("sum", "mean", "prod", "var") and dtype in FLOATS and draw.often(0.25):
-        result = keywords["dtype"] = (
-            "float64" if dtype == "float64" or name == "mean" else draw.pick(["float32", "float64"])
-        )
+        widest = dtype == "float64" or name == "mean"
+        result = keywords["dtype"] = "float64" if widest else draw.pick(["float32", "float64"])
         draw.traits.add("dtype=")
     more = {"ddof": keywords["ddof"]} if name == "var" else {}
     values = np.asarray(reference(wide(x), axis=axis, keepdims=keepdims, **more))
@@ -120,12 +111,11 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
         np.testing.assert_array_equal(found, exact)
         return
     accumulator = ACCUMULATORS[result if result == "float64" else dtype]
-    bound = tolerance_rows.bound(
-        operation, rows(x, axes), values.reshape(rows(x, axes).shape[:-1]), accumulator, structured=True,
-        value=keywords.get("ddof", 0),
-    )  # fmt: skip
+    operation, flat, ddof = "l2_norm" if name == "norm" else name, rows(x, axes), keywords.get("ddof", 0)
+    shaped = values.reshape(flat.shape[:-1])
+    bound = tolerance_rows.bound(operation, flat, shaped, accumulator, structured=True, value=ddof)
     # 0 / 0 where a row has equal elements, or something small over 0
-    lost = "3m" if name == "var" and keywords["ddof"] >= k else "ieee"
+    lost = "3m" if name == "var" and ddof >= k else "ieee"
     bound = bound.reshape(values.shape)
     agree(found, values, bound, result, accumulator, math=lost)
 
@@ -150,16 +140,11 @@ def extreme_axis(draw: Draw, rank: int, axis: Any, single: bool) -> Any:
 
 
 def other_reduction(
-    name: str,
-    draw: Draw,
-    served: Served,
-    x: np.ndarray,
-    axes: tuple[Any, Any],
-    keepdims: bool,
+    name: str, draw: Draw, served: Served, x: np.ndarray, axes: tuple[Any, Any], keepdims: bool,
     keywords: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Dtypes that kernels do not take; `axes` as NumPy takes them and as they are given."""
-    reference, (axis, given) = REDUCTIONS[name][0], axes
+    reference, (axis, given) = REDUCTIONS[name], axes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if name == "norm":

@@ -2,7 +2,7 @@
 
 A case compares what a function returns with its reference; here it runs once per way, with the same seed. A quarter of
 all seeds draw plain arguments, for which there must be a kernel. The others draw extreme arguments too: those that a
-case draws if `draw.extreme` is set, and those of `arguments.changed`.
+case draws if `draw.extreme` is set, and those of `arguments.draw_change`.
 """
 
 import os

@@ -14,7 +14,7 @@ import gensor_kernels
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from gensor_kernels.torch import gensor  # noqa: E402
-from tests.graph.networks.exported_torch import EXPORTS, dimensions  # noqa: E402
+from tests.graph.networks.exported_torch import EXPORTS  # noqa: E402
 
 #: Two networks by default; all of them with TORCH_NETWORKS=all, for they take minutes.
 NETWORKS = ["mobilenet_v2", "bert_base", "resnet50", "gpt2", "llama"]
@@ -44,7 +44,7 @@ def draw(name):
         inputs.append(torch.randn(shape) if example.is_floating_point() else torch.randint(most, shape))
         if "mask" in key:
             inputs[-1][:, 0] = 1
-    return export.module.eval(), tuple(inputs), export.dynamic
+    return export.module.eval(), tuple(inputs), export.dynamic.values()
 
 
 def check(found, network, inputs):
@@ -72,7 +72,9 @@ def test_networks(name, compiles, recwarn):
     if compiles:
         computed = torch.compile(network, backend=gensor)
     else:
-        computed = gensor_kernels.from_torch(network, inputs, dynamic_shapes=dimensions(network, axes))
+        shapes = tuple(dict.fromkeys(each, torch.export.Dim.DYNAMIC) for each in axes)
+        shapes = shapes if len(inputs) == 1 else (shapes,)  # of `*values`
+        computed = gensor_kernels.from_torch(network, inputs, dynamic_shapes=shapes)
     with gensor_kernels.emulated("sm_87"), torch.no_grad():
         for count in (3, 2):
             given = tuple(each[:count] for each in inputs)

@@ -87,8 +87,3 @@ class Clock:
         """No look took too long; CPU time is checked in full campaigns alone, as it grows with the load."""
         assert not FULL or max(self.cpu.values()) < LONGEST, self.cpu
         assert max(self.wall.values()) < HANGING, self.wall
-
-    def longest(self) -> str:
-        """The longest of all, and which."""
-        name = max(self.wall, key=lambda each: self.wall[each])
-        return f"{self.wall[name]:.3f} s ({name}), {max(self.cpu.values()):.3f} s of CPU"

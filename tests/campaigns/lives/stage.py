@@ -30,19 +30,14 @@ class Stage:
         (self.folder / "warm").mkdir()
         self.zygote.warm("cli_to_its_end", *self.arguments("tune", self.folder / "warm", "more.csv"))
         for journal in JOURNALS:
-            self.states["empty", journal] = self._make("empty", journal)
-            tuned = self.states["tuned", journal] = self._make("tuned", journal)
-            assert self.play("tune", journal, tuned).code == 0
-            stocked = self.states["stocked", journal] = self._make("stocked", journal)
+            for name in ("empty", "tuned", "stocked", "absent"):
+                self.states[name, journal] = self.folder / f"{name}-{journal}"
+                self.states[name, journal].mkdir()
+            assert self.play("tune", journal, self.states["tuned", journal]).code == 0
+            stocked = self.states["stocked", journal]
             assert self.zygote.life(Gate(stocked), "stocked", journal, stocked / "kernels.db").code == 0
-            self.states["absent", journal] = self._make("absent", journal)
         self.zygote.warm("program", "wal", self.folder / "warm" / "kernels.db")  # builds for the emulator
         shutil.copytree(self.states["tuned", "wal"], self.folder / "other")
-
-    def _make(self, name: str, journal: str) -> Path:
-        folder = self.folder / f"{name}-{journal}"
-        folder.mkdir()
-        return folder
 
     def fresh(self, state: str, journal: str) -> Path:
         """A copy of a state to play in."""

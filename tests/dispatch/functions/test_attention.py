@@ -21,10 +21,13 @@ REFUSED = [
     (((1, 3, 4, 16), MORE, MORE), {}, "no multiple of the 2"),
     (((2, 4, 16), (2, 5, 16), (2, 5, 16)), {}, AXES),
     (((1, 2, 4, 32), MORE, MORE), {}, "batch and head must be equal"),
+    (FIT, {"causal": "left"}, "causal is False, True"),
     (FIT, {"mask": np.ones((3, 5), bool)}, "does not broadcast"),
     (FIT, {"window": (1,)}, r"window is a pair \(left, right\)"),
+    (FIT, {"window": 4}, r"window is a pair \(left, right\)"),
     (FIT, {"window": (-2, 0)}, "a side of window must be -1 or more"),
     (FIT, {"softcap": -1.0}, "softcap is a number above 0"),
+    (FIT, {"softcap": np.inf}, "softcap is a number above 0"),
     ((Q, Q, Q), {"offsets": [4, 2]}, "sequence 1 ends at row 2, and begins at row 4"),
     ((Q, Q, Q), {"offsets": [4], "sizes": [4]}, "offsets or sizes, one of them"),
     ((Q, Q, Q), {"sizes": [2, 4], "key_sizes": [1] * 3}, r"key_offsets and key_sizes are integers of the shape \(2,\)"),
@@ -35,6 +38,9 @@ REFUSED = [
     ((Q, PAGES, PAGES), {"sizes": [2, 4], **TABLE}, "key_sizes are the numbers of keys in the cache"),
     ((Q, PAGES, PAGES), {"sizes": [2, 4], "key_sizes": [3], **TABLE}, r"of the shape \(2,\)"),
     ((Q, PAGES, PAGES), {"sizes": [6], "key_sizes": [3], **TABLE}, r"block_table are integers of the shape"),
+    ((Q, PAGES, (5, 2, 8, 16)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "k and v have the shapes"),
+    ((Q, (4, 2, 8, 32), (4, 2, 8, 32)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "head must be equal"),
+    ((Q[1:], Q, Q), {"sizes": [2, 4]}, AXES),
 ]
 
 
@@ -43,6 +49,13 @@ def test_arguments_that_do_not_fit(shapes, keywords, words):
     arrays = [np.zeros(shape, np.float16) for shape in shapes]
     with gensor_kernels.emulated("sm_87"), pytest.raises(ValueError, match=words):
         gensor_kernels.attention(*arrays, **keywords)
+
+
+def test_a_mask_is_of_booleans_or_floats(emulated):
+    q = np.ones((1, 2, 4, 16), np.float16)
+    for dtype in ("int8", "int64", "complex64"):
+        with pytest.raises(TypeError, match=rf"mask is of bool .* or float .* {dtype}"):
+            gensor_kernels.attention(q, q, q, np.ones((4, 4), dtype))
 
 
 def test_calls_without_a_kernel_go_to_the_library():

@@ -22,6 +22,7 @@ REFUSED = [
     (dict(padding="same", stride=2), ValueError, "needs stride 1"),
     (dict(layout="CHWN"), ValueError, "'NCHW', 'NHWC'"),
     (dict(groups=2), ValueError, "x has 5 channels"),
+    (dict(stride=(1, 2, 3)), ValueError, "an integer or a pair"),
     (dict(dilation=1.5), TypeError, "dilation must be an integer"),
 ]
 #: (poolings, keywords, words); PyTorch too refuses windows that may be in the padding alone
@@ -113,19 +114,3 @@ def test_zeros_of_the_padding_are_operands(groups, value, no_databases):
     by_library = convolve(FakeDevice(), x, w, full_sizes(x.shape, w.shape, p), p, None)
     np.testing.assert_allclose(found, by_library, rtol=1e-4, atol=1e-5)
     assert np.isnan(found[0, :, 0]).all()
-
-
-def test_explain_names_the_route():
-    x, w = np.zeros((2, 16, 8, 8), np.float16), np.zeros((32, 16, 3, 3), np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        found = gensor_kernels.explain(gensor_kernels.conv2d, x, w, padding=1, activation="relu")
-        assert found.tier == 3 and found.family == "contraction_patch" and '"operator":"conv2d"' in found.workload
-        point = gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :, :1, :1])
-        assert '"operator":"matmul"' in point.workload
-        scores = gensor_kernels.define("i k, j k -> i j")
-        assert gensor_kernels.explain(scores, x[0, :, 0], w[:16, 0, 0, :1]).tier == 3
-        assert gensor_kernels.explain(gensor_kernels.conv2d, x[:0], w).tier == 0
-        depthwise = gensor_kernels.explain(gensor_kernels.conv2d, x, w[:16, :1], padding=1, groups=16)
-        assert depthwise.family == "window"
-        with pytest.raises(ValueError, match="16 channels"):
-            gensor_kernels.explain(gensor_kernels.conv2d, x, w[:, :5])

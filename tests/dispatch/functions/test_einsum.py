@@ -115,6 +115,14 @@ def test_conjugation_needs_no_copy():
         einsum("ki,kj->ij", a, b, conjugate=2)
 
 
+def test_results_overlap_operands():
+    memory, y = np.zeros(40), operands([(5, 6)], np.float64)[0]
+    memory[:20] = operands([(20,)], np.float64)[0]
+    before, out = memory[:20].reshape(4, 5).copy(), memory[8:32].reshape(4, 6)
+    dot(memory[:20].reshape(4, 5), y, out)
+    assert agrees(out, "ab,bc->ac", (before, y)).ok
+
+
 # ---- paths, forms and dtypes
 
 

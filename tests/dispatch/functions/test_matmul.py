@@ -61,6 +61,10 @@ def test_calls_without_a_kernel_raise():
             gensor_kernels.matmul(a, a)
         with pytest.raises(gensor_kernels.UnsupportedError, match="7 epilogue operations"):
             gensor_kernels.matmul(a * 1.0, a * 1.0, epilogue=["relu"] * 7)
+        out = np.zeros((3, 3), ">f8")
+        out.flags.writeable = False
+        with pytest.raises(ValueError, match="read-only"):
+            gensor_kernels.matmul(a * 1.0, a * 1.0, out)
         why = gensor_kernels.explain(gensor_kernels.matmul, a, a)
         assert why.tier == 4 and why.kernel is None
 

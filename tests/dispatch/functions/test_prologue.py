@@ -14,8 +14,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul, matmul_prologue
-from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.types.dtypes import decode, encode, round_to
+from gensor_kernels.operators.types.dtypes import round_to
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
 from gensor_kernels.programs.registry import program_from_json
@@ -23,6 +22,7 @@ from gensor_kernels.programs.space import Space
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
 from tests.campaign_size import sample
+from tests.dispatch.functions.verdicts import sum_in, verdicts
 from tests.programs.verified import SMALL, small_is_right
 from tests.public_cases.references import ACTIVATIONS
 
@@ -52,24 +52,19 @@ def prepare(x, steps, dtype="float64"):
 
 
 def test_the_tolerance_refuses_another_rounding_and_a_narrow_sum():
-    w = product(("mul", "tanh"), 64, 96, 512, dtype="float16", out="float32")
-    rng, declared = np.random.default_rng(1), operator(w.operator)
-    arrays = {each.name: encode("float16", rng.standard_normal(each.shape)) for each in declared.operands(w)[:-1]}
-    expected = declared.expect(w, arrays)
-    a, b, d = (np.float32(decode("float16", arrays[name])) for name in "abd")
-    right = np.tanh(a * d).astype(np.float16).astype(np.float32)
-    narrow = np.zeros((64, 96), np.float16)
-    for k in range(512):  # one product after the other, as a kernel sums
-        narrow += right[0, :, k, None].astype(np.float16) * b[0, k].astype(np.float16)
-    found = {
-        "rounded once": right @ b,
-        "not rounded": np.tanh(a * d) @ b,
-        "rounded twice": np.tanh((a * d).astype(np.float16).astype(np.float32)).astype(np.float16) @ b,
-        "without the vector": np.tanh(a).astype(np.float16).astype(np.float32) @ b,
-        "summed in float16": narrow[None].astype(np.float32),
-    }
-    verdicts = {name: tolerance_base.check(np.float32(value), expected).ok for name, value in found.items()}
-    assert verdicts == {name: name == "rounded once" for name in found}
+    def results(a, b, d):
+        a, b = a[0], b[0]
+        right = np.tanh(a * d).astype(np.float16).astype(np.float32)
+        return {
+            "rounded once": right @ b,
+            "not rounded": np.tanh(a * d) @ b,
+            "rounded twice": np.tanh((a * d).astype(np.float16).astype(np.float32)).astype(np.float16) @ b,
+            "without the vector": np.tanh(a).astype(np.float16).astype(np.float32) @ b,
+            "summed in float16": sum_in(np.float16, right, b),
+        }
+
+    found = verdicts(product(("mul", "tanh"), 64, 96, 512, dtype="float16", out="float32"), results)
+    assert found == {name: name == "rounded once" for name in found}
 
 
 def test_keys():
@@ -257,21 +252,19 @@ INNER = ((0, 0), (1, 0), (2, 0), (0, 0))
 
 
 def test_the_tolerance_refuses_padding_that_is_not_zero():
+    def results(x, w, d):
+        once = np.tanh(x + d).astype(np.float16).astype(np.float32)
+        outside = np.tanh(d).astype(np.float16).astype(np.float32) * np.ones_like(np.pad(once, INNER))
+        outside[:, 1:, 2:] = once
+        return {
+            "rounded once": convolve(np.pad(once, INNER), w),
+            "not rounded": convolve(np.pad(np.tanh(x + d), INNER), w),
+            "padding prepared": convolve(outside, w),
+        }
+
     w = depthwise_prologue.workload(("bias", "tanh"), spatial(dtype="float16", out="float32"))
-    rng, declared = np.random.default_rng(1), operator(w.operator)
-    arrays = {each.name: encode("float16", rng.standard_normal(each.shape)) for each in declared.operands(w)[:-1]}
-    expected = declared.expect(w, arrays)
-    x, filters, d = (np.float32(decode("float16", arrays[name])) for name in "xwd")
-    once = np.tanh(x + d).astype(np.float16).astype(np.float32)
-    outside = np.tanh(d).astype(np.float16).astype(np.float32) * np.ones_like(np.pad(once, INNER))
-    outside[:, 1:, 2:] = once
-    found = {
-        "rounded once": convolve(np.pad(once, INNER), filters),
-        "not rounded": convolve(np.pad(np.tanh(x + d), INNER), filters),
-        "padding prepared": convolve(outside, filters),
-    }
-    verdicts = {name: tolerance_base.check(np.float32(value), expected).ok for name, value in found.items()}
-    assert verdicts == {name: name == "rounded once" for name in found}
+    found = verdicts(w, results)
+    assert found == {name: name == "rounded once" for name in found}
 
 
 def test_types_without_prologues_of_depthwise_convolutions():

@@ -87,6 +87,7 @@ def test_arguments_that_do_not_fit():
     refused = [
         (ValueError, "ddof must be a number, not", lambda: gk.var(x, axis=1, ddof=NAN)),
         (TypeError, "ddof must be a number, not", lambda: gk.var(x, axis=1, ddof=1j)),
+        (TypeError, "out has dtype float32", lambda: gk.argmax(x, axis=1, out=np.zeros(4, np.float32))),
         (ValueError, "normalized_shape", lambda: gk.layer_norm(x, 4)),
         (ValueError, "weight has shape", lambda: gk.layer_norm(x, 5, x[0, :4])),
         (ValueError, "axis is one of its last two", lambda: gk.prepack(x, axis=2**40)),

@@ -12,13 +12,12 @@ from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import MODULES, shape_row
-from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.products import quantised
-from gensor_kernels.operators.rows import views
-from gensor_kernels.operators.windows import conv, depthwise, pooling
+from gensor_kernels.operators.windows import depthwise
+from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.shapes.columns import DTYPES
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.kernels import put, runtime_of
+from tests.programs.workloads import contract
 from tests.project.test_packaging import ROOT
 
 
@@ -147,45 +146,10 @@ def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):
 # ---- Workloads of any operator
 
 
-#: Workloads of extents and forms that examples/every_operator.csv lacks.
-MORE = [
-    conv.workload(
-        **{"n": 2, "h": 9, "w": 40, "c": 16, "k_out": 6, "r": 3, "s": 2, "groups": 2, "stride_h": 1, "stride_w": 5},
-        **{"pad_top": 0, "pad_bottom": 3, "pad_left": 2, "pad_right": 1, "layout": "nchw", "math": "tf32"},
-        dtype="float32",
-    ),
-    conv.workload(
-        **{"n": 1, "h": 8, "w": 8, "c": 8, "k_out": 3, "r": 3, "s": 3, "stride_h": 2, "stride_w": 1, "pad_left": 1},
-        **{"layout": "nhwc", "dtype": "bfloat16", "transposed": True},
-    ),
-    depthwise.workload(n=5, h=8, w=21, c=1, r=5, s=1, stride_h=3, pad_bottom=2, layout="nchw", dtype="float64"),
-    pooling.workload("max_pool2d", n=2, h=9, w=8, c=3, r=2, s=3, stride_w=2, ceil_mode=1, dtype="float16"),
-    pooling.workload("avg_pool2d", n=2, h=9, w=8, c=3, r=2, s=3, pad_top=1, count_include_pad=1, dtype="float32"),
-    views.workload("reduce_sum", (1, 48, 5, 2), [2], "int8"),
-    views.workload("argmax", (8,), [0], "int32"),
-    views.workload("reduce_var", (2, 5, 8), [0], "bfloat16", ddof=1),
-    views.workload("elementwise", (5, 48), (), "float64", epilogue=("relu",)),
-    *(
-        attention.workload(
-            *(5, 9),
-            **{"batch": 2, "heads": 4, "kv_heads": 1, "head": 63, "mask": mask, "mask_axes": axes, "causal": causal},
-            **{"window": (2, 1), "softcap": True, "epilogue": ("mul",)},
-        )
-        for mask, axes, causal in (
-            ("", ("keys",), "upper_left"),
-            ("bool", ("keys",), False),
-            ("float32", ("batch", "queries", "keys"), True),
-        )
-    ),
-    quantised.workload(1, 40, 66, bits=8, zeros=False, group=quantised.GROUPS[0], dtype="float16", epilogue=("bias",)),
-    quantised.workload(8, 66, 40, bits=4, zeros=True, group=quantised.GROUPS[-1], dtype="bfloat16"),
-]
-
-
 def test_a_row_of_any_operator_reads_back_as_its_workload(tmp_path):
     examples = [row.workload for row in read_shapes(ROOT / "examples" / "every_operator.csv")]
-    assert {each.operator for each in examples} | {each.operator for each in MORE} == set(MODULES)
-    wanted = [*examples, *MORE]
+    wanted = examples + [each for family in FAMILIES for _, each in contract(family).served]
+    assert {each.operator for each in wanted} == set(MODULES)
     for steps in (("relu",), ("scale", "gelu", "tanh")):
         for each in examples:
             with suppress(UnsupportedError, ValueError):

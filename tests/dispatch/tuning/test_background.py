@@ -3,20 +3,20 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from gensor_database import Record, Store, Timing, Verification
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library, load, tiers
+from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.dispatch.selection.tiers import Choice
 from gensor_kernels.dispatch.tuning import background as background_tuning
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.worker import Worker
-from gensor_kernels.operators.types.geometry import Geometry
+from tests.dispatch.selection.test_tiers import request
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, products, runtime_of, starters, workload
 from tests.doubles.stored import stock
@@ -39,16 +39,10 @@ def worker(monkeypatch, code, patience=20.0):
     return made
 
 
-def request(**keywords):
-    made = problem.Problem(workload(), Geometry((1, 1, 1)), ())
-    return tiers.Request(made, ARCH, **{"emulated": True, "one_call": True, **keywords})
-
-
+REQUEST = request(workload(), emulated=True)
 #: Processes that fail; test_faults_worker.py has more.
 ANSWERS = {
     "exits": "raise SystemExit(3)",
-    "nothing": "",
-    "closes its input": "import os, time; os.close(0); time.sleep(60)",
     "answers before it dies": 'import os; print(\'{"status": "failed"}\', flush=True); os._exit(9)',
     "fails": 'print(\'{"status": "failed", "kernel": null, "error": "no kernel verified"}\')',
 }
@@ -59,11 +53,11 @@ def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
     worker(monkeypatch, ANSWERS[name], patience=1.0)
     choice, tried = Choice(4, "nothing"), set()
     shelf = library.Library()
-    assert background_tuning.improve(request(), choice, shelf, tried) is choice
+    assert background_tuning.improve(REQUEST, choice, shelf, tried) is choice
     assert "tuning" in caplog.text and tried == {workload().key()}
     worker(monkeypatch, "raise SystemExit('asked twice')")
     caplog.clear()
-    assert background_tuning.improve(request(), choice, shelf, tried) is choice and not caplog.records
+    assert background_tuning.improve(REQUEST, choice, shelf, tried) is choice and not caplog.records
 
 
 def test_without_a_writable_database_nothing_is_tuned(monkeypatch, tmp_path, caplog):
@@ -235,7 +229,7 @@ print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
     first = min(kernels)
     load = [library.Contents(kernels, {workload().key(): first}, {}), library.Contents()]
     shelf = library.Library(read=load.pop)
-    choice = background_tuning.improve(request(), Choice(4, "nothing"), shelf, set())
+    choice = background_tuning.improve(REQUEST, Choice(4, "nothing"), shelf, set())
     assert choice.tier == 2 and choice.kernel.digest == first
     asked, mode = json.loads((tmp_path / "request.json").read_text())
     assert asked["workload"] == json.loads(workload().key()) and asked["arch"] == "orin-nano-8gb"
@@ -246,12 +240,12 @@ def test_calls_that_are_not_tuned(monkeypatch):
     worker(monkeypatch, "raise SystemExit('started')")
     monkeypatch.setattr(background_tuning, "tune", lambda *_: pytest.fail("tuned"))
     choice = Choice(4, "nothing")
-    assert background_tuning.improve(request(captured=True), choice, library.Library(), set()) is choice
+    assert background_tuning.improve(replace(REQUEST, captured=True), choice, library.Library(), set()) is choice
     known = library.Library(library.Contents({}, {workload().key(): "x"}, {}))
-    assert background_tuning.improve(request(), choice, known, set()) is choice
+    assert background_tuning.improve(REQUEST, choice, known, set()) is choice
     settings = [("GENSOR_DETERMINISTIC", "1"), *(("GENSOR_TUNE", mode) for mode in config.TUNE_MODES if mode != "now")]
     for name, value in settings:
         with monkeypatch.context() as only:
             only.setenv(name, value)
             tried = set()
-            assert background_tuning.improve(request(), choice, library.Library(), tried) is choice and not tried
+            assert background_tuning.improve(REQUEST, choice, library.Library(), tried) is choice and not tried

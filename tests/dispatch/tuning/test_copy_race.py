@@ -41,19 +41,24 @@ def values_of(results):
     return [float(each.flat[0]) for each in results]
 
 
-@pytest.mark.parametrize("copy, kernel", [(10.0, True), (15.0, True), (20.0, False), (40.0, False)])
-def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypatch, copy, kernel):
-    """The kernel takes 10 us and the library 30, copies of two operands twice `copy`: the kernel alone would win."""
-    device = ticking(copy=copy / 2)
+@pytest.mark.parametrize("summed", [False, True])
+@pytest.mark.parametrize("copies, kernel", [(10.0, True), (15.0, True), (20.0, False), (40.0, False)])
+def test_a_call_that_copies_is_served_by_what_is_faster_with_the_copies(monkeypatch, copies, kernel, summed):
+    """The kernel takes 10 us and the library 30, the copies of both operands, or the sum of one, `copies`: the kernel
+    alone would win."""
+    device = ticking(copy=copies if summed else copies / 2)
     runtime = make_runtime(monkeypatch, device)
-    a, b = odd((64, 64)), odd((64, 64))
-    results = [gensor_kernels.matmul(a, b) for _ in range(5)]
+    call = gensor_kernels.matmul, odd((64, 64)), odd((64, 64))
+    if summed:
+        call = gensor_kernels.einsum, "ijk,kl->il", np.zeros((64, 3, 64), np.float32), aligned((64, 64))
+    results = [call[0](*call[1:]) for _ in range(5)]
     assert values_of(results) == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
-    why = gensor_kernels.explain(gensor_kernels.matmul, a, b)
-    assert why.staged and (why.tier == 1) == kernel
+    why = gensor_kernels.explain(*call)
+    assert why.staged == ("the first operand is summed over j" if summed else "operands are copied")
+    assert (why.tier == 1) == kernel
     if not kernel:
-        assert f"timed with its copies: {duration(10 + copy, 4)}, the library 30 µs" in why.reason
-    assert device.timed[-1] == [30.0, 10.0 + copy] and len(runtime.wholes) == 1
+        assert f"timed with its copies: {duration(10 + copies, 4)}, the library 30 µs" in why.reason
+    assert device.timed[-1] == [30.0, 10.0 + copies] and len(runtime.wholes) == 1
     assert all(time < 30.0 for time in device.timed[0][1:])  # the race of the kernels on the copies alone
 
 
@@ -84,21 +89,6 @@ def test_untimed_the_library_serves_what_it_does_in_one_call(monkeypatch):
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     runtime.plans.clear()
     assert values_of([gensor_kernels.matmul(odd_one, plain)]) == [55.0]
-
-
-@pytest.mark.parametrize("copy, kernel", [(10.0, True), (25.0, False)])
-def test_contractions_of_sums(monkeypatch, copy, kernel):
-    """One operand is summed first: the library's einsum, 30 us, against a sum and a product."""
-    device = ticking(copy=copy)
-    runtime = make_runtime(monkeypatch, device)
-    a, b = np.zeros((64, 3, 64), np.float32), aligned((64, 64))
-    arguments = "ijk,kl->il", a, b
-    results = values_of([gensor_kernels.einsum(*arguments) for _ in range(5)])
-    assert results == [0.0] * (RACING_RUN - 1) + [55.0 if kernel else 0.0] * (6 - RACING_RUN)
-    assert device.timed[-1] == [30.0, 10.0 + copy] and len(runtime.wholes) == 1
-    why = gensor_kernels.explain(gensor_kernels.einsum, *arguments)
-    assert why.staged == "the first operand is summed over j" and (why.tier == 1) == kernel
-    assert kernel or "timed with its copies" in why.reason
 
 
 @pytest.mark.parametrize("launch, kernel", [(100.0, True), (1110.0, False)])

@@ -10,12 +10,11 @@ import pytest
 import gensor_kernels
 from gensor_database import Record, Store
 from gensor_database.entry import is_settled
-from gensor_kernels.dispatch.calls import problem
-from gensor_kernels.dispatch.selection import library, tiers
+from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection.tiers import Choice
 from gensor_kernels.dispatch.tuning import background as background_tuning
 from gensor_kernels.dispatch.tuning.worker import Worker
-from gensor_kernels.operators.types.geometry import Geometry
+from tests.dispatch.selection.test_tiers import request
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import ARCH, kernels, runtime_of, starters, workload
 from tests.doubles.store_rows import ABI, SOURCE, kernel_rows
@@ -55,9 +54,8 @@ def requests(no_databases, monkeypatch, tmp_path):
 
 
 def improve(runtime, choice=None):
-    request = tiers.Request(problem.Problem(workload(), Geometry((1, 1, 1)), ()), ARCH, True, True)
-    choice = choice or Choice(4, "nothing")
-    found = background_tuning.improve(request, choice, runtime.library, set(), refine=runtime.background.refine)
+    asked, choice = request(workload(), emulated=True), choice or Choice(4, "nothing")
+    found = background_tuning.improve(asked, choice, runtime.library, set(), refine=runtime.background.refine)
     runtime.background.join(20)
     return found
 

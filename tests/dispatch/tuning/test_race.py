@@ -10,13 +10,12 @@ import pytest
 
 from gensor_database import Store, Timing, Verification, canonical
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.dispatch.tuning import power_mode, race
 from gensor_kernels.errors import BuildError
-from gensor_kernels.operators.types.geometry import Geometry
+from tests.dispatch.selection.test_tiers import request
 from tests.doubles.device import FakeDevice, Race
 from tests.doubles.kernels import aligned, kernels, products, runtime_of, workload
 from tests.threads import in_threads
@@ -105,15 +104,6 @@ def test_a_kernel_that_does_not_win_never_serves(ours):
     assert products(runtime, 100) == [0] * 100 and len(runtime.device.races) == 1
     (plan,) = runtime.plans.values()
     assert not isinstance(plan, trial.Trial)  # it has stepped aside
-
-
-def test_a_call_of_several_library_calls_races_too():
-    """Predictions serve it from the first run on; a time decides from the second on."""
-    a, b = aligned((64, 64)), aligned((64, 64))
-    for ours, expected in [(5.0, [55, 55, 55]), (20.0, [55, 0, 0])]:
-        runtime = racer(ours=ours)
-        found = [runtime.call(a, b, None, (Operation("relu"),), None, None)[0, 0] for _ in range(3)]
-        assert found == expected
 
 
 #: (settings, binaries of the kernels, faults of the device, words of the log)
@@ -277,21 +267,17 @@ def test_times_that_cannot_be_stored_still_decide(error, monkeypatch, tmp_path, 
 def test_favourites_race_and_no_more_than_a_few():
     wanted = workload(64, 64, 64)
     runtime = racer(wanted)
-    request = trial.Request(library_problem(wanted), runtime.device.arch, False, True)
-    entered = race.contenders(request, runtime.library)
+    asked = request(wanted)
+    entered = race.contenders(asked, runtime.library)
     seconds = dict(zip(runtime.library.contents.kernels, predict_seconds(runtime, wanted), strict=True))
     assert 1 <= len(entered) <= race.CONTENDERS
     assert seconds[entered[0].digest] == min(seconds.values())
     assert all(seconds[each.digest] <= race.NEAR * min(seconds.values()) for each in entered)
     slowest = max(seconds, key=seconds.get)
     recorded = library.Library(replace(runtime.library.contents, records={wanted.key(): slowest}))
-    assert race.contenders(request, recorded)[0].digest == slowest  # what tuning chose always runs
+    assert race.contenders(asked, recorded)[0].digest == slowest  # what tuning chose always runs
     huge = workload(32768, 32768, 32768)
-    assert len(race.contenders(trial.Request(library_problem(huge), runtime.device.arch, False, True), recorded)) == 1
-
-
-def library_problem(wanted):
-    return Problem(wanted, Geometry((1, 1, 1)), ())
+    assert len(race.contenders(request(huge), recorded)) == 1
 
 
 def predict_seconds(runtime, wanted):

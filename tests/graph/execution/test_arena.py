@@ -139,13 +139,3 @@ def test_results_that_are_inputs_or_constants_are_copies():
             np.testing.assert_array_equal(found, wanted)
         assert not any(np.shares_memory(each, other) for each in (y, r) for other in (x, W[0]))
         z[...] = 0
-
-
-@pytest.mark.usefixtures("emulator")
-def test_data_dependent_shapes_stay_eager():
-    made = model("[places] y = NonZero(x)", {"x": ("float32", (2, 3))}, {"y": (2, "n")})
-    for count in range(5):
-        x = np.zeros((2, 3), np.float32)
-        x.ravel()[:count] = 1
-        np.testing.assert_array_equal(made(x), np.stack(np.nonzero(x)))
-    assert "node 'places' (NonZero) reads data back" in str(made.memory(x)) and bound_of(made) is None

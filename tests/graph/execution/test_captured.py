@@ -18,7 +18,7 @@ from gensor_kernels.graph.execution.bound import HOT_RUN, Bound
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.captured import Stock, filled  # noqa: E402
-from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.machine import without_races  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 from ..models import model  # noqa: E402
@@ -32,9 +32,7 @@ PATIENCE = 60
 @pytest.fixture
 def opened(monkeypatch):
     """opened(stock) -> a Machine whose public functions have such kernels; by default the library serves all calls."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
-    with installed() as machine:
+    with without_races(monkeypatch) as machine:
 
         def make(stock="library"):
             device = machine.device()
@@ -129,8 +127,7 @@ def test_nothing_is_captured_while_kernels_race_and_their_memory_is_not_the_mode
     for _ in range(5):
         made(given)
         counts.append(len(bounds(made)))
-    assert requests and max(requests) < 20
-    assert counts[:2] == [0, 0] and counts[-1] == 1
+    assert requests and max(requests) < 20 and counts[:2] == [0, 0] and counts[-1] == 1
     assert machine.context.captured == 1 and bound_of(made).captured
 
 
@@ -278,11 +275,11 @@ def test_what_cannot_be_captured_runs_in_a_loop(opened, monkeypatch):
     def refuse(self, run):
         raise RuntimeError("no graphs today")
 
-    machine, made = opened(), layers()
     monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.capture_graph", refuse)
+    machine, made = opened(), layers()
     given = call(made, 4)
-    assert machine.context.captured == 0 and "cannot be captured: no graphs today" in bound_of(made).reason
-    assert "no graphs today" in str(made.memory(given))
+    assert machine.context.captured == 0 and "no graphs today" in str(made.memory(given))
+    assert "cannot be captured: no graphs today" in bound_of(made).reason
 
 
 def test_refresh_binds_again_and_recorded_calls_are_counted_one_by_one(opened, tmp_path):

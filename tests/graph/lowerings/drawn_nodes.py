@@ -11,13 +11,12 @@ import argparse
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tqdm import tqdm
@@ -28,6 +27,7 @@ from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests import campaign_size
+from tests.graph.models import by_onnxruntime
 
 from . import drawn_arrays, drawn_elements, drawn_products  # noqa: F401 (they note what they draw)
 from .draw import Case, Draw
@@ -203,13 +203,10 @@ def by_runtime(case: Case) -> list[Any] | None:
 
 
 def _by_runtime(case: Case) -> list[Any] | None:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    if any(each is not None and each.dtype.name == "bfloat16" for each in case.inputs):
+        return None
     try:
-        if any(each is not None and each.dtype.name == "bfloat16" for each in case.inputs):
-            return None
-        session = onnxruntime.InferenceSession(model_of(case).SerializeToString(), options, ["CPUExecutionProvider"])
-        return session.run(None, feeds(case))
+        return by_onnxruntime(model_of(case), feeds(case))
     except Exception:  # its own kinds, and those of pybind11
         return None
 
@@ -278,33 +275,30 @@ def outcome(case: Case) -> tuple[str, str]:
     return WRONG, difference
 
 
-def outcomes(cases: int, seed: int, only: Sequence[str] = ()) -> Iterator[tuple[tuple[str, int], Case, str, str]]:
-    """Yield for every call its definition, the call, what became of it, and a text."""
-    with warnings.catch_warnings(), gensor_kernels.emulated("sm_87"):
-        warnings.simplefilter("ignore")
-        for operator, first, last in versions():
-            for number in range(cases if not only or operator in only else 0):
-                case = draw_case(operator, first, last, number, seed)
-                yield ((operator, first), case, *outcome(case))
-
-
 def main() -> int:
     """Draw and compare; 1 where a result is wrong, or a definition has no correct call."""
     parser = argparse.ArgumentParser(prog="python -m tests.graph.lowerings.drawn_nodes", description=__doc__)
     parser.add_argument("--cases", type=int, default=100, help="calls of each operator and version")
-    parser.add_argument("--only", nargs="*", default=(), help="operators")
-    parser.add_argument("--verbose", action="store_true", help="print refusals and departures too")
+    parser.add_argument("--only", nargs="*", help="operators")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
     count: Counter[str] = Counter()
-    right: dict[tuple[str, int], bool] = {}
-    for definition, case, what, text in tqdm(outcomes(options.cases, campaign_size.SEED, options.only), disable=None):
-        count[what] += 1
-        right[definition] = right.get(definition, False) or what == RIGHT
-        if what == WRONG or (options.verbose and what != RIGHT):
-            print(f"{what}: {case}: {text}", flush=True)
-    never = [f"{operator}-{first}" for (operator, first), any_right in right.items() if not any_right]
-    never = [each for each in never if each not in UNSERVED]
-    print(f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}: {len(right)} definitions, {dict(count)}, never right: {never}")
+    never = []
+    definitions = [each for each in versions() if not options.only or each[0] in options.only]
+    for operator, first, last in tqdm(definitions, disable=None):
+        before = count[RIGHT]
+        for number in range(options.cases):
+            case = draw_case(operator, first, last, number, campaign_size.SEED)
+            with gensor_kernels.emulated("sm_87"):
+                what, text = outcome(case)
+            count[what] += 1
+            if what == WRONG:
+                print(f"{case}: {text}", flush=True)
+        if count[RIGHT] == before and f"{operator}-{first}" not in UNSERVED:
+            never.append(f"{operator}-{first}")
+    print(
+        f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}: {len(definitions)} definitions, {dict(count)}, no right: {never}"
+    )
     return 1 if count[WRONG] or never else 0
 
 

@@ -332,14 +332,14 @@ def export_model(export: Export) -> onnx.ModelProto:
             more = {"dynamic_axes": export.dynamic, "opset_version": TRACED_OPSET, "do_constant_folding": True}
             torch.onnx.export(module, values, stream, dynamo=False, **more, **keywords)
             return onnx.load_from_string(stream.getvalue())
-        shapes = dimensions(module, export.dynamic)
+        shapes = _dimensions(module, export.dynamic)
         program = torch.onnx.export(
             module, values, dynamo=True, opset_version=OPSET, dynamic_shapes=shapes, verbose=False, **keywords
         )
         return program.model_proto
 
 
-def dimensions(module: nn.Module, dynamic: Mapping[str, Mapping[int, str]]) -> Any:
+def _dimensions(module: nn.Module, dynamic: Mapping[str, Mapping[int, str]]) -> Any:
     """Return symbolic sizes as torch.export wants them: by parameter; what `*values` take is a tuple."""
     sizes: dict[str, Any] = {}
     shapes = [

@@ -1,6 +1,7 @@
 """Files that declare far more than they hold, or something else: a sentence, within bounds of memory and time."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,9 +16,10 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import Model, load
 from gensor_kernels.graph.readers import onnx_bounds, onnx_weights
 from gensor_kernels.graph.readers.onnx_file import Source
+from tests.campaign_size import SEED
 
 from ..models import node, proto
-from .mutated_models import messages
+from .mutated_models import draw_file, messages, outcome
 
 pytestmark = pytest.mark.usefixtures("emulator")
 #: Bytes of address space and seconds of a process that loads a hostile file; libraries take most of two gigabytes.
@@ -56,17 +58,15 @@ Y = {"y": (2, 2)}
 HUGE = np.array([2**20, 2**20])
 
 
-def save(model, folder):
-    (folder / "hostile.onnx").write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-    return folder / "hostile.onnx"
+def save(model, folder, name="hostile.onnx"):
+    (folder / name).write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+    return folder / name
 
 
-def bomb(op, inputs, constants):
+def bomb(op, constants):
     """A model that uses the sum of a constant of 2^40 elements."""
-    text = (
-        f"[bomb] big = {op}({inputs}); floats = Cast<to = 1>(big); s = ReduceSum<keepdims = 0>(floats); y = Add(x, s)"
-    )
-    return proto(text, X, Y, constants)
+    text = f"[bomb] big = {op}({', '.join(constants)}); floats = Cast<to = 1>(big); s = ReduceSum<keepdims = 0>(floats)"
+    return proto(f"{text}; y = Add(x, s)", X, Y, constants)
 
 
 def with_functions(*functions):
@@ -136,94 +136,74 @@ def three_gigabytes():
     return model
 
 
-ONE, LONG = np.float32([1]), "t" * (64 << 20)
-BOMB = "UnsupportedError node 'bomb'.* bytes"
-#: Models, and what a process that loads and calls them prints: nothing where it computes them.
-FILES = {
-    "constant of shape": (lambda: bomb("ConstantOfShape", "shape", {"shape": HUGE}), BOMB),
-    "expand": (lambda: bomb("Expand", "one, shape", {"one": ONE, "shape": HUGE}), BOMB),
-    "range": (
-        lambda: bomb("Range", "low, high, step", {"low": np.int64(0), "high": np.int64(2**40), "step": np.int64(1)}),
-        BOMB,
-    ),
-    "tile": (lambda: bomb("Tile", "one, shape", {"one": ONE[None], "shape": HUGE}), BOMB),
-    "pad": (lambda: bomb("Pad", "one, shape", {"one": ONE, "shape": np.array([0, 2**40])}), BOMB),
-    "product": (
-        lambda: bomb("MatMul", "column, row", {"column": np.ones((2**20, 1), "f"), "row": np.ones((1, 2**20), "f")}),
-        BOMB,
-    ),
-    "doubling functions": (lambda: nest(40, twice=True), "UnsupportedError the model has 1099511627776 nodes"),
-    "few functions": (lambda: nest(3, twice=True), "$"),
-    "3,000 nested functions": (lambda: nest(3000), "$|UnsupportedError|ModelError"),  # more than Python's stack
-    "functions that call each other": (
-        lambda: with_functions(("ping", "b = own.pong(a)"), ("pong", "b = own.ping(a)")),
-        "(UnsupportedError function|ModelError).*p",
-    ),
-    "messages within messages": (messages_within_messages, "ModelError"),
-    "long text": (
-        lambda: proto([node("Gelu", ["x"], ["y"], name="long", approximate=LONG)], X, Y),
-        r"UnsupportedError node 'long' \(Gelu\): texts of 67108864 bytes",
-    ),
-    "claimed extents": (lambda: claiming(2**20, 2**20), "ModelError"),
-    "negative extents": (lambda: claiming(-1, 4), "ModelError"),
-    "three gigabytes": (three_gigabytes, "$"),
-    "shapes that do not fit": (
-        lambda: proto("[off] y = MatMul(x, w)", X, {"y": (2, 3)}, {"w": np.ones((5, 3), np.float32)}),
-        "ModelError[^\n]*\n$",
-    ),
-}
+def hostile_models():
+    """Return models by name, and what a process that loads and calls each prints: nothing where it computes it."""
+    one, high, text = np.ones(1, "f"), np.int64(2**40), "t" * (64 << 20)
+    bombs = {
+        "ConstantOfShape": {"shape": HUGE},
+        "Expand": {"one": one, "shape": HUGE},
+        "Range": {"low": np.int64(0), "high": high, "step": np.int64(1)},
+        "Tile": {"one": one[None], "shape": HUGE},
+        "Pad": {"one": one, "shape": np.array([0, high])},
+        "MatMul": {"column": np.ones((2**20, 1), "f"), "row": np.ones((1, 2**20), "f")},
+    }
+    cycle = with_functions(("ping", "b = own.pong(a)"), ("pong", "b = own.ping(a)"))
+    misfit = proto("[off] y = MatMul(x, w)", X, {"y": (2, 3)}, {"w": np.ones((5, 3), "f")})
+    long = proto([node("Gelu", ["x"], ["y"], name="long", approximate=text)], X, Y)
+    return {op: (bomb(op, constants), "UnsupportedError node 'bomb'.* bytes") for op, constants in bombs.items()} | {
+        "doubling functions": (nest(40, twice=True), "UnsupportedError the model has 1099511627776 nodes"),
+        "few functions": (nest(3, twice=True), "$"),
+        "3,000 nested functions": (nest(3000), "$|UnsupportedError|ModelError"),  # more than Python's stack
+        "functions that call each other": (cycle, "(UnsupportedError function|ModelError).*p"),
+        "messages within messages": (messages_within_messages(), "ModelError"),
+        "long text": (long, r"UnsupportedError node 'long' \(Gelu\): texts of 67108864 bytes"),
+        "claimed extents": (claiming(2**20, 2**20), "ModelError"),
+        "negative extents": (claiming(-1, 4), "ModelError"),
+        "three gigabytes": (three_gigabytes(), "$"),
+        "shapes that do not fit": (misfit, "ModelError[^\n]*\n$"),
+    }
 
 
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
-    """(exit status, text) of the process of each of FILES, by name."""
-    paths = {}
-    for name, (make, _) in FILES.items():
-        folder = tmp_path_factory.mktemp("hostile")
-        paths[name] = str(save(make(), folder))
-        if name == "three gigabytes":
-            with (folder / "w.bin").open("wb") as file:
-                file.truncate(ROWS * 1024 * 4)
-    plain = save(proto("y = Relu(x)", X, Y), tmp_path_factory.mktemp("plain"))
+def test_a_process_with_little_memory_ends_in_a_sentence(tmp_path):
+    (tmp_path / "w.bin").touch()
+    os.truncate(tmp_path / "w.bin", ROWS * 1024 * 4)
+    models = hostile_models()
+    paths = {name: str(save(made, tmp_path, f"{name}.onnx")) for name, (made, _) in models.items()}
+    plain = save(proto("y = Relu(x)", X, Y), tmp_path)
     command = [sys.executable, "-c", LOAD, str(BYTES), str(SECONDS), str(plain), *paths.values()]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=10 * SECONDS)
     assert ended.returncode == 0, ended.stderr[-2000:]
-    found = json.loads(ended.stdout)
-    return {name: found[path] for name, path in paths.items()}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_process_with_little_memory_ends_in_a_sentence(outcomes, name):
-    status, text = outcomes[name]
-    assert status == 0 and "Traceback" not in text, text[-2000:]
-    assert re.match(FILES[name][1], text), text[:300]
+    outcomes = json.loads(ended.stdout)
+    for name, (_, says) in models.items():
+        status, text = outcomes[paths[name]]
+        assert status == 0 and "Traceback" not in text and re.match(says, text), (name, text[:300], text[-2000:])
 
 
 def computed_constants(op, count=40):
     """A model that picks from many constants of 512 kB, all different."""
-    nodes, constants = [node("Cast", ["x"], ["i"], to=TensorProto.INT64)], {"shape": np.array([2**8, 2**9])}
+    parts, constants = ["i = Cast<to = 7>(x)"], {"shape": np.array([2**8, 2**9])}
     for number in range(count):
-        more = {"value": numpy_helper.from_array(np.float32([number]))} if op == "ConstantOfShape" else {}
         constants[f"one{number}"] = np.full((1, 1), number, np.float32)
-        inputs = ["shape"] if more else [f"one{number}", "shape"]
-        nodes += [node(op, inputs, [f"c{number}"], **more), node("Gather", [f"c{number}", "i"], [f"g{number}"])]
-    nodes.append(node("Sum", [f"g{number}" for number in range(count)], ["y"]))
-    return proto(nodes, X, ["y"], constants)
+        call = f"{op}(one{number}, shape)"
+        if op == "ConstantOfShape":
+            call = f"{op}<value = float[1] {{{number}}}>(shape)"
+        parts.append(f"c{number} = {call}; g{number} = Gather(c{number}, i)")
+    parts.append(f"y = Sum({', '.join(f'g{number}' for number in range(count))})")
+    return proto("; ".join(parts), X, ["y"], constants)
 
 
 def doubled_constant(op, count=40):
     """A model that picks from a constant of 2^40 elements, each the half of the next."""
-    nodes = [node(op, [f"c{number}"] * 2, [f"c{number + 1}"], axis=0) for number in range(count)]
-    nodes += [node("Cast", ["x"], ["i"], to=TensorProto.INT64), node("Gather", [f"c{count}", "i"], ["y"])]
-    return proto(nodes, X, ["y"], {"c0": np.ones(1, np.float32)})
+    parts = [f"c{number + 1} = {op}<axis = 0>(c{number}, c{number})" for number in range(count)]
+    text = "; ".join([*parts, "i = Cast<to = 7>(x)", f"y = Gather(c{count}, i)"])
+    return proto(text, X, ["y"], {"c0": np.ones(1, np.float32)})
 
 
 def apart(op):
     """A model whose optimiser does not know the size of a constant: it comes out of an operator with two results."""
-    text = (
-        f"shape, rest = Split<axis = 0, num_outputs = 2>(sizes); big = {op}(shape); s = ReduceSum(big); y = Add(x, s)"
-    )
-    return proto(text, X, ["y"], {"sizes": np.array([2**15, 2**15, 1, 1])})
+    text = f"shape, rest = Split<axis = 0, num_outputs = 2>(sizes); big = {op}(shape)"
+    sizes = np.array([2**15, 2**15, 1, 1])
+    return proto(f"{text}; s = ReduceSum(big); y = Add(x, s)", X, ["y"], {"sizes": sizes})
 
 
 @pytest.mark.parametrize(
@@ -246,11 +226,10 @@ def test_many_constants_are_bounded_together(monkeypatch, op, made):
 
 def test_constants_without_further_readers_are_not_counted(monkeypatch):
     monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 1 << 20)
-    nodes = [node("ConstantOfShape", ["shape"], ["c0"])]
-    nodes += [node("Cos", [f"c{number}"], [f"c{number + 1}"]) for number in range(20)]
-    nodes.append(node("Add", ["x", "c20"], ["y"]))
-    found = proto(nodes, {"x": ("float32", (2**8, 2**8))}, ["y"], {"shape": np.array([2**8, 2**8])})
-    assert Model(Source(found), "model")(np.ones((2**8, 2**8), np.float32)).shape == (2**8, 2**8)
+    chain = "; ".join(f"c{number + 1} = Cos(c{number})" for number in range(20))
+    text, shape = f"c0 = ConstantOfShape(shape); {chain}; y = Add(x, c20)", (2**8, 2**8)
+    found = proto(text, {"x": ("float32", shape)}, ["y"], {"shape": np.array(shape)})
+    assert Model(Source(found), "model")(np.ones(shape, np.float32)).shape == shape
 
 
 def test_functions_that_branches_call_are_bounded():
@@ -379,3 +358,37 @@ def test_large_constants_among_the_nodes_are_kept_apart():
     x = np.ones((2, 64), np.float32)
     found = load(proto(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 32)}))(x)
     np.testing.assert_allclose(found, x @ weights, rtol=1e-5, atol=1e-5)
+
+
+# ---- models changed at random
+
+#: Mutated models of a push; python -m tests.graph.readers.mutated_models draws many.
+FEW = 70
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mutated_models_end_in_a_result_or_an_error_of_the_package():
+    raw, computed = [], 0
+    for number in range(FEW):
+        case, data = draw_file(number, SEED)
+        what, text = outcome(data)
+        computed += what == "computed"
+        raw += [] if what else [f"{number}: {case}: {text}"]
+    assert not raw and computed > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "k", "opset", "reason"),
+    [
+        ("[node] y, i = TopK(x, k)", [-1], 20, r"node 'node' \(TopK\)"),
+        ("[node] y, z = Split<axis = 1>(x, k)", [3, 3], 20, r"node 'node' \(Split\)"),
+        ("y = Relu(x)", [], 9999, "operators of version 9999 of the standard"),
+        ("c = Constant(); y = Add(x, c)", [], 20, "no valid ONNX model"),
+        ("c = Constant<value_int = 1, value_float = 1.0>(); y = Add(x, c)", [], 20, "no valid ONNX model"),
+        ("[node] y = Pad(x, k)", [0, 2**40, 0, 0], 20, r"node 'node' \(Pad\)"),
+    ],
+)
+def test_models_that_are_not_valid_are_refused(text, k, opset, reason):
+    found = proto(text, {"x": ("float32", ("n", 4))}, ["y"], {"k": np.array(k)} if k else {}, opset)
+    with pytest.raises((ModelError, UnsupportedError), match=reason):
+        load(found)(np.ones((2, 4), np.float32))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .checked import check, draw, operators
+from ..models import check, draw, operators
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")

@@ -12,9 +12,8 @@ from gensor_kernels.graph.rewrites.quantised import eight_bits, four_bits
 from gensor_kernels.operators.types.dtypes import array_dtype
 from tests.campaign_size import sample
 
-from ..models import by_onnxruntime, proto
+from ..models import by_onnxruntime, draw, proto
 from ..networks import exported_graphs
-from .checked import draw
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")

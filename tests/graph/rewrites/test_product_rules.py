@@ -1,12 +1,14 @@
 """Products that are joined, gated and scaled, element-wise chains, and views around products."""
 
+import sys
+
 import numpy as np
 import pytest
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.rewrites import rewrite
 
-from .checked import check, draw, operators, steps
+from ..models import check, draw, operators, steps
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")
@@ -213,3 +215,32 @@ def test_one_of_three_stacked_products_is_a_slice():
     constants = {"w": draw(8, 12), "shape": np.array([2, 5, 3, 4])} | {f"i{each}": np.array(each) for each in range(3)}
     found = [each.op for each in check(text, {"x": draw(2, 5, 8)}, constants).nodes]
     assert "Gather" not in found and found.count("Slice") == 3 and "Transpose" not in found
+
+
+# ---- the cost of planning
+
+
+def test_planning_makes_calls_in_proportion_to_the_nodes():
+    """Rules keep an index of readers: a graph of four times the nodes makes about four times the calls, not sixteen."""
+
+    def calls(count):
+        spec, nodes, calls = Spec(SINGLE, (4, 4)), [], 0
+        for place, op in enumerate(("Exp", "Relu", "Neg") * count):
+            nodes.append(Node(op, (f"t{place}",), (f"t{place + 1}",), {}, f"n{place}"))
+        specs = {name: spec for node in nodes for name in node.outputs}
+        graph = Graph(nodes, {"t0": spec}, [f"t{3 * count}"], {}, specs)
+
+        def count_call(frame, event, argument):
+            nonlocal calls
+            calls += event.endswith("call")  # of Python and of C
+
+        sys.setprofile(count_call)
+        try:
+            found = rewrite(graph, lambda graph, nodes: None)
+        finally:
+            sys.setprofile(None)
+        assert len(found.nodes) == 2 * count
+        return calls
+
+    calls(50)
+    assert 200 < calls(200) < calls(800) < 5 * calls(200)

@@ -6,8 +6,7 @@ import pytest
 from gensor_kernels.graph.execution.prepared import Prepared
 from gensor_kernels.graph.execution.weights import Weights
 
-from ..models import model
-from .checked import check, draw, operators, steps
+from ..models import check, draw, model, operators, steps
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")

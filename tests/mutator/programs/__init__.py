@@ -6,19 +6,7 @@ from tests.programs.workloads.contraction_patch import patch_configurations
 from tests.programs.workloads.contraction_phased import phased_configurations
 from tests.programs.workloads.contraction_strip import strip_configurations
 
-from .attention import attention_configurations, attention_wgmma_configurations
-from .contraction import convolution_configurations, mma_configurations, simt_configurations, sliced_configurations
-from .gemv import gemv_configurations
-from .rows import rows_configurations
-from .wgmma import (
-    aligned_configurations,
-    floats_configurations,
-    packed_wgmma_configurations,
-    prepared_wgmma_configurations,
-    weights_configurations,
-    wgmma_configurations,
-)
-from .window import window_configurations
+from . import attention, contraction, gemv, rows, wgmma, window
 
 __all__ = ["Configuration", "configurations"]
 
@@ -27,25 +15,25 @@ def configurations() -> list[Configuration]:
     """Return Programs in every form that changes the meaning of a shift by one: accesses of several elements and of
     one, tiles that the threads divide evenly and not, splits, both store routes."""
     return [
-        *simt_configurations(),
-        *mma_configurations("cp.async"),
-        *mma_configurations("registers"),
-        *convolution_configurations(),
+        *contraction.simt_configurations(),
+        *contraction.mma_configurations("cp.async"),
+        *contraction.mma_configurations("registers"),
+        *contraction.convolution_configurations(),
         *packed_configurations(),
         *phased_configurations(),
         *patch_configurations(),
         *strip_configurations(),
-        *rows_configurations(),
-        *gemv_configurations(),
-        *wgmma_configurations(),
-        *aligned_configurations(),
-        *packed_wgmma_configurations(),
-        *floats_configurations(),
-        *weights_configurations(),
-        *prepared_wgmma_configurations(),
-        *sliced_configurations(),
-        *attention_configurations("cp.async"),
-        *attention_configurations("registers"),
-        *attention_wgmma_configurations(),
-        *window_configurations(),
+        *rows.rows_configurations(),
+        *gemv.gemv_configurations(),
+        *wgmma.wgmma_configurations(),
+        *wgmma.aligned_configurations(),
+        *wgmma.packed_wgmma_configurations(),
+        *wgmma.floats_configurations(),
+        *wgmma.weights_configurations(),
+        *wgmma.prepared_wgmma_configurations(),
+        *contraction.sliced_configurations(),
+        *attention.attention_configurations("cp.async"),
+        *attention.attention_configurations("registers"),
+        *attention.attention_wgmma_configurations(),
+        *window.window_configurations(),
     ]

@@ -19,9 +19,8 @@ def attention_configurations(copies: str) -> list[Configuration]:
             "copy": int(not old), "warp_q": 16, "instruction": int(old), "q_registers": 1, "epilogue_staged": 1,
             "epilogue_fixed": 0, "min_blocks": 1,
         }  # fmt: skip
-        return Configuration(
-            name, f"attention {copies}", "sm_75" if old else "sm_87", workload, base | vectors | values
-        )
+        arch = "sm_75" if old else "sm_87"
+        return Configuration(name, f"attention {copies}", arch, workload, base | vectors | values)
 
     wide, keep = attention(99, head=32), attention(99, 100, head=32, mask="bool")
     # One element per access, but of K and V with cp.async, which takes 4 bytes at least.

@@ -38,7 +38,7 @@ def simt_configurations() -> list[Configuration]:
         return Configuration(name, "simt", "sm_87", workload, base | values)
 
     aligned, odd = matmul(256, 256, 256, dtype="float32"), matmul(255, 255, 255, dtype="float32")
-    half = matmul(256, 256, 256, dtype="float16")
+    half, short = matmul(256, 256, 256, dtype="float16"), matmul(255, 7, 255, dtype="float32")
     integers = matmul(64, 64, 64, dtype="int8", epilogue="bias_relu_scale")
     single = matmul(256, 256, 256, dtype="complex64", math="3m", conjugate="b")
     double = matmul(255, 255, 255, dtype="complex128", trans_a=True)
@@ -55,12 +55,7 @@ def simt_configurations() -> list[Configuration]:
         simt("compiled epilogue", integers, block_k=16, epilogue_fixed=1),
         simt("three products, staged", single, form=3, epilogue_staged=1),
         simt("complex, split", double, **small, split_k=3),
-        simt(
-            "norm, whole rows",
-            with_norm("layernorm", matmul(255, 7, 255, dtype="float32"), 2),
-            **small,
-            epilogue_staged=2,
-        ),
+        simt("norm, whole rows", with_norm("layernorm", short, 2), **small, epilogue_staged=2),
         simt("norm", with_norm("layernorm", odd, 2), block_n=256, split_k=3),
         simt("groups", ragged(8, 255, 127, 255, dtype="float32"), **small),
         simt("gate", gated("bias_swiglu", 255, 127, 255, dtype="float32"), **small),
@@ -86,6 +81,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
     three = matmul(255, 255, 255, dtype="complex128", math="3m", conjugate="b")
     whole = with_norm("layernorm", matmul(256, 32, 256), 2)
     eight_bit = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True, out="float32")
+    floats = matmul(512, 512, 512, dtype="float32")
     first, third = (1, 4) if old else (0, 3)
     deep, double = {"instruction": first, "block_k": 32}, {"instruction": 8}
     scalar = {"instruction": 1 if old else 2, "block_k": 16}
@@ -100,9 +96,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("scalar, split", odd, **scalar, split_k=3, epilogue_staged=0),
         mma("int8", integers, instruction=third, block_k=64),
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
-        mma(
-            "floats", matmul(512, 512, 512, dtype="float32"), "sm_87", instruction=5, block_k=32, stages=2 if old else 3
-        ),
+        mma("floats", floats, "sm_87", instruction=5, block_k=32, stages=2 if old else 3),
         mma("doubles", matmul(255, 255, 255, dtype="float64"), "sm_80", **double, block_k=8),
         mma("complex, four products", four, "sm_80", **double, block_k=8, form=4),
         mma("complex, three products", three, "sm_80", **double, block_k=4, form=3, epilogue_staged=0, split_k=3),
@@ -131,10 +125,8 @@ def sliced_configurations() -> list[Configuration]:
 def convolution_configurations() -> list[Configuration]:
     """Both orders of channels, transposed and not, with and without groups, in elements and in vectors."""
     single = {"instruction": 2, "block_k": 16}  # TF32: with channels outside, cp.async moves 4 bytes
-    newer, older = (
-        MMA | COPIES[copies] | {"instruction": first, "block_k": 32}
-        for copies, first in (("cp.async", 0), ("registers", 1))
-    )
+    newer = MMA | COPIES["cp.async"] | {"instruction": 0, "block_k": 32}
+    older = MMA | COPIES["registers"] | {"instruction": 1, "block_k": 32}
     return [
         *_orders("simt", "sm_87", SIMT, "float32", 5),
         *_orders("mma cp.async", "sm_87", newer, "float16", 8, single),

@@ -1,24 +1,82 @@
-"""Caches of keys and values: appending, attention over their filled part, and state that a model keeps."""
+"""Kernels of attention and rotary embeddings, caches of keys and values, and state that a model keeps."""
 
 import numpy as np
 import pytest
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.lowerings.attention import _attention
+from gensor_kernels.graph.lowerings.base import Constants, Run
 from gensor_kernels.graph.lowerings.caches import pages_of
+from tests.public_cases import onnx_ops
 
 from ..models import model
 
 pytestmark = pytest.mark.usefixtures("emulator")
 
 
-def attend(q, k, v, sizes, causal):
-    """Attention of each batch entry to its first keys, in float64."""
+def attend(q, k, v, seen):
+    """Attention of each row to the keys that it sees, in float64; a row that sees none gives zeros."""
     q, k, v = (np.repeat(each.astype(np.float64), q.shape[1] // each.shape[1], axis=1) for each in (q, k, v))
-    keys, queries = np.arange(k.shape[2]), np.arange(q.shape[2])[:, None]
-    ends = sizes[:, None, None, None] - (q.shape[2] - 1 - queries if causal else 0)
-    scores = np.where(keys < ends, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[3]), -np.inf)
-    shares = np.exp(scores - scores.max(-1, keepdims=True))
-    return shares / shares.sum(-1, keepdims=True) @ v
+    scores = np.where(seen, q @ k.swapaxes(-1, -2) / np.sqrt(q.shape[3]), -np.inf)
+    with np.errstate(invalid="ignore"):
+        shares = np.nan_to_num(np.exp(scores - scores.max(-1, keepdims=True)))
+    total = shares.sum(-1, keepdims=True)
+    return shares / np.where(total == 0, 1, total) @ v
+
+
+def compute_attention(q, k, v, mask, **attributes):
+    """Return the result of a node, and the families of the kernels that computed it."""
+    node = Node("Attention", ("q", "k", "v", "m"), ("y",), attributes)
+    run = Run(Constants((), {}), explains=True)
+    (found,) = _attention(run, node, q, k, v, mask)
+    return found, [each.family for each in run.explained]
+
+
+@pytest.mark.parametrize(
+    ("shape", "causal", "boolean"),
+    [(None, 1, True), ((8, 8), 1, True), ((8, 8), 0, False), ((2, 1, 1, 8), 1, False), ((2, 4, 8, 8), 0, True)],
+)
+def test_masks_are_steps_and_rows_without_keys_give_zeros(shape, causal, boolean):
+    """In float32 attention is a product with scale and masks, a softmax and a product."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, heads, 8, 16)).astype(np.float32) for heads in (4, 2, 2))
+    keep = np.ones((8, 8), bool) if shape is None else rng.random(shape) < 0.5
+    keep[..., :1, 0] = shape is None  # with causal, the first row sees no key
+    mask = None if shape is None else keep if boolean else np.where(keep, 0, -np.inf).astype(np.float32)
+    found, families = compute_attention(q, k, v, mask, is_causal=causal)
+    assert len(families) == 3 and None not in families
+    seen = keep & np.tri(8, dtype=bool) if causal else keep
+    np.testing.assert_allclose(found, attend(q, k, v, seen), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_integers_of_a_mask_are_added(dtype):
+    q, mask = np.random.default_rng(0).standard_normal((1, 2, 8, 16)).astype(dtype), np.arange(64).reshape(8, 8) % 5
+    (found, _), (wanted, _) = (compute_attention(q, q, q, each) for each in (mask, mask.astype(dtype)))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("dtype", "interleaved", "heads"), [("float16", 0, 0), ("float16", 1, 3), ("float32", 0, 3)])
+def test_rotary_embeddings_of_constant_tables_are_one_kernel(dtype, interleaved, heads):
+    """Two nodes share the tables' rows."""
+    x = np.random.default_rng(0).standard_normal((2, 5, 48) if heads else (2, 3, 5, 16)).astype(dtype)
+    angles = np.arange(9)[:, None] * 100.0 ** -(np.arange(8) / 8)
+    tables = {"cos": np.cos(angles).astype(dtype), "sin": np.sin(angles).astype(dtype)}
+    positions = np.array([[0, 1, 2, 3, 4], [8, 3, 3, 0, 1]])
+    attributes = {"interleaved": interleaved, "num_heads": heads}
+    text = f"RotaryEmbedding<interleaved = {interleaved}, num_heads = {heads}>"
+    inputs = {"x": (dtype, x.shape), "p": ("int64", positions.shape)}
+    made = model(f"y = {text}(x, cos, sin, p); z = {text}(y, cos, sin, p)", inputs, ["y", "z"], tables, opset=24)
+    found, _ = made(x, positions)
+    layers = made.explain(x, positions)
+    assert [(each.operators, len(each.served)) for each in layers] == [("Gather", 0)] * 2 + [("Rotary", 1)] * 2
+    wide = [each.astype(np.float64) for each in (x, *tables.values())]
+    wanted = onnx_ops.run("RotaryEmbedding", *wide, positions, **attributes)
+    np.testing.assert_allclose(found, wanted, rtol=np.finfo(dtype).eps, atol=2 * np.finfo(np.float32).eps)
+
+
+# ---- caches
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -34,7 +92,9 @@ def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causa
     (layer,) = made.explain(q, k, v, sizes)
     assert found.dtype == dtype
     tolerance = 2e-3 if dtype == "float16" else 2e-6
-    np.testing.assert_allclose(found, attend(q, k, v, sizes, causal), rtol=tolerance, atol=tolerance)
+    ends = sizes[:, None, None, None] - (np.array([[1], [0]]) if causal else 0)
+    wanted = attend(q, k, v, np.arange(capacity) < ends)
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     families = [each.family for each in layer.served]
     assert families == ["attention"] if dtype == "float16" else len(families) == 3
 
