@@ -83,15 +83,7 @@ def printable(text: str, longest: int | None = 400) -> str:
 
 
 def plural(noun: str, count: int) -> str:
-    """Return the form of a noun that follows a number.
-
-    Examples
-    --------
-    >>> plural("row", 1), plural("row", 2), plural("binary", 0)
-    ('row', 'rows', 'binaries')
-    >>> plural("process", 2)
-    'processes'
-    """
+    """Return the form of a noun that follows a number: 1 row, 2 rows, 0 binaries."""
     if count != 1 and noun.endswith("s"):
         return f"{noun}es"
     return noun if count == 1 else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
@@ -110,8 +102,6 @@ def _cannot(path: Path, option: str, error: OSError) -> ConfigError:
 def sizes_text(workload: Workload) -> str:
     """Return the sizes of a Workload for people.
 
-    Examples
-    --------
     A batched product reads 12x128x128x64, attention 12x128x64, 512 keys, a convolution 8x56x56x64 -> 128, 3x3/2. A
     leading batch of 1 is left out. Other operators show the shape of their first operand, without extents of 1.
     """

@@ -3,7 +3,6 @@
 import json
 import os
 import stat
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from gensor_kernels.dispatch.observe import record_file
 from tests.doubles.store_rows import umask
 from tests.doubles.stored import stock
 
-pytest.importorskip("gensor_tuner.cli.app")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and modes of files are POSIX")
 
 #: Commands that write a text file; FILE is its name.
@@ -40,50 +38,26 @@ def gensor_tune(gensor_tune, tmp_path):
     stock(tmp_path / "k.db", ((64, 64, 64),), kernels=1)
     runs = tmp_path / "runs"
     runs.mkdir()
-    for number in range(9):
-        body = {
-            "machine_info": {"node": "here"},
-            "commit_info": {},
-            "datetime": f"2026-01-0{number + 1}T00:00:00",
-            "benchmarks": [{"name": "test_a", "fullname": "test_a", "stats": {"median": 1.0, "iqr": 0.1}}],
-        }
-        (runs / f"{number}.json").write_text(json.dumps(body))
-
+    times = [{"name": "test_a", "fullname": "test_a", "stats": {"median": 1.0, "iqr": 0.1}}]
+    for day in range(1, 10):
+        body = {"machine_info": {"node": "here"}, "datetime": f"2026-01-0{day}T00:00:00", "benchmarks": times}
+        (runs / f"{day}.json").write_text(json.dumps(body))
     return gensor_tune
-
-
-class Pipe:
-    """A named pipe that is open for reading; `text` is what was written to it."""
-
-    def __init__(self, path: Path):
-        os.mkfifo(path)
-        self.path, self.descriptor = path, os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-
-    def text(self) -> str:
-        found = b""
-        while piece := os.read(self.descriptor, 2**16):
-            found += piece
-        os.close(self.descriptor)
-        return found.decode()
 
 
 def named(arguments, file):
     return [str(file) if each == "FILE" else each for each in arguments]
 
 
-@pytest.fixture
-def wide_pipes(monkeypatch):
-    """Pipes that hold what a command writes, so that no reader is needed meanwhile."""
+def wide_pipe(path):
+    """A new named pipe that holds what a command writes, so that no reader is needed meanwhile; its reading end."""
     fcntl = pytest.importorskip("fcntl")
     if not hasattr(fcntl, "F_SETPIPE_SZ"):
         pytest.skip("the size of pipes cannot be set")
-
-    def made(path):
-        pipe = Pipe(path)
-        fcntl.fcntl(pipe.descriptor, fcntl.F_SETPIPE_SZ, 2**20)
-        return pipe
-
-    return made
+    os.mkfifo(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 2**20)
+    return open(descriptor, encoding="utf-8")
 
 
 def null_device(path):
@@ -97,15 +71,15 @@ def null_device(path):
 
 
 @pytest.mark.parametrize("arguments", COMMANDS.values(), ids=COMMANDS)
-def test_pipes_devices_and_stdout_are_written_through(gensor_tune, tmp_path, wide_pipes, monkeypatch, arguments):
+def test_pipes_devices_and_stdout_are_written_through(gensor_tune, tmp_path, monkeypatch, arguments):
     plain, pipe, link = (tmp_path / name for name in ("plain.jsonl", "pipe", "link"))
     assert gensor_tune(*named(arguments, plain))[0] == 0
     for name in (pipe, link):
-        opened = wide_pipes(pipe)
-        if name is link:
-            link.symlink_to(pipe)
-        code, _, err = gensor_tune(*named(arguments, name))
-        assert code == 0 and "Traceback" not in err and opened.text() == plain.read_text()
+        with wide_pipe(pipe) as opened:
+            if name is link:
+                link.symlink_to(pipe)
+            code, _, err = gensor_tune(*named(arguments, name))
+            assert code == 0 and "Traceback" not in err and opened.read() == plain.read_text()
         assert stat.S_ISFIFO(pipe.stat().st_mode) and link.is_symlink() == (name is link)
         pipe.unlink()
     device = null_device(tmp_path / "null")
@@ -137,7 +111,13 @@ def test_recording_to_a_pipe_is_refused(tmp_path):
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
-# ---- temporary files
+def refuse(number):
+    """A function of the system that fails with this errno."""
+
+    def refused(*_):
+        raise OSError(number, os.strerror(number))
+
+    return refused
 
 
 def plant(folder, victim):
@@ -207,7 +187,7 @@ def test_after_a_failure_everything_is_as_it_was(tmp_path, monkeypatch):
         raise ZeroDivisionError
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
-            patch.setattr(os, name, full)
+            patch.setattr(os, name, refuse(28))
             with pytest.raises(OSError, match="No space"), writing.written(tmp_path / "x.json") as file:
                 file.write("new")
             with pytest.raises(StoreError, match="No space"):
@@ -216,19 +196,8 @@ def test_after_a_failure_everything_is_as_it_was(tmp_path, monkeypatch):
     assert {each.name for each in tmp_path.iterdir()} == names
 
 
-def full(*_):
-    raise OSError(28, "No space left on device")
-
-
 def test_a_file_that_cannot_be_replaced_is_written_in_place(tmp_path, monkeypatch):
     """One that is a mount, and one in a folder that belongs to somebody else."""
-
-    def refuse(number):
-        def refused(*_):
-            raise OSError(number, os.strerror(number))
-
-        return refused
-
     (tmp_path / "x.json").write_text("a longer text than the new one")
     inode = (tmp_path / "x.json").stat().st_ino
     for name, number in (("replace", 16), ("open", 13), ("open", 30)):

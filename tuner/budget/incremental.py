@@ -86,8 +86,6 @@ class IncrementalRun(ClassRun):
                 self.usable.append(found.name)
         self._most = self.options.top + len(self.usable)
 
-    # ---- predicted savings
-
     def _look(self) -> None:
         """Predict the seconds of each workload with each candidate, and with the available kernels."""
         self._seconds = seconds = self.pool.seconds(self.spaces)
@@ -124,7 +122,6 @@ class IncrementalRun(ClassRun):
         return chosen
 
     def _serving(self) -> dict[int, int]:
-        """Map the number of each served workload to the column of its kernel."""
         columns = self._columns()
         found = {row: min(columns, key=costs.__getitem__, default=-1) for row, costs in enumerate(self._costs)}
         return {row: column for row, column in found.items() if column >= 0 and np.isfinite(self._costs[row, column])}
@@ -138,8 +135,6 @@ class IncrementalRun(ClassRun):
     def served(self) -> int:
         """Number of workloads that have a kernel."""
         return len(self._serving())
-
-    # ---- growing
 
     @property
     def finished(self) -> bool:

@@ -59,7 +59,6 @@ class BudgetedRun(Run):
         self._names: dict[str, str] = {}
 
     def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
-        """Yield the rows of every class with their results."""
         executor = Keeping(executor, self.unfinished)
         if self.options.verify != "none":
             executor.prepare()
@@ -77,8 +76,6 @@ class BudgetedRun(Run):
 
     def _is_spent(self, share: float = 1.0) -> bool:
         return self.elapsed > share * self.budget
-
-    # ---- searching
 
     def _search(self, todo: Groups, executor: Executor) -> TaskScheduler:
         """Search slice by slice, for the workload with the largest predicted gain, within a share of the budget."""
@@ -115,8 +112,6 @@ class BudgetedRun(Run):
             self.fell(self.elapsed, seconds * 1e6, served, workloads)
             self.notify(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
 
-    # ---- growing
-
     def _begin_classes(self, todo: Groups, scheduler: TaskScheduler, executor: Executor) -> dict[str, IncrementalRun]:
         """Return the state of every class for which search found a Program."""
         founds, spaces = scheduler.founds(), dict(zip(scheduler.workloads, scheduler.spaces, strict=True))
@@ -126,16 +121,14 @@ class BudgetedRun(Run):
             workloads = [workload for workload in scheduler.workloads if workload.class_key() == group]
             found = {row: founds[w.key()] for row, w in enumerate(workloads) if w.key() in founds}
             if found:
+                laid = [spaces[workload] for workload in workloads]
                 growing[group] = self.class_run(
                     *(IncrementalRun, workloads, executor),
-                    laid=[spaces[workload] for workload in workloads],
+                    laid=laid,
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
                     evaluations=SLICE,
-                    held=[
-                        *self._stored_kernels(group),
-                        *self._shipped_kernels(group, [spaces[each] for each in workloads]),
-                    ],
+                    held=[*self._stored_kernels(group), *self._shipped_kernels(group, laid)],
                     late=self._is_spent,
                 )
         self._told = np.inf
@@ -156,7 +149,6 @@ class BudgetedRun(Run):
         return [each for each in found if each.program in best]
 
     def _kernels_of(self, store: Store, class_key: str) -> Iterator[Held]:
-        """Yield the kernels of one database."""
         for each in store.kernels_for_class(class_key, self.arch.name):
             family, binary = FAMILIES.get(each.kernel.family), each.binary()
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
@@ -204,8 +196,6 @@ class BudgetedRun(Run):
         """Whether a step of average duration fits the budget; the first step starts while any time is left."""
         usual = float(np.mean(self._step_seconds)) if self._step_seconds else 0.0
         return self.elapsed + usual <= self.budget
-
-    # ---- results
 
     def _results(self, by_key: Rows, growing: IncrementalRun | None) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class: new kernels, results of an earlier run, or the reason for having none."""

@@ -161,10 +161,7 @@ class TaskScheduler:
     """The tasks of a model, the results of their slices, and the model's predicted seconds."""
 
     def __init__(
-        self,
-        base: Request,
-        calls: Mapping[str, tuple[Workload, float]],
-        late: Callable[[], bool] = lambda: False,
+        self, base: Request, calls: Mapping[str, tuple[Workload, float]], late: Callable[[], bool] = lambda: False
     ):
         """Set up one task per workload.
 
@@ -248,7 +245,6 @@ class TaskScheduler:
         self._share(each.task, [program for program, _ in found.best[:SHARED]])
 
     def _share(self, source: int, programs: Sequence[Program]) -> None:
-        """Try Programs found for one task on the other tasks of its class."""
         for i, other in enumerate(self.tasks):
             if i != source and other.group == self.tasks[source].group:
                 news = predicted(self.spaces[i], [each for each in programs if each not in self._known[i]])

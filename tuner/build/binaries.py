@@ -27,12 +27,7 @@ class Binaries:
     `facts`: the compiler's report on each Program, in the order of compilation.
     """
 
-    def __init__(
-        self,
-        arch: Arch,
-        executor: Executor,
-        progress: Callable[[str, int], None],
-    ):
+    def __init__(self, arch: Arch, executor: Executor, progress: Callable[[str, int], None]):
         """Start with no binaries; `progress("compile", 1)` is called for each new binary."""
         self.arch, self.executor, self.progress = arch, executor, progress
         self.facts: dict[Program, Facts] = {}

@@ -41,26 +41,8 @@ def cover(
     steps of LEAN, then to fewer clocks of issue, then to the smaller mean regret, then to the smaller name. Rows that
     no candidate can serve (all inf) are left out.
 
-    Parameters
-    ----------
-    seconds : float64 array (rows, candidates)
-        Predicted seconds; inf where a candidate cannot serve.
-    names : sequence of str
-        Name of each candidate.
-    within : float
-        Accepted ratio to a row's best, at least 1.
-    issued : float64 array (rows, candidates) or None
-        Clocks in which all warps together issue (roofline.issued); None: not known.
-
-    Returns
-    -------
-    list of int
-        Chosen columns, in the order of choice.
-
-    Examples
-    --------
-    >>> cover(np.array([[1.0, 1.01, 5.0], [9.0, 1.0, 1.0]]), ["a", "b", "c"])
-    [1]
+    `seconds` (rows, candidates) are predicted, and inf where a candidate cannot serve; `issued`, of the same shape, are
+    the clocks in which all warps together issue (roofline.issued). Returns columns in the order of choice.
     """
     ratio = regrets(seconds)
     open_rows = np.isfinite(ratio).any(axis=1)

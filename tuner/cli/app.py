@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, BadParameter, Context, Exit, Option, Typer
 
 import gensor_kernels
 from gensor_database.store import StoreError
@@ -49,7 +49,7 @@ from .options import (
     one_of,
 )
 
-app = typer.Typer(
+app = Typer(
     add_completion=False,
     no_args_is_help=True,
     help="Construct verified CUDA kernels for a model or a list of shapes, without a GPU.",
@@ -61,89 +61,82 @@ app = typer.Typer(
 app.add_typer(fleet, name="fleet")
 
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
-UsageError: Any = typer.BadParameter.__base__
+UsageError: Any = BadParameter.__base__
 
 
 def _version(asked: bool) -> None:
     if asked:
         say(f"gensor-kernels {gensor_kernels.__version__}")
-        raise typer.Exit
+        raise Exit
 
 
 @app.callback(invoke_without_command=True)
 def tune(
-    context: typer.Context,
-    arch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ARCH", help=f"{ARCH} May be repeated."),
-    ] = None,
-    shapes: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="The shapes file (CSV).")] = None,
-    model: Annotated[Path | None, typer.Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
+    context: Context,
+    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{ARCH} May be repeated.")] = None,
+    shapes: Annotated[list[Path] | None, Option(metavar="FILE", help="The shapes file (CSV).")] = None,
+    model: Annotated[Path | None, Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
     input: InputOption = None,
     db: DbOption = None,
     top: TopOption = 16,
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
+        float | None, Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     cluster: ClusterOption = None,
     distrust: Annotated[
-        bool,
-        typer.Option("--distrust", help="With --cluster: compile and execute chosen kernels again on this machine."),
+        bool, Option("--distrust", help="With --cluster: compile and execute chosen kernels again on this machine.")
     ] = False,
     shard: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Tune only the share I of N of the classes; `merge` joins them.")
+        str | None, Option(metavar="I/N", help="Tune only the share I of N of the classes; `merge` joins them.")
     ] = None,
-    measure: Annotated[str, typer.Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
+    measure: Annotated[str, Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
     verify: Annotated[
         str,
-        typer.Option(
-            help="Verify on the emulator; on emulator and device (device); or not (none: kernels stay unusable)."
-        ),
+        Option(help="Verify on the emulator; on emulator and device (device); or not (none: kernels stay unusable)."),
     ] = "emulator",
-    graph: Annotated[str, typer.Option(help="full, or paper: only the paper's actions, reconstructed.")] = "full",
+    graph: Annotated[str, Option(help="full, or paper: only the paper's actions, reconstructed.")] = "full",
     strategy: Annotated[
-        str,
-        typer.Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive."),
+        str, Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive.")
     ] = "walk",
-    json: Annotated[Path | None, typer.Option(help="Write one JSON object per row to FILE.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: Annotated[Path | None, Option(help="Write one JSON object per row to FILE.")] = None,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
+        bool, Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Tune every row of a shapes file, or every layer of a model, for an architecture and store the kernels."""
     if context.invoked_subcommand is not None:
         return
     if not arch or not (shapes or model):
-        raise typer.BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
+        raise BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
     if shapes and model:
-        raise typer.BadParameter("--shapes and --model were both given: leave one out")
+        raise BadParameter("--shapes and --model were both given: leave one out")
     shapes = shapes or []
     if len(shapes) > 1:
-        raise typer.BadParameter("--shapes was given more than once: run gensor-tune once for each")
+        raise BadParameter("--shapes was given more than once: run gensor-tune once for each")
     parts = [lookup(each).part for each in arch]
     if len(set(parts)) < len(parts):
-        raise typer.BadParameter(f"--arch names one part twice: {', '.join(parts)}")
+        raise BadParameter(f"--arch names one part twice: {', '.join(parts)}")
     if len(arch) > 1 and (budget is not None or model):
         other = "--model" if model else "--budget"
-        raise typer.BadParameter(f"{other} takes one --arch: run gensor-tune once for each")
+        raise BadParameter(f"{other} takes one --arch: run gensor-tune once for each")
     if cluster is not None:
         commands.check_cluster(cluster)
     try:
         share = None if shard is None else Shard.of(shard)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise BadParameter(str(error)) from None
     if distrust and (cluster is None or verify == "none"):
         reason = "goes with --cluster" if cluster is None else "repeats verifications: leave out --verify none"
-        raise typer.BadParameter(f"--distrust {reason}")
+        raise BadParameter(f"--distrust {reason}")
     one_of("--measure", measure, ("auto", "never", "require"))
     one_of("--verify", verify, ("emulator", "device", "none"))
     one_of("--graph", graph, ("full", "paper"))
     one_of("--strategy", strategy, STRATEGIES)
     if graph == "paper" and strategy not in ("walk", "paper"):
-        raise typer.BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
+        raise BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
     began, cores = time.monotonic(), commands.cores(jobs)
     options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
@@ -163,37 +156,37 @@ def tune(
             distrust=distrust,
             shard=share,
         )
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 @app.command()
 def run(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")],
     emulate: Annotated[
         str | None,
-        typer.Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
+        Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Draw a plot, too; on a GPU, time each layer by itself.")
+        bool, Option("--profile", help="Draw a plot, too; on a GPU, time each layer by itself.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
+        Path | None, Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
+    json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: InputOption = None,
 ) -> None:
     """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
-        raise typer.BadParameter("--out goes with --profile: it names the plot")
+        raise BadParameter("--out goes with --profile: it names the plot")
     plot = (out or Path(f"{model.stem}.png")) if profile else None
     commands.run_model(model, emulate, input or [], plot, json)
 
 
 @app.command()
 def shapes(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
-    arch: Annotated[str, typer.Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")],
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
+    arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
@@ -204,66 +197,62 @@ def shapes(
 def show(
     db: DbOption = None,
     arch: RecordsArchOption = None,
-    kernel: Annotated[str | None, typer.Option(help="One kernel, by the first digits of its digest.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines instead of a table.")] = False,
+    kernel: Annotated[str | None, Option(help="One kernel, by the first digits of its digest.")] = None,
+    json: Annotated[bool, Option("--json", help="JSON lines instead of a table.")] = False,
     source: Annotated[
-        bool, typer.Option("--source", help="With --kernel: its CUDA source, behind the constants of its Program.")
+        bool, Option("--source", help="With --kernel: its CUDA source, behind the constants of its Program.")
     ] = False,
 ) -> None:
     """Print the records of a database, or one kernel with its program, resources, verification and walk."""
     if source and kernel is None:
-        raise typer.BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
-    raise typer.Exit(commands.show(db, arch, kernel, json, source))
+        raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
+    raise Exit(commands.show(db, arch, kernel, json, source))
 
 
 @app.command()
 def export(
     out: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="File to write: .csv, .json, .jsonl, .parquet, or .db (a compact copy)."),
+        Path, Argument(metavar="FILE", help="File to write: .csv, .json, .jsonl, .parquet, or .db (a compact copy).")
     ],
     db: DbOption = None,
-    arch: Annotated[str | None, typer.Option(help="Only rows of this capability.")] = None,
+    arch: Annotated[str | None, Option(help="Only rows of this capability.")] = None,
     json: Annotated[
-        bool,
-        typer.Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout."),
+        bool, Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout.")
     ] = False,
-    binaries: Annotated[
-        bool, typer.Option("--binaries", help="With --json: sources, cubins and verdicts too.")
-    ] = False,
+    binaries: Annotated[bool, Option("--binaries", help="With --json: sources, cubins and verdicts too.")] = False,
 ) -> None:
     """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
-        raise typer.BadParameter("--binaries goes with --json; a .db has them anyway")
+        raise BadParameter("--binaries goes with --json; a .db has them anyway")
     if not json:
-        raise typer.Exit(commands.export(out, db, arch))
+        raise Exit(commands.export(out, db, arch))
     with commands.existing(db) as store:
-        raise typer.Exit(export_lines(store, out, commands.capability(arch), binaries))
+        raise Exit(export_lines(store, out, commands.capability(arch), binaries))
 
 
 @app.command()
 def pretune(
     arch: ArchOption,
     shapes: ShapesOption = Path("examples/common_shapes.csv"),
-    out: Annotated[Path | None, typer.Option(help="Default: database/pretuned/<arch>.db of this checkout.")] = None,
+    out: Annotated[Path | None, Option(help="Default: database/pretuned/<arch>.db of this checkout.")] = None,
     seed: SeedOption = 0,
     jobs: JobsOption = 0,
     top: TopOption = 16,
-    drawn: Annotated[int, typer.Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
+    drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
     options = Options(top=top, seed=seed, jobs=commands.cores(jobs))
-    raise typer.Exit(commands.pretune(arch, shapes, out, options, drawn))
+    raise Exit(commands.pretune(arch, shapes, out, options, drawn))
 
 
 @app.command()
 def archs() -> None:
     """List every compute capability and part with the figures used in predictions."""
-    raise typer.Exit(commands.archs())
+    raise Exit(commands.archs())
 
 
 @app.command()
-def completion(shell: Annotated[str, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
+def completion(shell: Annotated[str, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
     one_of("SHELL", shell, SHELLS)
     for line in script(shell).splitlines():
@@ -281,41 +270,38 @@ def doctor() -> None:
 
 @app.command()
 def where(
-    arch: Annotated[
-        str | None, typer.Option(help="Only the packaged database of this capability; default: of each.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines instead of text.")] = False,
+    arch: Annotated[str | None, Option(help="Only the packaged database of this capability; default: of each.")] = None,
+    json: Annotated[bool, Option("--json", help="JSON lines instead of text.")] = False,
 ) -> None:
     """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
-    raise typer.Exit(maintenance.where(commands.capability(arch), json))
+    raise Exit(maintenance.where(commands.capability(arch), json))
 
 
 @app.command()
 def prune(
     db: DbOption = None,
     other_abi: Annotated[
-        bool,
-        typer.Option("--other-abi", help="Also records and portfolios of kernels that this version cannot launch."),
+        bool, Option("--other-abi", help="Also records and portfolios of kernels that this version cannot launch.")
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
-    raise typer.Exit(maintenance.prune(commands.existing_file(db), other_abi, dry_run))
+    raise Exit(maintenance.prune(commands.existing_file(db), other_abi, dry_run))
 
 
 @app.command()
 def clean(dry_run: DryRunOption = False) -> None:
     """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
-    raise typer.Exit(maintenance.clean(dry_run))
+    raise Exit(maintenance.clean(dry_run))
 
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
+    source: Annotated[Path, Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
     db: DbOption = None,
     binaries: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--binaries",
             help="Take sources, cubins and verdicts too: their machine code runs on your GPU as you, and counts as "
             "verified because the file says so. Only for files of people you trust.",
@@ -323,16 +309,16 @@ def import_(
     ] = False,
 ) -> None:
     """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
-    raise typer.Exit(import_lines(source, commands.database(db), binaries))
+    raise Exit(import_lines(source, commands.database(db), binaries))
 
 
 @app.command()
 def measure(
     db: DbOption = None,
-    shapes: Annotated[Path | None, typer.Option(help="Only the rows of this shapes file.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Database to add the times to; default: the one read.")] = None,
+    shapes: Annotated[Path | None, Option(help="Only the rows of this shapes file.")] = None,
+    out: Annotated[Path | None, Option(help="Database to add the times to; default: the one read.")] = None,
     budget: BudgetOption = None,
-    memory: Annotated[str | None, typer.Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
+    memory: Annotated[str | None, Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
     json: JsonOption = None,
 ) -> None:
     """Time stored kernels and CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
@@ -340,33 +326,33 @@ def measure(
 
     limit = None if memory is None else bytes_of(memory)
     with json_lines(json) as lines:
-        raise typer.Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
+        raise Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
 
 
 @app.command()
 def merge(
-    sources: Annotated[list[Path], typer.Argument(metavar="FILE", help="Databases to read.")],
+    sources: Annotated[list[Path], Argument(metavar="FILE", help="Databases to read.")],
     db: DbOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Create this database from the files, or add them to it.")
+        Path | None, Option("--out", "-o", help="Create this database from the files, or add them to it.")
     ] = None,
     binaries: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--binaries",
             help="Take cubins and verdicts too. Trusting a file means: its machine code runs on your GPU as you, and "
             "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
         ),
     ] = False,
-    json: Annotated[Path | None, typer.Option("--json", help="Write one JSON object per conflict to FILE.")] = None,
+    json: Annotated[Path | None, Option("--json", help="Write one JSON object per conflict to FILE.")] = None,
 ) -> None:
     """Add the rows of other databases to one: programs, records, timings. Nothing is overwritten or lost."""
     from gensor_tuner.store.merge import merge as run
 
     if out is not None and db is not None:
-        raise typer.BadParameter("--db adds to a database, -o makes one: name one of them")
+        raise BadParameter("--db adds to a database, -o makes one: name one of them")
     with json_lines(json) as lines:
-        raise typer.Exit(run(sources, out or commands.database(db), out is not None, binaries, lines))
+        raise Exit(run(sources, out or commands.database(db), out is not None, binaries, lines))
 
 
 @app.command()
@@ -374,9 +360,9 @@ def verify(
     db: DbOption = None,
     arch: OnlyArchOption = None,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Compile again, and compare cubins made by this toolchain byte by byte.")
+        bool, Option("--rebuild", help="Compile again, and compare cubins made by this toolchain byte by byte.")
     ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Execute every kernel on the emulator again.")] = False,
+    execute: Annotated[bool, Option("--execute", help="Execute every kernel on the emulator again.")] = False,
     jobs: JobsOption = 0,
     json: JsonOption = None,
 ) -> None:
@@ -385,7 +371,7 @@ def verify(
 
     with json_lines(json) as lines:
         only = commands.capability(arch)
-        raise typer.Exit(run(commands.existing_file(db), only, rebuild, execute, commands.cores(jobs), lines))
+        raise Exit(run(commands.existing_file(db), only, rebuild, execute, commands.cores(jobs), lines))
 
 
 @app.command()
@@ -401,14 +387,14 @@ def refresh(
 
     with json_lines(json) as lines:
         only = commands.capability(arch)
-        raise typer.Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
+        raise Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
 
 
 @app.command()
 def report(
     db: DbOption = None,
     arch: RecordsArchOption = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
     from gensor_tuner.report.page import write
@@ -419,21 +405,21 @@ def report(
 
 @app.command()
 def check(
-    baseline: Annotated[Path, typer.Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
+    baseline: Annotated[Path, Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
+        Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
     ] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
+    junit: Annotated[Path | None, Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
+    tolerance: Annotated[float, Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
     allow_unclear: Annotated[
-        bool, typer.Option("--allow-unclear", help="Pass benchmarks whose runs are too noisy for a verdict.")
+        bool, Option("--allow-unclear", help="Pass benchmarks whose runs are too noisy for a verdict.")
     ] = False,
 ) -> None:
     """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
     from gensor_tuner.regression.command import check as run
 
-    raise typer.Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
+    raise Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
 
 
 def main() -> None:

@@ -313,7 +313,6 @@ def run_model(
 
 
 def _users() -> Path | None:
-    """Return the database that programs read by default, or None."""
     try:
         return config.user_database()
     except ConfigError:

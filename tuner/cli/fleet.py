@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option, Typer
 
 from gensor_tuner.output import say
 
 from . import commands
 from .options import JobsOption
 
-fleet = typer.Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
+fleet = Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
 
 
 @fleet.callback()
@@ -23,10 +23,10 @@ def machines() -> None:
 
 @fleet.command()
 def worker(
-    scheduler: Annotated[str, typer.Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
+    scheduler: Annotated[str, Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
     jobs: JobsOption = 0,
     scratch: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
+        Path | None, Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
     ] = None,
 ) -> None:
     """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures for each GPU."""

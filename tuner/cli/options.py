@@ -6,40 +6,38 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import BadParameter, Option
 
 from gensor_kernels import spelling
 
 ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
 ClusterOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="ADDRESS",
         help="Tune on a Dask cluster: tcp://HOST:PORT, tls://HOST:PORT, local[:N] (N processes here), or dask (as "
         "Dask is configured).",
     ),
 ]
-ArchOption = Annotated[str, typer.Option(help=ARCH)]
-ShapesOption = Annotated[Path, typer.Option(help="The shapes file (CSV); - is stdin.")]
-JobsOption = Annotated[int, typer.Option(min=0, help="Parallel jobs; 0 uses every available core.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of the walks.")]
-TopOption = Annotated[int, typer.Option(min=1, max=256, help="Finalists compiled per class.")]
-DbOption = Annotated[
-    Path | None, typer.Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
-]
+ArchOption = Annotated[str, Option(help=ARCH)]
+ShapesOption = Annotated[Path, Option(help="The shapes file (CSV); - is stdin.")]
+JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.")]
+SeedOption = Annotated[int, Option(min=0, help="Seed of the walks.")]
+TopOption = Annotated[int, Option(min=1, max=256, help="Finalists compiled per class.")]
+DbOption = Annotated[Path | None, Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")]
 InputOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         metavar="NAME=EXTENTS",
         help="Shape of a model's input, as x=1x3x224x224, or a size that its file leaves open, as batch=8. Lists stand "
         "for every value: x=1,8x3x224x224. May be repeated.",
     ),
 ]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
-JsonOption = Annotated[Path | None, typer.Option("--json", help="Write one JSON object per result to FILE.")]
-OnlyArchOption = Annotated[str | None, typer.Option(help="Only kernels of this capability.")]
-RecordsArchOption = Annotated[str | None, typer.Option(help="Only records of this capability.")]
-BudgetOption = Annotated[float | None, typer.Option(min=0.0, help="Stop starting new work after SECONDS.")]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
+JsonOption = Annotated[Path | None, Option("--json", help="Write one JSON object per result to FILE.")]
+OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.")]
+RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.")]
+BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
@@ -48,11 +46,11 @@ def bytes_of(text: str) -> int:
     """Parse a number of bytes: digits, optionally followed by k, M or G for 10^3, 10^6, 10^9."""
     match = re.fullmatch(r"([0-9]{1,15})([kmg]?)b?", text.strip().lower())
     if match is None or int(match[1]) == 0:
-        raise typer.BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
+        raise BadParameter(f"--memory takes a number of bytes such as 500000000, 500M or 2G, not '{text[:40]}'")
     return int(match[1]) * UNITS[match[2]]
 
 
 def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise BadParameter, with similar choices, unless `value` is one of `choices`."""
     if value not in choices:
-        raise typer.BadParameter(f"{option}: {spelling.unknown(value, choices)}")
+        raise BadParameter(f"{option}: {spelling.unknown(value, choices)}")

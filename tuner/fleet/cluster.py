@@ -87,8 +87,6 @@ class Cluster:
         self.absent: dict[str | None, str] = {}
         self._error: BaseException | None = None
 
-    # ---- coming and going
-
     def __enter__(self) -> Cluster:
         try:
             import distributed
@@ -143,8 +141,6 @@ class Cluster:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # ---- workers
-
     def ready(self, kinds: Iterable[str], parts: Iterable[str] = ()) -> None:
         """Wait for workers that can run tasks of all kinds and measure on all parts; FleetError where there is none."""
         deadline = self.clock() + FIRST_SECONDS
@@ -194,7 +190,6 @@ class Cluster:
         return member.abilities.why_not(kind, abilities()) or "it offers no such tasks"
 
     async def _enlist(self) -> None:
-        """Take workers that have come, and forget workers that have gone."""
         async with self._enlisting:
             await self._enlist_new()
 
@@ -244,8 +239,6 @@ class Cluster:
 
     def _could(self, task: Task[Any]) -> bool:
         return bool(self.measuring(task.part) if task.part else self.able(task.kind))
-
-    # ---- tasks
 
     def submit(self, task: Task[Result]) -> Future[Result]:
         """Return the future of a task, which raises LostTaskError where no worker could finish it."""
@@ -330,8 +323,6 @@ class Cluster:
             running.began, running.worker = self.clock(), str(told.get("worker", ""))
             running.starts += 1
 
-    # ---- faults
-
     async def _reconnect(self) -> None:
         deadline = self.clock() + GONE_SECONDS
         while self._client.status != "running" and self.clock() < deadline and not self._ended:
@@ -360,18 +351,25 @@ class Cluster:
                 await running.future.cancel()
 
     async def _restart_hung(self) -> None:
-        now = self.clock()
-        # A task whose worker has gone waits for another one.
-        there = [each for each in self._running.values() if each.began and each.worker in self.members]
-        hung = [each for each in there if each.began and now - each.began > each.task.seconds]
-        for running in hung:
+        """Restart workers whose tasks take too long.
+
+        A task whose worker has died waits for another one and has not hung. Only the scheduler knows: the members are
+        those of the last look, and each restart takes seconds.
+        """
+        for key, running in list(self._running.items()):
+            if running.began is None or self.clock() - running.began <= running.task.seconds:
+                continue
+            worker = running.worker
+            assigned = await self._client.processing()
+            if key not in assigned.get(worker, ()) or running.worker != worker or key not in self._running:
+                continue
             running.hung, running.began = True, None
             self.notify(f"{self._name(running)} is restarted: a task did not end within {running.task.seconds:g} s")
             await running.future.cancel(force=True)
             try:
-                await self._client.restart_workers([running.worker], timeout=20, raise_for_error=False)
+                await self._client.restart_workers([worker], timeout=20, raise_for_error=False)
             except ValueError:  # nobody watches this worker: it can only be sent away
-                await self._client.retire_workers([running.worker], close_workers=True, remove=True)
+                await self._client.retire_workers([worker], close_workers=True, remove=True)
 
     async def _look_for_nobody(self) -> None:
         """Give up tasks that have waited too long for a worker: those of a part, or else the run."""

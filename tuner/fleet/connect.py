@@ -122,15 +122,11 @@ async def _client(address: str, seconds: float) -> Any:
         raise ValueError("Dask's configuration names none: set DASK_SCHEDULER_ADDRESS")
     client = Client(given, asynchronous=True, timeout=seconds, security=security, set_as_default=False)
     try:
-        return await asyncio.wait_for(_up(client), seconds + 3)
+        return await asyncio.wait_for(client, seconds + 3)
     except BaseException:
         with suppress(Exception):
             await client.close(timeout=1)
         raise
-
-
-async def _up(client: Any) -> Any:
-    return await client
 
 
 def _address_of(address: str) -> str:

@@ -85,7 +85,6 @@ def _offers(parts: Mapping[int, str], jobs: int) -> list[Offer]:
 
 
 def _parts(notify: Notify) -> dict[int, str]:
-    """Return the parts of this machine's GPUs by number."""
     found: dict[int, str] = {}
     number, count = 0, 1
     while number < count:
@@ -179,7 +178,6 @@ class _Serving:
             self._there = True
 
     async def _unreachable(self) -> str:
-        """Return why there is no connection to the scheduler; "" where there is one."""
         from distributed.comm import connect
 
         try:

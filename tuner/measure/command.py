@@ -116,7 +116,9 @@ class Measurement:
             trying = reply.get("trying")
             if reply["status"] not in ("fault", "ended"):
                 if reply["status"] == "ok":
-                    self.target.add(*(_rejection(kernel, self.part, reason) for kernel, reason in bad.items()))
+                    place = canonical({"part": self.part})
+                    for kernel, reason in bad.items():
+                        self.target.add(Verification(kernel, "device", "failed", reason, provenance=place))
                 return reply | {"left": bad | reply.get("left", {})}
             if trying is None:
                 return {"status": "failed", "error": reply["error"]}
@@ -137,10 +139,6 @@ class Measurement:
     def _timings(self, key: str) -> Iterator[Timing]:
         rows = {row.digest: row for store in self.readers for row in store.timings(key, self.part)}
         return (row for row in rows.values() if row.device == self.conditions)
-
-
-def _rejection(kernel: str, part: str, error: str) -> Verification:
-    return Verification(kernel, "device", "failed", error, provenance=canonical({"part": part}))
 
 
 def _workload_of(key: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from gensor_kernels.build.source import digest, flatten
@@ -61,10 +61,6 @@ class Time(Task[Times]):
         kernels = tuple(_kernel(*each) for each in told["kernels"])
         workload = None if told["workload"] is None else workload_of(told["workload"])
         return cls(told["part"], workload, kernels, bool(told["vendor"]))
-
-    def pack(self, result: Times) -> dict[str, Any]:
-        """Return times as JSON."""
-        return asdict(result)
 
     def unpack(self, packed: dict[str, Any]) -> Times:
         """Return times that can be these kernels': as many, finite and above nothing."""
@@ -139,10 +135,6 @@ class ExecuteOnDevice(Task[Verdict]):
     def from_json(cls, told: dict[str, Any]) -> ExecuteOnDevice:
         """Return the task with these arguments."""
         return cls(told["part"], workload_of(told["workload"]), _kernel(*told["kernel"]))
-
-    def pack(self, result: Verdict) -> dict[str, Any]:
-        """Return a verdict as JSON."""
-        return asdict(result)
 
     def unpack(self, packed: dict[str, Any]) -> Verdict:
         """Return a verdict of this part; ValueError where a good one lacks cases."""

@@ -131,7 +131,6 @@ class CudaClock:
     """
 
     def __init__(self, device: CudaDevice, memory: int | None = None):
-        """Allocate the fill buffer: at most a quarter of `memory` bytes where a limit is given."""
         l2 = device.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
         size = max(4 * l2, 256 << 20)
         self.fill = Fill(device.cupy, size if memory is None else max(1, min(size, memory // 4)))
@@ -274,7 +273,8 @@ def interleaved(
             watch(index)
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
-    return [_statistics(each, count) for each, count in zip(steady(np.array(samples)), counts, strict=True)]
+    found = zip(steady(np.array(samples)), counts, strict=True)
+    return [Timed(*map(float, np.percentile(each, (50, 25, 75))), len(each), count) for each, count in found]
 
 
 def steady(samples: np.ndarray) -> np.ndarray:
@@ -297,8 +297,3 @@ def steady(samples: np.ndarray) -> np.ndarray:
 def vendor_name(workload: Workload) -> str:
     """Return the name of CuPy's side of a comparison in Timing rows."""
     return "cupy.matmul" if workload.operator == "matmul" else f"cupy, {workload.operator}"
-
-
-def _statistics(samples: Sequence[float], calls: int) -> Timed:
-    low, median, high = np.percentile(samples, (25, 50, 75))
-    return Timed(float(median), float(low), float(high), len(samples), calls)

@@ -56,7 +56,10 @@ class Tournament:
                 break
             measured[row] = self._workload(row, space, pool)
             self.progress("measure", 1)
-        return measured, assign(_with_bands(measured), range(len(pool.candidates)), pool.names)
+        # Times inside the tie band are equal to the row's best, so that names decide.
+        best = measured.min(axis=1, keepdims=True)
+        banded = np.where(measured <= best * TIE_BAND, best, measured)
+        return measured, assign(banded, range(len(pool.candidates)), pool.names)
 
     def _workload(self, row: int, space: Space, pool: Pool) -> np.ndarray:
         """Run rounds until they gain nothing: compiled candidates first, then candidates made promising by times."""
@@ -132,12 +135,5 @@ class Tournament:
 
 
 def _scale(timed: Timed, factor: float) -> Timed:
-    """Return a time converted to another clock."""
     scaled = {name: getattr(timed, name) * factor for name in ("median_us", "low_us", "high_us")}
     return replace(timed, **scaled)
-
-
-def _with_bands(measured: np.ndarray) -> np.ndarray:
-    """Return measured seconds with times inside the tie band set equal to the row's best, so that names decide."""
-    best = measured.min(axis=1, keepdims=True)
-    return np.where(measured <= best * TIE_BAND, best, measured)

@@ -60,7 +60,6 @@ def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run
 
 
 def _changes(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
-    """Return the changed conditions of each machine that has runs on both sides."""
     both = {run.machine for run in old} & {run.machine for run in new}
     return {
         machine: changed_conditions(*([run for run in side if run.machine == machine] for side in (old, new)))

@@ -151,7 +151,6 @@ def _positive(value: Any) -> float | None:
 
 
 def _times(found: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the valid times by name."""
     return {str(name): us for name, value in (found or {}).items() if (us := _positive(value))}
 
 

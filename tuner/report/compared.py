@@ -51,7 +51,6 @@ def predicted_and_measured(part: Part) -> Markup:
 
 
 def _axes(x: LogScale, y: LogScale) -> Markup:
-    """Draw the frame in seconds; the data is in microseconds."""
     inner = [LogScale(each.low * 1e-6, each.high * 1e-6, each.start, each.end) for each in (x, y)]
     return frame(inner[0], inner[1], ("predicted", "measured"), ("s", "s"))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gensor_database.entry import verdict
 from gensor_database.lazy import cached_property
-from gensor_database.record import Binary, Kernel, Record, Timing, Verification
+from gensor_database.record import Binary, Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import Arch, lookup
@@ -169,16 +168,12 @@ class _Reader:
             self.verdicts.get(kernel.digest, "none") if kernel else "none",
             ours.median_us if ours else None,
             theirs.median_us if theirs else None,
-            _vendors(rows),
+            ", ".join(sorted({row.vendor for row in rows if row.vendor is not None})),
             _split(workload, kernel, binary, _arch(record.part)),
             workload.flops() if workload else None,
             workload.bytes_moved() if workload else None,
             tuple(uses),
         )
-
-
-def _vendors(rows: Sequence[Timing]) -> str:
-    return ", ".join(sorted({row.vendor for row in rows if row.vendor is not None}))
 
 
 def _workload(key: str) -> Workload | None:

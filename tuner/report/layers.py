@@ -33,9 +33,7 @@ def json_lines(layers: Layers) -> Iterator[str]:
                 "served_by": layer.by,
                 "tiers": [each.tier for each in layer.served],
                 "kernels": [each.kernel for each in layer.served],
-                "predicted_us": layer.predicted_us,
-                "measured_us": layer.measured_us,
-                "bound_us": layer.bound_us,
+                **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
             }
         )
     total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}
@@ -79,7 +77,6 @@ def plot(layers: Layers, title: str, out: Path) -> None:
 
 
 def _colours(names: list[str]) -> dict[str, str]:
-    """Return a colour for each family, in the order in which they first serve a layer."""
     kernels = [name for name in dict.fromkeys(names) if name != "array library"]
     found = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(kernels)}
     return found | ({"array library": "#999999"} if "array library" in names else {})

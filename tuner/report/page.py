@@ -127,7 +127,6 @@ def _roofline(part: Part) -> list[Markup]:
 
 
 def _figures(part: Part) -> Markup:
-    """Draw the key figures."""
     ratios = [
         line.predicted_us / line.record.bound_us for line in part.lines if line.predicted_us and line.record.bound_us
     ]

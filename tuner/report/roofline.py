@@ -9,21 +9,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import arithmetic_peak
 
 from .contents import Line, Part
-from .drawing import (
-    BOTTOM,
-    LEFT,
-    RIGHT,
-    TOP,
-    LogScale,
-    chart,
-    dot,
-    figure,
-    frame,
-    legend,
-    series,
-    si,
-    spread,
-)
+from .drawing import BOTTOM, LEFT, RIGHT, TOP, LogScale, chart, dot, figure, frame, legend, series, si, spread
 from .markup import Markup, join, tag
 
 EDGE = RIGHT - 140  # of the plot: the names of the arithmetic limits stand to its right

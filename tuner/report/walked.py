@@ -53,18 +53,12 @@ def followed(text: str, workload: Workload, arch: Arch) -> list[Step]:
         reached = {c.name for c in space.coordinates if c.level <= point[0]}
         time = float(space.potential(point[None])[0]) * 1e6
         benefit = math.log(steps[-1].predicted_us / time) if steps else 0.0
-        change = ", ".join(
-            f"{name} {before[name]} → {value}"
-            for name, value in values.items()
-            if name in reached and before.get(name, value) != value
-        )
-        steps.append(Step(action or "start", change or _settings(values, reached), time, benefit))
+        known = [(name, value) for name, value in values.items() if name in reached]
+        changes = [f"{name} {before[name]} → {value}" for name, value in known if before.get(name, value) != value]
+        change = ", ".join(changes or [f"{name} {value}" for name, value in known if name != "level"])
+        steps.append(Step(action or "start", change, time, benefit))
         before = values
     return steps
-
-
-def _settings(values: dict[str, int], reached: set[str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items() if name in reached and name != "level")
 
 
 def _candidates(part: Part) -> list[Line]:

@@ -138,8 +138,6 @@ class ClassRun:
             for program, trail in zip(programs, founds[row].trails, strict=True):
                 self.trails.add(program, trail)
 
-    # ---- walking
-
     def _walk(self, requests: Sequence[Request]) -> list[Found]:
         with self._time("walk", len(requests)):
             return self.executor.map(requests, lambda *_: self.progress("walk", 1))
@@ -158,8 +156,6 @@ class ClassRun:
         feedback = tuple(self.binaries.facts.values())
         start = dict.fromkeys([*(program for program, _ in found.best[:4]), *(facts.program for facts in feedback)])
         return replace(self._request(workload), seed=self.options.seed + 1, feedback=feedback, start=tuple(start))
-
-    # ---- compiling and choosing
 
     @cached_property
     def binaries(self) -> Binaries:
@@ -194,8 +190,6 @@ class ClassRun:
     def _preferences(self, pool: Pool) -> tuple[tuple[np.ndarray, float], ...]:
         """Return masks of preferred candidates, each with the slowdown it may cost; see `cover`."""
         return (~self.binaries.spilling(pool), SPILL_FREE), (pool.wide, CLEAN), (pool.plain, PLAIN)
-
-    # ---- measuring
 
     @cached_property
     def tournament(self) -> Tournament | None:
@@ -233,8 +227,6 @@ class ClassRun:
         """Remember a candidate that failed on the device: no database counts it as usable again."""
         verdict = Verdict("failed", reason, method="device", part=self.arch.part)
         self.refused.append((each, self.binaries[each], workload, verdict))
-
-    # ---- verifying
 
     def _verified(self, pool: Pool, predicted: np.ndarray, seconds: np.ndarray, picks: np.ndarray) -> Iterator[Chosen]:
         """Verify the picks; where a kernel fails, the workload's next best compiled candidate is tried."""

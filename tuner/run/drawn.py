@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.dispatch.selection.library import Library
-from gensor_kernels.dispatch.selection.predict import predict
+from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products import matmul
@@ -43,24 +43,7 @@ MISSED = 1.18
 def products(count: int, seed: int, below: tuple[int, int, int] = ANY) -> Iterator[Workload]:
     """Yield `count` products: sizes log-uniform, half of them multiples of 8, batches in one of eight.
 
-    Parameters
-    ----------
-    count : int
-        How many.
-    seed : int
-        Of the draw.
-    below : tuple of int
-        Powers of two below which m, n and k are.
-
-    Yields
-    ------
-    Workload
-        A product of at most MOST_FLOPS operations.
-
-    Examples
-    --------
-    >>> [each.size["m"] for each in products(2, 1)] == [each.size["m"] for each in products(2, 1)]
-    True
+    m, n and k are below these powers of two, and no product has more than MOST_FLOPS operations.
     """
     rng = np.random.default_rng(seed)
     while count:
@@ -146,10 +129,9 @@ def find_missed(drawn: Sequence[Workload], arch: Arch, library: Library, executo
 def _pick(wanted: Workload, arch: Arch, library: Library) -> float:
     """Return the predicted seconds of the kernel that dispatch takes for a size that no row names."""
     kernels = [
-        same
+        each
         for shelf in library.shelves(wanted)
         for each in (shelf.portfolio or shelf.others)
         if each.fits_epilogue(wanted)
-        for same in library.resplit(each)
     ]
-    return min(predict(kernels, wanted, arch, library), default=math.inf)
+    return min((seconds for _, seconds in predict_divided(kernels, wanted, arch, library)), default=math.inf)

@@ -55,7 +55,9 @@ class FirstRun(ClassRun):
         if self.at_hand <= GOOD_ENOUGH * pool.seconds(self.spaces).min(initial=np.inf):
             return
         for attempt in range(self.options.top + ROUNDS):
-            seconds, ready = pool.seconds(self.spaces), self._ready(pool)
+            seconds = pool.seconds(self.spaces)
+            passed = [self._skips() or self.judge.passed(each.name) for each in pool.candidates]
+            ready = self.binaries.among(pool) & np.array(passed, bool)  # compiled and verified
             if attempt >= ROUNDS and ready.any():
                 seconds[:, ~ready] = np.inf
             preferred = preferring(seconds, (ready, GOOD_ENOUGH), *self._preferences(pool))
@@ -71,11 +73,6 @@ class FirstRun(ClassRun):
 
     def _choice(self, row: int, each: Candidate | None, seconds: float, pool: Pool) -> Chosen:
         return replace(super()._choice(row, each, seconds, pool), settled=False)
-
-    def _ready(self, pool: Pool) -> np.ndarray:
-        """Return a mask of the compiled candidates that passed verification (candidates,)."""
-        passed = [self._skips() or self.judge.passed(each.name) for each in pool.candidates]
-        return self.binaries.among(pool) & np.array(passed, bool)
 
     def _try(self, pool: Pool, column: int) -> None:
         """Compile a candidate and verify it; one that fails is dead in the pool."""
@@ -134,8 +131,10 @@ class FirstKernels(Run):
         pool.add(space, kernels, siblings=False)
         (seconds,) = pool.seconds([space])
         for column in np.argsort(seconds, kind="stable"):
-            each = kernels[pool.candidates[column].program]
-            if np.isfinite(seconds[column]) and self._is_built(each, pool.candidates[column]):
+            wanted = pool.candidates[column]
+            each = kernels[wanted.program]
+            binary = each.binary() if np.isfinite(seconds[column]) else None
+            if binary and (binary.target, binary.constants) == (self.arch.target, wanted.constants):
                 return each, float(seconds[column])
         return None
 
@@ -146,11 +145,6 @@ class FirstKernels(Run):
             return None
         return program_from_json(each.kernel.program)
 
-    def _is_built(self, each: StoredKernel, wanted: Candidate) -> bool:
-        """Return whether a stored kernel has the binary that a candidate needs."""
-        binary = each.binary()
-        return binary is not None and (binary.target, binary.constants) == (self.arch.target, wanted.constants)
-
     def _serving(self, workload: Workload, stored: StoredKernel, seconds: float) -> Result:
         """Store a record that names a stored kernel, with the kernel itself if it comes from another store."""
         kernel, (holder, *_) = stored.kernel, stored.stores
@@ -159,20 +153,10 @@ class FirstKernels(Run):
         source = holder.get(Source, binary.source_digest)
         verdicts = holder.rows(Verification, kernel_digest=kernel.digest)
         parts = [] if holder is self.store else [*([source] if source else ()), binary, kernel, *verdicts]
-        record = Record(
-            workload.key(),
-            self.arch.name,
-            self.arch.part,
-            kernel.abi,
-            kernel.digest,
-            seconds * 1e6,
-            bound_us(workload, self.arch),
-            "ok",
-            None,
-            "{}",
-            self._with_names(workload, provenance(self.options, settled=False)),
-        )
-        self.store.add(*parts, record)
+        place = (workload.key(), self.arch.name, self.arch.part)
+        figures = (seconds * 1e6, bound_us(workload, self.arch))
+        how = self._with_names(workload, provenance(self.options, settled=False))
+        self.store.add(*parts, Record(*place, kernel.abi, kernel.digest, *figures, "ok", None, "{}", how))
         found = find_result(self.store, workload, self.arch, self.options, settled=False)
         assert found is not None
         return found

@@ -52,23 +52,12 @@ def usual(workload: Workload) -> list[Workload]:
 
 
 def offer(
-    store: Store,
-    arch: Arch,
-    workloads: Sequence[Workload],
-    further: Mapping[str, Sequence[Row]] | None = None,
+    store: Store, arch: Arch, workloads: Sequence[Workload], further: Mapping[str, Sequence[Row]] | None = None
 ) -> Offer:
-    """Return the usable kernels of a class that serve any epilogue.
+    """Return the usable kernels of a class that serve any epilogue, predicted for a part.
 
-    Parameters
-    ----------
-    store : Store
-        An open database.
-    arch : Arch
-        The part that they are predicted for.
-    workloads : sequence of Workload
-        Sizes of the class that count in addition to the usual ones, at least one.
-    further : mapping from str to sequence of Row, optional
-        Verified kernels that the database does not have, by digest: their rows.
+    `workloads` are sizes of the class that count in addition to the usual ones, at least one; `further` has the rows of
+    verified kernels that the database does not have, by digest.
     """
     sample = workloads[0].with_epilogue(())
     programs: dict[Program, str] = {}

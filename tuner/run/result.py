@@ -64,26 +64,15 @@ def json_line(row: Row, result: Result, arch: Arch) -> str:
     workload = json.loads(result.workload.key()) if result.workload else None
     fields: dict[str, Any] = {
         "workload": workload,
-        "status": result.status,
-        "kernel": result.kernel,
-        "family": result.family,
+        **{name: getattr(result, name) for name in ("status", "kernel", "family")},
         "program": result.program or None,
-        "predicted_us": result.predicted_us,
-        "bound_us": result.bound_us,
-        "measured_us": result.measured_us,
-        "vendor_us": result.vendor_us,
-        "verified": result.verified,
-        "registers": result.registers,
-        "spill_bytes": result.spill_bytes,
-        "shared_bytes": result.shared_bytes,
+        **{name: getattr(result, name) for name in ("predicted_us", "bound_us", "measured_us", "vendor_us")},
+        **{name: getattr(result, name) for name in ("verified", "registers", "spill_bytes", "shared_bytes")},
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 4) for stage in STAGES},
         "error": result.error,
         "arch": arch.name,
         "part": arch.part,
-        "name": row.name,
-        "line": row.line,
-        "count": row.count,
-        "notes": row.notes,
+        **{name: getattr(row, name) for name in ("name", "line", "count", "notes")},
     }
     return json.dumps(fields, separators=(",", ":"))
 
@@ -120,21 +109,11 @@ def rows_for(
         rows += timing_rows(chosen, arch, options.background)
         abi, outcome = chosen.candidate.family.abi, "ok"
         digest = next(row.digest for row in rows if isinstance(row, Kernel))
-    rows.append(
-        Record(
-            chosen.workload.key(),
-            arch.name,
-            arch.part,
-            abi,
-            digest,
-            chosen.predicted * 1e6 if digest else None,
-            bound_us(chosen.workload, arch),
-            outcome,
-            error,
-            chosen.trail.to_json(chosen.workload) if chosen.trail else "{}",
-            named(provenance(options, chosen.settled)),
-        )
-    )
+    place = (chosen.workload.key(), arch.name, arch.part)
+    figures = (chosen.predicted * 1e6 if digest else None, bound_us(chosen.workload, arch))
+    walk = chosen.trail.to_json(chosen.workload) if chosen.trail else "{}"
+    how = named(provenance(options, chosen.settled))
+    rows.append(Record(*place, abi, digest, *figures, outcome, error, walk, how))
     return rows, digest
 
 

@@ -40,14 +40,6 @@ class Shard(NamedTuple):
 
         Which share a class belongs to follows from the classes of the whole file and their workloads, whatever the
         order of rows: the largest classes first, each to the shard that has least so far.
-
-        Examples
-        --------
-        >>> from gensor_kernels.machine.arch import lookup
-        >>> from gensor_kernels.operators.products import matmul
-        >>> rows = [Row(2, "a", workload=matmul.workload(8, 8, 8)), Row(3, "b", error="no operator")]
-        >>> [[row.name for row in share] for share in Shard(1, 2).rows(rows, [lookup("h200")])]
-        [['a', 'b']]
         """
         owners = self._owners(rows, archs)
         return [
@@ -60,20 +52,12 @@ class Shard(NamedTuple):
         ]
 
     def describe(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
-        """Return the size of this share, and of the whole, each arch counted.
-
-        Examples
-        --------
-        >>> rows = [Row(2, "a", error="no operator"), Row(3, "b", error="no operator")]
-        >>> Shard(2, 3).describe([[], rows[:1]], rows)
-        'shard 2/3: 0 of 0 classes, 1 of 4 rows'
-        """
+        """Return the size of this share, and of the whole, each arch counted."""
         whole = [rows] * len(shares)
         classes = f"{_classes(shares)} of {_classes(whole)} classes"
         return f"shard {self}: {classes}, {sum(map(len, shares))} of {sum(map(len, whole))} rows"
 
     def _owners(self, rows: Sequence[Row], archs: Sequence[Arch]) -> dict[Class, int]:
-        """Return the number of the shard of each class."""
         workloads: dict[str, set[str]] = {}
         for row in rows:
             if row.workload is not None:
@@ -81,7 +65,8 @@ class Shard(NamedTuple):
         names = Counter(arch.name for arch in archs)
         sizes = {(name, key): parts * len(keys) for name, parts in names.items() for key, keys in workloads.items()}
         loads, owners = [0] * self.many, dict[Class, int]()
-        for each in sorted(sizes, key=lambda each: (-sizes[each], _digest(each))):
+        digests = {each: hashlib.sha256("\0".join(each).encode()).hexdigest() for each in sizes}
+        for each in sorted(sizes, key=lambda each: (-sizes[each], digests[each])):
             place = loads.index(min(loads))
             owners[each] = place + 1
             loads[place] += sizes[each]
@@ -91,7 +76,3 @@ class Shard(NamedTuple):
 def _classes(shares: Sequence[Sequence[Row]]) -> int:
     """Return the number of classes, each arch's counted."""
     return sum(len({row.workload.class_key() for row in rows if row.workload is not None}) for rows in shares)
-
-
-def _digest(each: Class) -> str:
-    return hashlib.sha256("\0".join(each).encode()).hexdigest()

@@ -21,7 +21,7 @@ from gensor_database.record import Portfolio, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
-from gensor_kernels.dispatch.selection.predict import predict
+from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
@@ -38,33 +38,11 @@ LEAST_GAIN = 1e-3
 
 
 def ship(store: Store, arch: Arch, target: Path, drawn: Sequence[Workload] = (), limit: int = LARGEST) -> Counter[str]:
-    """Choose the portfolios of all classes together and export them as the database that ships.
+    """Choose the portfolios of all classes together, and export them as the database that ships; count its rows.
 
-    Parameters
-    ----------
-    store : Store
-        An open, writable database; its portfolios for the part are replaced.
-    arch : Arch
-        The part that kernels are predicted for.
-    target : Path
-        The file to write.
-    drawn : sequence of Workload
-        Sizes that count in addition to those of records and the usual sizes, in classes that have kernels.
-    limit : int
-        Its most bytes. Kernels that records name stay even where they alone take more.
-
-    Returns
-    -------
-    Counter of str
-        Rows of each table of the file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from gensor_kernels.machine.arch import lookup
-    >>> with tempfile.TemporaryDirectory() as folder, Store.open(":memory:") as empty:
-    ...     ship(empty, lookup("sm_87"), Path(folder) / "sm_87.db")["kernel"]
-    0
+    The portfolios of `store`, a writable database, are replaced for the part. In classes that have kernels, the sizes
+    `drawn` count in addition to those of records and the usual sizes. The file `target` has at most `limit` bytes, but
+    kernels that records name stay even where they alone take more.
     """
     order = ranked(store, arch, drawn)
     while True:
@@ -150,10 +128,7 @@ def _kernels_of(store: Store, arch: Arch, digests: Iterable[str]) -> _Known:
 
 def _seconds(kernels: list[Kernel], sizes: list[Workload], library: Library, arch: Arch) -> np.ndarray:
     """Return predicted seconds (sizes, kernels) of launches that divide k in the best of all ways."""
-    launched = [library.resplit(each) for each in kernels]
-    every = [each for same in launched for each in same]
-    starts = np.cumsum([0, *map(len, launched)])[:-1]
-    return np.array([np.minimum.reduceat(predict(every, size, arch, library), starts) for size in sizes])
+    return np.array([[each for _, each in predict_divided(kernels, size, arch, library)] for size in sizes])
 
 
 class _Served:

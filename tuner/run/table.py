@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from gensor_database.text import duration
-from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store import uses
 from gensor_tuner.store.uses import Call, model_of, words
@@ -113,14 +112,11 @@ def summary(results: Sequence[Result]) -> list[str]:
             f"predicted within 2x of the bound: {near} of {len(served)} rows; "
             f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
         )
-        if any(_is_exact_int8(result.workload) for result in served if result.workload is not None):
+        # The same calls without a dtype would give int8; convolutions give int32 anyway.
+        products = [each.workload for each in served if each.workload and each.workload.operator == "matmul"]
+        if any([each.dtype[name] for name in "abc"] == ["int8", "int8", "int32"] for each in products):
             lines.append('int8 products have int32 results here: call them with dtype="int32", else they give int8')
     return lines
-
-
-def _is_exact_int8(workload: Workload) -> bool:
-    """Whether the same call without a dtype gives int8: convolutions give int32 anyway."""
-    return workload.operator == "matmul" and [workload.dtype[name] for name in "abc"] == ["int8", "int8", "int32"]
 
 
 def next_steps(db: Path, users: bool) -> str:

@@ -68,14 +68,6 @@ class Run:
         Walks and binaries that an interrupted run has left, and where this run keeps its own.
     executor : Executor or None
         Where tasks run, by default on this machine.
-
-    Examples
-    --------
-    ::
-
-        with Store.open(path) as store:
-            for row, result in Run(lookup("sm_87"), store, Options()).rows(read_shapes("shapes.csv")):
-                print(row.name, result.status, result.predicted_us)
     """
 
     arch: Arch
@@ -160,7 +152,6 @@ class Run:
         return with_uses(provenance, known, self.file, self._uses.get(workload.key(), ()))
 
     def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
-        """Yield the rows of every class with their results."""
         works = [Work(0, by_key) for by_key in todo.values()]
         yield from ((row, result) for _, row, result in in_turn([self], works, executor))
 

@@ -57,7 +57,11 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
         workload = Workload.from_json(json.dumps(request["workload"]))
         number = _number(request.get("device"))
         arch = _arch(request["arch"], number)
-        with Store.open(Path(request["db"])) as store, _verifier(arch, number) as verifier:
+        # A board may lack g++; elsewhere kernels are executed on the emulator.
+        verifying: AbstractContextManager[DeviceVerifier | None] = nullcontext()
+        if shutil.which("g++") is None:
+            verifying = DeviceVerifier(partial(open_gpu, arch, number))
+        with Store.open(Path(request["db"])) as store, verifying as verifier:
             verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
             options = Options(jobs=usable_cores(), verify=verify, background=beside)
             timer, trying = _timer(arch, number), _announce(store, arch, say)
@@ -85,11 +89,6 @@ def _number(device: Any) -> int | None:
     if device is None or (type(device) is int and device >= 0):
         return device
     raise ValueError(f"device must be the number of a GPU, not {device!r}")
-
-
-def _verifier(arch: Arch, number: int | None) -> AbstractContextManager[DeviceVerifier | None]:
-    """Return the device verifier for a board without g++; elsewhere kernels are executed on the emulator."""
-    return nullcontext() if shutil.which("g++") is not None else DeviceVerifier(partial(open_gpu, arch, number))
 
 
 def _announce(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None, Binary | None, Workload], None]:

@@ -77,7 +77,6 @@ class Action:
 
     @classmethod
     def _pair(cls, name: str, axis: int, carried: int = -1, product: bool = False) -> list[Move]:
-        """Return the one or two directions of a move."""
         found = []
         if cls.up:
             found.append(Move(name + "+", cls.__name__, name + "-", axis, 1, carried, product))

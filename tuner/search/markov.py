@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import Graph, Numbers
+from .graph import Numbers
 from .region import NOWHERE, Ids, Region
 
 #: tau at the end of a cycle: so far below the tie-break that a chain spends most of a cycle descending to the plainest
@@ -74,24 +74,6 @@ def choose(weights: NDArray[np.float32], uniform: NDArray[np.float32]) -> Number
     return np.argmax(total > (uniform * total[:, -1])[:, None], axis=1)
 
 
-def transition_matrix(graph: Graph, codes: Numbers, tau: float) -> NDArray[np.float64]:
-    """Return the chain's dense matrix P (n, n) on the points with these sorted codes, at a fixed tau.
-
-    Raises ValueError if an edge leaves the given set.
-    """
-    points = graph.decode(codes)
-    targets, found = graph.neighbours(points)
-    row, move = np.nonzero(found)
-    reached = graph.encode(targets[row, move])
-    column = np.searchsorted(codes, reached)
-    if not np.array_equal(codes[np.minimum(column, codes.size - 1)], reached):
-        raise ValueError("an edge leads out of the given points")
-    log_phi = np.log(graph.space.potential(points))
-    matrix = np.eye(codes.size)
-    np.add.at(matrix, (row, column), np.exp((log_phi[row] - log_phi[column]) / tau))
-    return matrix / matrix.sum(axis=1, keepdims=True)
-
-
 class Chains:
     """Chains that step together over one region.
 
@@ -147,7 +129,6 @@ class Chains:
         return (total > drawn[:, None]).argmax(axis=1)
 
     def _step(self, chains: Numbers) -> None:
-        """Take one step of each of these chains, whose edges are known."""
         region = self.region
         here = self.at[chains]
         edges = region.edges[region.row[here]]

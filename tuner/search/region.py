@@ -90,13 +90,11 @@ class Region:
         """Evaluate new points, of which some are `partial`; all completions are made in one call."""
         completed, fresh = self._intern(self.graph.encode(whole[partial]))
         self._evaluate(
-            np.concatenate([ids[~partial], completed[fresh]]),
-            np.concatenate([points[~partial], whole[partial][fresh]]),
+            np.concatenate([ids[~partial], completed[fresh]]), np.concatenate([points[~partial], whole[partial][fresh]])
         )
         self._set(ids[partial], points[partial], self.phi[completed])
 
     def _evaluate(self, ids: Ids, points: Points) -> None:
-        """Compute the potential of legal complete points that have none yet."""
         if self.budget is not None and ids.size > self.budget - self.evaluations:
             self.exhausted = True
             room = max(self.budget - self.evaluations, 0)
@@ -118,7 +116,6 @@ class Region:
         self._keep(ids, targets)
 
     def _keep(self, ids: Ids, targets: Ids) -> Numbers:
-        """Store rows of edges; return their numbers."""
         rows = np.arange(self.rows, self.rows + ids.size)
         self.rows += ids.size
         self.edges = grown(self.edges, self.rows)
@@ -277,7 +274,6 @@ class CodeTable:
         return slot
 
     def _reserve(self, count: int) -> None:
-        """Make room for `count` codes in at most half the slots."""
         bits = self._bits
         while count > 1 << (bits - 1):
             bits += 1

@@ -80,24 +80,10 @@ def walk(
         Key function; of Programs with equal keys only the best is returned, and of rings that are predicted to be
         equally fast only the deepest.
 
-    Returns
-    -------
-    Walk
-
     Raises
     ------
     ValueError
         If there is no legal start, or for an unknown graph.
-
-    Examples
-    --------
-    >>> from gensor_kernels.machine.arch import lookup
-    >>> from gensor_kernels.operators.products import matmul
-    >>> from gensor_kernels.programs.space import Space
-    >>> space = Space(matmul.workload(128, 128, 64, dtype="float16"), lookup("sm_87"))
-    >>> found = walk(space, seed=1, budget=500)
-    >>> found.evaluations <= 500, found.best == walk(space, seed=1, budget=500).best
-    (True, True)
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     regions, starts = _begin(space, graph, start, budget, rng, chains)
@@ -122,7 +108,6 @@ def walk(
 
 
 def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) -> int:
-    """Let chains walk in one family; return the steps taken."""
     if not isinstance(region, PaperRegion):
         return Chains(region, starts, plan, rng).run()
     taken = PaperChains(region, starts, plan, rng).run()
@@ -270,14 +255,8 @@ def _rank(
 
 
 def _trail(region: Region, ident: int, seed: int) -> Trail:
-    """Return the actions by which the walk reached a point."""
     family = region.graph.space
-    start, tokens = _trace(region, ident)
+    way = region.way(ident)
+    start, tokens = region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]
     values = tuple(int(axis.values[k]) for axis, k in zip(family.coordinates, start, strict=True))
     return Trail(family.family.name, region.graph.name, values, (Leg(seed, compact(tokens)),))
-
-
-def _trace(region: Region, winner: int) -> tuple[Numbers, list[str]]:
-    """Return the start of the way to `winner`, and the actions along it."""
-    way = region.way(winner)
-    return region.points(np.array(way[:1]))[0], [region.token(a, b) for a, b in pairwise(way)]

@@ -71,21 +71,9 @@ TOLD = frozenset({"name", "tier", "part", "shapes", ""})
 
 
 def misspelt(header: Iterable[str], read: Collection[str], known: Collection[str]) -> dict[str, list[str]]:
-    """Return the columns that are near misses, with the columns that they may have meant.
+    """Return the columns of a file that are near misses, with the columns that they may have meant.
 
-    Parameters
-    ----------
-    header : iterable of str
-        The columns of a file.
-    read : collection of str
-        The columns that the file's operators read.
-    known : collection of str
-        The columns that other operators read; they are no misspellings.
-
-    Examples
-    --------
-    >>> misspelt(["op", "m", "Dtype", "transb", "colour"], ["op", "m", "dtype", "trans_b"], ["op", "m"])
-    {'Dtype': ['dtype'], 'transb': ['trans_b']}
+    The file's operators read the columns `read`. Columns in `known`, which other operators read, are no misspellings.
     """
     given, sound = set(header), TOLD.union(read, known)
     found: dict[str, list[str]] = {}
@@ -102,13 +90,7 @@ def misspelt(header: Iterable[str], read: Collection[str], known: Collection[str
 
 
 def unread(notes: Mapping[str, Collection[str]], ops: Collection[str]) -> str | None:
-    """Return the sentence about columns that are kept as notes: those that ops do not read, by column.
-
-    Examples
-    --------
-    >>> unread({"source": {"matmul", "conv2d"}, "batch": {"conv2d"}}, {"matmul", "conv2d"})
-    'columns that are not read: source, batch (of conv2d)'
-    """
+    """Return the sentence about columns that are kept as notes: those that ops do not read, by column."""
     shown = [
         column[: spelling.LONGEST] + ("" if set(by) >= set(ops) else f" (of {spelling.listed(sorted(by)[:3])})")
         for column, by in notes.items()

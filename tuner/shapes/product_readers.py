@@ -41,7 +41,6 @@ def matrix(line: Line) -> Read:
 
 
 def _sizes(line: Line) -> dict[str, Any]:
-    """Return the sizes of a product, and which operands are stored transposed."""
     sizes = {axis: line.integer(axis) for axis in "mnk"} | {"batch": line.integer("batch", 1)}
     if line.text("op").lower() == "gemv" and 1 not in (sizes["m"], sizes["n"]):
         raise line.fail("op", f"gemv needs m = 1 or n = 1, and this row has m = {sizes['m']}, n = {sizes['n']}")

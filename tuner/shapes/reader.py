@@ -48,11 +48,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
     (("matmul_block_scaled",), products.scaled, ("m", "n", "k", "dtype_b")),
     (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
-    (
-        ("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"),
-        readers.convolution,
-        _WINDOW,
-    ),
+    (("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"), readers.convolution, _WINDOW),
     (("max_pool2d", "avg_pool2d", "global_avg_pool2d", "adaptive_avg_pool2d"), readers.pool, _POOL),
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
     (("attention",), readers.attend, (*_ATTENTION, "keys")),
@@ -65,13 +61,7 @@ COLUMNS = {op: (*COMMON, *names) for ops, _, names in _KINDS for op in ops}
 
 
 def op_of(text: str) -> str:
-    """Return the op that a cell names in any common spelling; another word in lower case.
-
-    Examples
-    --------
-    >>> [op_of(each) for each in ("GEMM", "Conv2D", "LayerNorm", "swiglu", "fft")]
-    ['matmul', 'conv2d', 'layernorm', 'swiglu', 'fft']
-    """
+    """Return the op that a cell names in any common spelling, as GEMM or Conv2D; another word in lower case."""
     word = text.strip()[:100].lower()
     return word if word in READERS or word in MODULES else spelling.find(word, READERS, names.OPS) or word
 
@@ -135,25 +125,11 @@ class Row:
 
 
 def read_shapes(path: str | Path, notify: Callable[[str], None] = lambda line: None) -> list[Row]:
-    """Read a shapes file.
+    """Read a shapes file: CSV, UTF-8, at most 64 MB; `-` is stdin. A bad row carries its error.
 
-    Parameters
-    ----------
-    path : str or Path
-        The CSV file, UTF-8, at most 64 MB; `-` is stdin.
-    notify : callable, optional
-        Called with a sentence about columns that are not read, if there are any.
-
-    Returns
-    -------
-    list of Row
-        Every row in file order; a bad row carries its error.
-
-    Raises
-    ------
-    ShapesError
-        Where the file itself cannot be read: missing, not UTF-8, without a header, an `op` column or rows; or where a
-        column has nearly the name of another one that its operators read.
+    `notify` is called with a sentence about columns that are not read, if there are any. Raises ShapesError where the
+    file itself cannot be read: missing, not UTF-8, without a header, an `op` column or rows; or where a column has
+    nearly the name of another one that its operators read.
 
     Examples
     --------
@@ -217,7 +193,6 @@ def _op(header: list[str], line: str) -> str | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a file; raise ShapesError where it cannot be read."""
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)

@@ -19,26 +19,11 @@ from gensor_tuner.verify.verify import VERSION, Verdict
 def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
     """Return the rows of a kernel, which depend only on source, constants, target, toolchain and Program."""
     source = Source.of(flatten(chosen.family.source))
-    binary = Binary(
-        source.digest,
-        chosen.constants,
-        compiled.target,
-        compiled.cubin,
-        compiled.registers,
-        compiled.spill_bytes,
-        compiled.stack_bytes,
-        compiled.shared_bytes,
-        _facts(compiled),
-        compiled.toolchain,
-    )
-    kernel = Kernel(
-        chosen.family.name,
-        chosen.family.abi,
-        workload.class_key(),
-        chosen.program.to_json(),
-        arch.name,
-        binary.digest,
-    )
+    usage = (compiled.registers, compiled.spill_bytes, compiled.stack_bytes, compiled.shared_bytes)
+    code = (chosen.constants, compiled.target, compiled.cubin)
+    binary = Binary(source.digest, *code, *usage, _facts(compiled), compiled.toolchain)
+    family, program = chosen.family, chosen.program.to_json()
+    kernel = Kernel(family.name, family.abi, workload.class_key(), program, arch.name, binary.digest)
     return source, binary, kernel
 
 
@@ -67,16 +52,9 @@ def compiled_of(row: Binary) -> Compiled:
 def verification_row(kernel: Kernel, verdict: Verdict) -> Verification:
     """Return the row of a verdict, from the emulator or a device."""
     provenance = {"schedule": VERSION} if verdict.method == "emulator" else {"part": verdict.part}
-    return Verification(
-        kernel.digest,
-        verdict.method,
-        verdict.outcome,
-        verdict.detail or None,
-        verdict.worst,
-        canonical(verdict.sizes),
-        canonical({"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}),
-        canonical(provenance),
-    )
+    counters = {"counters": verdict.counters, "branches": verdict.branches, "runs": verdict.runs}
+    found = (verdict.method, verdict.outcome, verdict.detail or None, verdict.worst)
+    return Verification(kernel.digest, *found, *map(canonical, (verdict.sizes, counters, provenance)))
 
 
 def is_current(row: Verification) -> bool:

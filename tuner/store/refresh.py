@@ -278,7 +278,6 @@ def adapt(text: str, workload: Workload, arch: Arch) -> Candidate:
 
 
 def _complete(family: Family, values: dict[str, int], workload: Workload, arch: Arch) -> Program:
-    """Return the Program with these values, and defaults for the other coordinates."""
     lost = sorted(set(values) - set(family.names))
     if lost:
         raise NotLegal(f"{family.name} has no {', '.join(lost)} any more")

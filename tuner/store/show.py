@@ -48,22 +48,13 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     for record, use in found:
         ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
         yield {
-            "model": use.model if use else None,
-            "name": use.name if use else None,
-            "calls": use.calls if use else None,
+            **{name: getattr(use, name, None) for name in ("model", "name", "calls")},
             **described(record.key, use),
-            "arch": record.arch,
-            "part": record.part,
-            "outcome": record.outcome,
-            "predicted_us": record.predicted_us,
-            "bound_us": record.bound_us,
+            **{name: getattr(record, name) for name in ("arch", "part", "outcome", "predicted_us", "bound_us")},
             "measured_us": ours.median_us if ours is not None else None,
             "vendor_us": theirs.median_us if theirs is not None else None,
             "kernel": record.kernel_digest,
-            "key": record.key,
-            "walk": record.walk,
-            "provenance": record.provenance,
-            "error": record.error,
+            **{name: getattr(record, name) for name in ("key", "walk", "provenance", "error")},
         }
 
 
@@ -144,7 +135,6 @@ def _cell(value: object) -> str:
 
 
 def _call(each: Mapping[str, Any]) -> Call:
-    """Return the calls of a row by its dictionary of `records`."""
     predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
     return Call(each["calls"], predicted, each["bound_us"], each["measured_us"], each["vendor_us"])
 

@@ -69,13 +69,7 @@ def words(row: Row, workload: Workload | None = None) -> tuple[str, str]:
 
 
 def name_of(path: Path) -> str:
-    """Return the name of a shapes file in databases: with its folder, because many are called shapes.csv.
-
-    Examples
-    --------
-    >>> name_of(Path("/home/me/resnet/shapes.csv"))
-    'resnet/shapes'
-    """
+    """Return the name of a shapes file in databases, as resnet/shapes: many files are called shapes.csv."""
     return "stdin" if str(path) == "-" else "/".join(filter(None, (path.absolute().parent.name, path.stem)))
 
 

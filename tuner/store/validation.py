@@ -113,21 +113,15 @@ def _match(pattern: re.Pattern[str], name: str, value: str | None) -> None:
         raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
 
 
-def _program(row: Kernel) -> None:
-    program_of(row.family, row.abi, row.class_key, row.program, row.arch)
-
-
 def _json_text(row: Row, *names: str) -> None:
     for name in names:
-        if not isinstance(_parse_json(getattr(row, name)), (dict, list)):
+        text = getattr(row, name)
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ValueError(f"is not JSON: {text[:80]!r}") from None
+        if not isinstance(value, (dict, list)):
             raise ValueError(f"'{name}' is not a JSON object")
-
-
-def _parse_json(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise ValueError(f"is not JSON: {text[:80]!r}") from None
 
 
 def _place(row: Any) -> None:
@@ -139,7 +133,7 @@ def _place(row: Any) -> None:
 
 def _kernel(row: Kernel) -> None:
     _place(row)
-    _program(row)
+    program_of(row.family, row.abi, row.class_key, row.program, row.arch)
 
 
 def _record(row: Record) -> None:

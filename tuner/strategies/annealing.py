@@ -17,13 +17,7 @@ from .learned import USUAL, CostModel, rounds
 
 CHAINS, STEPS, PATIENCE, HOT = 128, 500, 50, 1.0
 #: XGBTuner: depth 3, eta 0.3, lambda 1, gamma 1e-4.
-TREES = {
-    "max_depth": 3,
-    "num_leaves": 8,
-    "learning_rate": 0.3,
-    "lambda_l2": 1.0,
-    "min_gain_to_split": 1e-4,
-}
+TREES = {"max_depth": 3, "num_leaves": 8, "learning_rate": 0.3, "lambda_l2": 1.0, "min_gain_to_split": 1e-4}
 
 
 class Annealer:

@@ -21,12 +21,7 @@ POPULATION, GENERATIONS, MUTATION, MEASURED_SHARE = 2048, 4, 0.85, 0.2
 #: Kinds of coordinates that sketch rules decide.
 STRUCTURE = frozenset({"inline", "split", "stages", "layout", "instruction", "epilogue"})
 #: SketchPolicy's XGBModel: depth 10, eta 0.2, gamma 1e-3, squared error weighted by throughput.
-TREES = {
-    "max_depth": 10,
-    "num_leaves": 63,
-    "learning_rate": 0.2,
-    "min_gain_to_split": 1e-3,
-}
+TREES = {"max_depth": 10, "num_leaves": 63, "learning_rate": 0.2, "min_gain_to_split": 1e-3}
 
 
 class Evolution:
@@ -70,7 +65,6 @@ class Evolution:
         return np.array(sorted(best, key=lambda code: (-best[code], code))[:count], np.int64)
 
     def _next(self, population: Codes, scores: np.ndarray) -> Codes:
-        """Return the next generation."""
         fitness = np.maximum(scores, 1e-9)
         mothers, fathers = self.rng.choice(population, (2, population.size), p=fitness / fitness.sum())
         mutated = self.rng.random(population.size) < MUTATION

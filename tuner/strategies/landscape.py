@@ -59,8 +59,6 @@ class Landscape:
         self._first = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         self.seconds: dict[int, float] = {}
 
-    # ---- codes and points
-
     def family_of(self, codes: Codes) -> Numbers:
         """Return the number of each code's family (n,)."""
         return np.searchsorted(self._first, codes, side="right") - 1
@@ -75,7 +73,6 @@ class Landscape:
         return np.asarray(self.families[number].encode(points) + self._first[number], np.int64)
 
     def _by_family(self, codes: Codes) -> list[tuple[int, Numbers]]:
-        """Return (number of a family, positions of its codes) for the families that occur."""
         numbers = self.family_of(codes)
         return [(int(number), np.flatnonzero(numbers == number)) for number in np.unique(numbers)]
 
@@ -83,8 +80,6 @@ class Landscape:
     def graphs(self) -> list[Graph]:
         """The construction graph of each family."""
         return [Graph(family) for family in self.families]
-
-    # ---- candidates
 
     def starts(self) -> Codes:
         """Return the starts of a search: the Programs of `search.start`, or the families' own starters."""
@@ -141,8 +136,6 @@ class Landscape:
             legal = np.flatnonzero(self.families[number].legal(drawn))[::-1]
             result[repeated[legal]] = self.codes(number, drawn[legal])  # the first legal draw is written last
         return result
-
-    # ---- evaluations
 
     @property
     def left(self) -> int:

@@ -9,33 +9,19 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 Made = TypeVar("Made")
+_type_hints = cache(get_type_hints)
 
 
 def checked(made: Made) -> Made:
     """Return a dataclass; ValueError where a field has a value that its annotation does not admit.
 
     Numbers are counts, seconds or microseconds of kernels, so negative, infinite and undefined ones are refused.
-
-    Examples
-    --------
-    >>> from gensor_kernels.build.resources import EntryResources
-    >>> checked(EntryResources(registers=40)).registers
-    40
-    >>> checked(EntryResources(registers=-1))
-    Traceback (most recent call last):
-        ...
-    ValueError: EntryResources.registers cannot be -1
     """
     kind: type = type(made)
-    for name, hint in _hints(kind).items():
+    for name, hint in _type_hints(kind).items():
         if not _admits(hint, value := getattr(made, name)):
             raise ValueError(f"{kind.__name__}.{name} cannot be {str(value)[:80]}")
     return made
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _admits(hint: Any, value: Any) -> bool:

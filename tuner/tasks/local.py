@@ -88,15 +88,12 @@ class Local(Executor):
             self._pool = ProcessPoolExecutor(self.jobs, context, follow, (os.getpid(),))
         before = multiprocessing.active_children()
         with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C
-            futures = [self._future(self._pool, task) for task in tasks]
+            ahead, submit = self._ahead, self._pool.submit
+            futures = [ahead.pop(task.key) if task.key in ahead else submit(_run, task) for task in tasks]
             self._ahead |= {task.key: self._pool.submit(_run, task) for task in self._expected}
             self._expected = ()
             self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
-
-    def _future(self, pool: ProcessPoolExecutor, task: Task[Result]) -> Future[Result]:
-        """Return the future of a task: one that was begun ahead, or a new one."""
-        return self._ahead.pop(task.key) if task.key in self._ahead else pool.submit(_run, task)
 
 
 def _run(task: Task[Result]) -> Result:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
 Result = TypeVar("Result")
@@ -51,9 +52,10 @@ class Task(ABC, Generic[Result]):
     def from_json(cls, told: dict[str, Any]) -> Task[Result]:
         """Return the task with these arguments."""
 
-    @abstractmethod
     def pack(self, result: Result) -> dict[str, Any]:
-        """Return a result as JSON, for `unpack`."""
+        """Return a result as JSON, for `unpack`; by default, the fields of a dataclass."""
+        packed: dict[str, Any] = asdict(result)  # type: ignore[call-overload]
+        return packed
 
     @abstractmethod
     def unpack(self, packed: dict[str, Any]) -> Result:

@@ -128,10 +128,6 @@ class Execute(Task[Verdict]):
         program = program_from_json(told["program"])
         return cls(Candidate(program, FAMILIES[program.family], told["constants"]), workload_of(told["workload"]))
 
-    def pack(self, result: Verdict) -> dict[str, Any]:
-        """Return a verdict as JSON."""
-        return asdict(result)
-
     def unpack(self, packed: dict[str, Any]) -> Verdict:
         """Return a verdict of the emulator; ValueError where a good one lacks cases or branches."""
         found = Verdict.from_json(packed)

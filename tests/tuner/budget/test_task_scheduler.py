@@ -67,9 +67,8 @@ def test_a_campaign_that_begins_late_leaves_out_what_comes_last(campaign):
 
 def test_similar_tasks_inform_each_other(campaign):
     each = campaign.next(1)[0]
-    other = next(
-        i for i, t in enumerate(campaign.tasks) if i != each.task and t.group == campaign.tasks[each.task].group
-    )
+    group = campaign.tasks[each.task].group
+    other = next(i for i, task in enumerate(campaign.tasks) if i != each.task and task.group == group)
     found = search(campaign.request(each))
     campaign.take(each, found)
     tried = predicted(campaign.spaces[other], [program for program, _ in found.best[:3]])

@@ -17,9 +17,9 @@ from gensor_database.store import Store
 from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.operators.products import matmul
+from gensor_tuner.cli import app as cli
 from tests.database.test_layers import unprivileged
 
-cli = pytest.importorskip("gensor_tuner.cli.app")
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 LONGEST = 300
@@ -39,7 +39,6 @@ TUNE = ("--arch", "sm_87", "--measure", "never", "--budget", "0", "--db", "{}/k.
 FILES = {
     "semicolons of a spreadsheet": ("op;m;n;k\nmatmul;1;2;3\n", "(it has: op;m;n;k); columns are separated by commas"),
     "tabs": ("op\tm\tn\tk\nmatmul\t1\t2\t3\n", "columns are separated by commas"),
-    "spaces": ("op m n k\nmatmul 1 2 3\n", "columns are separated by commas"),
     "no header": ("matmul,128,128,128\n", "(it has: matmul, 128, 128, 128); the first line names the columns, as op"),
     "JSON": ('[{"op": "matmul", "m": 1}]', "the header has no column 'op'"),
     "UTF-16": (GOOD.encode("utf-16"), "is not UTF-8 text (byte 0): save it as UTF-8"),
@@ -48,8 +47,6 @@ FILES = {
     "a comment alone": ("# to be done\n\n", "is empty: a header row is needed"),
     "a header alone": ("op,m,n,k\n", "has a header and no rows"),
     "a column twice": ("op,m,m,k\nmatmul,1,2,3\n", "the header names a column twice: 'm'"),
-    "capitals": ("OP,M,N,K\nmatmul,1,2,3\n", "columns 'OP', 'M', 'N', 'K' are unknown: did you mean op, m, n, k?"),
-    "a misspelt column": ("op,m,n,k,epilouge\nmatmul,1,2,3,relu\n", "'epilouge' is unknown: did you mean epilogue?"),
 }
 #: A header, a row, and words of the sentence. Exit code 1, and other rows continue.
 ROWS = """\
@@ -69,10 +66,8 @@ op,m,n,k,epilogue | matmul,1,2,3,bias+relu | operations are joined by _, as in b
 op,m,n,k,epilogue | matmul,1,2,3,bias_bias_bias_bias_bias_bias_bias_bias_bias | 9 operations, at most 6
 op,queries,head,heads,kv_heads | attention,128,64,8,3 | heads are a multiple of the heads of k and v
 op,m,n,k,dtype | matmul,1,2,3,16 | '16' is unknown: did you mean fp16?
-op,m,n,k,dtype | matmul,1,2,3,foat16 | 'foat16' is unknown: did you mean fp16, bf16
 op,m,n,k,dtype | matmul,1,2,3,fp8 | 'fp8' is unknown: did you mean fp8_e4m3, fp8_e5m2?
 op,m,n,k | linear,1,2,3 | 'linear' is unknown: did you mean matmul (with trans_b = 1)?
-op,m,n,k | conv3d,1,2,3 | 'conv3d' is unknown: did you mean conv2d, conv1d
 op,m,n,k,count | matmul,1,2,3,1.5 | 'count': '1.5' is not a whole number
 op,m,n,k | matmul,,2,3 | column 'm': is required here and is missing or empty
 op,m,n,k | matmull,1,1,1 | column 'op': 'matmull' is unknown: did you mean matmul
@@ -96,35 +91,27 @@ COMMANDS = {
     "one dash": (("-arch", "sm_87"), "No such option: -a (gensor-tune --help lists the options)"),
     "a misspelt option": ((*TUNE, "{}/good.csv", "--shape", "x"), "No such option: --shape: did you mean --shapes?"),
     "a misspelt command": (("exprot", "x.csv"), "No such command 'exprot'. Did you mean 'export'"),
-    "a command of others": (("bench",), "No such command 'bench' (gensor-tune --help lists the commands)"),
     "an ending left out": (("export", "{}/x", "--db", "{}/ours.db"), "export knows the endings .csv, .json"),
     "minutes": ((*TUNE, "{}/good.csv", "--budget", "5m"), "--budget"),
     "a misspelt strategy": ((*TUNE, "{}/good.csv", "--strategy", "evolutoin"), "did you mean evolution?"),
     "a budget below 0": ((*TUNE, "{}/good.csv", "--budget", "-1"), "--budget"),
-    "jobs below 0": ((*TUNE, "{}/good.csv", "--jobs", "-4"), "--jobs"),
     "no finalists": ((*TUNE, "{}/good.csv", "--top", "0"), "--top"),
     "a folder of shapes": ((*TUNE, "{}/folder"), "folder: cannot be read: Is a directory"),
-    "a device name": (("--arch", "NVIDIA GeForce RTX 4090", "--shapes", "{}/good.csv"), "did you mean rtx-4090?"),
     "a board's name": (("--arch", "Jetson Orin", "--shapes", "{}/good.csv"), "unknown arch 'Jetson Orin'"),
     "no architecture": (("--arch", "", "--shapes", "{}/good.csv"), "unknown arch '': it is one of sm_75, "),
     "a database that is a table": (("show", "--db", "{}/good.csv"), "good.csv: file is not a database"),
     "JSON into a folder": ((*TUNE, "{}/good.csv", "--json", "{}/folder"), "folder: cannot be written: Is a directory"),
     "a report of nothing": (("report", "--db", "{}/ours.db"), "has no records: tune into it first"),
     "an absent export": (("import", "{}/none.jsonl", "--db", "{}/ours.db"), "none.jsonl cannot be read: No such file"),
-    "absent benchmarks": (("check", "--baseline", "{}/none"), "none does not exist"),
     "memory in words": (("measure", "--db", "{}/ours.db", "--memory", "all"), "500M or 2G, not 'all'"),
     "no shapes": (("--arch", "sm_87"), "gensor-tune --arch sm_87 --shapes shapes.csv"),
     "unknown arch": (("--arch", "sm_88", "--shapes", "{}/empty.csv"), "did you mean sm_80, sm_86, sm_87, sm_89?"),
     "a choice": ((*TUNE, "{}/empty.csv", "--measure", "maybe"), "one of auto, never, require"),
     "device": ((*TUNE, "{}/empty.csv", "--verify", "device"), "--verify device needs a GPU of sm_87: CuPy "),
     "json": ((*TUNE, "{}/empty.csv", "--json", "{}/no/x.json"), "x.json: cannot be written"),
-    "a quote": (
-        (*TUNE, "{}/quote.csv"),
-        "quote.csv:1: is not a CSV row: unexpected end of data (is a quote not closed?)",
-    ),
+    "a quote": ((*TUNE, "{}/quote.csv"), "quote.csv:1: is not a CSV row: unexpected end of data (is a quote not clos"),
     "a folder": ((*TUNE, "{}/empty.csv", "--db", "{}"), " is a folder, not a database file (another database: "),
     "merge what is absent": (("merge", "{}/none.db", "--db", "{}/ours.db"), "cannot merge: "),
-    "merge text": (("merge", "{}/text.db", "--db", "{}/ours.db"), "text.db: file is not a database"),
     "no cache folder": ((*TUNE, "{}/empty.csv", "--db", "{}/ours.db"), "set GENSOR_CACHE_DIR to a writable folder"),
     "absent database": (("show", "--db", "{}/none.db"), "tune into it first, or name another database with --db"),
     "no such kernel": (("show", "--db", "{}/ours.db", "--kernel", "abc"), "no kernel whose digest begins with 'abc'"),
@@ -132,10 +119,7 @@ COMMANDS = {
     "export": (("export", "{}/x.db", "--db", "{}/ours.db"), "needs --arch sm_XX"),
     "export to nowhere": (("export", "{}/no/x.csv", "--db", "{}/ours.db"), "x.csv cannot be written: No such file"),
     "an unknown graph": ((*TUNE, "{}/good.csv", "--graph", "tree"), "--graph: 'tree' is not one of full, paper"),
-    "a strategy of a graph": (
-        (*TUNE, "{}/good.csv", "--strategy", "random", "--graph", "paper"),
-        "leave out --strategy",
-    ),
+    "a strategy of a graph": ((*TUNE, "{}/good.csv", "--strategy", "random", "--graph", "paper"), "leave out --strat"),
     "times without CuPy": (("--arch", "sm_87", "--shapes", "{}/good.csv", "--measure", "require"), "CuPy"),
     "binaries of records": (("export", "{}/x.csv", "--binaries", "--db", "{}/ours.db"), "--binaries goes with --json"),
 }
@@ -150,7 +134,6 @@ def gensor_tune(gensor_tune, tmp_path):
         "bad.csv": HEADER + BAD,
         "quote.csv": 'op,"m,n,k\n',
         "empty.csv": HEADER + "matmul,0,2,3,fp16\n",
-        "text.db": "this is text, and more of it than a database has in its header\n" * 9,
     }.items():
         (tmp_path / name).write_text(text)
     Store.open(tmp_path / "ours.db").close()
@@ -210,16 +193,8 @@ def test_files_as_editors_and_spreadsheets_write_them_are_read(gensor_tune, tmp_
         assert code == 0 and "an empty result needs no kernel" in out, name
 
 
-def test_bad_lines_of_an_export_are_refused_one_by_one(gensor_tune, tmp_path):
-    (tmp_path / "bad.jsonl").write_text('{nonsense\n[]\n{"table": "kernel"}\n')
-    code, _, err = gensor_tune("import", "{}/bad.jsonl", "--db", "{}/ours.db")
-    assert code == 1 and all(len(line) <= LONGEST for line in err.splitlines())
-    for number in (1, 2, 3):
-        sentence(err, f"bad.jsonl:{number}: ")
-
-
-def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
-    code, out, err = gensor_tune(*TUNE, "{}/bad.csv", "--db", "{}/ours.db", "--measure", "never")
+def test_bad_rows_are_named_and_the_others_go_on(gensor_tune, tmp_path):
+    code, out, err = gensor_tune(*TUNE, "{}/bad.csv", "--db", "{}/ours.db")
     assert code == 1
     for words in (
         "2: column 'n': 'x' is not a whole number",
@@ -230,11 +205,14 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune):
         assert f"bad.csv:{words}" in err
     assert "no kernel family of this version serves fp4_e2m1 operands\n" in out
     assert "5 failed, 1 unsupported" in err
+    (tmp_path / "more.csv").write_text("op,m,n,k,colour\nmatmul,0,2,3,red\nmatmul,0,2,4,red\n")
+    code, _, err = gensor_tune(*TUNE, "{}/more.csv")
+    assert code == 0 and err.count("more.csv: columns that are not read: colour\n") == 1 == err.count("colour")
 
 
 def test_a_row_that_the_budget_does_not_reach_is_skipped(gensor_tune, tmp_path):
     (tmp_path / "two.csv").write_text("name,op,m,n,k\nlate,matmul,64,64,64\nlarge,matmul,1048576,32,4096\n")
-    words = (*TUNE, "{}/two.csv", "--db", "{}/ours.db", "--measure", "never", "--budget", "0", "--json", "{}/out.jsonl")
+    words = (*TUNE, "{}/two.csv", "--db", "{}/ours.db", "--budget", "0", "--json", "{}/out.jsonl")
     code, out, err = gensor_tune(*words)
     found = {each["name"]: each for each in map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())}
     assert code == 1 and "1 skipped" in err and "1 unsupported" in err and "failed" not in out + err
@@ -260,45 +238,30 @@ def test_a_budget_begins_once_the_model_is_read(gensor_tune, monkeypatch, tmp_pa
     assert err == "gensor-tune: net.onnx was read in 1 min, which --budget does not count\n"
 
 
-def test_columns_that_are_not_read_are_told_once(gensor_tune, tmp_path):
-    (tmp_path / "more.csv").write_text("op,m,n,k,colour\nmatmul,0,2,3,red\nmatmul,0,2,4,red\n")
-    code, _, err = gensor_tune(*TUNE, "{}/more.csv", "--db", "{}/ours.db", "--measure", "never")
-    assert code == 0 and err.count("more.csv: columns that are not read: colour\n") == 1 == err.count("colour")
-
-
 @pytest.mark.parametrize("missing", ["g++", "NVRTC"])
-def test_a_missing_compiler_says_how_to_install_it(gensor_tune, monkeypatch, missing):
+def test_a_missing_compiler_says_how_to_install_it(gensor_tune, monkeypatch, request, missing):
     if missing == "g++":
         monkeypatch.setattr(shutil, "which", lambda name: None)
     else:
         monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     words = {"g++": "apt install g++", "NVRTC": "pip install 'gensor-kernels[tune]'"}[missing]
     cached = (compiler, nvrtc._nvrtc, nvrtc.toolchain)
+    request.addfinalizer(lambda: [each.cache_clear() for each in cached])
     for each in cached:
         each.cache_clear()
-    try:
-        code, out, err = gensor_tune(*TUNE, "{}/empty.csv", "--db", "{}/ours.db")
-    finally:
-        for each in cached:
-            each.cache_clear()
+    code, out, err = gensor_tune(*TUNE, "{}/empty.csv", "--db", "{}/ours.db")
     assert (code, out) == (2, "") and words in err and (missing == "g++" or "NVRTC compiler was not found" in err)
 
 
 READ_ONLY = {
-    "tune": (
-        (*TUNE, "FOLDER/shapes.csv", "--db", "FOLDER/k.db", "--measure", "never"),
-        "k.db cannot be written: the file",
-    ),
-    "new": ((*TUNE, "FOLDER/shapes.csv", "--db", "FOLDER/new.db", "--measure", "never"), "new.db cannot be used: Perm"),
+    "tune": ((*TUNE, "FOLDER/shapes.csv", "--db", "FOLDER/k.db"), "k.db cannot be written: the file or its folder is"),
+    "new": ((*TUNE, "FOLDER/shapes.csv", "--db", "FOLDER/new.db"), "new.db cannot be used: Permission denied"),
     "merge": (
         ("merge", "FOLDER/k.db", "--db", "FOLDER/k.db"),
-        "k.db cannot be written: the file or its folder is read-only",
+        "k.db cannot be written: the file or its folder is read",
     ),
     "csv": (("export", "FOLDER/x.csv", "--db", "FOLDER/k.db"), "x.csv cannot be written: Permission denied"),
-    "db": (
-        ("export", "FOLDER/x.db", "--db", "FOLDER/k.db", "--arch", "sm_87"),
-        "x.db cannot be written: Permission denied",
-    ),
+    "db": (("export", "FOLDER/x.db", "--db", "FOLDER/k.db", "--arch", "sm_87"), "x.db cannot be written: Permission"),
 }
 
 
@@ -332,34 +295,20 @@ def test_a_part_selects_the_records_of_its_capability(gensor_tune, tmp_path):
         assert ("agx-orin-64gb" in gensor_tune("show", "--db", "{}/ours.db", "--arch", arch)[1]) == shown
 
 
-def test_verify_tells_how_many_it_checked(gensor_tune):
-    code, out, err = gensor_tune("verify", "--db", "{}/ours.db")
-    assert (code, out) == (0, "") and "0 kernels of " in err
-    assert Path(err.split(" of ")[1].split(" checked")[0]).name == "ours.db"
-
-
 # ---- calls
 
 A, B = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
 IMAGE, FILTERS = np.ones((1, 4, 8, 8), np.float32), np.ones((8, 4, 3, 3), np.float32)
 CALLS = {
-    "shapes": (lambda: gk.matmul(A, A), ValueError, "size 4 is different from 3"),
     "lists": (lambda: gk.matmul([[1.0]], [[2.0]]), TypeError, "not list"),
     "None": (lambda: gk.matmul(A, None), TypeError, "must be a numpy array, not None"),
     "text": (lambda: gk.matmul(A.astype("S3"), B), TypeError, "must be an array of numbers"),
     "integers": (lambda: gk.matmul(A.astype(int), B.astype(int)), gk.UnsupportedError, "cast to one of float64"),
     "a dtype in bits": (lambda: gk.matmul(A, B, dtype=16), TypeError, "16 is no dtype"),
     "weights of linear": (lambda: gk.linear(A, B), ValueError, "w (out, in), not (4, 3) and (3, 5)"),
-    "single attention": (
-        lambda: gk.attention(*[IMAGE] * 3),
-        gk.UnsupportedError,
-        "attention takes float16 or bfloat16",
-    ),
-    "a result to explain": (lambda: gk.explain(A), TypeError, "explain knows gensor_kernels.matmul"),
+    "single attention": (lambda: gk.attention(*[IMAGE] * 3), gk.UnsupportedError, "attention takes float16 or bfloat"),
     "a dtype of einsum": (lambda: gk.einsum("ij,jk", A, B, dtype="int9"), TypeError, "did you mean int8?"),
     "a dtype of sum": (lambda: gk.sum(A, dtype="foat32"), TypeError, "did you mean float32"),
-    "an activation": (lambda: gk.matmul(A, B, activation="rellu"), ValueError, "'rellu'"),
-    "an epilogue of text": (lambda: gk.matmul(A, B, epilogue="bias_relu"), TypeError, "[('bias', x), 'relu']"),
     "a precision": (lambda: gk.matmul(A, B, precision="fast"), ValueError, "'fast'"),
     "an out": (lambda: gk.matmul(A, B, out=np.ones((4, 4), np.float32)), ValueError, "(4, 4)"),
     "subscripts": (lambda: gk.einsum("ij,jk->il", A, B), ValueError, "'l'"),
@@ -369,11 +318,7 @@ CALLS = {
     "an axis": (lambda: gk.softmax(A, axis=5), ValueError, "axis 5 is out of bounds"),
     "a normalised shape": (lambda: gk.layer_norm(A, 5), ValueError, "(4, 3)"),
     "a definition": (lambda: gk.define("nonsense"), ValueError, "'nonsense'"),
-    "an arch of None": (
-        lambda: gk.emulated(None).__enter__(),
-        TypeError,
-        "arch must be a name such as 'sm_87', not None",
-    ),
+    "an arch of None": (lambda: gk.emulated(None).__enter__(), TypeError, "a name such as 'sm_87', not None"),
     "an absent file": (lambda: gk.warmup("none.csv"), FileNotFoundError, "no shapes file or database is there"),
 }
 

@@ -1,7 +1,5 @@
 """gensor-tune --version, and completions by the shells' own mechanisms."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,8 +8,6 @@ from importlib import metadata
 
 import pytest
 
-pytest.importorskip("typer")
-
 RUN = [sys.executable, "-c", "from gensor_tuner.cli.start import main; main()"]
 #: Variables that each shell's script sets when tab is pressed after `gensor-tune sh`.
 ASKED = {
@@ -19,11 +15,6 @@ ASKED = {
     "zsh": {"_TYPER_COMPLETE_ARGS": "gensor-tune sh"},
     "fish": {"_TYPER_COMPLETE_ARGS": "gensor-tune sh", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
 }
-
-
-def test_version(gensor_tune):
-    code, out, err = gensor_tune("--version")
-    assert (code, out, err) == (0, f"gensor-kernels {metadata.version('gensor-kernels')}\n", "")
 
 
 @pytest.mark.parametrize("shell", ASKED)
@@ -37,6 +28,7 @@ def test_a_shell_gets_its_script_and_completions(gensor_tune, shell):
     assert "show" in done.stdout and "merge" not in done.stdout, done.stderr
 
 
-def test_other_shells_are_refused(gensor_tune):
+def test_the_version_is_printed_and_other_shells_are_refused(gensor_tune):
+    assert gensor_tune("--version") == (0, f"gensor-kernels {metadata.version('gensor-kernels')}\n", "")
     code, out, err = gensor_tune("completion", "tcsh")
     assert code == 2 and not out and "'tcsh' is not one of bash, zsh, fish" in err

@@ -13,7 +13,6 @@ import pytest
 
 from gensor_database import Record, Store
 from gensor_kernels.build.parallel import ordered_map
-from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import STOPPED
 from gensor_tuner.run import worker
@@ -23,43 +22,37 @@ from tests.dispatch.tuning.test_faults_worker import ends_soon
 from tests.doubles.schedulers import until
 from tests.doubles.tasks import Counted
 
-ARCH = lookup("sm_87")
-
-
 COUNT = 8
-
-
 TASKS = [Counted(number) for number in range(COUNT)]
+MAIN = "from gensor_tuner.cli.start import main; main()"
 
 
-# ---- Ctrl-C
+def started(code, *arguments, **options):
+    """A process of Python whose outputs are read."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], **pipes, **options)
 
 
-def interrupted(tmp_path, delay):
-    """(process, stdout, stderr) of a run that got Ctrl-C `delay` seconds after it had begun to tune."""
-    (tmp_path / "temporary").mkdir()
-    rows = "".join(f"matmul,{16 * i},16,32,fp64\n" for i in range(1, 9))
-    (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\n" + rows)
-    command = ["--arch", "sm_87", "--shapes", "shapes.csv", "--db", "k.db", "--measure", "never", "--jobs", "2"]
-    child = subprocess.Popen(
-        [sys.executable, "-c", "from gensor_tuner.cli.start import main; main()", *command],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=os.environ | {"TMPDIR": str(tmp_path / "temporary")},
-    )
-    began = child.stderr.readline()
-    time.sleep(delay)
-    os.killpg(child.pid, signal.SIGINT)
+def printed(code, environment=os.environ):
+    """What a process of Python prints until it ends well."""
+    child = started(code, env=environment)
     out, err = child.communicate(timeout=120)
-    return child, out, began + err
+    assert child.returncode == 0, err
+    return out
 
 
 @pytest.mark.parametrize("delay", [0.0, 1.0, 4.0])
 def test_ctrl_c_says_what_is_kept_and_leaves_nothing_running(delay, tmp_path):
-    child, out, err = interrupted(tmp_path, delay)
+    (tmp_path / "temporary").mkdir()
+    rows = "".join(f"matmul,{16 * i},16,32,fp64\n" for i in range(1, 9))
+    (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\n" + rows)
+    command = ["--arch", "sm_87", "--shapes", "shapes.csv", "--db", "k.db", "--measure", "never", "--jobs", "2"]
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    child = started(MAIN, *command, cwd=tmp_path, start_new_session=True, env=environment)
+    assert child.stderr.readline()
+    time.sleep(delay)
+    os.killpg(child.pid, signal.SIGINT)
+    out, err = child.communicate(timeout=120)
     if child.returncode == 0:
         return  # a fast machine had ended before
     assert child.returncode in (130, -signal.SIGINT)
@@ -91,7 +84,7 @@ except KeyboardInterrupt:
 
 def test_ctrl_c_is_not_taken_by_nvrtc():
     """Its front end would end the process, with exit code 4."""
-    child = subprocess.Popen([sys.executable, "-c", COMPILING], stdout=subprocess.PIPE, text=True)
+    child = started(COMPILING)
     assert child.stdout.readline() == "compiling\n"
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
@@ -100,8 +93,7 @@ def test_ctrl_c_is_not_taken_by_nvrtc():
 
 def test_no_library_starts_threads_before_the_signal_is_blocked():
     """Threads inherit the mask: one of NumPy's that does not block the signal would run NVRTC's handler."""
-    code = "import sys, gensor_tuner.cli.start; print('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert printed("import sys, gensor_tuner.cli.start; print('numpy' in sys.modules)") == "False\n"
 
 
 WALKING = """
@@ -157,8 +149,7 @@ start.main()
 def test_blas_has_no_threads_that_wait_at_full_speed(asked):
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     environment |= {} if asked is None else {"OPENBLAS_NUM_THREADS": asked}
-    done = subprocess.run([sys.executable, "-c", COUNTING], env=environment, capture_output=True, text=True, check=True)
-    assert int(done.stdout) == (0 if asked is None else 1)
+    assert int(printed(COUNTING, environment)) == (0 if asked is None else 1)
 
 
 LEAVING = """
@@ -175,7 +166,7 @@ start.main()
 
 @pytest.mark.skipif(sys.platform != "linux", reason="children are found in /proc")
 def test_ctrl_c_waits_for_no_thread_and_leaves_no_child():
-    child = subprocess.Popen([sys.executable, "-c", LEAVING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = started(LEAVING)
     out, err = child.communicate(timeout=120)  # the pipes are closed once the child's child is gone, too
     assert child.returncode == 130 and err == f"{STOPPED}\n"
     assert ends_soon(int(out))
@@ -184,16 +175,11 @@ def test_ctrl_c_waits_for_no_thread_and_leaves_no_child():
 def test_ctrl_c_that_is_ignored_stays_ignored():
     """As in what a shell runs in the background."""
     before = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    ignoring = (
-        f"{before}; import gensor_tuner.cli.start as s; s.keep_interrupts(); print(1, flush=True); time.sleep(0.5)"
-    )
-    child = subprocess.Popen([sys.executable, "-c", ignoring], stdout=subprocess.PIPE, text=True)
+    after = "import gensor_tuner.cli.start as s; s.keep_interrupts(); print(1, flush=True); time.sleep(0.5)"
+    child = started(f"{before}; {after}")
     assert child.stdout.readline() == "1\n"
     child.send_signal(signal.SIGINT)
     assert child.wait(60) == 0
-
-
-# ---- walkers, compilers
 
 
 def test_walks_go_on_in_one_process_where_others_cannot_be_started(monkeypatch, capsys):
@@ -233,9 +219,6 @@ def test_threads_that_cannot_be_started_are_done_without(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert ordered_map(lambda x: (time.sleep(0.01), x * x)[1], [3, 1, 3, 2, 5], 4) == [9, 1, 9, 4, 25]
     assert ordered_map(lambda x: x * x, [3, 1, 3, 2, 5], 4) == [9, 1, 9, 4, 25]
-
-
-# ---- the tuning process's own errors
 
 
 @pytest.mark.parametrize("running", [False, True])

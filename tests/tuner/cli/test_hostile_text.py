@@ -21,8 +21,6 @@ from tests.doubles.store_rows import add_rows
 from tests.doubles.store_rows import rows as toy_rows
 from tests.doubles.stored import kernel_rows, lines
 
-pytest.importorskip("gensor_tuner.cli.app")
-
 #: Clears the screen, sets the window's title, turns text around, hides, ends a line.
 EVIL = "\x1b[2J\x1b]0;t\x07\u202e\u2066\u200b\x9b31m\r\n\x85\u2028"
 FORMULAS = ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1+1")
@@ -33,9 +31,8 @@ def kernel(tmp_path):
     """k.db, whose every text but keys is hostile; all digests match. Its kernel."""
     wanted = workload(64, 64, 64)
     source, binary, kernel, verdict = kernel_rows(wanted)[0]
-    binary = dataclasses.replace(
-        binary, toolchain=EVIL, facts=EVIL, constants=json.dumps({EVIL: 1}, ensure_ascii=False)
-    )
+    constants = json.dumps({EVIL: 1}, ensure_ascii=False)
+    binary = dataclasses.replace(binary, toolchain=EVIL, facts=EVIL, constants=constants)
     program = json.dumps({**json.loads(kernel.program), EVIL: 1}, ensure_ascii=False)
     kernel = dataclasses.replace(kernel, program=program, binary_digest=binary.digest)
     strange = dataclasses.replace(kernel, family=EVIL, class_key=EVIL)
@@ -178,14 +175,12 @@ def test_values_of_other_types_under_their_own_digests_are_no_rows(gensor_tune, 
                         digest = kind.digest_of(values)
                     except (TypeError, AttributeError):
                         continue
-                    named = zip(kind.columns(), values, strict=True)
-                    packed = [
-                        compressed(value) if each in kind.COMPRESSED and isinstance(value, bytes) else value
-                        for each, value in named
-                    ]
+                    for column in map(kind.columns().index, kind.COMPRESSED):
+                        if isinstance(values[column], bytes):
+                            values[column] = compressed(values[column])
                     with contextlib.suppress(sqlite3.IntegrityError):
-                        marks = ", ".join("?" * (len(packed) + 1))
-                        store.connection.execute(f"INSERT INTO {kind.TABLE} VALUES ({marks})", (digest, *packed))
+                        marks = ", ".join("?" * (len(values) + 1))
+                        store.connection.execute(f"INSERT INTO {kind.TABLE} VALUES ({marks})", (digest, *values))
         assert store.counts()["record"] > sound["record"] + 8 and store.counts()["timing"] > sound["timing"] + 8
     for arguments in (("show",), ("show", "--json"), ("show", "--kernel", ""), ("export", "{}/x.csv")):
         code, out, err = gensor_tune(*arguments, "--db", "{}/k.db")

@@ -1,13 +1,9 @@
 """Progress on stderr, from the first row on: a bar on a terminal, lines anywhere else."""
 
-from __future__ import annotations
-
 import io
 import sys
 
 import pytest
-
-pytest.importorskip("typer")
 
 from gensor_tuner.cli.progress import INTERVAL, Shown
 
@@ -17,23 +13,14 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(params=[io.StringIO, Terminal])
-def stream(request, monkeypatch):
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["a file", "a terminal"])
+def test_rows_and_seconds_are_told_at_once_and_no_control_character_is(stream, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    return request.param()
-
-
-def shown(stream: io.StringIO, monkeypatch, quiet: bool = False) -> Shown:
     monkeypatch.setattr(sys, "stderr", stream)
-    made = Shown(jobs=1, top=4, budget=None, rows=3, quiet=quiet)
-    made.plan([["first", "second"], ["third"]])
-    made.begin(["first", "second"])
-    return made
-
-
-def test_rows_and_seconds_are_told_at_once(stream, monkeypatch):
-    made = shown(stream, monkeypatch)
+    made = Shown(jobs=1, top=4, budget=None, rows=3, quiet=False)
     try:
+        made.plan([["first", "second"], ["third"]])
+        made.begin(["first", "second"])
         assert "0 of 3 rows; first, second; " in stream.getvalue() and " s left" in stream.getvalue()
         if not stream.isatty():
             before = made.clock()
@@ -43,13 +30,8 @@ def test_rows_and_seconds_are_told_at_once(stream, monkeypatch):
             made.clock = lambda: before + INTERVAL
             made("walk", 1)
             assert stream.getvalue().count("\n") == 2 and "walk 2: first" in stream.getvalue()
+        made.begin(["\x1b]0;title\x07"])
+        made.show()
     finally:
         made.close()
-
-
-def test_hostile_names_reach_no_terminal(stream, monkeypatch):
-    made = shown(stream, monkeypatch)
-    made.begin(["\x1b]0;title\x07"])
-    made.show()
-    made.close()
     assert "\x1b]" not in stream.getvalue()

@@ -62,9 +62,6 @@ def kernels(count=2):
     return tuple(found[:count])
 
 
-# ---- the process that owns the GPU
-
-
 @pytest.fixture
 def board(monkeypatch):
     """A board in this process's child."""
@@ -88,17 +85,18 @@ def sent(task):
     return Time.from_json(task.to_json())
 
 
-def test_kernels_of_other_machines_are_timed(board):
-    task = sent(Time(PART, WORKLOAD, kernels(), True))
-    found = board().time(task.workload, task.kernels, task.vendor)
-    assert len(found.timed) == 2 and all(each.median_us > 0 for each in found.timed) and found.why == ("", "")
+def timed(board, given, vendor=False):
+    """What a board answers to a task that times kernels, after their ways to the board and back."""
+    task = Time(PART, WORKLOAD, given, vendor)
+    there = sent(task)
+    found = board.time(there.workload, there.kernels, there.vendor)
     assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
+    return found
 
 
-def differing(given):
-    """The text of a constant that the first kernel alone has."""
-    first, second = (set(dict(code.constants).items()) for _, code in sent(Time(PART, WORKLOAD, given, False)).kernels)
-    return repr(sorted(first - second)[0])
+def test_kernels_of_other_machines_are_timed(board):
+    found = timed(board(), kernels(), vendor=True)
+    assert len(found.timed) == 2 and all(each.median_us > 0 for each in found.timed) and found.why == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -109,36 +107,32 @@ def differing(given):
     ],
 )
 def test_a_kernel_that_fails_is_blamed_and_the_others_are_timed(board, fault, words):
-    given = kernels()
-    task = sent(Time(PART, WORKLOAD, given, False))
-    found = board(BOARD_FAULT=fault, BOARD_BLAMED=differing(given)).time(*_of(task))
+    there = sent(Time(PART, WORKLOAD, kernels(), False)).kernels
+    first, second = (set(dict(code.constants).items()) for _, code in there)
+    found = timed(board(BOARD_FAULT=fault, BOARD_BLAMED=repr(sorted(first - second)[0])), kernels())
     assert found.timed[0] is None and found.timed[1].median_us > 0 and found.failed == (0,)
     assert found.why[0].startswith(f"it failed on the device: {words}") and found.why[1] == "" and not found.lost
-    assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
 
 
 def test_a_kernel_that_hangs_is_blamed(board):
-    task = sent(Time(PART, WORKLOAD, kernels(1), False))
     made = board(BOARD_FAULT="hang")
     made.seconds = 2.0
-    found = made.time(*_of(task))
+    found = timed(made, kernels(1))
     assert found.timed == (None,) and found.failed == (0,) and "did not end within 2 s" in found.why[0]
 
 
 @pytest.mark.parametrize("fault", ["die", "killed"])
 def test_one_end_of_the_process_is_no_kernels_fault(board, tmp_path, fault):
-    task = sent(Time(PART, WORKLOAD, kernels(), False))
-    found = board(BOARD_FAULT=fault, BOARD_ONCE=str(tmp_path / "once")).time(*_of(task))
+    found = timed(board(BOARD_FAULT=fault, BOARD_ONCE=str(tmp_path / "once")), kernels())
     assert all(each.median_us > 0 for each in found.timed) and not found.failed and (tmp_path / "once").exists()
 
 
 def test_who_is_always_killed_blames_no_kernel(board):
-    task = sent(Time(PART, WORKLOAD, kernels(1), False))
     made = board(BOARD_FAULT="killed")
     with pytest.raises(RuntimeError, match="no kernel is to blame: the process that ran it ended with -9"):
-        made.time(*_of(task))
+        timed(made, kernels(1))
     with pytest.raises(GpuError, match="could not verify a kernel: the process that ran it ended with -9"):
-        made.verify(*task.kernels[0], WORKLOAD)
+        made.verify(*kernels(1)[0], WORKLOAD)
 
 
 @pytest.mark.parametrize(
@@ -146,29 +140,17 @@ def test_who_is_always_killed_blames_no_kernel(board):
     [("memory", 2, "out of device memory"), ("fault", FAILURES + 1, f"{FAILURES} kernels failed one after the other")],
 )
 def test_what_every_kernel_meets_is_no_kernels_fault(board, fault, count, words):
-    task = sent(Time(PART, WORKLOAD, kernels(1) * count, False))
-    found = board(BOARD_FAULT=fault).time(*_of(task))
+    found = timed(board(BOARD_FAULT=fault), kernels(1) * count)
     assert found.lost.startswith(words) and found.timed == (None,) * count and not found.failed
-    assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
 
 
 def test_conditions_are_asked_without_a_workload(board):
-    task = sent(Time(PART, None, (), False))
-    assert (
-        task.unpack(task.pack(board(BOARD_MODE="7W").time(*_of(task)))).conditions == '{"number":0,"power_mode":"7W"}'
-    )
+    assert board(BOARD_MODE="7W").time(None, (), False).conditions == '{"number":0,"power_mode":"7W"}'
 
 
 def test_a_gpu_that_does_not_come_back_takes_its_worker_out(board, tmp_path):
-    task = sent(Time(PART, WORKLOAD, kernels(1), False))
-    gone = str(tmp_path / "gone")
-    made = board(BOARD_FAULT="die", BOARD_LEAVES="1", BOARD_GONE=gone)
     with pytest.raises(BoardGoneError, match="fallen off the bus"):
-        made.time(*_of(task))
-
-
-def _of(task):
-    return task.workload, task.kernels, task.vendor
+        timed(board(BOARD_FAULT="die", BOARD_LEAVES="1", BOARD_GONE=str(tmp_path / "gone")), kernels(1))
 
 
 GOOD = {"median_us": 2.0, "low_us": 1.0, "high_us": 3.0, "rounds": 15, "calls": 3}
@@ -214,9 +196,6 @@ def test_answers_that_no_worker_can_have_found_are_refused():
     wrong_bytes, unguarded = packed["entries"][name] | {"shared_bytes": -4}, packed["sass"][name] | {"unguarded": -1}
     changes = [{"seconds": -1.0, "sass": None}, {"entries": {name: wrong_bytes}, "sass": None}]
     refuse(task, packed, [*changes, {"sass": {name: unguarded}}], ValueError, "cannot be")
-
-
-# ---- what a class makes of it
 
 
 class Losing(Local):
@@ -269,9 +248,6 @@ def test_times_of_other_conditions_are_not_mixed():
     assert found.conditions == '{"power_mode":"1"}'
 
 
-# ---- what a machine offers
-
-
 def test_a_machine_offers_a_process_for_each_gpu():
     part, package = f"part:{PART}", abilities().resource("part")
     offers = worker._offers({0: PART, 2: "h200"}, 3)
@@ -295,21 +271,16 @@ def test_every_gpu_of_a_machine_is_found(board, monkeypatch):
 def test_a_board_with_another_version_is_told(monkeypatch):
     cluster = Cluster("tcp://127.0.0.1:1")
     cluster._client = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://127.0.0.1:1"))
-    nobody = f"no worker of tcp://127.0.0.1:1 measures on {PART}: on such a machine, run gensor-tune"
-    assert cluster._no_board(PART).startswith(nobody)
+    nobody = f"no worker of tcp://127.0.0.1:1 measures on {PART}"
+    assert cluster._no_board(PART).startswith(f"{nobody}: on such a machine, run gensor-tune")
     other = replace(abilities(), facts=abilities().facts | {"package": "0.0 (old)"})
     resources = {f"part:{PART}": 1.0, other.resource("part"): 1.0}
     cluster.members["x"] = Member("x", "desk", "", 1, other, resources)
     assert not cluster.measuring(PART) and not cluster._could(Time(PART, None, (), False))
-    assert cluster._no_board(PART).startswith(
-        f"no worker of tcp://127.0.0.1:1 measures on {PART} (desk: its package is 0.0 (old), here it is "
-    )
+    assert cluster._no_board(PART).startswith(f"{nobody} (desk: its package is 0.0 (old), here it is ")
     equal = dict(worker._offers({0: PART}, 0)[0].resources)
     cluster.members["y"] = Member("y", "board", "", 1, abilities(), equal)
     assert [each.name for each in cluster.measuring(PART)] == ["board"]
-
-
-# ---- a cluster with a board
 
 
 SHAPES = "op,m,n,k,dtype\nmatmul,16,16,32,fp64\n"
@@ -366,10 +337,8 @@ def test_a_part_is_given_up_in_one_sentence_however_long_its_tasks_take_to_end()
     cluster._running["key"] = Running(Time(PART, WORKLOAD, (), False), SimpleNamespace(cancel=cancel))
     for now[0] in (0.0, 1.0, clusters.NOBODY_SECONDS + 1, clusters.NOBODY_SECONDS + 2, clusters.NOBODY_SECONDS + 3):
         asyncio.run(cluster._look_for_nobody())
-    assert [line.partition(":")[0] for line in said] == [
-        "tasks wait",
-        f"tasks for {PART} are given up until a worker has it",
-    ]
+    given_up = f"tasks for {PART} are given up until a worker has it"
+    assert [line.partition(":")[0] for line in said] == ["tasks wait", given_up]
     assert cancelled == [clusters.NOBODY_SECONDS + 1]
 
 

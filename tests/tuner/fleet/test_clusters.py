@@ -27,11 +27,8 @@ def port():
 
 def test_workers_that_users_have_started_are_used(port, tmp_path):
     said = []
-    with (
-        scheduler(port),
-        workers(port, 1, folder=tmp_path / "1"),
-        Cluster(f"tcp://127.0.0.1:{port}", said.append) as cluster,
-    ):
+    first, address = workers(port, 1, folder=tmp_path / "1"), f"tcp://127.0.0.1:{port}"
+    with scheduler(port), first, Cluster(address, said.append) as cluster:
         cluster.ready(["stub", "walk", "compile", "verify"])
         assert Fleet(cluster, Local(1)).map([Stub(3), Stub(4)]) == [3, 4] and not said
         assert cluster.counts == {"stub": 2} and cluster.jobs == 1
@@ -82,18 +79,11 @@ def test_a_worker_with_another_nvrtc_compiles_nothing(port, tmp_path, monkeypatc
 
 
 def test_a_worker_out_of_memory_costs_its_task_a_retry(port, tmp_path):
-    (task,) = [Stub(5, str(tmp_path), "swell", 1)]
-    memory = ("--memory-limit", "700MB")
-    with (
-        scheduler(port),
-        workers(port, 2, *memory, folder=tmp_path / "1"),
-        Cluster(f"tcp://127.0.0.1:{port}") as cluster,
-    ):
+    task = Stub(5, str(tmp_path), "swell", 1)
+    limited = workers(port, 2, "--memory-limit", "700MB", folder=tmp_path / "1")
+    with scheduler(port), limited, Cluster(f"tcp://127.0.0.1:{port}") as cluster:
         cluster.ready(["stub"])
         assert Fleet(cluster, Local(1)).map([task]) == [5] and task.runs() == 2
-
-
-# ---- addresses
 
 
 def refused(address, **settings):
@@ -190,11 +180,8 @@ def test_a_worker_with_certificates_of_others_says_so_and_one_with_ours_serves(p
     with scheduler(port, "--protocol", "tls", **environment(ours)):
         with process(*worker, str(tmp_path / "1"), log=log, **environment(theirs)):
             until(lambda: f"waiting for a scheduler at {address}: TLS fails: " in log.read_text(), 30.0)
-        with (
-            process(*worker, str(tmp_path / "2"), **environment(ours)),
-            dask.config.set(ours),
-            Cluster(address) as cluster,
-        ):
+        serving = process(*worker, str(tmp_path / "2"), **environment(ours))
+        with serving, dask.config.set(ours), Cluster(address) as cluster:
             cluster.ready(["compile"])
 
 
@@ -207,10 +194,9 @@ def certificates(folder):
     """Dask's settings for a new certificate that signs itself."""
     folder.mkdir()
     key, cert = folder / "key.pem", folder / "cert.pem"
-    command = (
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1 -addext subjectAltName=IP:127.0.0.1"
-    )
-    subprocess.run([*command.split(), "-keyout", key, "-out", cert], check=True, capture_output=True)
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1".split()
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True)
     settings = {"distributed.comm.tls.ca-file": str(cert)}
     for role in ("client", "scheduler", "worker"):
         settings |= {f"distributed.comm.tls.{role}.cert": str(cert), f"distributed.comm.tls.{role}.key": str(key)}

@@ -1,5 +1,6 @@
 """Operand sets, the vendor's side of a timing, and the timer's rounds, on a device whose library is NumPy."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -42,23 +43,18 @@ def values(block, device):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16", "int8"])
 def test_the_vendor_computes_the_kernels_problem(device, noise, dtype):
-    for epilogue in ("none", "bias_relu", "scale_mask", "bias_add_gelu", "mul_scale_silu"):
-        for batch in (1, 3):
-            check_vendor(device, noise, dtype, epilogue, batch)
-
-
-def check_vendor(device, noise, dtype, epilogue, batch):
-    workload = matmul.workload(24, 40, 32, batch=batch, dtype=dtype, trans_b=True, epilogue=epilogue)
-    operands = Operands(device, workload, noise)
-    found = operands.vendor()()
-    steps = [Step(n, None if b is None else values(b, device), s) for n, b, s in operands.steps]
-    a, b = (operands.blocks[name].view(np) for name in "ab")
-    expected = matmul.expect(a, b, workload, steps, integer_steps=operands.integer_steps)
-    # The library rounds the product to the operands' type before the epilogue, and int8's to float32.
-    product = np.abs(values(operands.blocks["a"], device)) @ np.abs(values(operands.blocks["b"], device))
-    slack = 8 * max(facts(dtype).unit_roundoff, 2.0**-24) * product if steps else 0.0
-    result = operands.blocks["c"].view(np) if found is None else np.asarray(found).reshape(expected.values.shape)
-    assert tolerance_base.check(result, expected._replace(bound=expected.bound + slack)).ok
+    for epilogue, batch in product(("none", "bias_relu", "scale_mask", "bias_add_gelu", "mul_scale_silu"), (1, 3)):
+        workload = matmul.workload(24, 40, 32, batch=batch, dtype=dtype, trans_b=True, epilogue=epilogue)
+        operands = Operands(device, workload, noise)
+        found = operands.vendor()()
+        steps = [Step(n, None if b is None else values(b, device), s) for n, b, s in operands.steps]
+        a, b = (operands.blocks[name] for name in "ab")
+        expected = matmul.expect(a.view(np), b.view(np), workload, steps, integer_steps=operands.integer_steps)
+        # The library rounds the product to the operands' type before the epilogue, and int8's to float32.
+        rounded = 8 * max(facts(dtype).unit_roundoff, 2.0**-24) * (abs(values(a, device)) @ abs(values(b, device)))
+        bound = expected.bound + (rounded if steps else 0.0)
+        result = operands.blocks["c"].view(np) if found is None else np.asarray(found).reshape(expected.values.shape)
+        assert tolerance_base.check(result, expected._replace(bound=bound)).ok
 
 
 def test_arrays_are_laid_out_as_their_class_says(device, noise):
@@ -99,14 +95,14 @@ class Clock:
         return len(calls) * 1e-6
 
 
-@pytest.mark.parametrize("seed", [0, 1, 7])
-def test_ends_of_sequences_ascend_in_every_set(device, noise, seed):
-    asked = {"heads": 2, "head": 16, "page_size": 16}
-    made = Operands(device, sequences.workload(5, 60, 320, **asked, table=4), noise, seed)
-    ends = made.blocks["f"].view(np)
-    assert (np.diff(ends) >= 0).all() and ends[-1] <= 60
-    # Sequences without keys, and pages that K and V do not have, are where the operator draws them.
-    assert made.blocks["g"].view(np)[2] == 0 and (made.blocks["h"].view(np)[1] == -1).all()
+def test_ends_of_sequences_ascend_in_every_set(device, noise):
+    workload = sequences.workload(5, 60, 320, heads=2, head=16, page_size=16, table=4)
+    for seed in (0, 1, 7):
+        made = Operands(device, workload, noise, seed)
+        ends = made.blocks["f"].view(np)
+        assert (np.diff(ends) >= 0).all() and ends[-1] <= 60
+        # Sequences without keys, and pages that K and V do not have, are where the operator draws them.
+        assert made.blocks["g"].view(np)[2] == 0 and (made.blocks["h"].view(np)[1] == -1).all()
 
 
 def test_sets_exceed_twice_the_cache_and_rounds_are_interleaved(device, monkeypatch):
@@ -127,32 +123,32 @@ def test_sets_exceed_twice_the_cache_and_rounds_are_interleaved(device, monkeypa
     assert times[0].median_us == pytest.approx(1.0)
 
 
-def absent():
-    raise ToolMissingError("no GPU: a sentence")
-
-
-def taken(number):
-    raise RuntimeError("cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable")
-
-
-def of_part(name):
-    return lambda number: SimpleNamespace(arch=lookup(name), unsupported="")
+BUSY = "cudaErrorDevicesUnavailable: CUDA-capable device(s) is/are busy or unavailable"
 
 
 @pytest.mark.parametrize(
-    ("current", "device", "part", "words"),
+    ("here", "part", "words"),
     [
-        (absent, None, "sm_87", "a sentence"),
-        (lambda: lambda: 0, of_part("sm_90"), "sm_87", "sm_90, not sm_87"),
-        (lambda: lambda: 0, of_part("h200"), "h100-sxm", r"the GPU here is h200, times of h100-sxm .* --arch h200"),
-        (lambda: lambda: 0, taken, "sm_87", "busy or unavailable"),
+        (ToolMissingError("no GPU: a sentence"), "sm_87", "a sentence"),
+        ("sm_90", "sm_87", "sm_90, not sm_87"),
+        ("h200", "h100-sxm", r"the GPU here is h200, times of h100-sxm .* --arch h200"),
+        (RuntimeError(BUSY), "sm_87", "busy or unavailable"),
     ],
-    ids=["no GPU", "another architecture", "another part", "a GPU that cannot be used"],
 )
-def test_a_gpu_that_cannot_time_is_a_sentence(monkeypatch, current, device, part, words):
+def test_a_gpu_that_cannot_time_is_a_sentence(monkeypatch, here, part, words):
+    def current():
+        if isinstance(here, ToolMissingError):
+            raise here
+        return lambda: 0
+
+    def device(number):
+        if isinstance(here, RuntimeError):
+            raise here
+        return SimpleNamespace(arch=lookup(here), unsupported="")
+
     monkeypatch.setenv("CUPY_TF32", "0")  # else open_timer sets it for the whole process
     monkeypatch.setattr(cuda, "current_device", current)
     monkeypatch.setattr(cuda, "CudaDevice", device)
     with pytest.raises(GpuError, match=words) as caught:
         timer.open_timer(lookup(part))
-    assert caught.value.worth_telling == (current is not absent)
+    assert caught.value.worth_telling != isinstance(here, ToolMissingError)

@@ -20,9 +20,6 @@ ARCH = lookup("sm_87")
 PROBLEM = workload(512, 512, 512, dtype="float32")
 
 
-# ---- what is common to a round
-
-
 def test_a_clock_that_changes_in_the_middle_is_taken_out():
     true = np.array([1.0, 1.05, 1.2, 3.0])
     clock = np.where(np.arange(15) < 7, 1.0, 1.15)
@@ -34,9 +31,6 @@ def test_a_clock_that_changes_in_the_middle_is_taken_out():
     np.testing.assert_allclose(steady(samples[:2]), samples[:2])
 
 
-# ---- what times of some say of others
-
-
 def test_alike_programs_are_off_alike_and_doubt_grows_with_distance():
     x = np.exp(np.array([[0.0, 0.1, 5.0]], dtype=np.float32))
     posterior = Posterior(np.concatenate([x, x**2]))
@@ -44,15 +38,8 @@ def test_alike_programs_are_off_alike_and_doubt_grows_with_distance():
     assert mean[0] > mean[1] > mean[2] > 0 and doubt[0] < 0.05 < doubt[1] < doubt[2]
     nothing, prior = posterior(np.zeros(0, int), np.zeros(0))
     assert (nothing == 0).all() and prior == pytest.approx(DEVIATION)
-
-
-def test_equal_candidates_are_no_trouble():
-    posterior = Posterior(np.ones((4, 6), np.float32))
-    mean, doubt = posterior(np.array([0, 1]), np.array([0.1, 0.3]))
-    assert np.isfinite(mean).all() and np.isfinite(doubt).all()
-
-
-# ---- rounds
+    equal = Posterior(np.ones((4, 6), np.float32))(np.array([0, 1]), np.array([0.1, 0.3]))
+    assert np.isfinite(equal).all()
 
 
 def flat(count):
@@ -83,9 +70,6 @@ def test_who_is_promising_comes_first():
     rounds.add(columns, np.array([1.4e-3 if column % 2 else 0.7e-3 for column in columns]))
     chosen = rounds.next(predicted, features, able)[1:]
     assert np.mean([column % 2 for column in chosen[:8]]) < 0.2
-
-
-# ---- a contest on a device that is a table
 
 
 class Binaries:
@@ -150,12 +134,16 @@ def pool(space):
 
 
 def contest(space, pool, true, most=100, broken=(), refused=(), rejected=()):
-    timer, names = Timer(pool, true, refused), [pool.candidates[column].name for column in rejected]
-    recorded = lambda each, binary, problem: SimpleNamespace(outcome="wrong") if each.name in names else None  # noqa: E731
-    tried = []
-    found = Tournament(
-        [space], Binaries(broken), timer, most, recorded, lambda *of: tried.append(of[0]), lambda *_: None
-    )
+    """(tournament, timer, candidates that it says it tries)."""
+    timer, names, tried = Timer(pool, true, refused), [pool.candidates[column].name for column in rejected], []
+
+    def recorded(each, binary, problem):
+        return SimpleNamespace(outcome="wrong") if each.name in names else None
+
+    def trying(each, *_):
+        tried.append(each)
+
+    found = Tournament([space], Binaries(broken), timer, most, recorded, trying, lambda *_: None)
     found.binaries.compile(pool, range(6), [space])
     return found, timer, tried
 

@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("typer")
-
 from gensor_database import Store
 from gensor_tuner.report.page import write
 from tests.campaign_size import sample
@@ -17,16 +15,11 @@ pytestmark = pytest.mark.skipif(browser.find() is None, reason=browser.MISSING)
 def pages(tmp_path_factory):
     """The report of the shipped database, of one with timings, and of one that means harm."""
     folder = tmp_path_factory.mktemp("pages")
-    made = {}
-    for name, path in (
-        ("shipped", SHIPPED),
-        ("timed", timed(folder / "t.db", 4)),
-        ("hostile", hostile(folder / "h.db")),
-    ):
-        made[name] = folder / f"{name}.html"
+    databases = {"shipped": SHIPPED, "timed": timed(folder / "t.db", 4), "hostile": hostile(folder / "h.db")}
+    for name, path in databases.items():
         with Store.open(path, readonly=True) as store:
-            write(store, None, made[name])
-    return made
+            write(store, None, folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in databases}
 
 
 @pytest.fixture(scope="module")

@@ -33,10 +33,10 @@ def shelf(monkeypatch, tmp_path):
     return folder
 
 
-def results(kind, path, *workloads):
+def results(kind, path, *workloads, **options):
     with Store.open(path) as store:
         rows = [Row(line, "", workload=workload) for line, workload in enumerate(workloads)]
-        return [result for _, result in kind(ARCH, store, Options(jobs=2)).rows(rows)]
+        return [result for _, result in kind(ARCH, store, Options(jobs=2, **options)).rows(rows)]
 
 
 def rows_of(path, *kinds):
@@ -96,21 +96,23 @@ def test_a_stored_kernel_that_is_predicted_slow_does_not_serve(tmp_path, monkeyp
     assert first.status == "ok" and nvrtc.compile_count() > before
 
 
-def test_a_kernel_that_is_wrong_is_stored_as_such_and_the_next_serves(tmp_path, monkeypatch):
-    judged = []
+def test_a_kernel_that_is_wrong_is_stored_as_such_and_the_next_serves_if_there_is_one(tmp_path, monkeypatch):
+    judged, wrong = [], False
 
     def verify(each, workload):
         judged.append(each.name)
-        return Verdict("wrong" if each.name == judged[0] else "ok", "planted")
+        return Verdict("wrong" if wrong or each.name == judged[0] else "ok", "planted")
 
     monkeypatch.setattr("gensor_tuner.run.first.verify", verify)
     monkeypatch.setattr("gensor_tuner.verify.verify.verify", verify)
     (first,) = results(FirstKernels, tmp_path / "user.db", SMALL(64))
     assert first.status == "ok" and len(set(judged)) == 2
     with Store.open(tmp_path / "user.db", readonly=True) as store:
-        assert sorted(
-            kernel.verified for kernel in map(store.kernel, rows_of(tmp_path / "user.db", Kernel)[Kernel])
-        ) == ["emulator", "rejected"]
+        verified = [store.kernel(row.digest).verified for row in store.rows(Kernel)]
+    assert sorted(verified) == ["emulator", "rejected"]
+    wrong = True
+    (result,) = results(FirstKernels, tmp_path / "other.db", SMALL(64), top=2)
+    assert result.status == "failed" and "planted" in result.error
 
 
 def test_a_program_that_does_not_compile_is_passed_over(tmp_path, monkeypatch):
@@ -124,16 +126,6 @@ def test_a_program_that_does_not_compile_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setattr("gensor_tuner.build.compile.compile_cubin", refusing)
     (first,) = results(FirstKernels, tmp_path / "user.db", SMALL(64))
     assert first.status == "ok" and len(asked) == 2
-
-
-def test_nothing_that_runs_is_a_failure_with_reasons(tmp_path, monkeypatch):
-    wrong = lambda each, workload: Verdict("wrong", "planted")  # noqa: E731
-    monkeypatch.setattr("gensor_tuner.run.first.verify", wrong)
-    monkeypatch.setattr("gensor_tuner.verify.verify.verify", wrong)
-    with Store.open(tmp_path / "user.db") as store:
-        run = FirstKernels(ARCH, store, Options(top=2))
-        ((_, result),) = run.rows([Row(0, "", workload=SMALL(64))])
-    assert result.status == "failed" and "planted" in result.error
 
 
 def test_the_worker_answers_with_a_first_kernel_and_tunes_to_the_end_when_asked(tmp_path):

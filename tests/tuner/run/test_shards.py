@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gensor_database.record import TABLES
-from gensor_database.store import Store
+from gensor_database.record import Portfolio, Record
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from tests.campaign_size import FULL
+from tests.doubles.store_rows import everything
 
 #: dtype and columns of classes
 CLASSES = [("float32", 64), ("float64", 64), ("float16", 64), ("int8", 64), ("float32", 63)]
@@ -83,15 +83,11 @@ def tuned(gensor_tune, tmp_path, monkeypatch, needs_emulator):
     return run
 
 
-def digests(path):
-    with Store.open(path, readonly=True) as store:
-        return {kind.TABLE: sorted(row.digest for row in store.rows(kind)) for kind in TABLES}
-
-
 def test_shards_are_merged_to_the_rows_of_one_run(tuned, gensor_tune, tmp_path):
     assert tuned("whole")[0] == 1  # a row is bad
-    whole = digests(tmp_path / "whole.db")
-    assert len(whole["record"]) == 8 and whole["portfolio"]
+    whole = everything(tmp_path / "whole.db")
+    kinds = Counter(type(row) for row in whole.values())
+    assert kinds[Record] == 8 and kinds[Portfolio]
     for count in (1, 3, 7) if FULL else (3,):
         names = []
         for number in range(1, count + 1):
@@ -101,9 +97,9 @@ def test_shards_are_merged_to_the_rows_of_one_run(tuned, gensor_tune, tmp_path):
             assert (":6:" in err) == (number == 1)
         files = [f"{{}}/{name}.db" for name in names]
         assert gensor_tune("merge", *files, "-o", f"{{}}/{count}.db", "--binaries")[0] == 0
-        assert digests(tmp_path / f"{count}.db") == whole
-    before = digests(tmp_path / "3-1.db")
-    assert tuned("3-1", "--shard", "1/3")[0] == 1 and digests(tmp_path / "3-1.db") == before
+        assert everything(tmp_path / f"{count}.db") == whole
+    before = everything(tmp_path / "3-1.db")
+    assert tuned("3-1", "--shard", "1/3")[0] == 1 and everything(tmp_path / "3-1.db") == before
 
 
 @pytest.mark.nightly
@@ -112,7 +108,7 @@ def test_shards_of_one_database_leave_each_other_alone(tuned, tmp_path):
     tuned("whole")
     for shard in ("2/2", "1/2", "2/2"):
         tuned("both", "--shard", shard)
-    assert digests(tmp_path / "both.db") == digests(tmp_path / "whole.db")
+    assert everything(tmp_path / "both.db") == everything(tmp_path / "whole.db")
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -145,4 +141,4 @@ def test_a_run_that_is_interrupted_counts_the_rows_of_its_share(tuned, monkeypat
 def test_a_share_without_rows_makes_an_empty_database(tuned, tmp_path):
     code, err = tuned("k", "--shard", "9/9")
     assert code == 0 and "shard 9/9: 0 of 6 classes, 0 of 10 rows" in err
-    assert "stopped" not in err and "no rows" not in err and not any(digests(tmp_path / "k.db").values())
+    assert "stopped" not in err and "no rows" not in err and not everything(tmp_path / "k.db")

@@ -33,16 +33,6 @@ def order(classes, cost, keys):
     return served.order(np.array(cost), keys)
 
 
-def test_a_kernel_counts_in_every_class_that_it_serves():
-    inf = np.inf
-    # Kernel 0 is the best of class A alone, 1 of class B alone; 2 is of B and serves A almost as well.
-    classes = [([[1.0, inf, 1.1], [1.0, inf, 1.2]], [0, 1, 2]), ([[1.0, 1.3], [inf, inf]], [1, 2])]
-    assert order(classes, [1.0, 1.0, 1.0], ["A", "B", "B"]) == [2, 1, 0]
-    # For four times the bytes, what it serves twice is not worth as much, and what is left to gain is too little.
-    assert order(classes, [1.0, 1.0, 4.0], ["A", "B", "B"]) == [0, 1]
-    assert order([], [], []) == order([([[inf]], [0])], [1.0], ["A"]) == []
-
-
 def test_each_kernel_gains_most_for_its_bytes():
     rng = np.random.default_rng(3)
     sizes, cost = 1 + rng.exponential(0.3, (40, 12)), rng.uniform(1, 5, 12)
@@ -60,6 +50,7 @@ def test_each_kernel_gains_most_for_its_bytes():
 
 
 def test_a_class_has_no_more_than_a_portfolio_holds(monkeypatch):
+    assert order([], [], []) == order([([[np.inf]], [0])], [1.0], ["A"]) == []
     monkeypatch.setattr(shipped, "PORTFOLIO", 2)
     assert len(order([(np.eye(5) * -2 + 3, range(5))], [1.0] * 5, ["A"] * 5)) == 2
     assert len(order([(np.eye(5) * -2 + 3, range(5))], [1.0] * 5, list("AAABB"))) == 4
@@ -78,9 +69,8 @@ def test_a_file_within_its_limit_keeps_the_first_and_those_of_records(copy, tune
             portfolios = [made.portfolio("sm_87", ARCH.part, each.class_key()) for each in tuned[1]]
         assert kept == (recorded | set(order) if limit > 1 else recorded)
         names = [[stored.kernel.digest for stored in each] for each in portfolios]
-        assert names == [[name for name in order if name in each] for each in names] and sum(map(len, names)) == (
-            len(order) if limit > 1 else 0
-        )
+        assert names == [[name for name in order if name in each] for each in names]
+        assert sum(map(len, names)) == (len(order) if limit > 1 else 0)
     middle = sum(sizes.values()) // 2
     ship(copy, ARCH, target, limit=middle)
     assert target.stat().st_size <= middle
@@ -99,7 +89,8 @@ def test_kernels_with_bank_conflicts_come_behind_others(copy):
     order = list(ranked(copy, ARCH))
     assert first not in order[:2]
     place(copy, ARCH, order[:1])
-    assert [row.kernel.digest for row in copy.portfolio("sm_87", ARCH.part, class_of(copy, order[0]))] == order[:1]
+    class_key = copy.get(Kernel, order[0]).class_key
+    assert [row.kernel.digest for row in copy.portfolio("sm_87", ARCH.part, class_key)] == order[:1]
 
 
 def test_drawn_sizes_count_in_classes_that_have_kernels(copy, tuned, monkeypatch):
@@ -110,9 +101,9 @@ def test_drawn_sizes_count_in_classes_that_have_kernels(copy, tuned, monkeypatch
     assert ranked(copy, ARCH, [other]) == before
     few = asked.with_sizes(m=1, k=70_000)  # a row of many elements, far from the usual sizes
     with Store.open(copy.path) as store:
+        library = shipped.library_of(store, ARCH)
         seconds = {
             digest: min(shipped._seconds([kernel], [few], library, ARCH)[0])
-            for library in (shipped.library_of(store, ARCH),)
             for digest, kernel in library.contents.kernels.items()
             if kernel.serves.class_key() == asked.class_key()
         }
@@ -120,7 +111,3 @@ def test_drawn_sizes_count_in_classes_that_have_kernels(copy, tuned, monkeypatch
     many = [few.with_sizes(k=k) for k in range(70_000, 71_600, 8)]
     order = [digest for digest in ranked(copy, ARCH, many) if digest in seconds]
     assert order[0] == best
-
-
-def class_of(store, digest):
-    return store.get(Kernel, digest).class_key

@@ -1,7 +1,5 @@
 """The table and the summary of a run: the user's words, order and counts, and times as times."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

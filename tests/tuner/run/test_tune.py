@@ -31,12 +31,8 @@ KEYS = {
 
 
 def gensor_tune(*arguments, check=None, **environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "gensor_tuner.cli.app", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-    )
+    command = [sys.executable, "-m", "gensor_tuner.cli.app", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
     assert check is None or done.returncode == check, done.stderr
     return done
 
@@ -53,30 +49,17 @@ def tuned(tmp_path_factory):
 
 def test_every_row_ends_as_it_should(tuned):
     _, _, done, lines = tuned
-    assert {name: line["status"] for name, line in lines.items()} == {
-        "first": "ok",
-        "again": "ok",
-        "second": "ok",
-        "old": "unsupported",
-        "bad": "failed",
-    }
-    assert "shapes.csv:6: column 'm'" in done.stderr and "fp4_e2m1" in lines["old"]["error"]
-    assert lines["first"]["kernel"] == lines["again"]["kernel"]
-
-
-def test_json_has_the_documented_keys_and_says_what_was_verified(tuned):
-    for line in tuned[3].values():
-        assert set(line) >= KEYS and set(line["seconds"]) == set(STAGES)
-        if line["status"] == "ok":
-            assert line["verified"] == "emulator" and line["registers"] > 0
-            assert line["bound_us"] > 0 and line["predicted_us"] > 0
-            assert line["program"]["level"] == 2
-
-
-def test_the_table_is_on_stdout_and_the_rest_on_stderr(tuned):
-    done = tuned[2]
     assert done.stdout.startswith("name") and len(done.stdout.splitlines()) == 1 + 5
     assert "compilation" in done.stderr
+    statuses = dict(first="ok", again="ok", second="ok", old="unsupported", bad="failed")
+    assert {name: line["status"] for name, line in lines.items()} == statuses
+    assert "shapes.csv:6: column 'm'" in done.stderr and "fp4_e2m1" in lines["old"]["error"]
+    assert lines["first"]["kernel"] == lines["again"]["kernel"]
+    for line in lines.values():
+        assert set(line) >= KEYS and set(line["seconds"]) == set(STAGES)  # as documented
+        if line["status"] == "ok":
+            assert line["verified"] == "emulator" and line["registers"] > 0 and line["program"]["level"] == 2
+            assert line["bound_us"] > 0 and line["predicted_us"] > 0
 
 
 def test_a_second_run_resumes_without_compiling(tuned):

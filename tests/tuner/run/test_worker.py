@@ -10,46 +10,48 @@ import pytest
 
 from gensor_database import Timing, quiet
 from gensor_database.store import Store
+from gensor_kernels.devices import cuda
+from gensor_kernels.devices.emulator.device import EmulatorDevice
+from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
+from gensor_tuner.measure import timer
+from gensor_tuner.measure.timer import HostClock, Timer
+from gensor_tuner.run import worker
 from tests.doubles.device import FakeDevice, emulate
 
+WORKLOAD = matmul.workload(16, 16, 32, dtype="float64")
 
-def test_a_bad_request_is_answered_and_the_next_is_read(tmp_path):
-    workload, place = matmul.workload(16, 16, 32, dtype="float64"), {"arch": "sm_87", "db": str(tmp_path / "user.db")}
-    bad = ["", "not json", "[]", "{}", '{"workload": 1}', json.dumps({"workload": {}, **place}), '{"workload": null}']
-    good = json.dumps({"workload": json.loads(workload.key()), **place})
-    done = subprocess.run(
-        [sys.executable, "-m", "gensor_tuner.run.worker"],
-        input="\n".join([*bad, good, ""]),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+
+@pytest.fixture
+def asked(tmp_path):
+    """A request for WORKLOAD, into a new database."""
+    return {"workload": json.loads(WORKLOAD.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
+
+
+def test_a_bad_request_is_answered_and_the_next_is_read(tmp_path, asked):
+    empty = json.dumps({**asked, "workload": {}})
+    bad = ["", "not json", "[]", "{}", '{"workload": 1}', empty, '{"workload": null}']
+    text = "\n".join([*bad, json.dumps(asked), ""])
+    command = [sys.executable, "-m", "gensor_tuner.run.worker"]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     *failed, found = map(json.loads, (line for line in done.stdout.splitlines() if '"status"' in line))
     assert [(each["status"], each["kernel"]) for each in failed] == [("failed", None)] * len(bad)
     assert all(each["error"] for each in failed) and found["status"] == "ok", found
     with Store.open(tmp_path / "user.db", readonly=True) as store:
-        entry = store.find(workload.key(), "sm_87")
+        entry = store.find(WORKLOAD.key(), "sm_87")
         assert entry is not None and entry.usable and entry.kernel.digest == found["kernel"]
 
 
-def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch):
+def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch, asked):
     """With the emulator as the device: each candidate is announced, then timed, and at the end none is."""
-    from gensor_kernels.devices.emulator.device import EmulatorDevice
-    from gensor_kernels.machine.arch import lookup
-    from gensor_tuner.measure.timer import HostClock, Timer
-    from gensor_tuner.run import worker
-
     said = []
     monkeypatch.setattr(worker, "_timer", lambda arch, number: Timer(EmulatorDevice(arch), HostClock()))
-    workload = matmul.workload(16, 16, 32, dtype="float64")
-    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
-    found = worker.answer(request, said.append)
+    found = worker.answer(asked, said.append)
     assert found["status"] == "ok" and said[-1] == {"trying": None} and len(said) > 1
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         named = [each["trying"] for each in said if each["trying"] is not None]
         assert named and all(store.kernel(name) is not None for name in named)
-        assert lookup("sm_87").part in {row.part for row in store.timings(workload.key(), "orin-nano-8gb")}
+        assert lookup("sm_87").part in {row.part for row in store.timings(WORKLOAD.key(), "orin-nano-8gb")}
 
 
 def test_memory_beyond_the_limit_ends_the_process():
@@ -59,12 +61,8 @@ def test_memory_beyond_the_limit_ends_the_process():
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number):
+def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, asked, number):
     """Two devices, both the emulator's: a request for the second runs there, and not on the first."""
-    from gensor_kernels.devices import cuda
-    from gensor_tuner.measure import timer
-    from gensor_tuner.run import worker
-
     current, launched = [0], []
 
     def opened(number):
@@ -74,23 +72,17 @@ def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, number
     monkeypatch.setattr(cuda, "CudaDevice", opened)
     monkeypatch.setattr(cuda, "current_device", lambda: lambda: current[0])
     monkeypatch.setattr(cuda, "make_current", lambda wanted: current.__setitem__(0, wanted))
-    monkeypatch.setattr(timer, "CudaClock", lambda device: timer.HostClock())
-    workload = matmul.workload(16, 16, 32, dtype="float64")
-    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
-    found = worker.answer({**request, "device": number, "background": bool(number)})
+    monkeypatch.setattr(timer, "CudaClock", lambda device: HostClock())
+    found = worker.answer({**asked, "device": number, "background": bool(number)})
     assert found["status"] == "ok" and set(launched) == {(number, number)}
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         rows = list(store.rows(Timing))
         assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken while a program runs say so
 
 
-def test_a_device_is_a_number(tmp_path):
-    from gensor_tuner.run import worker
-
-    workload = matmul.workload(16, 16, 32, dtype="float64")
-    request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "x.db")}
+def test_a_device_is_a_number(asked):
     for number in (-1, "1", True, 1.0, [0]):
-        found = worker.answer(request | {"device": number})
+        found = worker.answer(asked | {"device": number})
         assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]
 
 

@@ -1,11 +1,11 @@
-"""The Markov chain: its transition matrix on a small space, sampling, the schedule, and its memo."""
+"""The Markov chain: transition probabilities on a small space, sampling, and the schedule."""
 
 import numpy as np
 import pytest
 
 from gensor_tuner.search.graph import Graph
-from gensor_tuner.search.markov import COLD, SHARED_HOT, Chains, Schedule, choose, probabilities, transition_matrix
-from gensor_tuner.search.region import NOWHERE, TIE, Region
+from gensor_tuner.search.markov import COLD, SHARED_HOT, Chains, Schedule, probabilities
+from gensor_tuner.search.region import TIE, Region, plainness
 
 from .synthetic import ToySpace
 
@@ -17,48 +17,49 @@ def small():
     return graph, np.sort(graph.encode(graph.space.all_legal()))
 
 
-def test_matrix_rows_are_the_stated_probabilities(small):
-    graph, codes = small
-    tau = 0.3
-    matrix = transition_matrix(graph, codes, tau)
-    assert np.allclose(matrix.sum(axis=1), 1)
-    at = codes.size // 2
+def expected(graph, codes, at, tau):
+    """The probability of each point after one step from point `at`, by the definition."""
     point = graph.decode(codes[[at]])
     targets, found = graph.neighbours(point)
-    phi = graph.space.potential(np.concatenate([point, targets[0, found[0]]]))
-    weight = (phi[0] / phi) ** (1 / tau)
-    expected = np.zeros(codes.size)
-    np.add.at(expected, np.searchsorted(codes, graph.encode(targets[0, found[0]])), weight[1:])
-    expected[at] += weight[0]
-    assert np.allclose(matrix[at], expected / weight.sum())
+    reached = np.concatenate([point, targets[0, found[0]]])
+    log_phi = np.log(graph.space.potential(reached)) - TIE * (
+        reached @ plainness(graph.space.coordinates, walking=True)
+    )
+    weight = np.exp((log_phi[0] - log_phi) / tau)
+    return np.bincount(np.searchsorted(codes, graph.encode(reached)), weight / weight.sum(), codes.size)
 
 
-def test_irreducible_and_aperiodic_at_fixed_tau(small):
+@pytest.mark.parametrize("tau", [0.05, 1.0])
+def test_transitions_are_as_defined_irreducible_and_aperiodic(small, tau):
     graph, codes = small
-    assert 300 < codes.size < 3000
-    for tau in (0.05, 1.0):
-        matrix = transition_matrix(graph, codes, tau)
-        assert (np.diag(matrix) > 0).all()
-        reach = (matrix > 0).astype(np.float32)
-        for _ in range(7):  # a positive power, here the 128th: from everywhere to everywhere in 128 steps
-            reach = (reach @ reach > 0).astype(np.float32)
-        assert reach.all()
+    region, count = Region(graph), codes.size
+    assert 300 < count < 3000
+    ids = region.add(graph.decode(codes))
+    region.expand(ids)
+    edges = region.edges[region.row[ids]]
+    weights = probabilities(region.log_phi[edges], np.full(count, 1 / tau, np.float32))
+    row, column = np.nonzero(weights)
+    matrix = np.zeros((count, count))
+    np.add.at(matrix, (row, np.searchsorted(codes, region.table.codes[edges[row, column]])), weights[row, column])
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    for at in (0, count // 2, count - 1):
+        np.testing.assert_allclose(matrix[at], expected(graph, codes, at, tau), rtol=1e-4, atol=1e-6)
+    assert (np.diag(matrix) > 0).all()
+    reach = (matrix > 0).astype(np.float32)
+    for _ in range(7):  # a positive power, here the 128th: from everywhere to everywhere in 128 steps
+        reach = (reach @ reach > 0).astype(np.float32)
+    assert reach.all()
 
 
-def test_chains_follow_the_transition_matrix(small):
+def test_chains_step_with_these_probabilities(small):
     graph, codes = small
-    region = Region(graph)
-    tau, at, draws = 0.5, codes.size // 3, 40_000
-    here = region.add(graph.decode(codes[[at]]))
-    region.expand(here)
-    edges = region.edges[region.row[here]]
-    weights = probabilities(np.repeat(region.log_phi[edges], draws, axis=0), np.full(draws, 1 / tau, np.float32))
-    column = choose(weights, np.random.default_rng(0).random(draws, dtype=np.float32))
-    landed = region.table.codes[edges[0, column]]
-    assert NOWHERE not in edges[0, column]
-    seen = np.bincount(np.searchsorted(codes, landed), minlength=codes.size) / draws
-    expected = transition_matrix(graph, codes, tau)[at]
-    assert np.abs(seen - expected).max() < 4 * np.sqrt(0.25 / draws)
+    region, at, count = Region(graph), codes.size // 3, 40_000
+    starts = np.repeat(region.add(graph.decode(codes[[at]])), count)
+    plan = Schedule(chains=count, steps=1, hot=SHARED_HOT, cycle=2)
+    chains = Chains(region, starts, plan, np.random.default_rng(0))
+    assert chains.run() == count
+    seen = np.bincount(np.searchsorted(codes, region.table.codes[chains.at]), minlength=codes.size) / count
+    assert np.abs(seen - expected(graph, codes, at, SHARED_HOT)).max() < 4 * np.sqrt(0.25 / count)
 
 
 def test_a_chain_rests_at_a_local_minimum(small):

@@ -16,6 +16,8 @@ from gensor_tuner.search.walk import walk
 from gensor_tuner.strategies.request import Request, search
 from tests.campaign_size import sample
 
+from .synthetic import Spaces
+
 H100 = lookup("h100-sxm")
 FLOAT8 = {"dtype": "float8_e4m3fn", "out": "float16"}
 WORKLOADS = {
@@ -37,7 +39,7 @@ WORKLOADS = {
 
 def clocks(space, program):
     """(clocks of the products or bytes of a step, clocks from a free buffer to its next tile) by themselves."""
-    v = dict(program.values)
+    v = program.by_name
     terms = space.explain(space.point(program))
     kind = cost.kind(space.workload)
     bytes_of = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element
@@ -49,28 +51,24 @@ def clocks(space, program):
     return max(products, transfer) * terms["residents"], H100.l2_latency + cost.COPY_LATENCY + transfer
 
 
+def deeper(family, program):
+    """The points of a Program with more stages that are legal."""
+    points = [family.point(program.replace(stages=each)) for each in cost.STAGES if each > program["stages"]]
+    return [point for point in points if family.legal(point[None])[0]]
+
+
 @pytest.mark.parametrize("name", sample(list(WORKLOADS), 2))
 def test_no_ring_is_shallower_than_its_fill_where_a_deeper_one_fits(name):
     space = Space(WORKLOADS[name], H100)
     family = space.family("contraction_wgmma")
-    found = walk(Only(family), chains=32, steps=150, keep=8, alike=family.family.main_loop)
+    found = walk(Spaces((family,)), chains=32, steps=150, keep=8, alike=family.family.main_loop)
     for program, seconds in found.best:
         step, fill = clocks(family, program)
-        ring = program["stages"]
-        deeper = [program.replace(stages=each) for each in cost.STAGES if each > ring]
-        deeper = [each for each in deeper if family.legal(family.point(each)[None])[0]]
-        for each in deeper:
+        residents = family.explain(family.point(program))["residents"]
+        for point in deeper(family, program):
             # A deeper ring may leave room for fewer blocks, which hide each other's latencies.
-            assert family.potential(family.point(each)[None])[0] > seconds
-            fewer = family.explain(family.point(each))["residents"] < family.explain(family.point(program))["residents"]
-            assert fewer or (ring - 1) * step >= fill
-
-
-class Only:
-    """A Space with a single family."""
-
-    def __init__(self, family):
-        self.families = (family,)
+            assert family.potential(point[None])[0] > seconds
+            assert family.explain(point)["residents"] < residents or (program["stages"] - 1) * step >= fill
 
 
 def test_of_equal_predictions_the_deepest_ring_is_kept():
@@ -115,16 +113,11 @@ def test_no_shipped_ring_is_shallower_than_its_fill_where_a_deeper_one_fits():
     assert len(records) > 100
     shallow = []
     for record in records:
-        space, program = (
-            Space(Workload.from_json(record.key), H100),
-            program_from_json(kernels[record.kernel_digest].program),
-        )
-        family = space.family(program.family)
+        program = program_from_json(kernels[record.kernel_digest].program)
+        family = Space(Workload.from_json(record.key), H100).family(program.family)
         step, fill = clocks(family, program)
         terms = family.explain(family.point(program))
-        deeper = [family.point(program.replace(stages=each)) for each in cost.STAGES if each > program["stages"]]
-        deeper = [each for each in deeper if family.legal(each[None])[0]]
-        fits = any(family.explain(each)["residents"] >= terms["residents"] for each in deeper)
+        fits = any(family.explain(each)["residents"] >= terms["residents"] for each in deeper(family, program))
         filled = (program["stages"] - 1) * step >= fill or terms["iterations"] <= program["stages"]
         if fits and not filled:
             shallow.append((record.key, program.to_json()))

@@ -10,7 +10,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.graph import Graph
-from gensor_tuner.search.trace import Leg, Trail, expand, replay, route, start_of
+from gensor_tuner.search.trace import Leg, Trail, expand, replay, route, start_of, visited
 from gensor_tuner.search.walk import walk
 
 from .synthetic import Spaces, ToySpace
@@ -40,18 +40,8 @@ def test_trails_lead_to_their_programs_without_loops(real, graph):
             text = trail.to_json()
             assert replay(real, trail) == replay(real, text) == program
             assert Trail.from_json(text) == trail and len(text) < 2000 and trail.legs[0].seed == seed
-            assert len(set(visited(real, trail))) == len(visited(real, trail)), "the path has a loop"
-
-
-def visited(space, trail):
-    family = space.family(trail.family)
-    point = np.array([c.values.index(v) for c, v in zip(family.coordinates, trail.start, strict=True)])
-    codes = [int(family.encode(point))]
-    lattice = Graph(family, trail.graph)
-    for token in expand(trail.legs[0].path):
-        point = lattice.follow(point, token)
-        codes.append(int(family.encode(point)))
-    return codes
+            codes = [int(space.encode(point)) for space, _, point in visited(real, text)]
+            assert len(set(codes)) == len(codes), "the path has a loop"
 
 
 def test_replay_refuses_what_is_not_there(real):
@@ -103,7 +93,7 @@ def test_walking_on_from_elites_never_loses_ground(real):
     assert again.best[0][1] <= first.best[0][1]
     (trail,) = again.trails
     axes = real.family(trail.family).coordinates
-    assert dict(zip((c.name for c in axes), trail.start, strict=True)) in [dict(program.values) for program in start]
+    assert dict(zip((c.name for c in axes), trail.start, strict=True)) in [program.by_name for program in start]
 
 
 def test_feedback_moves_the_walk_away_from_spilling_programs():

@@ -1,17 +1,13 @@
 """gensor-tune export: the same records in every format, and no file of an unknown one."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
 
 import pytest
 
-pytest.importorskip("typer")
-
 from gensor_tuner.store.show import FIELDS
-from tests.doubles.stored import stock
+from tests.doubles.stored import lines, stock
 
 
 @pytest.fixture
@@ -28,18 +24,14 @@ def exported(gensor_tune, tmp_path):
 
 
 def test_every_format_has_the_same_records(exported):
-    lines = [json.loads(line) for line in exported("x.jsonl").read_text().splitlines()]
-    assert len(lines) == 2 and json.loads(exported("x.json").read_text()) == lines
+    records = lines(exported("x.jsonl"))
+    assert len(records) == 2 and json.loads(exported("x.json").read_text()) == records
     with exported("x.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["sizes"] for row in rows] == [line["sizes"] for line in lines] and list(rows[0]) == list(FIELDS)
-
-
-def test_parquet_has_columns_of_their_types(exported):
+    assert [row["sizes"] for row in rows] == [record["sizes"] for record in records] and list(rows[0]) == list(FIELDS)
     parquet = pytest.importorskip("pyarrow.parquet")
-    lines = [json.loads(line) for line in exported("x.jsonl").read_text().splitlines()]
     table = parquet.read_table(exported("x.parquet"))
-    assert table.to_pylist() == lines
+    assert table.to_pylist() == records
     assert str(table.schema.field("measured_us").type) == "double"
 
 
@@ -55,11 +47,3 @@ def test_other_endings_are_refused(gensor_tune, exported, tmp_path, name):
     code, out, err = gensor_tune("export", tmp_path / name, "--db", "{}/k.db")
     assert code == 2 and not out and not (tmp_path / name).exists()
     assert "export knows the endings .csv, .json, .jsonl, .parquet and .db, not '." in err and err.count("\n") == 1
-
-
-def test_a_capability_without_records_is_told(gensor_tune, exported):
-    code, out, _ = gensor_tune("show", "--db", "{}/k.db", "--arch", "sm_90")
-    assert code == 0 and "no record is of sm_90: the database has records of sm_8" in out
-    assert out.splitlines()[-1].startswith("k.db has ")
-    code, out, _ = gensor_tune("show", "--db", "{}/k.db")
-    assert code == 0 and "no record" not in out

@@ -1,14 +1,10 @@
 """Databases as sqlite-utils and Datasette see them."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("typer")
 
 from gensor_database import PRETUNED, Kernel, Record, Store
 from gensor_tuner.shapes.reader import read_shapes

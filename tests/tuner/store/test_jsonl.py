@@ -11,11 +11,10 @@ import pytest
 from gensor_database import PRETUNED, Binary, Kernel, Portfolio, Record, Store, Timing, Verification
 from gensor_database.record import TABLES
 from gensor_kernels.programs.registry import program_from_json
+from gensor_tuner.store import validation as grammar
 from tests.campaign_size import sample
 from tests.doubles.store_rows import everything
 
-pytest.importorskip("gensor_tuner.cli.app")
-grammar = pytest.importorskip("gensor_tuner.store.validation")
 SHIPPED = PRETUNED / "sm_87.db"
 pytestmark = pytest.mark.skipif(not SHIPPED.is_file(), reason="the sm_87 database is not in this checkout")
 

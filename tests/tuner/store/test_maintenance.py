@@ -11,7 +11,6 @@ import pytest
 from gensor_database import Catalog, Kernel, Record, Store, StoreError, Timing, Verification, prune, pruning
 from tests.doubles.store_rows import ABI, ARCH, PART, everything, kernel_rows, key, portfolio, rows
 
-pytest.importorskip("gensor_tuner.cli.app")
 ABIS = {"contraction_mma": ABI}
 
 
@@ -30,9 +29,6 @@ def record(number, of, created, outcome="ok", abi=ABI):
 def untimed(number):
     """The rows of one tuned Workload, without timings."""
     return rows(number)[:5]
-
-
-# ---- prune
 
 
 def test_superseded_records_go_and_answers_stay(store):
@@ -145,18 +141,15 @@ def test_prune_of_a_database_in_use_deletes_and_says_that_the_file_stays_large(g
     writer.close()
 
 
-# ---- where
-
-
-def layer(out, name):
-    return next(found for found in map(json.loads, out.splitlines()) if found["layer"] == name)
+def layers(out):
+    return {found["layer"]: found for found in map(json.loads, out.splitlines())}
 
 
 def test_where_names_every_database_and_what_is_in_it(gensor_tune, store, monkeypatch):
     store.add(*rows(1))
     monkeypatch.setenv("GENSOR_DB", str(store.path))
     code, out, err = gensor_tune("where", "--arch", "orin-nano-8gb", "--json")
-    user, site, packaged = (layer(out, name) for name in ("user", "site", "packaged"))
+    user, site, packaged = (layers(out)[name] for name in ("user", "site", "packaged"))
     assert (code, err) == (0, "") and user["path"] == str(store.path) and user["named_by"] == "GENSOR_DB"
     assert user["rows"]["timing"] == 2 and user["journal"] == "wal" and user["cubins"] and user["bytes"] > 4096
     assert site["state"] == "unset" and packaged["path"].endswith("sm_87.db")
@@ -169,8 +162,9 @@ def test_where_says_why_a_database_is_ignored(gensor_tune, store, monkeypatch, t
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "absent.db"))
     monkeypatch.setenv("GENSOR_SITE_DB", str(tmp_path / "absent-site.db"))
     code, out, _ = gensor_tune("where", "--json")
-    assert code == 1 and layer(out, "user")["state"] == "absent" and layer(out, "user")["reason"]
-    assert layer(out, "site")["state"] == "ignored" and "does not exist" in layer(out, "site")["reason"]
+    user, site = layers(out)["user"], layers(out)["site"]
+    assert code == 1 and user["state"] == "absent" and user["reason"]
+    assert site["state"] == "ignored" and "does not exist" in site["reason"]
     (tmp_path / "text.db").write_text("a diary, long enough for a header of a database to be read from it\n" * 9)
     store.connection.execute("PRAGMA user_version=99")
     for path, words in ((tmp_path / "text.db", "not a database"), (store.path, "newer gensor-kernels")):
@@ -194,9 +188,6 @@ def test_where_without_a_usable_cache_folder(gensor_tune, monkeypatch, tmp_path)
     monkeypatch.delenv("GENSOR_DB")
     code, out, err = gensor_tune("where")
     assert code == 1 and not err and "cache     unusable: the cache folder cannot be used" in out
-
-
-# ---- clean
 
 
 def test_clean_deletes_what_was_built_and_nothing_else(gensor_tune, monkeypatch, tmp_path):

@@ -7,10 +7,8 @@ import pytest
 
 from gensor_database import Store, StoreWarning, Timing, write_queue
 from tests.doubles.kernels import ARCH, workload
-from tests.doubles.store_rows import everything
+from tests.doubles.store_rows import add_rows, everything
 from tests.doubles.stored import kernel_rows, record_of
-
-pytest.importorskip("gensor_tuner.cli.app")
 
 
 @pytest.fixture
@@ -54,9 +52,8 @@ def test_without_binaries_refresh_is_named(merge, pair, tmp_path):
 def test_a_key_of_another_version_is_merged_and_told_without_control_characters(merge, pair, tmp_path):
     wanted, _ = pair
     for name, number in (("a.db", 0), ("b.db", 1)):
-        with Store.open(tmp_path / name) as store:
-            record = record_of(wanted, kernel_rows(wanted)[number][2])
-            store.add(dataclasses.replace(record, key='{"operator":"\x1b[31mnew"}'))
+        record = record_of(wanted, kernel_rows(wanted)[number][2])
+        add_rows(tmp_path / name, dataclasses.replace(record, key='{"operator":"\x1b[31mnew"}'))
     code, _, err = merge("a.db", "b.db", "-o", "c.db")
     assert code == 0 and "\x1b" not in err and "new" in err
 

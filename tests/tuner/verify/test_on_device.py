@@ -21,9 +21,9 @@ def coded(candidate, workload, target="sm_87"):
     return code(flatten(candidate.family.source), constants(candidate.program, workload), target)
 
 
-def judged(workload=HALF, after=None, split=1, family="contraction_mma"):
-    each = smallest(family, workload, split_k=split)
-    return verify_on(spoiled.device(after), each, coded(each, workload), workload)
+def judged(after):
+    each = smallest("contraction_mma", HALF, split_k=2)
+    return verify_on(spoiled.device(after), each, coded(each, HALF), HALF)
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,8 @@ def test_correct_kernels_pass_the_emulators_cases(family, workload):
     assert 0 < verdict.worst <= 1 or workload.accumulator == "int32"
     expected = each.family.cases(each.program, workload, verified_epilogue(each, workload))
     assert [size["name"] for size in verdict.sizes] == [case.name for case in expected]
-    assert [size["k"] for size in verdict.sizes] == [
-        case.workload.size["k"] for case in expected
-    ] and verdict.runs == len(expected)
+    assert [size["k"] for size in verdict.sizes] == [case.workload.size["k"] for case in expected]
+    assert verdict.runs == len(expected)
 
 
 SPOILERS = {
@@ -63,18 +62,10 @@ SPOILERS = {
 
 @pytest.mark.parametrize(("after", "outcome", "words"), SPOILERS.values(), ids=SPOILERS)
 def test_wrong_kernels_are_told_by_their_outcome(after, outcome, words):
-    verdict = judged(after=after, split=2)
+    verdict = judged(after)
     assert (verdict.outcome, verdict.method) == (outcome, "device") and words in verdict.detail, verdict
     assert outcome == "not_compiled" or "'name': 'blocks'" in verdict.detail
     assert verdict.worst > 1 or after is not spoiled.wrong_number
-
-
-def test_what_is_no_kernels_fault_is_raised():
-    with pytest.raises(MemoryError):
-        judged(after=spoiled.no_memory)
-
-
-# ---- from another process
 
 
 def asked(after, seconds=60.0):
@@ -104,6 +95,8 @@ def test_the_next_kernel_gets_a_fresh_process(after, seconds, words):
 
 
 def test_an_error_that_is_no_kernels_ends_the_run():
+    with pytest.raises(MemoryError):
+        judged(spoiled.no_memory)
     with pytest.raises(GpuError, match="could not verify a kernel: MemoryError: out of memory"):
         asked(spoiled.no_memory)
 
