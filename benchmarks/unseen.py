@@ -40,8 +40,8 @@ def picks(wanted: Workload, arch: Arch, library: Library) -> dict[str, float]:
     for shelf in library.shelves(wanted):
         allowed = {"portfolio": shelf.portfolio or shelf.others, "stored": [*shelf.portfolio, *shelf.others]}
         for way, kernels in allowed.items():
-            usable = [same for each in kernels if each.fits_epilogue(wanted) for same in library.resplit(each)]
-            found[way] += predict.predict(usable, wanted, arch, library)
+            usable = [each for each in kernels if each.fits_epilogue(wanted)]
+            found[way] += [seconds for _, seconds in predict.predict_divided(usable, wanted, arch, library)]
     return {way: min(seconds, default=math.inf) for way, seconds in found.items()}
 
 

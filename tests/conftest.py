@@ -158,9 +158,7 @@ def orin(monkeypatch):
     `orin.calls` are its launches.
     """
     pytest.importorskip("cupy")
-    from tests.doubles.strict.machine import installed
+    from tests.doubles.strict.machine import without_races
 
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    with installed(["orin-nano-8gb"]) as machine:
+    with without_races(monkeypatch, "orin-nano-8gb") as machine:
         yield machine

@@ -86,7 +86,7 @@ def build_kernel(program: Program, workload: Workload, arch: Arch) -> Build:
         return Build("ours", configuration, refused=binary.error.splitlines()[0])
     launches = family.launches(program, workload)
     main = next((each for each in launches if each.entry == program.family), launches[0])
-    values = dict(program.values)
+    values = program.by_name
     return Build(
         "ours",
         configuration,
@@ -134,7 +134,7 @@ def geometry(values: Mapping[str, int], workload: Workload, family: str, threads
 
 def describe(program: Program) -> str:
     """Return a Program in a few words: its family, its tile, stages and splits."""
-    values = dict(program.values)
+    values = program.by_name
     sides = [values[name] for name in ("block_m", "block_q", "block_n", "head_tile", "block_k") if name in values]
     parts = [program.family, "x".join(map(str, sides))]
     names = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gensor_database.lazy import cached_property
+
 INSTRUCTION_BYTES = 16  # on every architecture from sm_70 on
 
 #: Products of matrices on the tensor cores: of a warp, and of a warpgroup.
@@ -18,9 +20,21 @@ _WIDTHS = {"8": 1, "U8": 1, "S8": 1, "16": 2, "U16": 2, "S16": 2, "64": 8, "128"
 _MATRICES = {"LDSM": 4, "STSM": 4}  # bytes per thread of an 8 x 8 matrix of 16-bit elements
 _ENDS = frozenset({"EXIT", "RET"})
 _JUMPS = frozenset({"BRA", "BRX", "BRXU", "JMP", "JMX"})
+_TRANSFERS = _ENDS | _JUMPS
 
 
-class Instruction(NamedTuple):
+class _Fields(NamedTuple):
+    predicate: str
+    opcode: str
+    operands: str = ""
+    stall: int = 1
+    target: int | None = None
+    scoreboard: int | None = None
+    waits: int = 0
+    targets: tuple[int, ...] = ()
+
+
+class Instruction(_Fields):
     """One instruction.
 
     Attributes
@@ -44,21 +58,12 @@ class Instruction(NamedTuple):
         Indices of the instructions that an indirect branch goes to, where the cubin's table is known.
     """
 
-    predicate: str
-    opcode: str
-    operands: str = ""
-    stall: int = 1
-    target: int | None = None
-    scoreboard: int | None = None
-    waits: int = 0
-    targets: tuple[int, ...] = ()
-
-    @property
+    @cached_property
     def name(self) -> str:
         """The opcode without modifiers."""
         return self.opcode.partition(".")[0]
 
-    @property
+    @cached_property
     def clocks(self) -> int:
         """Clocks that it takes one warp at the least: a warp issues at most one instruction per clock."""
         return max(self.stall, 1)
@@ -75,6 +80,11 @@ class Instruction(NamedTuple):
     def ends(self) -> bool:
         """Whether every thread that executes it leaves the kernel or the function."""
         return self.name in _ENDS and not self.predicate and "P" not in self.operands
+
+    @property
+    def falls_through(self) -> bool:
+        """Whether control goes to the next instruction and never anywhere else."""
+        return self.target is None and not self.targets and self.name not in _TRANSFERS
 
     @property
     def jumps(self) -> bool:

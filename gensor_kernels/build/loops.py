@@ -7,6 +7,7 @@ whatever else runs on its scheduler. `python -m benchmarks.sass` explains what f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from .instruction import MATRIX, SCALAR, Instruction, products
 
@@ -40,11 +41,13 @@ def hot_loop(code: Sequence[Instruction]) -> Span | None:
     Loops with a block barrier come first. Returns None where no loop computes.
     """
     spans = loops(code)
+    names = list(map(attrgetter("name"), code))
     for kinds in (MATRIX, SCALAR):
-        holding = {span: count for span in spans if (count := sum(each.name in kinds for each in code[slice(*span)]))}
+        found = [name in kinds for name in names]
+        holding = {span: count for span in spans if (count := sum(found[slice(*span)]))}
         innermost = [span for span in holding if not _holds_another(span, holding)]
         # The main loop passes a barrier on every step; an epilogue's loop may have more multiply-adds, but has none.
-        candidates = [span for span in innermost if any(each.name == _BARRIER for each in code[slice(*span)])]
+        candidates = [span for span in innermost if _BARRIER in names[slice(*span)]]
         if innermost:
             return max(candidates or innermost, key=lambda span: holding[span])
     return None
@@ -65,7 +68,7 @@ def steady_path(code: Sequence[Instruction], loop: Span) -> tuple[Instruction, .
         computes * _PRODUCT + (each.name in _READS) * _READ - each.clocks
         for each, computes in zip(body, products(body), strict=True)
     ]
-    return tuple(code[at] for at in best_path(code, loop, worth))
+    return tuple([code[at] for at in best_path(code, loop, worth)])
 
 
 def best_path(code: Sequence[Instruction], loop: Span, worth: Sequence[int]) -> list[int]:
@@ -79,7 +82,10 @@ def best_path(code: Sequence[Instruction], loop: Span, worth: Sequence[int]) -> 
     best: list[int | None] = [None] * last + [0]  # value of the best path from here to the loop's end
     step = [last] * last
     for at in reversed(range(last)):
-        following = [last] if at == last - 1 else [to - first for to in successors(code, first + at) if to < end]
+        if at == last - 1 or code[first + at].falls_through:
+            following = [at + 1]
+        else:
+            following = [to - first for to in successors(code, first + at) if to < end]
         known = [(value, -to) for to in following if (value := best[to]) is not None]
         if known:
             value, to = max(known)
@@ -104,6 +110,8 @@ def followers(code: Sequence[Instruction], at: int) -> list[int]:
     An indirect branch goes to its known targets: without the cubin's table no path passes it.
     """
     each = code[at]
+    if each.falls_through and at + 1 < len(code):
+        return [at + 1]
     following = {to for to in (each.target, *each.targets) if to is not None}
     if not (each.jumps or each.ends) and at + 1 < len(code):
         following.add(at + 1)

@@ -14,6 +14,7 @@ import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from .hazards import find_unguarded
@@ -149,11 +150,11 @@ def summary(code: Sequence[Instruction]) -> Sass:
 def steady(path: Sequence[Instruction]) -> Steady:
     """Return the sums over the instructions of a path."""
     counts = Counter(each.opcode for each, computes in zip(path, products(path), strict=True) if computes)
-    return Steady(len(path), sum(each.clocks for each in path), dict(sorted(counts.items())))
+    return Steady(len(path), sum(map(attrgetter("clocks"), path)), dict(sorted(counts.items())))
 
 
 def _by_name(code: Sequence[Instruction]) -> dict[str, int]:
-    return dict(sorted(Counter(each.name for each in code).items()))
+    return dict(sorted(Counter(map(attrgetter("name"), code)).items()))
 
 
 def _accesses(code: Sequence[Instruction]) -> dict[str, dict[int, int]]:

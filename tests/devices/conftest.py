@@ -11,9 +11,11 @@ from tests.doubles.emulated_kernels import SMALL, source
 @pytest.fixture
 def machine(monkeypatch):
     pytest.importorskip("cupy")
-    from .strict_machine import opened
+    from tests.doubles.strict.machine import without_races
 
-    with opened(monkeypatch) as made:
+    from .strict_machine import PART
+
+    with without_races(monkeypatch, PART) as made:
         yield made
 
 

@@ -1,6 +1,5 @@
 """A machine with an RTX 3090 over the strict double of the driver, and kernels for it."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 
@@ -20,7 +19,6 @@ from gensor_kernels.programs.core.params import SIZE
 from gensor_kernels.programs.space import Space
 from tests.doubles.strict import elf
 from tests.doubles.strict.execution import emulated
-from tests.doubles.strict.machine import installed
 
 PART = "rtx-3090"
 
@@ -37,15 +35,6 @@ def compiled(part=PART, name="contraction_mma", index=1):
     assert built.error is None, built.error
     code = replace(made.code, cubin=built.cubin)
     return library.Kernel(made.digest, program, wanted, lambda: code)
-
-
-@contextmanager
-def opened(monkeypatch, part=PART):
-    """The machine, without races: its times are no GPU's."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    with installed([part]) as made:
-        yield made
 
 
 def make_product(machine, monkeypatch, *chosen):

@@ -256,9 +256,8 @@ def test_an_error_at_a_line_of_a_kernel_is_the_kernels(fresh):
 @pytest.mark.parametrize("version", ["exit 1", "true", "kill -9 $$"])
 def test_a_compiler_that_does_not_answer_is_no_compiler(broken, version):
     broken("", version)
-    with pytest.raises(
-        ToolMissingError, match=r"the C\+\+ compiler .*/bin/g\+\+ does not work .*: install g\+\+ again"
-    ):
+    words = r"the C\+\+ compiler .*/bin/g\+\+ does not work .*: install g\+\+ again"
+    with pytest.raises(ToolMissingError, match=words):
         build_module.compiler()
 
 

@@ -26,7 +26,7 @@ from tests.doubles.kernels import kernels, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.strict import elf  # noqa: E402
-from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.machine import installed, without_races  # noqa: E402
 
 
 @pytest.fixture
@@ -113,9 +113,7 @@ def test_a_refused_cubin_is_compiled_here_or_given_up(device, orin, monkeypatch)
 
 
 def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(monkeypatch):
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    with installed(["orin-nano-8gb"] * 2) as two:
+    with without_races(monkeypatch, *["orin-nano-8gb"] * 2) as two:
         device = two.device()
         made = runtime_of(device, kernels(workload()))
         monkeypatch.setattr(device, "product", lambda a, b, precision, out=None: "cupy")

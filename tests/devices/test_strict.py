@@ -19,18 +19,10 @@ from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, Ten
 from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")
-from tests.devices.strict_machine import (  # noqa: E402
-    PART,
-    loaded,
-    make_product,
-    opened,
-    operands,
-    raises,
-    written,
-)
+from tests.devices.strict_machine import PART, loaded, make_product, operands, raises, written  # noqa: E402
 from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
-from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.machine import installed, without_races  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
 
 # ---- identification
@@ -108,7 +100,7 @@ def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
 
 @pytest.mark.parametrize(("index", "launched"), [(2, "split"), (3, "clusters")])
 def test_a_product_of_hoppers_reads_by_the_drivers_tensor_maps(monkeypatch, needs_emulator, index, launched):
-    with opened(monkeypatch, "h200") as hopper:
+    with without_races(monkeypatch, "h200") as hopper:
         product = make_product(hopper, monkeypatch, "h200", "contraction_wgmma", index)
         a, b, exact = operands(hopper)
         np.testing.assert_array_equal(product(a, b).get(), exact)

@@ -17,7 +17,7 @@ from tests.campaign_size import sample  # noqa: E402
 from tests.doubles.captured import CALLS, UNSERVED, Stock, half, of  # noqa: E402
 from tests.doubles.kernels import put  # noqa: E402
 from tests.doubles.strict.arrays import Array, host  # noqa: E402
-from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.machine import without_races  # noqa: E402
 from tests.doubles.strict.pool import enqueue  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
@@ -28,9 +28,7 @@ PRODUCTS = ["matmul", "float32", "out", "overlap", "wider out", "bias and gelu",
 @pytest.fixture
 def opened(monkeypatch):
     """opened(stock) -> a Machine whose public functions have kernels of that stock."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
-    with installed() as machine:
+    with without_races(monkeypatch) as machine:
 
         def make(stock="split_k"):
             machine.only = device = machine.device()

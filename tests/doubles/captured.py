@@ -30,7 +30,7 @@ class Stock(library.Library):
     def _programs(self, workload):
         for each in Space(workload, self.arch).families:
             for program in each.family.starters(workload, self.arch):
-                own = dict(program.values)
+                own = program.by_name
                 yield from (program.replace(**{self.wanted: 4}) for _ in [0] if self.wanted in own)
                 yield program
 

@@ -253,7 +253,7 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
 
 
 def _stratum(program: Program) -> tuple:
-    values = dict(program.values)
+    values = program.by_name
     return (
         program.family,
         values.get("instruction"),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.dispatch.selection.library import Library
-from gensor_kernels.dispatch.selection.predict import predict
+from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products import matmul
@@ -129,10 +129,9 @@ def find_missed(drawn: Sequence[Workload], arch: Arch, library: Library, executo
 def _pick(wanted: Workload, arch: Arch, library: Library) -> float:
     """Return the predicted seconds of the kernel that dispatch takes for a size that no row names."""
     kernels = [
-        same
+        each
         for shelf in library.shelves(wanted)
         for each in (shelf.portfolio or shelf.others)
         if each.fits_epilogue(wanted)
-        for same in library.resplit(each)
     ]
-    return min(predict(kernels, wanted, arch, library), default=math.inf)
+    return min((seconds for _, seconds in predict_divided(kernels, wanted, arch, library)), default=math.inf)

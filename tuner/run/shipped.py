@@ -21,7 +21,7 @@ from gensor_database.record import Portfolio, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
-from gensor_kernels.dispatch.selection.predict import predict
+from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.programs.registry import FAMILIES
@@ -128,10 +128,7 @@ def _kernels_of(store: Store, arch: Arch, digests: Iterable[str]) -> _Known:
 
 def _seconds(kernels: list[Kernel], sizes: list[Workload], library: Library, arch: Arch) -> np.ndarray:
     """Return predicted seconds (sizes, kernels) of launches that divide k in the best of all ways."""
-    launched = [library.resplit(each) for each in kernels]
-    every = [each for same in launched for each in same]
-    starts = np.cumsum([0, *map(len, launched)])[:-1]
-    return np.array([np.minimum.reduceat(predict(every, size, arch, library), starts) for size in sizes])
+    return np.array([[each for _, each in predict_divided(kernels, size, arch, library)] for size in sizes])
 
 
 class _Served:

@@ -46,15 +46,10 @@ class Kernel:
         return self.read()
 
     @cached_property
-    def form(self) -> str:
-        """Equal for kernels of one family with the same layouts and alignments; a text, whose hash is cached."""
-        return f"{self.program.family} {self.serves.layout} {self.serves.alignment}"
-
-    @cached_property
     def epilogue_codes(self) -> int | None:
         """The epilogue compiled into it, 0 where that is a list in Params, or None if its binary cannot be read, which
         alone names it."""
-        if not dict(self.program.values).get("epilogue_fixed"):
+        if not self.program.get("epilogue_fixed"):
             return 0
         try:
             return int(dict(self.code.constants).get("EPILOGUE_CODES", 0))
@@ -62,7 +57,7 @@ class Kernel:
             config.logger().warning("kernel %s is ignored: %s", self.digest[:12], error)
             return None
 
-    @property
+    @cached_property
     def demands(self) -> int:
         """The alignment that its class needs: among equal kernels, the one that needs most wastes least."""
         return sum(self.serves.align[name] for name, layout in self.serves.layouts.items() if layout != "s")
@@ -120,13 +115,13 @@ def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = 
     return Code(digest(repr((digest(text), pairs, target))), text, pairs, target, cubin)
 
 
-def resplit(kernel: Kernel, arch: Arch) -> list[Kernel]:
-    """Return a kernel under all arguments that divide k among blocks and that its verification covers, itself first."""
-    programs = FAMILIES[kernel.program.family].resplit(kernel.program, kernel.serves, arch)
-    return [kernel, *(_relaunch(kernel, each) for each in programs[1:])]
+def divide(kernel: Kernel, arch: Arch) -> list[Program]:
+    """Return the Programs that divide k among blocks in all ways that a kernel's verification covers, its own first."""
+    return FAMILIES[kernel.program.family].resplit(kernel.program, kernel.serves, arch)
 
 
-def _relaunch(kernel: Kernel, program: Program) -> Kernel:
+def relaunch(kernel: Kernel, program: Program) -> Kernel:
+    """Return the kernel with the launch arguments of another Program of its binary."""
     name = digest(repr((kernel.digest, program.to_json())))
     return replace(kernel, digest=name, program=program, read=lambda: kernel.code, base=kernel.digest)
 
@@ -232,8 +227,8 @@ class Library:
             by_types.setdefault(types_of(shelf.serves), []).append(shelf)
         self._shelves = by_types
         self._programs_stored = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
-        #: kernels that are launched with other arguments, by the digest of the stored kernel
-        self._resplit: dict[str, list[Kernel]] = {}
+        #: Programs that a stored kernel can be launched as, by its digest
+        self._divided: dict[str, list[Program]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
         self.residuals: dict[str, float | None] = {}
         #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
@@ -279,18 +274,25 @@ class Library:
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
 
-    def resplit(self, kernel: Kernel) -> list[Kernel]:
-        """A stored kernel, then the same with k divided among blocks in other ways; see `resplit`."""
+    def divided(self, kernel: Kernel) -> list[Program]:
+        """The Program of a stored kernel, then those that divide k among blocks in other ways and are not stored."""
         if self.arch is None:
-            return [kernel]
-        found = self._resplit.get(kernel.digest)
+            return [kernel.program]
+        found = self._divided.get(kernel.digest)
         if found is None:
-            name = kernel.serves.class_key()
-            found = resplit(kernel, self.arch)
-            found = [each for each in found if each is kernel or (name, each.program) not in self._programs_stored]
-            self._relaunched.update((each.digest, each) for each in found[1:])
-            self._resplit[kernel.digest] = found
+            found = divide(kernel, self.arch)
+            if len(found) > 1:
+                name, (own, *others) = kernel.serves.class_key(), found
+                found = [own, *[each for each in others if (name, each) not in self._programs_stored]]
+            self._divided[kernel.digest] = found
         return found
+
+    def launched(self, kernel: Kernel, program: Program) -> Kernel:
+        """A stored kernel with the launch arguments of one of its `divided` Programs."""
+        if program is kernel.program:
+            return kernel
+        made = relaunch(kernel, program)
+        return self._relaunched.setdefault(made.digest, made)
 
     def timings(self, workload: Workload) -> list[Timing]:
         """The timings of exactly this Workload on this part, of kernels that can still be used: under the present
@@ -323,7 +325,8 @@ class Library:
         if stored is None or base == name or self.arch is None:
             return stored if base == name else None
         if name not in self._relaunched:  # it was launched by another process
-            self._relaunched.update((each.digest, each) for each in resplit(stored, self.arch)[1:])
+            made = [relaunch(stored, each) for each in divide(stored, self.arch)[1:]]
+            self._relaunched.update({each.digest: each for each in made})
         kernel = self._relaunched.get(name)
         return kernel if kernel is not None and kernel.base == base else None
 

@@ -121,7 +121,7 @@ def _code(stored: database.StoredKernel, program: Program, serves: Workload, arc
             return code(source.text.decode("utf-8"), json.loads(binary.constants), binary.target, binary.cubin)
     binary = binary or stored.binary(trusted=False)
     if binary is None:
-        if dict(program.values).get("epilogue_fixed"):
+        if program.get("epilogue_fixed"):
             raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
         return code(flatten(FAMILIES[program.family].source), constants(program, serves), arch.target)
     if untrusted.is_foreign(stored):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,8 @@ from .library import Kernel, Library
 
 #: Lists of kernels whose groups a library keeps.
 MOST_LISTS = 256
-_DIGEST = attrgetter("digest")
+#: A kernel and the Program that it is launched as.
+Way = tuple[Kernel, Program]
 
 
 class Group(NamedTuple):
@@ -37,8 +38,26 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 
     What does not depend on sizes is kept with ``library`` for the next Workload.
     """
-    seconds = np.full(len(kernels), math.inf)
-    for group in _groups(kernels, library):
+    ways = [(each, each.program) for each in kernels]
+    return _predict(ways, (), workload, arch, library)
+
+
+def predict_divided(
+    kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library
+) -> list[tuple[Program, float]]:
+    """The best of each kernel's ways to divide k among blocks, and its predicted seconds; see `predict`."""
+    programs = [library.divided(kernel) for kernel in kernels]
+    ways = [(kernel, each) for kernel, own in zip(kernels, programs, strict=True) for each in own]
+    seconds = iter(_predict(ways, ("divided",), workload, arch, library))
+    # `zip` ends with `own`, before it takes one of the following seconds.
+    return [min(zip(own, seconds, strict=False), key=itemgetter(1)) for own in programs]
+
+
+def _predict(
+    ways: Sequence[Way], kind: tuple[str, ...], workload: Workload, arch: Arch, library: Library | None
+) -> list[float]:
+    seconds = np.full(len(ways), math.inf)
+    for group in _groups(ways, kind, library):
         wanted = group.first.workload(workload)
         if group.roster.family.serves(wanted, arch) is None:
             legal, values = _seconds(group.roster, wanted, arch)
@@ -46,26 +65,28 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
     return seconds.tolist()
 
 
-def _groups(kernels: Sequence[Kernel], library: Library | None) -> list[Group]:
+def _groups(ways: Sequence[Way], kind: tuple[str, ...], library: Library | None) -> list[Group]:
+    """Return the groups of ways, which follow from the digests of their kernels and their ``kind``."""
     if library is None:
-        return _group(kernels)
-    key = tuple(map(_DIGEST, kernels))
+        return _group(ways)
+    key = (*kind, *[kernel.digest for kernel, _ in ways])
     found: list[Group] | None = library.groups.get(key)
     if found is None:
         if len(library.groups) >= MOST_LISTS:
             library.groups.clear()
-        found = library.groups[key] = _group(kernels)
+        found = library.groups[key] = _group(ways)
     return found
 
 
-def _group(kernels: Sequence[Kernel]) -> list[Group]:
-    forms: dict[str, list[int]] = {}
-    for place, kernel in enumerate(kernels):
-        forms.setdefault(kernel.form, []).append(place)
+def _group(ways: Sequence[Way]) -> list[Group]:
+    forms: dict[tuple[object, ...], list[int]] = {}
+    for place, (kernel, _) in enumerate(ways):
+        form = kernel.program.family, kernel.serves.layout, kernel.serves.alignment
+        forms.setdefault(form, []).append(place)
     return [
-        Group(places, first, Roster(FAMILIES[first.program.family], [kernels[i].program for i in places]))
+        Group(places, first, Roster(FAMILIES[first.program.family], [ways[i][1] for i in places]))
         for places in forms.values()
-        for first in (kernels[places[0]],)
+        for first, _ in (ways[places[0]],)
     ]
 
 

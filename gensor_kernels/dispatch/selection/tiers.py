@@ -25,13 +25,13 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
+from gensor_kernels.programs.core.family import Family, divisions
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import Space
 
 from .library import Kernel, Library, generate
-from .predict import few_seconds, predict, predicted_us, residual
+from .predict import few_seconds, predict_divided, predicted_us, residual
 
 #: Seconds by which kernels are ranked, minus the demands of a kernel, digest, kernel, and its predicted seconds.
 Ranked = tuple[float, int, str, Kernel, float]
@@ -170,7 +170,7 @@ def _division(kernel: Kernel, arch: Arch) -> str:
     """Return among how many blocks a launch divides k where its kernel is stored with another number."""
     if kernel.base is None:
         return ""
-    ways = FAMILIES[kernel.program.family].divisions(kernel.serves, arch)
+    ways = divisions(FAMILIES[kernel.program.family], kernel.serves, arch)
     blocks = max(kernel.program[each.name] for each in ways)
     return f", with k divided among {blocks} block{'s' if blocks > 1 else ''} for this size"
 
@@ -206,11 +206,8 @@ def _servers(kernels: Sequence[Kernel], request: Request, library: Library) -> l
     predicted seconds."""
     workload, arch = request.problem.workload, request.arch
     kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
-    launched = [library.resplit(kernel) for kernel in kernels]
-    seconds = iter(predict([each for same in launched for each in same], workload, arch, library))
-    # `zip` ends with `same`, before it takes one of the following seconds.
-    best = [min(zip(same, seconds, strict=False), key=lambda pair: pair[1]) for same in launched]
-    return [(stored, kernel, time) for stored, (kernel, time) in zip(kernels, best, strict=True) if math.isfinite(time)]
+    best = zip(kernels, predict_divided(kernels, workload, arch, library), strict=True)
+    return [(kernel, library.launched(kernel, way), time) for kernel, (way, time) in best if math.isfinite(time)]
 
 
 def _starter(request: Request) -> Choice:

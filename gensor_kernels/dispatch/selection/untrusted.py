@@ -78,7 +78,7 @@ def _epilogue_of(program: Program, given: Mapping[str, object]) -> Collection[st
     """The epilogue compiled into a binary: five bits per operation, the first lowest."""
     names = {operation.code: name for name, operation in OPERATIONS.items()}
     codes, found = given.get("EPILOGUE_CODES", 0), []
-    if not dict(program.values).get("epilogue_fixed") or not isinstance(codes, int):
+    if not program.get("epilogue_fixed") or not isinstance(codes, int):
         return ()
     while codes > 0:
         if codes & 31 in names:

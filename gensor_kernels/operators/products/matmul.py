@@ -94,7 +94,7 @@ class Matmul(Operator):
     def product(self, workload: Workload) -> Product:
         """Return the product itself."""
         size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
-        a, b, c = (Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc")
+        a, b, c = [Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc"]
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
 
     def peak_dtype(self, workload: Workload) -> str:

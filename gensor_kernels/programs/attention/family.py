@@ -188,7 +188,7 @@ class Attention(Family):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The attention, and for a split the launch that combines its parts (its grid: attention_finish.cuh)."""
-        p, e = dict(program.values), sizes_of(workload)
+        p, e = program.by_name, sizes_of(workload)
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
         grid = e.batch * split * int(e.tiles(np.asarray(p["block_q"])))

@@ -67,7 +67,7 @@ def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinat
     e = extents(workload)
     element = {"a": e.bytes_a, "b": e.bytes_b, "c": e.bytes_c}[operand]
     most = max(e.align[operand], element)
-    widths = tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= most)
+    widths = tuple([width for width in (1, 2, 4, 8, 16) if element <= width <= most])
     return Coordinate(f"vector_{operand}", widths, level, "copy_width", f"bytes per global access of {operand.upper()}")
 
 
@@ -144,8 +144,8 @@ class ContractionFamily(Family):
     def tile(self, program: Program) -> dict[str, int]:
         """m, n, k, stages, split, raster: numbers of a Program that arguments and cases need."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k"}
-        found = {name: program[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
-        found |= {"whole_rows": 1} if dict(program.values).get("epilogue_staged") == WHOLE_ROWS else {}
+        found = {name: program.by_name[source.get(name, name)] for name in ("m", "n", "k", "stages", "split", "raster")}
+        found |= {"whole_rows": 1} if program.get("epilogue_staged") == WHOLE_ROWS else {}
         return found | stream_k.tile(program)
 
     def widest(self, program: Program, workload: Workload) -> Program:
@@ -224,7 +224,7 @@ def default_epilogue(like: np.ndarray) -> dict[str, np.ndarray]:
 
 def common_constants(program: Program, workload: Workload) -> dict[str, int | str]:
     """The macros every contraction binds from the class and from shared coordinates."""
-    e = extents(workload)
+    e, p = extents(workload), program.by_name
     return {
         "IN_TYPE": macro_token(e.multiplied),
         "OUT_TYPE": macro_token(e.dtype["c"]),
@@ -232,15 +232,15 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
         "A_LAYOUT": int(e.unit["a"] == "m"),
         "B_LAYOUT": int(e.unit["b"] == "n"),
         "C_UNIT": int(e.unit["c"] != "s"),
-        "C_VECTOR": program["vector_c"],
-        "BLOCK_M": program["block_m"],
-        "BLOCK_N": program["block_n"],
-        "BLOCK_K": program["block_k"],
-        "STAGES": program["stages"],
-        "SPLIT": int(in_workspace(program, e)),
-        "EPILOGUE_STAGED": program["epilogue_staged"],
+        "C_VECTOR": p["vector_c"],
+        "BLOCK_M": p["block_m"],
+        "BLOCK_N": p["block_n"],
+        "BLOCK_K": p["block_k"],
+        "STAGES": p["stages"],
+        "SPLIT": int(in_workspace(p, e)),
+        "EPILOGUE_STAGED": p["epilogue_staged"],
         "EPILOGUE_CODES": epilogue_codes(program, workload),
-        "MIN_BLOCKS": program["min_blocks"],
+        "MIN_BLOCKS": p["min_blocks"],
     }
 
 

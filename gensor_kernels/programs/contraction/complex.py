@@ -41,12 +41,12 @@ def form(workload: Workload) -> Coordinate:
 
 def products(program: Program) -> int:
     """Real products of a Program's multiply-add."""
-    return dict(program.values).get(NAME, 1)
+    return program.get(NAME, 1)
 
 
 def constants(program: Program, e: Extents) -> dict[str, int | str]:
     """Return the macro bindings of a Program's form, and of conjugated operands."""
-    if NAME not in dict(program.values):
+    if NAME not in program.by_name:
         return {}
     return {"FORM": program[NAME], **{f"{x.upper()}_CONJUGATE": int(e.conjugated[x]) for x in "ab"}}
 

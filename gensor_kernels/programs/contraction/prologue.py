@@ -49,7 +49,7 @@ def coordinate(e: Extents) -> Coordinate:
 
 def is_materialised(program: Program) -> bool:
     """Whether a Program prepares its operand by a launch in front."""
-    return dict(program.values).get(NAME, 0) == 1
+    return program.get(NAME) == 1
 
 
 def element_issue(prologue: Prologue, element: int) -> float:

@@ -71,7 +71,7 @@ def coordinate(e: Extents) -> tuple[Coordinate, ...]:
 
 def blocks_of(program: Program) -> int:
     """Blocks that share a Program's steps; 0 where none do."""
-    return dict(program.values).get(NAME, 0)
+    return program.get(NAME)
 
 
 def tile(program: Program) -> dict[str, int]:

@@ -7,7 +7,6 @@ that want the same word share it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,11 +20,12 @@ def wavefronts(addresses: Sequence[int] | np.ndarray, width: int) -> int:
 
     A negative address is an inactive lane.
     """
-    group = max(1, 32 * WORD // max(width, WORD))
-    each = range(0, max(width, WORD), WORD)
+    width = max(width, WORD)
+    group = max(1, BANKS * WORD // width)
+    lanes = np.asarray(addresses, dtype=np.int64)
+    words = (lanes[:, None] + np.arange(0, width, WORD)) // WORD
     total = 0
-    for start in range(0, len(addresses), group):
-        words = {(int(a) + byte) // WORD for a in addresses[start : start + group] if a >= 0 for byte in each}
-        banks = Counter(word % BANKS for word in words)
-        total += max(banks.values(), default=0)
+    for start in range(0, len(lanes), group):
+        active = words[start : start + group][lanes[start : start + group] >= 0]
+        total += int(np.bincount(np.unique(active) % BANKS, minlength=1).max())
     return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -235,10 +236,6 @@ class Family:
         """Return a key that Programs with the same main loop share: they differ in how results leave, if at all."""
         return program
 
-    def divisions(self, workload: Workload, arch: Arch) -> list[Coordinate]:
-        """Return the arguments of a launch that divide k among blocks: at its first value, each leaves k whole."""
-        return [each for each in self.coordinates(workload, arch) if each.kind == "split" and each.runtime]
-
     def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:
         """Return the Programs that share the binary of ``program`` and divide k among blocks in other ways, itself
         first.
@@ -247,18 +244,21 @@ class Family:
         branch that launches of ``program`` do not take: its verification has executed whatever they execute, which it
         has not where k is whole. They need not be legal for a Workload.
         """
-        ways = [each for each in self.divisions(workload, arch) if program[each.name] != each.values[0]]
-        if not ways:
-            return [program]
-        constants, branches = self.constants(program, workload), self.branches(program, workload)
-        others = (program.replace(**{way.name: value}) for way in ways for value in way.values)
-        return [program] + [
-            other
-            for other in others
-            if other != program
-            and self.constants(other, workload) == constants
-            and self.branches(other, workload) <= branches
-        ]
+        found = [program]
+        for way in divisions(self, workload, arch):
+            (whole, *divided), own = way.values, program[way.name]
+            if own == whole:
+                continue
+            undivided = program.replace(**{way.name: whole})
+            found += [undivided] if self._is_covered(undivided, program, workload) else []
+            found += [program.replace(**{way.name: value}) for value in divided if value != own]
+        return found
+
+    def _is_covered(self, other: Program, program: Program, workload: Workload) -> bool:
+        """Return whether ``other`` shares the binary of ``program`` and takes no branch of its own."""
+        if self.constants(other, workload) != self.constants(program, workload):
+            return False
+        return self.branches(other, workload) <= self.branches(program, workload)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Return the SASS opcodes that multiply, and how many of them a warp issues in one iteration of the main loop.
@@ -270,6 +270,15 @@ class Family:
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """At most 8 good, legal, complete Programs that differ in kind."""
         raise NotImplementedError
+
+
+@lru_cache(maxsize=256)
+def divisions(family: Family, workload: Workload, arch: Arch) -> list[Coordinate]:
+    """Return the arguments of a launch that divide k among blocks: at its first value, each leaves k whole.
+
+    At all other values Programs share a binary and take the same branches, but for what `resplit` leaves out.
+    """
+    return [each for each in family.coordinates(workload, arch) if each.kind == "split" and each.runtime]
 
 
 @dataclass(frozen=True)

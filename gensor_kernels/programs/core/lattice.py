@@ -101,8 +101,8 @@ class Columns(Mapping[str | Column, np.ndarray]):
         return self._points.shape[1]
 
 
-def _restrict(coordinate: Coordinate, restrict: Mapping[str, Collection[int]] | None) -> Coordinate:
-    if not restrict or coordinate.name not in restrict:
+def _restrict(coordinate: Coordinate, restrict: Mapping[str, Collection[int]]) -> Coordinate:
+    if coordinate.name not in restrict:
         return coordinate
     kept = tuple(value for value in coordinate.values if value in restrict[coordinate.name])
     if not kept:
@@ -125,15 +125,20 @@ class Lattice:
         restrict: Mapping[str, Collection[int]] | None = None,
     ):
         self.family, self.workload, self.arch = family, workload, arch
-        self.coordinates = tuple(_restrict(c, restrict) for c in family.coordinates(workload, arch))
-        self.names = tuple(coordinate.name for coordinate in self.coordinates)
-        self._places = {c.name: {value: i for i, value in enumerate(c.values)} for c in self.coordinates}
+        self.coordinates = family.coordinates(workload, arch)
+        if restrict:
+            self.coordinates = tuple(_restrict(c, restrict) for c in self.coordinates)
+        self.names = tuple([coordinate.name for coordinate in self.coordinates])
         self.extents = np.array([len(c.values) for c in self.coordinates], dtype=np.int64)
         #: place value of each coordinate in a code
         self.radix = np.append(np.cumprod(self.extents[:0:-1])[::-1], 1).astype(np.int64)
         self.levels = np.array([c.level for c in self.coordinates], dtype=np.int64)
         #: points of the lattice, legal or not
         self.size = int(np.prod(self.extents))
+
+    @cached_property
+    def _places(self) -> dict[str, dict[int, int]]:
+        return {c.name: {value: i for i, value in enumerate(c.values)} for c in self.coordinates}
 
     @cached_property
     def _tables(self) -> Tables:

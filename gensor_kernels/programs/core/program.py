@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+
+from gensor_database.lazy import cached_property
 
 #: Coordinates that only some workloads of a family have (with a prologue, with a window, plain products, complex
 #: ones), or that Programs made before them lack.
@@ -23,33 +26,43 @@ class Program:
 
     def __post_init__(self) -> None:
         pairs = self.values.items() if isinstance(self.values, Mapping) else self.values
-        object.__setattr__(self, "values", tuple((str(name), int(value)) for name, value in pairs))
+        names, numbers = zip(*pairs, strict=True)
+        object.__setattr__(self, "values", tuple(zip(map(str, names), map(int, numbers), strict=True)))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, int]:
+        """The values by the names of their coordinates."""
+        return dict(self.values)
 
     def along(self, names: Sequence[str]) -> tuple[int, ...]:
         """The values of a lattice's coordinates, in its order. A Program that was made before its class had one of
         the OPTIONAL is one with 0 there; ValueError where it lacks another, or has one that the lattice has not."""
-        own = dict(self.values)
-        lacking = set(names) - set(own)
-        if not lacking.issubset(OPTIONAL) or not set(own).issubset(names):
+        own = self.by_name
+        lacking = set(names) - own.keys()
+        if not lacking.issubset(OPTIONAL) or not own.keys() <= set(names):
             raise ValueError(f"not a {self.family} program of the coordinates {', '.join(names)}: {self}")
-        return tuple(own.get(name, 0) for name in names)
+        return tuple(map(own.get, names, repeat(0)))
 
     def __getitem__(self, name: str) -> int:
-        for key, value in self.values:
-            if key == name:
-                return value
-        raise KeyError(name)
+        return self.by_name[name]
+
+    def get(self, name: str, default: int = 0) -> int:
+        """Return a value, or the default where the Program does not have the coordinate."""
+        return self.by_name.get(name, default)
 
     def replace(self, **values: int) -> Program:
         """Return the Program with other values of some coordinates; KeyError for a coordinate that it does not have."""
-        unknown = set(values) - {name for name, _ in self.values}
+        unknown = values.keys() - self.by_name.keys()
         if unknown:
             raise KeyError(", ".join(sorted(unknown)))
-        return Program(self.family, tuple((name, values.get(name, value)) for name, value in self.values))
+        made = object.__new__(Program)  # its other values were checked
+        by_name = {**self.by_name, **dict(zip(values, map(int, values.values()), strict=True))}
+        made.__dict__.update(family=self.family, values=tuple(by_name.items()), by_name=by_name)
+        return made
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces; equal text means equal Programs."""
-        body = {"family": self.family, **dict(sorted(self.values))}
+        body = {"family": self.family, **self.by_name}
         return json.dumps(body, sort_keys=True, separators=(",", ":"))
 
     @classmethod

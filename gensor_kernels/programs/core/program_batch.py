@@ -6,7 +6,7 @@ starters, the default completions of a few chosen values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,6 @@ import numpy as np
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
-from . import lattice
 from .columns import Column
 from .family import Columns, Coordinate, Family, Part
 from .program import Program
@@ -30,59 +29,44 @@ Made = TypeVar("Made")
 MOST_CLASSES = 16
 
 
-class Listed(lattice.Columns):
-    """Columns of a few Programs, given by their values (n, coordinates)."""
+class Listed(dict[str | Column, np.ndarray]):
+    """Columns of a few Programs, given by their values (n, coordinates), and the outputs of parts."""
 
     def __init__(self, coordinates: Sequence[Coordinate], parts: Sequence[Part], values: np.ndarray):
         rows = np.ascontiguousarray(np.asarray(values).T, dtype=np.int32)
-        self._coordinates = tuple(c.name for c in coordinates)
-        self._columns: dict[str | Column, np.ndarray] = dict(zip(self._coordinates, rows, strict=True))
-        self._wide = dict(zip(self._coordinates, rows.astype(np.int64), strict=True))
-        self._count = rows.shape[1]
+        names = [c.name for c in coordinates]
+        super().__init__(zip(names, rows, strict=True))
+        self._wide = dict(zip(names, rows.astype(np.int64), strict=True))
+        self.count = rows.shape[1]
         #: results that `once` keeps
         self.kept: dict[str, Any] = {}
         self._add(parts)
 
     def _add(self, parts: Sequence[Part]) -> None:
+        wide, count = self._wide, self.count
         for part in parts:
-            for name, output in part.function({name: self._wide[name] for name in part.names}).items():
-                self._columns[name] = self._column(output)
+            for name, output in part.function({name: wide[name] for name in part.names}).items():
+                column = np.asarray(output, dtype=np.float32)
+                whole = column.ndim and column.shape[-1] == count
+                self[name] = column if whole else np.broadcast_to(column, (*column.shape[:-1], count))
+
+    def _like(self, columns: Mapping[str | Column, np.ndarray], wide: dict[str, np.ndarray], count: int) -> Listed:
+        made = Listed.__new__(Listed)
+        made.update(columns)
+        made._wide, made.count, made.kept = wide, count, {}
+        return made
 
     def plus(self, parts: Sequence[Part]) -> Listed:
         """Return the Programs with the outputs of more parts."""
-        more = object.__new__(Listed)
-        more._coordinates, more._wide, more._count = self._coordinates, self._wide, self._count
-        more._columns, more.kept = self._columns.copy(), self.kept
+        more = self._like(self, self._wide, self.count)
+        more.kept = self.kept
         more._add(parts)
         return more
 
-    def _column(self, output: np.ndarray) -> np.ndarray:
-        column = np.asarray(output, dtype=np.float32)
-        if column.ndim and column.shape[-1] == self._count:
-            return column
-        return np.broadcast_to(column, (*column.shape[:-1], self._count))
-
-    def __getitem__(self, name: str | Column) -> np.ndarray:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str | Column]:
-        yield from self._coordinates
-
-    def __len__(self) -> int:
-        return len(self._coordinates)
-
-    @property
-    def count(self) -> int:
-        """Points in every column."""
-        return self._count
-
     def where(self, chosen: np.ndarray) -> Listed:
         """The Programs a mask (n,) chooses."""
-        some = object.__new__(Listed)
-        some._coordinates, some._count, some.kept = self._coordinates, int(chosen.sum()), {}
-        some._columns = {name: column[..., chosen] for name, column in self._columns.items()}
-        some._wide = {name: column[chosen] for name, column in self._wide.items()}
-        return some
+        some = {name: column[..., chosen] for name, column in self.items()}
+        return self._like(some, {name: column[chosen] for name, column in self._wide.items()}, int(chosen.sum()))
 
 
 def once(columns: Mapping[str | Column, np.ndarray], name: str, fixed: bool, compute: Callable[[], Made]) -> Made:

@@ -196,7 +196,7 @@ class Gemv(Family):
 
     def tile(self, program: Program) -> dict[str, int]:
         """m, n, k, stages, split, raster: numbers of a Program that arguments and cases need."""
-        p = dict(program.values)
+        p = program.by_name
         small, wide = p["small"], int(long_tile(p))
         m, n = (wide, small) if p["form"] >= A_ROWS else (small, wide)
         return {"m": m, "n": n, "k": int(step_of(p)), "stages": 1, "split": p["split_k"], "raster": 1}

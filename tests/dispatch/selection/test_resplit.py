@@ -9,7 +9,7 @@ from gensor_database import Kernel, Store, Timing, canonical, export, launched, 
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.dispatch.selection.pins import Pins
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
@@ -37,6 +37,11 @@ def kernel_of_one_part():
     return next(each for each in starters(TUNED) if each.program[SPLIT] == 1)
 
 
+def divided(kernel, arch=ARCH):
+    """The kernel itself, and as it is launched with other divisions of k."""
+    return [kernel, *(library.relaunch(kernel, each) for each in library.divide(kernel, arch)[1:])]
+
+
 def library_of(*kernels, arch=ARCH, times=()):
     by_key = {row.key: [each for each in times if each.key == row.key] for row in times}
     return library.Library(library.Contents({each.digest: each for each in kernels}, {}, by_key), arch=arch)
@@ -54,7 +59,7 @@ def choose(shelf, wanted=DEEP):
 
 def test_they_differ_in_the_parts_of_k_alone():
     kernel = split()
-    first, *others = library.resplit(kernel, ARCH)
+    first, *others = divided(kernel)
     assert first is kernel and len(others) > 8
     family = FAMILIES[kernel.program.family]
     for each in others:
@@ -63,11 +68,23 @@ def test_they_differ_in_the_parts_of_k_alone():
         assert family.branches(each.program, each.serves) <= family.branches(kernel.program, kernel.serves)
         assert each.code is kernel.code and each.stored == kernel.digest != each.digest
     assert len({each.digest for each in others}) == len(others)
-    assert [each.digest for each in library.resplit(kernel, ARCH)] == [kernel.digest, *(k.digest for k in others)]
+    assert [each.digest for each in divided(kernel)] == [kernel.digest, *(k.digest for k in others)]
+
+
+@pytest.mark.parametrize("name", sample(sorted({each.name for each in archs()}), 1))
+def test_divisions_of_shipped_kernels_share_binaries_and_branches(name):
+    counted = 0
+    for kernel in load.read(lookup(name)).kernels.values():
+        family = FAMILIES[kernel.program.family]
+        for each in library.divide(kernel, lookup(name))[1:]:
+            counted += 1
+            assert family.constants(each, kernel.serves) == family.constants(kernel.program, kernel.serves)
+            assert family.branches(each, kernel.serves) <= family.branches(kernel.program, kernel.serves)
+    assert counted > 1000
 
 
 def test_a_kernel_that_was_executed_with_k_whole_keeps_it_whole():
-    assert library.resplit(kernel_of_one_part(), ARCH) == [kernel_of_one_part()]
+    assert divided(kernel_of_one_part()) == [kernel_of_one_part()]
 
 
 def test_another_process_finds_the_division_that_is_pinned(tmp_path):
@@ -89,7 +106,7 @@ def test_another_process_finds_the_division_that_is_pinned(tmp_path):
 def test_the_best_division_serves_and_is_explained():
     kernel = split()
     shelf = library_of(kernel)
-    among = library.resplit(kernel, ARCH)
+    among = divided(kernel)
     seconds = predict.predict(among, DEEP, ARCH)
     best = among[seconds.index(min(seconds))]
     choice = choose(shelf)
@@ -193,7 +210,7 @@ def test_divisions_of_shipped_kernels_compute_the_same(way, families):
     assert families <= set(kernels)
     for family, among in sample(sorted(kernels.items()), 2):
         kernel = min(among, key=lambda each: each.digest)
-        others = library.resplit(kernel, ARCH)[1:]
+        others = divided(kernel)[1:]
         for each in others:
             assert {name for name, value in each.program.values if value != kernel.program[name]} == {way}
         each = others[len(others) // 2]
@@ -205,7 +222,7 @@ def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
     hopper = lookup("sm_90")
     kernel = min(kernels_with("stream", hopper)["contraction_mma"], key=lambda each: each.digest)
     asked = [kernel.serves.with_sizes(batch=1, m=m, n=512, k=2048) for m in (16, 48, 112, 240, 512, 1000)]
-    legal = [each for each in library.resplit(kernel, hopper) if library.is_legal(each, asked[-1], hopper)]
+    legal = [each for each in divided(kernel, hopper) if library.is_legal(each, asked[-1], hopper)]
     assert len(legal) > 2 and max(x.program["stream"] for x in legal) <= kernel.program["min_blocks"] * hopper.sms
     shelf = library_of(kernel, arch=hopper)
     choices = [tiers.choose(replace(request(each, one_call=False), arch=hopper), shelf) for each in asked]

@@ -18,7 +18,7 @@ from gensor_kernels.graph.execution.bound import HOT_RUN, Bound
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.captured import Stock, filled  # noqa: E402
-from tests.doubles.strict.machine import installed  # noqa: E402
+from tests.doubles.strict.machine import without_races  # noqa: E402
 from tests.threads import in_threads  # noqa: E402
 
 from ..models import model  # noqa: E402
@@ -32,9 +32,7 @@ PATIENCE = 60
 @pytest.fixture
 def opened(monkeypatch):
     """opened(stock) -> a Machine whose public functions have such kernels; by default the library serves all calls."""
-    monkeypatch.setenv("GENSOR_TUNE", "predicted")
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races: nothing can be timed here
-    with installed() as machine:
+    with without_races(monkeypatch) as machine:
 
         def make(stock="library"):
             device = machine.device()

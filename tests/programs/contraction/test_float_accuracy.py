@@ -85,7 +85,7 @@ def kernel(name: str) -> Candidate:
     starters = family.starters(problem, part)
     program = next((each for each in starters if each["block_m"] == each["block_n"] == ROWS), starters[0])
     values = {"split_k": 1, "stream": 0, "persistent": 0, "cluster": 0}
-    program = program.replace(**{each: values[each] for each in values if each in dict(program.values)})
+    program = program.replace(**{each: values[each] for each in values if each in program.by_name})
     return candidate(family, program, problem)
 
 

@@ -38,7 +38,7 @@ def scattered(workload: Workload) -> Workload:
 
 def product_and_reduction(program: Program) -> list[str]:
     """The kernels of a Program whose partial sums, if K is split, are added by a second launch."""
-    return [program.family] + ["contraction_reduce"] * (dict(program.values).get("split_k", 1) > 1)
+    return [program.family] + ["contraction_reduce"] * (program.get("split_k", 1) > 1)
 
 
 def copies_lie_behind_partial_sums(copies: Callable[[Workload], Any]) -> Callable[..., None]:

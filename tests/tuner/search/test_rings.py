@@ -39,7 +39,7 @@ WORKLOADS = {
 
 def clocks(space, program):
     """(clocks of the products or bytes of a step, clocks from a free buffer to its next tile) by themselves."""
-    v = dict(program.values)
+    v = program.by_name
     terms = space.explain(space.point(program))
     kind = cost.kind(space.workload)
     bytes_of = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element

@@ -93,7 +93,7 @@ def test_walking_on_from_elites_never_loses_ground(real):
     assert again.best[0][1] <= first.best[0][1]
     (trail,) = again.trails
     axes = real.family(trail.family).coordinates
-    assert dict(zip((c.name for c in axes), trail.start, strict=True)) in [dict(program.values) for program in start]
+    assert dict(zip((c.name for c in axes), trail.start, strict=True)) in [program.by_name for program in start]
 
 
 def test_feedback_moves_the_walk_away_from_spilling_programs():

@@ -141,7 +141,7 @@ class AttentionWgmma(Attention):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
-        p, e = dict(program.values), sizes_of(workload)
+        p, e = program.by_name, sizes_of(workload)
         rows = {"a": p["block_q"], "b": p["block_k"], "d": p["block_k"]}
         maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
         tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))

@@ -288,7 +288,7 @@ class ContractionMma(ContractionFamily):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_mma.cu."""
         own = {name.upper(): program[name] for name in ("warp_m", "warp_n", "swizzle", "instruction")}
-        masked = {"MASKED": 1} if dict(program.values).get(MASKED) else {}
+        masked = {"MASKED": 1} if program.get(MASKED) else {}
         own |= {"ASYNC": program["copy"]}
         return (
             class_constants(program, workload)
@@ -299,7 +299,7 @@ class ContractionMma(ContractionFamily):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
-        p, e = dict(program.values), extents(workload)
+        p, e = program.by_name, extents(workload)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         ring = cost.ring_bytes(p, workload) + stream_k.place_bytes(p)
         memory = int(max(ring, cost.slab_bytes(p, e) * warps))

@@ -30,8 +30,8 @@ def on_their_way(program: Program, size: int) -> int:
 
 def patch_branches(program: Program, workload: Workload) -> frozenset[str]:
     """Return the coverage names that runs at verification sizes must count."""
-    size, merged = call_of(workload).size, dict(program.values).get(MERGED, 0)
-    names, run = {"edge_m", "edge_k", "steady", "drain", "runs"}, dict(program.values).get("run", 0)
+    size, merged = call_of(workload).size, program.get(MERGED)
+    names, run = {"edge_m", "edge_k", "steady", "drain", "runs"}, program.get("run")
     # Rows of every case may be longer than a run, and runs of single rows may fill them.
     names |= {"bands", "cut"} if not run else {"cut"} if program["block_n"] > run else set()
     # Under one tap a patch has the pixels that outputs read, and no others.
@@ -50,10 +50,10 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
     longer than a tile, and patches of more pixels than are on their way during the math. With a split, partial sums are
     stored by fours, so that rows are whole fours, but for the row of a single tile."""
     block_n, taps, pixels = program["block_n"], program["taps"], on_their_way(program, call_of(workload).size)
-    if dict(program.values).get(MERGED, 0):
+    if program.get(MERGED):
         cases = [replace(case, workload=_merged(case.workload, program, case.name == WHOLE)) for case in cases]
     made = [replace(case, workload=_under(case.workload, verified_window(taps))) for case in cases]
-    run, vector = dict(program.values).get("run", 0), workload.align["y"] // facts(workload.dtype["y"]).itemsize
+    run, vector = program.get("run"), workload.align["y"] // facts(workload.dtype["y"]).itemsize
     if run:
         together = max(vector, PARTIALS if program["split_k"] > 1 else 1)
         made = [replace(case, workload=_widened(case.workload, together)) for case in made]

@@ -203,13 +203,13 @@ class ContractionPatch(Family):
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": epilogue_codes(program, workload),
             **stream_k.constants(program),
-            **{name.upper(): value for name in ("run", shapes.MERGED) if (value := dict(program.values).get(name, 0))},
+            **{name.upper(): value for name in ("run", shapes.MERGED) if (value := program.get(name))},
             **{name.upper(): program[name] for name in names},
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The convolution, and for a split the reduction."""
-        p, e, call = dict(program.values), extents(workload), call_of(workload)
+        p, e, call = program.by_name, extents(workload), call_of(workload)
         own = shapes.shape(call, p["block_n"], p.get("run", 0))
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
         groups = max(p.get(shapes.MERGED, 0), 1)
@@ -240,8 +240,8 @@ class ContractionPatch(Family):
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Return the tiles of C and parts of k: whole steps of channels, with all taps."""
         window = Window.unpack(geometry.tail)
-        _, _, bands, runs = shapes.tiles(window.rows, program["block_n"], dict(program.values).get("run", 0))
-        count = dict(program.values).get(shapes.MERGED, 0)
+        _, _, bands, runs = shapes.tiles(window.rows, program["block_n"], program.get("run"))
+        count = program.get(shapes.MERGED)
         tile = self._under(program, window.ks[0] * window.ks[1])
         own = replace(
             params.tiling(tile, params.merge_groups(geometry, count)), tiles_n=int(bands * runs), merged=count

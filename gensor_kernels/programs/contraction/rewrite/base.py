@@ -191,6 +191,12 @@ class Rewritten(Family):
         """Return the tiles of C and parts of k."""
         return self.rewrite.tiling(self.main.tiling(program, geometry), self.tile(program), geometry)
 
+    def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:
+        """See Family.resplit; without divisions that leave parts of a phase's k empty, where ``program`` has none."""
+        own = self.branches(program, workload)
+        found = super().resplit(program, workload, arch)
+        return [each for each in found if self.branches(each, workload) <= own]
+
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Return the main loop's opcodes, and how many of them an iteration has."""
         return self.main.multiplies(program, self._rewritten(workload))

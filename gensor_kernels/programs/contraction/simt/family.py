@@ -307,12 +307,12 @@ class ContractionSimt(ContractionFamily):
         """Return the macro bindings of contraction_simt.cu."""
         names = ("thread_m", "thread_n", "vthread_m", "vthread_n", "lanes_m", "pad")
         own = contraction_complex.constants(program, extents(workload))
-        own |= {"MASKED": 1} if dict(program.values).get(MASKED) else {}
+        own |= {"MASKED": 1} if program.get(MASKED) else {}
         return class_constants(program, workload) | own | {name.upper(): program[name] for name in names}
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, and for a split the reduction."""
-        p, e = dict(program.values), extents(workload)
+        p, e = program.by_name, extents(workload)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
         memory = int(cost.ring_bytes(p, workload))
         if e.norm:

@@ -65,7 +65,7 @@ def _sized(
     segments fill their places; ``long``: a row of the output is more than a tile; ``odd``: the image has an odd number
     of columns, else whole eights."""
     call, places = call_of(workload), program["octets"] * EIGHT
-    outputs, filters = sides(dict(program.values), call)
+    outputs, filters = sides(program.by_name, call)
     unit, planes = (channels, 1) if call.last else (1, program["planes"])
     columns = max((places - pad * unit % 2 - (0 if full else 2)) // unit, 1)
     vector = workload.align["y"] // facts(workload.dtype["y"]).itemsize  # outputs that may be stored together
@@ -87,5 +87,5 @@ def _sized(
 def verified_bytes(workload: Workload, program: Program) -> int:
     """Shared bytes, at most, of filters and lines of the cases."""
     made = [call_of(case.workload) for case in strip_cases(workload, program, ())]
-    outputs, filters = sides(dict(program.values), made[0])
+    outputs, filters = sides(program.by_name, made[0])
     return max(filter_bytes(call.steps, filters) + 2 * int(shape(call, outputs).stage) for call in made)

@@ -193,7 +193,7 @@ class ContractionStrip(Family):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Blocks that walk from tile to tile."""
-        p, call = dict(program.values), call_of(workload)
+        p, call = program.by_name, call_of(workload)
         outputs, filters = shapes.sides(p, call)
         own = shapes.shape(call, outputs)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])

@@ -171,7 +171,7 @@ class ContractionWgmma(ContractionFamily):
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest stores, staged: the direct epilogue stores two outputs at a time."""
-        route = store.COPIED if store.copies(dict(program.values)) else store.STAGED
+        route = store.COPIED if store.copies(program.by_name) else store.STAGED
         return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=route)
 
     def shared(self, program: Program) -> Program:
@@ -189,11 +189,11 @@ class ContractionWgmma(ContractionFamily):
 
     def tile(self, program: Program) -> dict[str, int]:
         """Return the tile of a cluster."""
-        return cluster.tile(super().tile(program), dict(program.values))
+        return cluster.tile(super().tile(program), program.by_name)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
-        kind, tiles = _kind(workload), int(cost.group_rows(dict(program.values)))
+        kind, tiles = _kind(workload), int(cost.group_rows(program.by_name))
         steps = program["block_k"] * kind.element // cost.PRODUCT_BYTES
         return frozenset({kind.opcode}), tiles * steps * kind.products
 
@@ -219,7 +219,7 @@ class ContractionWgmma(ContractionFamily):
         walking = {"PERSISTENT": program["persistent"]} if program["persistent"] else {}
         window = {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
-        own |= store.constants(dict(program.values)) | stream_k.constants(program)
+        own |= store.constants(program.by_name) | stream_k.constants(program)
         own |= {"BLOCK_SCALED": 1} if e.in_blocks else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         return own | walking | window | {"CONSUMERS": program["consumers"]}

@@ -35,7 +35,7 @@ def reads(workload: Workload, geometry: Geometry, copied: Collection[str] = ()) 
 
 def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str, int]) -> tuple[Launch, ...]:
     """The product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction."""
-    p, e = dict(program.values), extents(workload)
+    p, e = program.by_name, extents(workload)
     memory = int(cost.shared_bytes(cost.ring_bytes(p, e), store.slab_bytes(p), p["persistent"]))
     threads = cost.GROUP_THREADS * (p["consumers"] + 1)
     main, *rest = class_launches(program, workload, entry, threads, memory)

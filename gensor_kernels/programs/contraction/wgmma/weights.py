@@ -142,7 +142,7 @@ class ContractionWeightsWgmma(ContractionFamily):
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_m x 16 that a warp takes part in."""
-        return frozenset({"HGMMA"}), int(cost.tiles(dict(program.values)) * program["block_k"] // cost.PRODUCT_K)
+        return frozenset({"HGMMA"}), int(cost.tiles(program.by_name) * program["block_k"] // cost.PRODUCT_K)
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_weights_wgmma.cu."""
@@ -153,7 +153,7 @@ class ContractionWeightsWgmma(ContractionFamily):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """The product, whose operands are read by tensor copies, and for a split the reduction."""
-        p, e = dict(program.values), extents(workload)
+        p, e = program.by_name, extents(workload)
         memory = int(cost.shared_bytes(cost.ring_bytes(p, e), cost.slab_bytes(p)))
         main, *rest = class_launches(program, workload, self.name, cost.threads(p), memory)
         together = round(1 / element_bytes(e.dtype["b"]))
