@@ -48,8 +48,6 @@ def test_compile(benchmark, dtype, arch_name):
     benchmark.extra_info["seconds_per_kernel"] = seconds / len(pairs)
     benchmark.extra_info["cpu_seconds_per_kernel"] = processor / len(pairs)
     benchmark.extra_info["slowest"] = max(binary.seconds for binary in binaries)
-    wall, cpu = seconds / len(pairs), processor / len(pairs)
-    print(f"\n{dtype} {arch_name}: {wall:.3f} s wall, {cpu:.3f} s processor per kernel, over {len(pairs)}")
 
 
 @pytest.mark.parametrize("count", [1, 12])

@@ -55,13 +55,8 @@ def counting() -> Iterator[list[int]]:
 
         return launcher
 
-    patches = mock.patch.object(EmulatorDevice, "load", load), mock.patch.object(EmulatorDevice, "is_built", _always)
-    with patches[0], patches[1]:
+    with mock.patch.multiple(EmulatorDevice, load=load, is_built=lambda device, code: True):
         yield _calls
-
-
-def _always(device: EmulatorDevice, code: Any) -> bool:
-    return True
 
 
 def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) -> dict[str, Any]:
@@ -87,7 +82,6 @@ def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) 
         "operators": len(operators),
         "launches": sum(count for _, count in operators) - len(operators),
         "copies": len(copies),
-        "copied_by": _count(copies),
         "arena_bytes": layout.nbytes if layout else None,
         "live_bytes": layout.live if layout else None,
     }
@@ -100,13 +94,6 @@ def _copies(node: Node, values: Mapping[str, np.ndarray]) -> bool:
     given = [values[name] for name in node.reads()]
     results = [values[name] for name in node.outputs if name]
     return any(each.size and not any(np.may_share_memory(each, other) for other in given) for each in results)
-
-
-def _count(nodes: Sequence[Node]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for node in nodes:
-        found[str(node)] = found.get(str(node), 0) + 1
-    return found
 
 
 def nodes(model: Model, inputs: Mapping[str, np.ndarray]) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 from gensor_database.record import Kernel, Record
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
+from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
@@ -56,33 +57,22 @@ FOLLOWING = ("min_blocks",)
 class Claim:
     """A row of claims.csv."""
 
+    name: str
     row: Row
     workload: Workload
-
-    @property
-    def name(self) -> str:
-        """Name of the row."""
-        return self.row.name
-
-    @property
-    def vary(self) -> tuple[str, ...]:
-        """Coordinates whose other values are timed next to the best kernel's."""
-        return tuple(self.row.notes.get("vary", "").split())
-
-    @property
-    def published_us(self) -> float | None:
-        """Microseconds that another library's authors have published, on their GPU."""
-        text = self.row.notes.get("published_us", "")
-        return float(text) if text else None
+    vary: tuple[str, ...]  # coordinates whose other values are timed next to the best kernel's
+    published_us: float | None  # that another library's authors have published, on their GPU
 
 
 def claims(file: Path = FILE) -> list[Claim]:
     """Return the rows; ValueError for a row that is no workload."""
-    rows = read_shapes(file)
-    bad = [row.error or row.unsupported for row in rows if row.workload is None]
-    if bad:
-        raise ValueError(f"{file.name}: {bad[0]}")
-    return [Claim(row, row.workload) for row in rows if row.workload is not None]
+    found = []
+    for row in read_shapes(file):
+        if row.workload is None:
+            raise ValueError(f"{file.name}: {row.error or row.unsupported}")
+        vary, published = tuple(row.notes.get("vary", "").split()), row.notes.get("published_us")
+        found.append(Claim(row.name, row, row.workload, vary, float(published) if published else None))
+    return found
 
 
 def items(session: Session) -> Iterator[Item]:
@@ -192,7 +182,7 @@ def _add(
 ) -> tuple[dict[Candidate, str], dict[str, str]]:
     """Compile candidates and store them; return their digests, and why others have none."""
     arch = session.arch
-    binaries = compile_many([(each.source(), arch.target) for each in new], session.jobs)
+    binaries = compile_many([(each.source(), arch.target) for each in new], usable_cores())
     digests, refused = dict[Candidate, str](), dict[str, str]()
     for (each, how), binary in zip(new.items(), binaries, strict=True):
         if binary.error is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gensor_kernels.build.nvrtc import compile_many
+from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.library import code
@@ -144,7 +145,7 @@ def compile_all(session: Session, candidates: Sequence[Candidate]) -> list[Code 
     sources = [flatten(each.family.source) for each in candidates]
     cubins: list[Any] = [None] * len(candidates)
     if not session.emulate:
-        cubins = compile_many([(each.source(), session.arch.target) for each in candidates], session.jobs)
+        cubins = compile_many([(each.source(), session.arch.target) for each in candidates], usable_cores())
     made: list[Code | BuildError] = []
     for each, text, binary in zip(candidates, sources, cubins, strict=True):
         if binary is not None and binary.error is not None:

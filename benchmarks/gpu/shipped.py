@@ -19,6 +19,7 @@ from gensor_database.exchange import merge
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
+from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
@@ -117,7 +118,7 @@ def lacking(session: Session, store: Store) -> list[Row]:
 def tune(session: Session, store: Store, rows: Sequence[Row], share: float = TUNE_SHARE) -> dict[str, int]:
     """Tune rows while the time lasts, without verification, which is the step's own work. `left`: rows without enough
     time."""
-    options, seconds = Options(top=TOP, jobs=session.jobs, verify="none"), session.left() * share
+    options, seconds = Options(top=TOP, jobs=usable_cores(), verify="none"), session.left() * share
     run = BudgetedRun(session.arch, store, options, budget=seconds)
     counts = dict(Counter(result.status for _, result in run.rows(rows)))
     # A failure with most of the time left would repeat.
@@ -132,7 +133,7 @@ def add_starters(session: Session, workloads: Sequence[Workload], store: Store) 
         pool.add(space, (each.family.starters(workload, arch)[0] for each in space.families))
         seconds = pool.seconds([space])[0]
         best = pool.candidates[int(np.argmin(seconds))]
-        (binary,) = compile_many([(best.source(), arch.target)], session.jobs)
+        (binary,) = compile_many([(best.source(), arch.target)], usable_cores())
         if binary.error is None:
             parts = kernel_rows(best, binary, workload, arch)
             place = (workload.key(), arch.name, arch.part, parts[-1].abi, parts[-1].digest)
@@ -177,7 +178,7 @@ def verify(session: Session, noise: Noise, each: Stored, seconds: float | None =
         found = _fault(session, error)
     row = Verification(
         each.digest,
-        session.method,
+        "emulator" if session.emulate else "device",
         found["outcome"],
         found.get("error"),
         found.get("worst"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,14 +30,10 @@ class Case:
         return "attention" if name.startswith("attention") else "layernorm" if name.startswith("layernorm") else name
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """Extents by axis."""
-        return self.workload.size
-
-    @property
     def stream(self) -> str:
         """Which operand tiles come from DRAM, where DRAM limits the workload: "b" or "all"; "" where products do."""
-        few = min((self.sizes[axis] for axis in ("m", "queries") if axis in self.sizes), default=FEW + 1)
+        size = self.workload.size
+        few = min((size[axis] for axis in ("m", "queries") if axis in size), default=FEW + 1)
         if self.operator in ("softmax", "layernorm"):
             return "all"
         return "" if few > FEW else "b" if self.operator == "matmul" else "all"
@@ -45,27 +41,21 @@ class Case:
     @property
     def rows(self) -> int | None:
         """Rows of results that one tile may hold: m, queries by the heads of a group, or None without an axis m."""
-        size = self.sizes
+        size = self.workload.size
         group = size.get("heads", 1) // size.get("kv_heads", 1)
         return size["queries"] * group if "queries" in size else size.get("m")
 
     @property
     def depth(self) -> int:
         """Products that each result sums: k, the taps of a convolution, the keys of attention; 0 for rows."""
-        size = self.sizes
+        size = self.workload.size
         if self.operator == "conv2d":
             return size["r"] * size["s"] * size["c"]
         return size.get("k", size.get("keys", 0))
 
 
 def cases(names: Sequence[str] = (), file: Path = FILE) -> list[Case]:
-    """Return the workloads of a shapes file, or those of these names.
-
-    Raises
-    ------
-    ValueError
-        For a name that the file does not have, or a row that is no workload.
-    """
+    """Return the workloads of a file, or those of these names; ValueError for another name, or a row that is none."""
     rows = {row.name: row for row in read_shapes(file)}
     unknown = [name for name in names if name not in rows]
     if unknown:

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,cublaslt")
 STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "compiled", "public"}
-STEPS |= {"suite", "fault_injection", "sanitizer"}
+STEPS |= {"suite", "fault_injection"}
 
 
 def device(out, *arguments, check=None):

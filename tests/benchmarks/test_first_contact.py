@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from benchmarks.gpu import families, sanitizer, shipped
+from benchmarks.gpu import families, shipped
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.harness.supervise import COMPLETE, OUT_OF_TIME
@@ -74,56 +74,6 @@ def test_a_run_that_resumes_tunes_what_is_left(one_operator, monkeypatch, tmp_pa
     again = session(tmp_path)
     assert again.work("shipped", shipped.items(again)) == COMPLETE
     assert [end["left"] for end in fillings(made)] == [1, 0]
-
-
-# ---- sanitizer
-
-
-@pytest.fixture
-def tool(monkeypatch, tmp_path):
-    """A compute-sanitizer that records its arguments and then runs a script."""
-    path = tmp_path / "compute-sanitizer"
-
-    def made(script):
-        path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n{script}\n')
-        path.chmod(0o755)
-
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    return made
-
-
-def test_the_sanitizers_tools_share_the_time_and_are_told_of_no_api_errors(tool, tmp_path):
-    tool("echo '========= ERROR SUMMARY: 0 errors'")
-    made = session(tmp_path, seconds=130)
-    assert made.work("sanitizer", sanitizer.items(made)) == COMPLETE
-    calls = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
-    memcheck, racecheck = (each[: each.index("--target-processes")] for each in calls)
-    assert memcheck == ["--tool", "memcheck", "--report-api-errors", "no"] and racecheck == ["--tool", "racecheck"]
-    given = [float(each[each.index("--seconds") + 1]) for each in calls]
-    assert given[0] <= 130 / 2 and sum(given) < 200
-    # No kernel was run.
-    assert {end["outcome"] for end in made.journal.results("sanitizer").values()} == {"timeout"}
-
-
-def test_a_tool_that_ends_in_time_for_no_kernel_is_no_verdict(tool, monkeypatch, tmp_path):
-    monkeypatch.setattr(sanitizer, "LEAST", 0.1)
-    monkeypatch.setattr(sanitizer, "END", 0.2)
-    tool("exec sleep 20")
-    made = session(tmp_path, seconds=1.0)
-    assert sanitizer.sanitize(made, "racecheck", 2)["outcome"] == "timeout"
-
-
-def test_the_sanitizers_verdict_is_its_own_count(tool, tmp_path):
-    made = session(tmp_path)
-    tool("echo '========= ERROR SUMMARY: 3 errors'")
-    assert sanitizer.sanitize(made, "memcheck")["outcome"] == "timeout"  # nothing was executed
-    end = '{"event": "end", "step": "families", "item": "x", "outcome": "ok"}'
-    run = f'while [ "$1" != --out ]; do shift; done; echo \'{end}\' > "$2/results.jsonl"; '
-    tool(run + "echo '========= ERROR SUMMARY: 3 errors'")
-    found = sanitizer.sanitize(made, "memcheck")
-    assert {**found, "error": ""} == {"outcome": "wrong", "errors": 3, "kernels": 1, "not_ok": [], "error": ""}
-    tool(run + "echo '========= ERROR SUMMARY: 0 errors'")
-    assert sanitizer.sanitize(made, "memcheck")["outcome"] == "ok"
 
 
 # ---- families

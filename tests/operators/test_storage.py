@@ -1,11 +1,13 @@
 """Types of stored operands: their numbers, the products that accept them, and their names in shapes files."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
-from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.products import gated, matmul, ragged
 from gensor_kernels.operators.types.dtypes import (
     EIGHT_BIT_FLOATS,
     decode,
@@ -74,9 +76,18 @@ def test_the_potential_counts_the_narrower_bytes(dtype_b):
     assert narrow.issue[0] > wide.issue[0]
 
 
-def test_the_bound_is_that_of_hardware_with_8_bit_floats():
-    wanted = matmul.workload(8192, 8192, 8192, dtype="float8_e4m3fn", out="bfloat16", trans_b=True)
-    half = matmul.workload(8192, 8192, 8192, dtype="bfloat16", trans_b=True)
+@pytest.mark.parametrize(
+    "product",
+    [
+        partial(matmul.workload, 8192, 8192, 8192),
+        partial(gated.workload, "swiglu", 8192, 8192, 8192),
+        partial(ragged.workload, 8, 8192, 8192, 8192),
+    ],
+    ids=["matmul", "gated", "ragged"],
+)
+def test_the_bound_is_that_of_hardware_with_8_bit_floats(product):
+    wanted = product(dtype="float8_e4m3fn", out="bfloat16", trans_b=True)
+    half = product(dtype="bfloat16", trans_b=True)
     assert bound_us(wanted, lookup("sm_87")) == pytest.approx(bound_us(half, lookup("sm_87")))
     assert bound_us(wanted, lookup("sm_90")) == pytest.approx(bound_us(half, lookup("sm_90")) / 2)
 

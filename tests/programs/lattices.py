@@ -10,6 +10,7 @@ from gensor_kernels.programs.core.family import Family
 from gensor_kernels.programs.core.program import Program
 from gensor_kernels.programs.registry import FAMILIES
 from gensor_kernels.programs.space import FamilySpace
+from tests.campaign_size import FULL
 
 from . import workloads
 
@@ -43,8 +44,8 @@ def random_legal(lattice: FamilySpace, count: int, seed: int = 0) -> np.ndarray:
     return np.concatenate(found)[:count]
 
 
-#: Operations that the emulator executes in seconds.
-CHEAP = 1.5e8
+#: Operations that the emulator executes in seconds; nightly, wider tiles are drawn.
+CHEAP = 6e8 if FULL else 1.5e8
 
 
 def cheap_programs(lattice: FamilySpace, count: int, seed: int = 0) -> list[Program]:

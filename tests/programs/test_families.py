@@ -1,4 +1,4 @@
-"""Bank conflicts of contraction_mma and contraction_simt: the model's, and the emulator's."""
+"""Bank conflicts of contraction_mma, contraction_simt and gemv: the model's, and the emulator's."""
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.problem import Problem
 
 from .lattices import MMA, SIMT
+from .verified import is_right
+from .workloads import space
 
 
 def conflicts_per_iteration(program, problem, family):
@@ -55,3 +57,12 @@ def test_virtual_threads_avoid_conflicts(thread_n, vthread_n, free):
     assert (modelled == 0) == free
     warps = 2
     assert conflicts_per_iteration(program, problem, SIMT) == modelled * 8 * warps
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_the_best_gemv_of_aligned_half_types_has_no_conflicts(index):
+    lattice = space("gemv", index)
+    starters = lattice.family.starters(lattice.workload, lattice.arch)
+    seconds = lattice.potential(np.array([lattice.point(program) for program in starters]))
+    verdict = is_right(lattice.family, starters[int(seconds.argmin())], lattice.workload)
+    assert verdict.counters["bank_conflicts"] == 0

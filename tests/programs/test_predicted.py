@@ -3,12 +3,14 @@
 import pytest
 
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.attention.attention import workload as attention
 from gensor_kernels.operators.products import block_scaled, gated, normed, ragged
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.programs.space import FamilySpace, Space
+from gensor_tuner.search.walk import walk
 from gensor_tuner.strategies.request import Request, search
 from tests.campaign_size import sample
 
@@ -92,6 +94,28 @@ def test_a_family_is_predicted_faster(part, workload, faster, slower, most):
 @pytest.mark.parametrize(("part", "workload", "families"), sample(CHOSEN, 2))
 def test_a_walk_chooses_a_family(part, workload, families):
     assert search(Request(workload, lookup(part), 0, "full")).best[0][0].family in families
+
+
+GEMV, TENSOR_CORES = {"gemv"}, {MMA, WGMMA}
+#: Part, Workload, the families of which a short walk ends with one, and the most that its time may be of the bound.
+NEAR_THE_BOUND = [
+    ("sm_87", matmul(1, 1280, 1280, dtype="float32"), GEMV, 1.25),
+    ("sm_87", matmul(1, 4097, 4097, dtype="float16"), GEMV, 1.25),
+    ("sm_90", matmul(1, 4352, 4352, dtype="float32"), GEMV, 1.3),
+    ("sm_90", matmul(1, 1280, 1280, dtype="float32", trans_b=True), GEMV, 1.1),
+    ("sm_90", matmul(4, 8192, 2048, dtype="float32", trans_b=True), GEMV, 1.3),
+    ("sm_90", matmul(1, 1, 1 << 20, dtype="float32"), GEMV, 2.0),
+    ("sm_90", matmul(16, 14336, 4096, trans_b=True), TENSOR_CORES, 1.3),
+]
+
+
+@pytest.mark.parametrize(("part", "workload", "families", "most"), NEAR_THE_BOUND)
+def test_walks_get_near_the_bound_of_skinny_products(part, workload, families, most):
+    space = Space(workload, lookup(part))
+    assert families | {"gemv"} <= {*space.names}
+    program, seconds = walk(space, seed=0, chains=32, steps=100, keep=1).best[0]
+    assert program.family in families
+    assert seconds * 1e6 <= most * bound_us(workload, space.arch)
 
 
 def test_scales_cost_little():

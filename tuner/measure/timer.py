@@ -273,8 +273,11 @@ def interleaved(
             watch(index)
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
-    found = zip(steady(np.array(samples)), counts, strict=True)
-    return [Timed(*map(float, np.percentile(each, (50, 25, 75))), len(each), count) for each, count in found]
+    timed = []
+    for own, calls_each in zip(steady(np.array(samples)), counts, strict=True):
+        low, median, high = map(float, np.percentile(own, (25, 50, 75)))
+        timed.append(Timed(median, low, high, rounds, calls_each))
+    return timed
 
 
 def steady(samples: np.ndarray) -> np.ndarray:

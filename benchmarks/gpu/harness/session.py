@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from gensor_database.store import Store
-from gensor_kernels.build import parallel
 from gensor_kernels.devices import cupy_internals
 from gensor_kernels.devices.device import Device
 from gensor_kernels.devices.emulator.run import KernelFault
@@ -89,16 +88,6 @@ class Session:
     def part(self) -> str:
         """The part under which rows are stored: rows of a rehearsal must never pass for a part's."""
         return f"{self.arch.part}-emulated" if self.emulate else self.arch.part
-
-    @property
-    def method(self) -> str:
-        """The method of verification."""
-        return "emulator" if self.emulate else "device"
-
-    @property
-    def jobs(self) -> int:
-        """Number of processes that compile and walk."""
-        return parallel.usable_cores()
 
     def left(self) -> float:
         """Return the seconds until the worker has to end."""

@@ -92,7 +92,7 @@ class Supervisor:
     def _worker(self, step: str, seconds: float) -> int | None:
         """Return the exit code of a worker, or None where it had to be killed."""
         print(f"benchmarks.device: {step}, {seconds:.0f} s", file=sys.stderr, flush=True)
-        # A new session: the worker's children, such as compute-sanitizer, end with it.
+        # A new session: the worker's children end with it.
         process = subprocess.Popen(self.command(step, seconds), start_new_session=True)
         deadline = time.monotonic() + seconds + self.grace
         watched: tuple[str, float] | None = None
@@ -107,7 +107,8 @@ class Supervisor:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-                self._reap(process)
+                with suppress(subprocess.TimeoutExpired):  # it hangs inside the driver, where no signal reaches it
+                    process.wait(10)
 
     def _watch(self, watched: tuple[str, float] | None) -> tuple[str, float] | None:
         """Return the running item and the time at which it counts as hanging."""
@@ -118,8 +119,3 @@ class Supervisor:
         if watched is not None and watched[0] == name:
             return watched
         return name, time.monotonic() + (running.get("limit") or self.item_seconds)
-
-    @staticmethod
-    def _reap(process: subprocess.Popen[bytes]) -> None:
-        with suppress(subprocess.TimeoutExpired):  # it hangs inside the driver, where no signal reaches it
-            process.wait(10)

@@ -17,7 +17,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import decode, facts
+from gensor_kernels.operators.types.dtypes import decode, facts, peak_type
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
@@ -123,6 +123,10 @@ class Gated(Operator):
         count = 2 * size["batch"] * size["n"] * size["k"]
         a, b, c = (Side(types[x], units[x], align[x], count if x == "b" else None) for x in "abc")
         return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c, gate=self.gate, biased=self.biased)
+
+    def peak_dtype(self, workload: Workload) -> str:
+        """Return dtypes.peak_type of the operands."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"])
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at exactly the wanted sizes."""

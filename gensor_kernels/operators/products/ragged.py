@@ -17,7 +17,7 @@ import numpy as np
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
-from gensor_kernels.operators.types.dtypes import decode, facts, product_type
+from gensor_kernels.operators.types.dtypes import decode, facts, peak_type, product_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
@@ -102,6 +102,10 @@ class Ragged(Operator):
         """Return the operations: every row is multiplied once, 2 per multiply-add."""
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
+
+    def peak_dtype(self, workload: Workload) -> str:
+        """Return dtypes.peak_type of the operands."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"])
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload with m rows in all; a wanted batch of three has 32 groups, as many as a warp counts at

@@ -105,7 +105,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         row = v["warp_n"] * size
         return {
-            column.FITS_STORE: ~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0),
+            # mma_slab.cuh has rows of whole 16-byte chunks, also where C is stored from registers.
+            column.FITS_STORE: (v["warp_n"] * e.bytes_c % 16 == 0)
+            & (~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0)),
             column.STORES: size / (width * 32.0),
             column.STORE_LINES: np.where(staged, np.maximum(width / 4, width * 32.0 / row), 8.0),
             column.SLAB: slab_bytes(v, e),
