@@ -19,7 +19,7 @@ CUPY_TESTS := $(patsubst %,tests/dispatch/test_%.py,accelerate accelerate_cases 
     $(patsubst %,tests/devices/test_%.py,cuda cupy_internals dependent_launches sampling strict strict_captures) \
     tests/driver_standin \
     $(patsubst %,tests/dispatch/functions/test_%.py,einsum) \
-    $(patsubst %,tests/programs/test_%.py,params) \
+    $(patsubst %,tests/families/test_%.py,params) \
     $(patsubst %,tests/dispatch/tuning/test_%.py,race) \
     $(patsubst %,tests/dispatch/selection/test_%.py,tiers)
 test-cupy: $(CUPY_VENV)/installed

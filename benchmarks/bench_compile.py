@@ -15,9 +15,9 @@ import pytest
 
 from gensor_kernels.build import nvrtc, resources, source
 from gensor_kernels.build.parallel import usable_cores
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.registry import FAMILIES
 
 CASES = [("float16", "sm_87"), ("float16", "sm_75"), ("int8", "sm_87"), ("float32", "sm_87"), ("float64", "sm_80")]
 

@@ -14,9 +14,9 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.plans.plan import NOWHERE
 from gensor_kernels.dispatch.selection import library, predict
+from gensor_kernels.families.space import Space
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.rows import views
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")

@@ -9,10 +9,10 @@ Batches have the sizes of a walk's; `programs_per_s` in the extra information is
 import numpy as np
 import pytest
 
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
 
 CASES = {
     "mma": ("contraction_mma", "sm_80", workload(4096, 4096, 4096)),

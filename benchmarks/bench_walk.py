@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.walk import Walk, walk
 
 CASES = {

@@ -25,7 +25,7 @@ from gensor_database import PRETUNED
 from gensor_database.store import Store
 from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 
 from .gpu import claims, summary
 from .gpu.families import OPERATORS

@@ -19,8 +19,8 @@ from gensor_database.record import Kernel
 from gensor_database.store import Store
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.devices.emulator.build import build
+from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.verify.problem import Problem

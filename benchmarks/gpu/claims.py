@@ -20,11 +20,11 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program_batch import complete
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.store.kernel_rows import kernel_rows

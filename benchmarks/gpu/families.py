@@ -19,9 +19,9 @@ from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.library import code
 from gensor_kernels.errors import BuildError, UnsupportedError
+from gensor_kernels.families.space import Space
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import View, Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import class_text
 from gensor_tuner.shapes.reader import read_shapes

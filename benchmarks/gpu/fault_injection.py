@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+from gensor_kernels.families.space import Space
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure.operands import Noise
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from gensor_kernels.build import source
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import SIZE
 
 from .harness.session import Session
 

@@ -21,9 +21,9 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure.operands import Noise

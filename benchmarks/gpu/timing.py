@@ -18,9 +18,9 @@ import numpy as np
 from gensor_database.record import Kernel, Timing
 from gensor_kernels.build import source
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.output import class_text

@@ -16,10 +16,10 @@ from gensor_kernels.devices.device import Code, Launcher, launcher
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.space import Space
 
 ARCH = lookup("h200")
 #: The first made-up address.

@@ -26,8 +26,8 @@ from gensor_kernels.build import elf, instruction, loops, sass
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.config import cache_dir
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch, lookup
-from gensor_kernels.programs.core.program import Program
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "sass.json.gz"
 PRETUNED = Path(__file__).resolve().parent.parent.parent / "database" / "pretuned"

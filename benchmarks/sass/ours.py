@@ -10,11 +10,11 @@ from gensor_database.record import Source
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run

@@ -20,9 +20,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import gensor_kernels as gk
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
 

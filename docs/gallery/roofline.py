@@ -16,10 +16,10 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import arithmetic_peak, bound_us
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.report.split import shares
 from gensor_tuner.search.walk import walk
 

@@ -20,10 +20,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import gensor_kernels
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import visited
 from gensor_tuner.search.walk import walk
 

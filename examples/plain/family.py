@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from gensor_kernels.families.contraction.cases import contraction_cases, impossible_edges
+from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.core.family import PRODUCTS, Coordinate, Family, Launch
+from gensor_kernels.families.core.macros import macro_token
+from gensor_kernels.families.core.params import tiling
+from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.machine.roofline import Terms, residency
-from gensor_kernels.programs.contraction.cases import contraction_cases, impossible_edges
-from gensor_kernels.programs.contraction.problem import extents
-from gensor_kernels.programs.core.family import PRODUCTS, Coordinate, Family, Launch
-from gensor_kernels.programs.core.macros import macro_token
-from gensor_kernels.programs.core.params import tiling
-from gensor_kernels.programs.core.program_batch import complete
 
 STARTERS = [{"block_m": m, "block_n": n} for m, n in ((8, 32), (32, 8), (16, 16), (4, 32))]
 

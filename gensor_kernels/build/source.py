@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 #: Device code, one folder per kernel family. Base names are unique: digests and `#line` contain nothing else.
-CUDA_FOLDER = Path(__file__).resolve().parent.parent / "cuda"
+SOURCES = Path(__file__).resolve().parent.parent / "families"
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")
@@ -25,7 +25,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _INT64 = range(-(2**63) + 1, 2**63)
 
 
-def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
+def flatten(file_name: str, folder: Path = SOURCES) -> str:
     """Return the text of the file of this base name below `folder`, every `#include "x"` of a file there inlined once.
 
     `#line` directives keep compiler messages pointing at the real file and line. Includes of anything else
@@ -34,12 +34,12 @@ def flatten(file_name: str, folder: Path = CUDA_FOLDER) -> str:
     inlined inside a conditional and included again elsewhere: the second place would silently go without it; and
     where two files below `folder` have one base name.
     """
-    if folder == CUDA_FOLDER:
+    if folder == SOURCES:
         return _flatten_installed(file_name)
     return "".join(_inline(file_name, files(folder), {}, conditional=False))
 
 
-def files(folder: Path = CUDA_FOLDER) -> dict[str, Path]:
+def files(folder: Path = SOURCES) -> dict[str, Path]:
     """Return the sources and headers below `folder` by base name."""
     found: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.cu*")):

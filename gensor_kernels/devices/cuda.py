@@ -16,8 +16,8 @@ from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
 from gensor_kernels.errors import BuildError, MachineError, ToolMissingError, UnknownArchError
+from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.attributes import from_attributes
-from gensor_kernels.programs.core.family import Launch
 
 from . import borrowed, cupy_internals
 from .advice import about_device, about_import

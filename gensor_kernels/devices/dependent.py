@@ -10,8 +10,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.family import Launch
 
 from .cupy_internals import entry_address
 from .driver import driver_function, driver_version

@@ -14,9 +14,9 @@ import numpy as np
 
 from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import SIZE
 
 from .agreement import agree
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gensor_kernels.errors import BuildError
-from gensor_kernels.programs.core import tensor_maps
-from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
+from gensor_kernels.families.core import tensor_maps
+from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
 
 from .driver import driver_function
 

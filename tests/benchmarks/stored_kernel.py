@@ -2,8 +2,8 @@
 
 from gensor_database.record import Record
 from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.store.kernel_rows import kernel_rows
 

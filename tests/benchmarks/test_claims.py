@@ -9,10 +9,10 @@ import pytest
 from benchmarks.gpu import claims, fault_injection, shipped, timing
 from benchmarks.gpu.kernels import real_size
 from gensor_database.record import Kernel, Timing, Verification
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from tests.doubles.store_rows import add_rows
 

@@ -13,10 +13,10 @@ from benchmarks.gpu.kernels import output_blocks as parts
 from benchmarks.gpu.kernels import real_size
 from benchmarks.gpu.kernels.fitting import fitting, is_legal
 from gensor_database.record import Kernel, Timing, Verification
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.measure import timer
 from gensor_tuner.measure.operands import Noise

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import kernel_counters
 from gensor_kernels.devices.emulator.run import COUNTERS
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 from gensor_tuner.regression.runs import read
 
 ROOT = Path(__file__).resolve().parents[2]

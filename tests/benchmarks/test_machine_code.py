@@ -11,8 +11,8 @@ from benchmarks.sass.figures import NoFiguresError, figures
 from benchmarks.sass.workloads import cases
 from gensor_kernels.build.instruction import Instruction
 from gensor_kernels.build.resources import find_nvdisasm
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
 from tests.build.written import code
 
 needs_nvdisasm = pytest.mark.skipif(find_nvdisasm() is None, reason="nvdisasm is not installed")

@@ -5,10 +5,10 @@ from functools import cache
 import pytest
 
 from gensor_kernels.build import nvrtc, resources, source
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.emulated_kernels import toy
 
 ARCHS = ["sm_75", "sm_87", "sm_90", "sm_120"]

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 CASES: dict[str, dict[str, Any]] = {

@@ -10,7 +10,7 @@ import json
 import pytest
 
 from gensor_kernels.build.source import digest, flatten
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 
 from .golden import CASES, FOLDER, text
 

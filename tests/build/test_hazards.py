@@ -5,7 +5,7 @@ from gensor_kernels.build.hazards import ENOUGH, find_unguarded
 from gensor_kernels.build.instruction import Instruction
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 
 from .disassembled import DOUBLES, HOPPER, USUAL, miscompiled
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gensor_kernels.build import compile_process
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.shapes.reader import read_shapes
 

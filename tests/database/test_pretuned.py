@@ -13,10 +13,10 @@ from gensor_database.timings import launched
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.contraction.wgmma.store import COPIED
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import GATES
-from gensor_kernels.programs.contraction.wgmma.store import COPIED
-from gensor_kernels.programs.space import Space
 from gensor_tuner.run.portfolios import PORTFOLIO
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.check import check

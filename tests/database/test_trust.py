@@ -20,10 +20,10 @@ from gensor_kernels import config
 from gensor_kernels.build import nvrtc, source
 from gensor_kernels.dispatch.selection import untrusted
 from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
+from gensor_kernels.families.validation import program_of
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
-from gensor_kernels.programs.validation import program_of
 from gensor_tuner.shapes.reader import read_shapes
 from tests.campaign_size import sample
 from tests.doubles.store_rows import ARCH, PART, add_rows, key, rows, umask

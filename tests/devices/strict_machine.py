@@ -12,11 +12,11 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import ToolMissingError
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.space import Space
 from tests.doubles.strict import elf
 from tests.doubles.strict.execution import emulated
 

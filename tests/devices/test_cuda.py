@@ -16,11 +16,11 @@ from gensor_kernels.devices import advice, cuda
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError, ToolMissingError
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.tensor_maps import MAPS_OFFSET, TensorMap
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap
 from tests.conftest import why_no_gpu
 from tests.doubles.kernels import kernels, runtime_of, workload
 

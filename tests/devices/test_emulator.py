@@ -13,7 +13,7 @@ from gensor_kernels.devices.emulator import KernelFault, build, build_many, run
 from gensor_kernels.devices.emulator import build as build_library
 from gensor_kernels.devices.emulator.build import compiler
 from gensor_kernels.errors import BuildError, ToolMissingError
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 from tests.doubles.emulated_kernels import SMALL, execute, gemm, source, toy
 
 MODES = [

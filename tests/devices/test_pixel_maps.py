@@ -6,15 +6,15 @@ import pytest
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.tensor_maps import Pixels, TensorMap, description
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import Pixels, TensorMap, description
 from tests.doubles.emulated_kernels import toy
 from tests.doubles.kernels import aligned
-from tests.programs.lattices import WGMMA
+from tests.families.lattices import WGMMA
 
 ROWS, UNIT = 64, 64
 IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window="image"), TensorMap("b", True, 2, UNIT, window="filters")

@@ -13,9 +13,9 @@ from gensor_kernels.devices import cuda, tensor_maps
 from gensor_kernels.devices.emulator.run import encode
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap, description
 from gensor_kernels.machine.arch import archs
-from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap, description
 from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")

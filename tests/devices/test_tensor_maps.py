@@ -8,13 +8,13 @@ import pytest
 import gensor_kernels
 from gensor_kernels.devices import driver, tensor_maps
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.tensor_maps import MAPS_OFFSET, TensorMap, description
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, TensorMap, description
-from tests.programs.lattices import MMA, WGMMA
+from tests.families.lattices import MMA, WGMMA
 
 A, B = TensorMap("a", False, 2, 128), TensorMap("b", False, 2, 64)
 TILING = Tiling(1, 1, 1, 64, 1)

@@ -28,7 +28,7 @@ def scarce(monkeypatch):
     """A Runtime that kernels serve by prediction, every one of them with a workspace."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
-    from gensor_kernels.programs.registry import FAMILIES
+    from gensor_kernels.families.registry import FAMILIES
 
     for family in FAMILIES.values():
         monkeypatch.setattr(family, "workspace", lambda *_: (4096, False))

@@ -7,8 +7,8 @@ import numpy as np
 import gensor_kernels as gk
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection.predict import predict
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 
 from .strict.arrays import Array
 from .strict.stored import cubin

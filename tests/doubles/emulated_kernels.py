@@ -9,7 +9,7 @@ import numpy as np
 
 from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, Buffer, Counters, build, run
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 
 
 def toy(name: str) -> str:

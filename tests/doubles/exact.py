@@ -10,9 +10,9 @@ from itertools import count
 
 import numpy as np
 
+from gensor_kernels.families.core import params
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.registry import FAMILIES
 
 from .device import Race
 

@@ -15,10 +15,10 @@ from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul as operator
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 
 from .device import FakeDevice, Race
 from .strict.stored import cubin as written

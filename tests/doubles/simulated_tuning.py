@@ -9,9 +9,9 @@ from functools import cache
 
 import numpy as np
 
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure.next_batch import Rounds
 from gensor_tuner.measure.timer import interleaved

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gensor_database import Binary, Kernel, Portfolio, Record, Row, Source, Store, Timing, Verification, canonical
 from gensor_database.record import TABLES
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 
 ABI = FAMILIES["contraction_mma"].abi
 

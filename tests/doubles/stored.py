@@ -4,11 +4,11 @@ import json
 
 from gensor_database import Binary, Kernel, Record, Source, Store, Verification, canonical
 from gensor_kernels.build.source import flatten
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
 
 from .kernels import ARCH, starters, workload
 

@@ -16,7 +16,7 @@ runtime = installed()
 import cupy  # noqa: E402
 
 from gensor_kernels.dispatch.selection import library  # noqa: E402
-from gensor_kernels.programs.registry import FAMILIES  # noqa: E402
+from gensor_kernels.families.registry import FAMILIES  # noqa: E402
 from gensor_tuner.build.pool import candidate  # noqa: E402
 from gensor_tuner.verify.on_device import verify_on  # noqa: E402
 from tests.driver_standin.forms import Form  # noqa: E402

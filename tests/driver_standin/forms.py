@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.program import Program
 from tests.mutator.engine.configuration import Configuration
 from tests.mutator.programs import configurations
 

@@ -15,9 +15,9 @@ import numpy as np
 from gensor_kernels.devices import cuda
 from gensor_kernels.devices.cuda import import_cupy
 from gensor_kernels.devices.emulator.run import SMS, encode
+from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, description
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, description
 from tests.doubles.strict import memory
 from tests.doubles.strict.execution import emulated
 from tests.doubles.strict.results import Status

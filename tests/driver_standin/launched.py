@@ -25,10 +25,10 @@ import gensor_kernels  # noqa: E402
 from gensor_kernels.devices import cuda, cupy_internals  # noqa: E402
 from gensor_kernels.devices.emulator.run import encode  # noqa: E402
 from gensor_kernels.errors import BuildError  # noqa: E402
+from gensor_kernels.families.core import params  # noqa: E402
+from gensor_kernels.families.core.params import Tiling  # noqa: E402
+from gensor_kernels.families.core.tensor_maps import MAPS_OFFSET, description  # noqa: E402
 from gensor_kernels.operators.types.geometry import Geometry, Strides  # noqa: E402
-from gensor_kernels.programs.core import params  # noqa: E402
-from gensor_kernels.programs.core.params import Tiling  # noqa: E402
-from gensor_kernels.programs.core.tensor_maps import MAPS_OFFSET, description  # noqa: E402
 from tests.doubles.strict.streams import Stream  # noqa: E402
 from tests.driver_standin.planted import ARGUMENTS, BUGS, HISTORICAL  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402

@@ -8,8 +8,8 @@ from gensor_database.record import Kernel
 from gensor_database.store import Store
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection import library
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.registry import FAMILIES
 from gensor_tuner.store.check import derive
 
 DATABASES = Path(__file__).resolve().parents[2] / "database" / "pretuned"

@@ -5,20 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gensor_kernels.families.contraction.mma.cost import unswizzled_degree
+from gensor_kernels.families.contraction.simt.cost import fragment_clocks, transposing_clocks
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.rows import views as rows
-from gensor_kernels.programs.contraction.mma.cost import unswizzled_degree
-from gensor_kernels.programs.contraction.simt.cost import fragment_clocks, transposing_clocks
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.shapes.reader import read_shapes
 from tests.campaign_size import FULL, sample
-from tests.programs.lattices import LATTICES, MMA, SIMT, WGMMA, random_legal, space
+from tests.families.lattices import LATTICES, MMA, SIMT, WGMMA, random_legal, space
 
 #: Lattices of all families: some of them in a push, all nightly.
 some_spaces = pytest.mark.parametrize("index", sample(range(len(LATTICES)), 8))

@@ -9,11 +9,11 @@ import pytest
 import gensor_kernels
 from gensor_database import PRETUNED, Record, Store, duration
 from gensor_kernels import explain, matmul
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import SUSTAINED, archs, lookup
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.report import contents
 from gensor_tuner.run.result import Result, _from_entry
 from gensor_tuner.run.table import Table, summary, totals

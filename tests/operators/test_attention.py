@@ -14,7 +14,7 @@ from gensor_kernels.operators.attention.attention import View, contiguous, workl
 from gensor_kernels.operators.tolerance.base import check
 from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.operators.types.workload import Workload
-from tests.programs.attention_cases import exact, operands, tiled
+from tests.families.attention_cases import exact, operands, tiled
 
 AXES = tuple(attention.MASK_AXES)
 

@@ -13,7 +13,7 @@ from gensor_kernels.operators.attention.forms import FORMS, UNBOUNDED, mean_size
 from gensor_kernels.operators.attention.sequences import FAR, spans, workload
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.workload import Workload, contiguous
-from tests.programs.attention_cases import exact_sequences, operands
+from tests.families.attention_cases import exact_sequences, operands
 
 KINDS = ({}, {"page_size": 4, "table": 6}, {"page_size": 4, "table": 6, "ragged": False})
 

@@ -20,7 +20,7 @@ from gensor_kernels.operators.expression.expression import (
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.windows import conv
-from tests.programs.verified import convolved
+from tests.families.verified import convolved
 
 RNG = np.random.default_rng(0)
 m, n, k = axes("m n k")

@@ -5,6 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.products import gated, matmul, ragged
@@ -16,8 +18,6 @@ from gensor_kernels.operators.types.dtypes import (
     product_type,
     round_to,
 )
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.shapes.reader import read_shapes
 
 ml_dtypes = pytest.importorskip("ml_dtypes")

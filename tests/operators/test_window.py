@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from gensor_kernels.families.core import params
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.workload import View
 from gensor_kernels.operators.windows import depthwise, pooling
-from gensor_kernels.programs.core import params
 
 RNG = np.random.default_rng(5)
 

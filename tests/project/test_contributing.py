@@ -14,15 +14,15 @@ from gensor_kernels import operators
 from gensor_kernels.build import source
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.dispatch.observe import record_file
+from gensor_kernels.families import registry
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs import registry
-from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.stored import isolate
-from tests.programs.lattices import random_legal
+from tests.families.lattices import random_legal
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT, EXAMPLE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), ROOT / "examples" / "plain"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gensor_database import PRETUNED, Store
+from gensor_kernels.families.core import params
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.cli.app import app
 from gensor_tuner.run.result import Result, json_line
 from gensor_tuner.search.actions import ACTIONS

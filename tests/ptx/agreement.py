@@ -9,9 +9,9 @@ import numpy as np
 
 from gensor_kernels.devices.emulator.build import build
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core.cases import Case
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.cases import Case
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import Failure, Placed, Problem
 from gensor_tuner.verify.verify import describe_case, verified_epilogue

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from gensor_kernels.errors import BuildError
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.tensor_maps import ALIGNMENT
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.tensor_maps import ALIGNMENT
 from tests.doubles.strict.tensor_maps import refusals, with_maps
 from tests.ptx.compile import library, machine, ptx_of
 from tests.ptx.limits import refusal

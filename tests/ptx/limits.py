@@ -1,6 +1,6 @@
 """Limits of a launch: those of the PTX ISA's directives (chapter 11) and of a compute capability."""
 
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 from tests.ptx.translation.parse import Entry, Module
 
 #: bytes of shared memory of a block, static and dynamic (CUDA C++ Programming Guide, "Technical Specifications")

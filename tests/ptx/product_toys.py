@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gensor_kernels.families.core.family import Launch
 from gensor_kernels.operators.types.dtypes import encode
-from gensor_kernels.programs.core.family import Launch
 from tests.ptx.execute import Kernel, Memory
 
 HEAD = ".version 8.8\n.target sm_90a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 from tests.doubles.strict.tensor_maps import FUNCTIONS
 from tests.ptx.execute import Kernel, Memory
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator.build import has_fma
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import candidate
 from tests.campaign_size import sample
 from tests.mutator.programs import Configuration, configurations

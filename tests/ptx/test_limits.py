@@ -2,7 +2,7 @@
 
 import pytest
 
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
 from tests.ptx.limits import refusal
 from tests.ptx.translation.parse import parse

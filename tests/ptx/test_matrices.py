@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from gensor_kernels.families.core.family import Launch
 from gensor_kernels.operators.types.dtypes import encode, facts
-from gensor_kernels.programs.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
 from tests.ptx.test_instructions import HEAD, entry
 

@@ -10,10 +10,10 @@ import pytest
 from gensor_kernels.devices import tensor_maps as host
 from gensor_kernels.devices.tensor_maps import encode
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core import tensor_maps as core
+from gensor_kernels.families.core.tensor_maps import Described, Pixels
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.geometry import Window
-from gensor_kernels.programs.core import tensor_maps as core
-from gensor_kernels.programs.core.tensor_maps import Described, Pixels
 from tests.campaign_size import sample
 from tests.doubles.strict import tensor_maps
 from tests.doubles.strict.tensor_maps import CORNERS, FUNCTIONS, INVALID_VALUE, LAYOUT, MAGIC, encoders, refusals

@@ -13,14 +13,14 @@ from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Contents, Kernel, Library, Shelf, fits_class, generate
 from gensor_kernels.dispatch.selection.predict import predict
 from gensor_kernels.dispatch.selection.tiers import coarsen
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import block_scaled
 from gensor_kernels.operators.rows.rows import RowOperator
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import Space
 from tests.doubles.device import FakeDevice, emulate
 
 

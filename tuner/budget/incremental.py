@@ -13,8 +13,8 @@ import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.resources import disassemble_many
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.tournament import Tournament

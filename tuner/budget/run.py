@@ -16,10 +16,10 @@ from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.build.source import flatten
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.output import class_text, plural
 from gensor_tuner.run.class_run import Chosen
 from gensor_tuner.run.result import Result

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trails
 from gensor_tuner.strategies.request import KEEP, Found, Request
 from gensor_tuner.tasks.local import PARALLEL_FROM

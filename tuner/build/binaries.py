@@ -11,9 +11,9 @@ from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.sass import Sass, Steady
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import Space
 from gensor_tuner.strategies.request import Facts, learn
 from gensor_tuner.tasks.task import Executor
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.families.contraction import stream_k
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.family import Family
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine import roofline
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.contraction import stream_k
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.family import Family
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import FamilySpace, Space
 
 from .cover import CLEAN, PLAIN, cover, preferring, regrets
 from .features import COUNT, features

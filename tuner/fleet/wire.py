@@ -8,7 +8,7 @@ import traceback
 import zlib
 from typing import Any
 
-from gensor_kernels.programs.validation import MALFORMED
+from gensor_kernels.families.validation import MALFORMED
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.measure.board import BoardGoneError
 from gensor_tuner.measure.on_board import ExecuteOnDevice, Time

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, count_gpus, free_memory, open_any_gpu, out_of_memory
 from gensor_tuner.verify.device_process import ATTEMPTS, DeviceProcess, EndedError, Say, judged, verified

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TextIO
 from gensor_database import Record, Store, Timing, UnreadableStoreError, Verification, canonical, duration, winner
 from gensor_kernels.dispatch.tuning.worker import Worker, WorkerError
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.output import say, sizes_text, write_line
 from gensor_tuner.shapes.reader import read_shapes

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Executor, Task

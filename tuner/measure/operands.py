@@ -17,12 +17,12 @@ import numpy as np
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
+from gensor_kernels.families.core.params import Step
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.types.dtypes import encode, facts, join_parts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import exact_steps
 

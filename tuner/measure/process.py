@@ -22,10 +22,10 @@ from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
 from gensor_kernels.errors import BuildError, GensorError
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.validation import MALFORMED, workload_of
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.validation import MALFORMED, workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import free_memory, limit_memory, open_any_gpu, out_of_memory
 from gensor_tuner.output import take_stdout, write_line

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
+from gensor_kernels.families.space import Space
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
 from gensor_tuner.build.cover import assign
 from gensor_tuner.build.pool import Candidate, Pool

@@ -10,11 +10,11 @@ from gensor_database.lazy import cached_property
 from gensor_database.record import Binary, Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.store.show import best_times, described, displayed_us, timings
 from gensor_tuner.store.uses import Call, Use, newest, read, totals
 from gensor_tuner.strategies.request import compiled_space

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gensor_database.text import duration
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.trace import Trail, expand, visited
 
 from .contents import UNREADABLE, Line, Part

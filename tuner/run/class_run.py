@@ -15,10 +15,10 @@ from gensor_database.lazy import cached_property
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
 from gensor_tuner.build.compile import Compile, inspect_binaries
 from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limit_cover, preferring

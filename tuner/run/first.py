@@ -19,11 +19,11 @@ from gensor_database.record import Binary, Record, Source, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import preferring
 from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.shapes.reader import Row

@@ -10,12 +10,12 @@ import numpy as np
 
 from gensor_database.record import Kernel, Row, Verification
 from gensor_database.store import Store
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.cover import CLEAN, portfolio, preferring
 from gensor_tuner.build.pool import Pool, candidate
 

@@ -22,9 +22,9 @@ from gensor_database.store import Store
 from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.predict import predict_divided
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.cover import CLEAN, SPILL_FREE, UNSERVED, preferring, regrets
 
 from .portfolios import PORTFOLIO, is_clean, usual

@@ -17,11 +17,11 @@ from gensor_database.record import Row as StoreRow
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.memory import too_large
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer

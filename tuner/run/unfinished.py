@@ -17,7 +17,7 @@ from gensor_database.trust import make_folder
 from gensor_database.writing import written
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.config import cache_dir
-from gensor_kernels.programs.validation import MALFORMED
+from gensor_kernels.families.validation import MALFORMED
 from gensor_tuner.build.compile import binary_json, binary_of
 from gensor_tuner.strategies.request import Found
 from gensor_tuner.tasks.task import Executor, Result, Task, ignore

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gensor_kernels.programs.core.lattice import Coordinate
-from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.families.core.lattice import Coordinate
+from gensor_kernels.families.space import FamilySpace
 
 from .actions import Move, moves
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.space import FamilySpace
 
 from .graph import Graph, Numbers, Points
 from .markov import Chains, Schedule, choose

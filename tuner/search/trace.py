@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace, Space
 
 from .graph import Graph, Numbers, SearchSpace
 

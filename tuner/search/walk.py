@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import FamilySpace
 
 from .graph import Graph, Numbers, Points, SearchSpace
 from .markov import Chains, Schedule, schedule

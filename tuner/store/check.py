@@ -37,12 +37,12 @@ from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.selection.load import class_workload
+from gensor_kernels.families.core.family import Family
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import say, write_line
 from gensor_tuner.verify import verify as emulation

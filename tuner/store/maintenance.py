@@ -17,7 +17,7 @@ from gensor_database.store import Store
 from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 from gensor_tuner.output import plural, say
 
 from .inspection import counts_text

@@ -31,14 +31,14 @@ from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.selection.predict import few_seconds
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.core.family import Family
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
+from gensor_kernels.families.validation import MALFORMED, samples_of, workload_of
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
-from gensor_kernels.programs.validation import MALFORMED, samples_of, workload_of
 from gensor_tuner.build.compile import inspect_binaries
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import plural, say, write_line

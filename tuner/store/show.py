@@ -15,10 +15,10 @@ from gensor_database.text import duration
 from gensor_database.timings import Winner, winner
 from gensor_kernels.build.source import bind
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.validation import MALFORMED
 from gensor_tuner.output import printable, sizes_text
 
 from .inspection import beginning, counts_text

@@ -26,7 +26,7 @@ from gensor_database.record import (
     text_digest,
 )
 from gensor_kernels.errors import GensorError
-from gensor_kernels.programs.validation import class_of, program_of, workload_of
+from gensor_kernels.families.validation import class_of, program_of, workload_of
 from gensor_tuner.output import printable
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gensor_database.lazy import cached_property
-from gensor_kernels.programs.core.program import Program
+from gensor_kernels.families.core.program import Program
 from gensor_tuner.search.actions import plainness
 from gensor_tuner.search.graph import Graph, Numbers, Points, SearchSpace
 from gensor_tuner.search.region import TIE

@@ -12,12 +12,12 @@ from functools import cache
 from importlib import metadata
 from typing import Any, ClassVar
 
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.space import FamilySpace, Space
+from gensor_kernels.families.validation import workload_of
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import FamilySpace, Space
-from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.search.trace import Leg, Trail
 from gensor_tuner.tasks.task import Task
 

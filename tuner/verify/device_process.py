@@ -16,8 +16,8 @@ from typing import Any
 
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.parent_watch import follow

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.devices.emulator.run import AddressSpace, Counters, KernelFault, run
+from gensor_kernels.families.core.cases import Case
+from gensor_kernels.families.core.params import Step
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.operator import Operand
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types import epilogue
 from gensor_kernels.operators.types.dtypes import encode, facts, join_parts, round_to
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.cases import Case
-from gensor_kernels.programs.core.params import Step
 from gensor_tuner.build.pool import Candidate
 
 INTEGER_OPERATIONS = frozenset({"bias", "add", "mul", "relu"})

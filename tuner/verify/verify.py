@@ -21,11 +21,11 @@ from gensor_kernels.config import cache_dir
 from gensor_kernels.devices.emulator.build import build, cache_errors, compiler, library_digest, usable_folder
 from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError, MachineError
+from gensor_kernels.families.core.cases import Case, generic_epilogue
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.epilogue import join
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.cases import Case, generic_epilogue
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.validation import workload_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Task

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from benchmarks.gpu.harness.session import Session
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate
 
 from .output_blocks import cuts_of

@@ -9,8 +9,8 @@ from gensor_database.record import Kernel
 from gensor_database.store import Store
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.library import code
+from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
 from gensor_tuner.build.pool import Candidate
 
 

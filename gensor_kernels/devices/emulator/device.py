@@ -16,8 +16,8 @@ from gensor_kernels.arrays import Array, Shape
 from gensor_kernels.devices.device import Arguments, Code, Device, Launcher, reach
 from gensor_kernels.devices.lending import POISON, Lender, Lent
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.programs.core.family import Launch
 from gensor_kernels.shown import holds_numbers, no_array
 
 from .build import build, build_many, is_built

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.devices.device import Code, Launcher
-from gensor_kernels.programs.core.family import Launch
+from gensor_kernels.families.core.family import Launch
 
 from .device import EmulatorDevice
 

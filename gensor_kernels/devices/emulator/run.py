@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from gensor_kernels import forking
 from gensor_kernels.errors import GensorError
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.tensor_maps import (
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.tensor_maps import (
     ALIGNMENT,
     MAP_BYTES,
     MAPS_OFFSET,

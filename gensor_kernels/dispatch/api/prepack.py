@@ -104,9 +104,9 @@ def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bo
     from gensor_kernels.dispatch.calls.problem import multiply, view_of
     from gensor_kernels.dispatch.selection.predict import few_seconds
     from gensor_kernels.errors import UnsupportedError
+    from gensor_kernels.families.registry import FAMILIES
     from gensor_kernels.operators.products.matmul import default_output
     from gensor_kernels.operators.types.workload import contiguous
-    from gensor_kernels.programs.registry import FAMILIES
 
     arch = runtime.device.arch
     assert arch is not None

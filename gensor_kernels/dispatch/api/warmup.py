@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.device import Code
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.selection.library import Kernel
+    from gensor_kernels.families.core.family import Launch
     from gensor_kernels.operators.types.workload import Workload
-    from gensor_kernels.programs.core.family import Launch
 
 
 READER = (sys.executable, "-m", "gensor_tuner.shapes.reader")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core.params import STEP_DTYPES
 from gensor_kernels.operators.products.matmul import workload_from_operands
 from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
-from gensor_kernels.programs.core.params import STEP_DTYPES
 
 if TYPE_CHECKING:
     from .array import DeviceArray

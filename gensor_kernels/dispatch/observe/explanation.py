@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gensor_database.text import duration, escaped, table
 
 if TYPE_CHECKING:
-    from gensor_kernels.programs.core.program import Program
+    from gensor_kernels.families.core.program import Program
 
 TIERS = {
     0: "nothing to compute",

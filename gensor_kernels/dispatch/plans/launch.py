@@ -18,10 +18,8 @@ from gensor_kernels.dispatch.calls.fallback import whole_steps
 from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem, clearance
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.errors import BuildError
-from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.operators.types.geometry import Strides
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.params import (
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.params import (
     D_OFFSET,
     OPERAND_BYTES,
     SCALAR_OFFSET,
@@ -32,7 +30,9 @@ from gensor_kernels.programs.core.params import (
     write_pointer,
     write_scalar,
 )
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.geometry import Strides
 
 from .plan import Call, Inputs, Launched, Placed, Plan, Steps, TemporaryPlan
 

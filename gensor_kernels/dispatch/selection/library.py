@@ -13,12 +13,12 @@ from gensor_kernels import config, forking
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.program_batch import Roster
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import Roster
-from gensor_kernels.programs.registry import FAMILIES
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from gensor_kernels import config
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError, ConfigError, GensorError
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.validation import MALFORMED
 
 from . import untrusted
 from .library import Contents, Kernel, Library, code, constants

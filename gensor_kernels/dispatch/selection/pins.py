@@ -16,9 +16,9 @@ from gensor_database import canonical
 from gensor_database.writing import written
 from gensor_kernels import forking
 from gensor_kernels.errors import BuildError, PinError
+from gensor_kernels.families.registry import program_from_json
+from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import program_from_json
-from gensor_kernels.programs.validation import MALFORMED
 
 from .library import Kernel, Library, generate, is_legal
 from .predict import predicted_us

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gensor_kernels.families.core.family import Family
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.program_batch import Roster
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.core.program_batch import Roster
-from gensor_kernels.programs.registry import FAMILIES
 
 from .library import Kernel, Library
 

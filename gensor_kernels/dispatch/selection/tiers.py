@@ -21,14 +21,14 @@ from gensor_database import duration, winner
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core.family import Family, divisions
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.family import Family, divisions
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 
 from .library import Kernel, Library, generate
 from .predict import few_seconds, predict_divided, predicted_us, residual

@@ -15,12 +15,12 @@ import gensor_database as database
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.validation import MALFORMED, class_of, program_of, workload_of
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.validation import MALFORMED, class_of, program_of, workload_of
 
 from . import library
 from .library import Kernel, code, constants

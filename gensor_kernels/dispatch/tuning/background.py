@@ -26,10 +26,10 @@ from gensor_kernels import config, forking
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.selection.tiers import Choice, Request, choose
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
 
 from .lock import claim
 from .runtime import Tuned

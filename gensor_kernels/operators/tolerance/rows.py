@@ -25,7 +25,7 @@ from gensor_kernels.operators.types.dtypes import facts
 
 from .base import FUNCTION_ROUNDINGS
 
-#: Steps of one thread that follow each other; kernels take no more (programs/rows/family.py).
+#: Steps of one thread that follow each other; kernels take no more (families/rows/family.py).
 SERIAL = 1024
 #: Joins within a step, between lanes, warps and parts.
 JOINS = 64

@@ -40,7 +40,7 @@ class DType(NamedTuple):
 
     Three types are internal. "uint4x2" is a byte that holds two 4-bit numbers (products/quantised.py). "float22" is the
     accumulator of tensor cores for 8-bit floats and is never stored (tolerance/base.py). "bfloat16x3" is a float32 as
-    three bfloat16 numbers, in workspaces only (programs/contraction/rewrite/split_float.py).
+    three bfloat16 numbers, in workspaces only (families/contraction/rewrite/split_float.py).
     """
 
     itemsize: int

@@ -1,7 +1,7 @@
 """Geometry: extents and strides of one call, as run-time arguments of a kernel.
 
 Strides are in elements; a stride of 0 broadcasts.  The batch has up to three axes, the innermost last.  Operators make
-a Geometry from a Workload and the strides of its arrays; programs/core/params.py packs it.
+a Geometry from a Workload and the strides of its arrays; families/core/params.py packs it.
 """
 
 from __future__ import annotations

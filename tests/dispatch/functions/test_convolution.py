@@ -8,9 +8,9 @@ from gensor_kernels.dispatch.api.convolution import _read
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters
 from gensor_kernels.dispatch.functions.convolution import convolve, full_sizes
 from gensor_kernels.dispatch.selection import tiers
-from gensor_kernels.programs import space
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families import space
+from gensor_kernels.families.core import params
+from gensor_kernels.families.registry import FAMILIES
 from tests.doubles.device import FakeDevice
 
 #: (keywords of conv2d, error, words); parsed arguments are cached, and 1.0 is equal to 1

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import gated, matmul, normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
-from gensor_kernels.programs.space import Space
 from tests.campaign_size import sample
 from tests.dispatch.functions.verdicts import sum_in, verdicts
-from tests.programs.verified import small_is_right
+from tests.families.verified import small_is_right
 from tests.public_cases.references import ACTIVATIONS
 
 NORMS = ("layernorm", "rmsnorm")

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.functions.grouped import RAGGED
+from gensor_kernels.families.core.params import ragged_tiles
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.workload import View, contiguous
-from gensor_kernels.programs.core.params import ragged_tiles
-from gensor_kernels.programs.space import Space
 from tests.campaign_size import sample
-from tests.programs.verified import small_is_right
+from tests.families.verified import small_is_right
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 

@@ -11,19 +11,19 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.registry import program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul, matmul_prologue
 from gensor_kernels.operators.types.dtypes import round_to
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
-from gensor_kernels.programs.registry import program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
 from tests.campaign_size import sample
 from tests.dispatch.functions.verdicts import sum_in, verdicts
-from tests.programs.verified import SMALL, small_is_right
+from tests.families.verified import SMALL, small_is_right
 from tests.public_cases.references import ACTIVATIONS
 
 NORM = ("mul", "bias", "relu")

@@ -6,9 +6,9 @@ import pytest
 import gensor_kernels
 from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
 from gensor_kernels.dispatch.selection.load import class_workload
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import quantised
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.device import FakeDevice

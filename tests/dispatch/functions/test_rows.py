@@ -9,12 +9,12 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.reductions import rows_parameters
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.rows.views import workload
-from gensor_kernels.programs.registry import FAMILIES
 from tests.campaign_size import sample
 from tests.doubles.device import FakeDevice
-from tests.programs.verified import is_right
+from tests.families.verified import is_right
 
 NAN, INF = float("nan"), float("inf")
 

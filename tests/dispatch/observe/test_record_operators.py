@@ -11,13 +11,13 @@ import gensor_kernels as gk
 from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators import MODULES, shape_row
 from gensor_kernels.operators.windows import depthwise
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.shapes.columns import DTYPES
 from gensor_tuner.shapes.reader import read_shapes
 from tests.doubles.kernels import put, runtime_of
-from tests.programs.workloads import contract
+from tests.families.workloads import contract
 from tests.project.test_packaging import ROOT
 
 

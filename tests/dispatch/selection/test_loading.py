@@ -11,8 +11,8 @@ import gensor_kernels as gk
 from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.errors import BuildError, UnsupportedError
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.store_rows import add_rows
 from tests.doubles.stored import class_workload, programs, rows
 

@@ -6,8 +6,8 @@ import pytest
 
 from gensor_database import Catalog, Store, Verification, export, merge
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.programs.registry import FAMILIES
 from tests.doubles.kernels import ARCH, starters, workload
 from tests.doubles.stored import rows
 

@@ -9,8 +9,8 @@ from gensor_database import Kernel, Store, Timing, canonical, export, launched, 
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.dispatch.selection.pins import Pins
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import archs, lookup
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.campaign_size import sample

@@ -6,8 +6,8 @@ import pytest
 from gensor_database import Timing, duration
 from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.selection import library, predict, tiers
+from gensor_kernels.families.space import Space
 from gensor_kernels.operators.types.geometry import Geometry
-from gensor_kernels.programs.space import Space
 from tests.doubles.kernels import ARCH, starters, workload
 
 

@@ -18,8 +18,8 @@ from gensor_database import Store, Timing, Verification
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.dispatch.tuning.worker import Worker
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.core.program import Program
 from tests.campaign_size import sample
 from tests.doubles.kernels import products, raced, workload
 

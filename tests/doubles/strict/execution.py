@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.devices.emulator.build import build
 from gensor_kernels.devices.emulator.run import Buffer, KernelFault
 from gensor_kernels.devices.emulator.run import run as emulate
-from gensor_kernels.programs.core.family import Launch as Executed
+from gensor_kernels.families.core.family import Launch as Executed
 
 from .launches import Launch
 from .memory import Block, Memory

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.devices.emulator.run import encode
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, Described, Pixels
+from gensor_kernels.families.core.tensor_maps import MAP_BYTES, Described, Pixels
 
 from . import elf, tensor_maps
 from .launches import Function

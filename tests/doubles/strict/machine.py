@@ -13,7 +13,7 @@ import cupy
 import numpy as np
 
 from gensor_kernels.devices import cuda, driver
-from gensor_kernels.programs.core.params import SIZE
+from gensor_kernels.families.core.params import SIZE
 
 from .arrays import Library, compute
 from .capture import GLOBAL

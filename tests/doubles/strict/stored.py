@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.core.tensor_maps import MAP_BYTES, MAPS_OFFSET
 
 from . import elf
 

@@ -14,8 +14,8 @@ from typing import Any
 from unittest import mock
 
 from gensor_kernels.devices import tensor_maps
-from gensor_kernels.programs.core.params import SIZE
-from gensor_kernels.programs.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap
+from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, TensorMap
 
 SUCCESS, INVALID_VALUE = 0, 1
 MAGIC = 0x70616D54

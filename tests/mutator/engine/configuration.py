@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.verify.verify import Verdict, verify
 

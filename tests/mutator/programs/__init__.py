@@ -1,10 +1,10 @@
 """The Programs that the mutator runs its mutants in: small ones, which together make every site of the kernels run."""
 
+from tests.families.workloads.contraction_packed import packed_configurations
+from tests.families.workloads.contraction_patch import patch_configurations
+from tests.families.workloads.contraction_phased import phased_configurations
+from tests.families.workloads.contraction_strip import strip_configurations
 from tests.mutator.engine.configuration import Configuration
-from tests.programs.workloads.contraction_packed import packed_configurations
-from tests.programs.workloads.contraction_patch import patch_configurations
-from tests.programs.workloads.contraction_phased import phased_configurations
-from tests.programs.workloads.contraction_strip import strip_configurations
 
 from . import attention, contraction, gemv, rows, wgmma, window
 

@@ -2,8 +2,8 @@
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.depthwise_prologue import workload as before_depthwise
+from tests.families.workloads.window import average, convolution, padded, pool
 from tests.mutator.engine.configuration import Configuration
-from tests.programs.workloads.window import average, convolution, padded, pool
 
 
 def _window(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:

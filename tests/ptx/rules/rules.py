@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from gensor_kernels.build.source import CUDA_FOLDER, bind, flatten
+from gensor_kernels.build.source import SOURCES, bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.programs.core import params
-from gensor_kernels.programs.core.family import Launch
-from gensor_kernels.programs.core.params import Tiling
-from gensor_kernels.programs.core.tensor_maps import TensorMap
 from tests.ptx.execute import Kernel, Memory, PtxFault
 
 HERE = Path(__file__).resolve().parent
@@ -155,7 +155,7 @@ RULES = (*_classic(), *_hopper(), *_wgmma())
 def source(name: str) -> str:
     """Return the text of a file of kernels with all that it includes."""
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copytree(CUDA_FOLDER, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
         for each in ("rules.cuh", name):
             shutil.copy(HERE / each, folder)
         return bind(flatten(name, Path(folder)), {})

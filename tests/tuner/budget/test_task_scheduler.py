@@ -2,9 +2,9 @@
 
 import pytest
 
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.budget.task_scheduler import SLICE, Task, TaskScheduler, end_to_end, gains, merged, predicted
 from gensor_tuner.search.trace import replay
 from gensor_tuner.strategies.request import Request, search

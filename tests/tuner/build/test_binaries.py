@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from gensor_kernels.build.nvrtc import Binary, compile_cubin
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.binaries import Binaries
 from gensor_tuner.build.compile import LEFT_OUT
 from gensor_tuner.build.pool import Pool

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views as rows
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool, finalists
 
 ARCH = lookup("sm_87")

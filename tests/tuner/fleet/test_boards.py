@@ -18,9 +18,9 @@ from gensor_database.record import Timing, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.fleet import cluster as clusters

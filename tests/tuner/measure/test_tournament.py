@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure import timer as timers
 from gensor_tuner.measure.next_batch import BATCH, DEVIATION, QUIET, Posterior, Rounds

@@ -2,11 +2,11 @@
 
 from gensor_database.record import Record
 from gensor_database.store import Store
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.portfolios import PORTFOLIO
 from gensor_tuner.run.tune import Run

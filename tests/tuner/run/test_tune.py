@@ -10,10 +10,10 @@ import pytest
 
 from gensor_database.record import Binary, Kernel, Record
 from gensor_database.store import Store
+from gensor_kernels.families.registry import program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.run.result import STAGES
 from gensor_tuner.search.trace import replay
 

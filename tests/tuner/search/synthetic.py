@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gensor_kernels.programs.core.family import Coordinate, Family
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.space import FamilySpace
+from gensor_kernels.families.core.family import Coordinate, Family
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import FamilySpace
 
 COORDINATES = (
     Coordinate("level", (0, 1, 2), 0, "cache", "memory level reached"),

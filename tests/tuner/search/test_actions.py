@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.core.program import Program
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace
 from gensor_tuner.search import actions
 from gensor_tuner.search.graph import Graph
 

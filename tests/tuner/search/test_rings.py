@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from gensor_database import PRETUNED, Kernel, Record, Store
+from gensor_kernels.families.contraction.wgmma import cluster, cost
+from gensor_kernels.families.registry import program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import SM_L2_BYTES
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
-from gensor_kernels.programs.contraction.wgmma import cluster, cost
-from gensor_kernels.programs.registry import program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.search.walk import walk
 from gensor_tuner.strategies.request import Request, search
 from tests.campaign_size import sample

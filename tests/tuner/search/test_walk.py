@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import FamilySpace, Space
 from gensor_tuner.search.graph import Graph
 from gensor_tuner.search.trace import Leg, Trail, expand, replay, route, start_of, visited
 from gensor_tuner.search.walk import walk

@@ -8,9 +8,9 @@ import pytest
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.sass import Steady
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
-from gensor_kernels.programs.registry import FAMILIES
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.store.kernel_rows import kernel_rows
 

@@ -10,7 +10,7 @@ import pytest
 
 from gensor_database import PRETUNED, Binary, Kernel, Portfolio, Record, Store, Timing, Verification
 from gensor_database.record import TABLES
-from gensor_kernels.programs.registry import program_from_json
+from gensor_kernels.families.registry import program_from_json
 from gensor_tuner.store import validation as grammar
 from tests.campaign_size import sample
 from tests.doubles.store_rows import everything

@@ -7,10 +7,10 @@ import pytest
 
 from gensor_database import Kernel, Portfolio, Record, Source, Store, Timing, Verification, canonical, merge
 from gensor_kernels.build.sass import Sass
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.programs.registry import FAMILIES, program_from_json
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.compile import LEFT_OUT
 from gensor_tuner.search.trace import replay
 from tests.doubles.kernels import ARCH, workload

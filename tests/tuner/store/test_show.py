@@ -5,7 +5,7 @@ import re
 
 from gensor_database import PRETUNED, Binary, Kernel, Store
 from gensor_kernels.build.source import bind, flatten
-from gensor_kernels.programs.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES
 
 SHIPPED = PRETUNED / "sm_87.db"
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.space import Space
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import provenance
 from gensor_tuner.strategies import STRATEGIES, Search, strategy

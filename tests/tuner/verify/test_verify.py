@@ -13,12 +13,12 @@ import pytest
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.errors import MachineError
+from gensor_kernels.families.contraction.cases import granularity
+from gensor_kernels.families.core.cases import generic_epilogue
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_kernels.programs.contraction.cases import granularity
-from gensor_kernels.programs.core.cases import generic_epilogue
-from gensor_kernels.programs.registry import FAMILIES
-from gensor_kernels.programs.space import Space
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run

@@ -1,1 +1,0 @@
-"""The CUDA sources of the kernel families, as package data."""

@@ -1,1 +1,0 @@
-"""Headers that the contraction families share."""

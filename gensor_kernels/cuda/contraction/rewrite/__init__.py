@@ -1,1 +1,0 @@
-"""Families whose main loop runs behind a launch that rewrites its operands."""

@@ -1,1 +1,0 @@
-"""Types, intrinsics, Params and the epilogue: included by every family."""

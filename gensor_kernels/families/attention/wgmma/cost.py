@@ -1,0 +1,158 @@
+"""Tabulated cost of attention_wgmma: warpgroups that multiply and weigh in turns, ring, registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
+from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
+from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.wgmma import column as wgmma
+from gensor_kernels.families.contraction.wgmma.cost import (
+    GROUP_THREADS,
+    PRODUCT_BYTES,
+    PRODUCT_REGISTERS,
+    PRODUCT_ROWS,
+    TURN,
+    entry_registers,
+    multiplying_registers,
+)
+from gensor_kernels.families.core.columns import Column, Numbers
+from gensor_kernels.families.core.family import Part, Values
+from gensor_kernels.machine.arch import Arch
+
+from . import column as own
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Rows per block: 64 for each warpgroup that multiplies.
+BLOCKS_Q = (64, 128, 192)
+STAGES = tuple(range(2, 17))
+#: Elements of a head in a row of a box, and bytes of such a row.
+UNIT, ROW_BYTES = 64, 128
+#: Rows of shared memory after a tile of Q: the most rows by which boxes of whole queries are longer.
+SPARE = 8
+#: Bytes for mbarriers before Q and the ring, and before the slabs of the epilogue.
+FRONT = 1024
+#: Registers that a multiplying thread needs in addition to sums, scores and weights, and with heads of more than LONG
+#: elements.
+OTHER_REGISTERS, LONG, LONG_REGISTERS = 40, 192, 48
+#: Weights in registers, the left operand of a product.
+HELD = 4
+#: Instructions of a step without instructions per score and per sum, and instructions of a mask per score: counted in
+#: SASS.
+STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
+#: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
+#: fitted to the times of attention on an H100 (with 150 to 300 the order is best).
+HANDED_ON = 250.0
+#: Instructions of a score: largest, difference, exponential, total, half a conversion.
+WEIGH_ISSUE = 4.5
+
+
+def boxes(head: Numbers) -> Numbers:
+    """Boxes of 64 elements that a head has."""
+    return -(-head // UNIT)
+
+
+def ring_bytes(v: Mapping[str, Numbers]) -> Numbers:
+    """Return the bytes of Q and of the ring of tiles of K and V."""
+    return boxes(v["head_tile"]) * ROW_BYTES * (v["block_q"] + SPARE + v["stages"] * v["block_k"])
+
+
+def consumers(v: Mapping[str, Numbers]) -> Numbers:
+    """Warpgroups that multiply."""
+    return v["block_q"] // PRODUCT_ROWS
+
+
+def shared_bytes(ring: Numbers, slab: Numbers, warps: Numbers) -> Numbers:
+    """Return the dynamic shared bytes of a block: mbarriers, then Q and the ring, later replaced by slabs of warps."""
+    return FRONT + np.maximum(ring, slab * warps)
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Return everything that attention_wgmma tabulates."""
+    e = sizes_of(workload)
+
+    def groups(v: Values) -> dict[Column, np.ndarray]:
+        count = consumers(v)
+        return {
+            column.WARPS: 4 * (count + 1),
+            wgmma.STORING: 4 * count,
+            # Tiles of a sequence begin with whole blocks of rows.
+            own.FITS_GROUP: (v["block_q"] % e.group == 0) | ((e.group - 1 <= SPARE) & (not e.form.ragged)),
+        }
+
+    def stages(v: Values) -> dict[Column, np.ndarray]:
+        # Two tiles to a step, and while a step is multiplied two buffers are not free.
+        return {column.IN_FLIGHT: np.maximum(v["stages"] / 2 - 1.0, 0.5)}
+
+    return (
+        *shared_parts(workload, arch, whole=True),
+        Part(("block_q",), groups),
+        Part(("stages",), stages),
+        Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
+        _steps(e, arch),
+        _registers(e, arch),
+    )
+
+
+def _steps(e: Sizes, arch: Arch) -> Part:
+    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
+    rate = arch.rate("peak_f16")
+    more = (MASK_ISSUE if e.mask_bytes else 0.0) + CAP_ISSUE * e.form.capped  # instructions of a score
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        count = consumers(v)
+        share = count / (count + 1)
+        scores, sums = v["block_k"] / 2, v["head_tile"] / 2  # of a thread
+        half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of either product of a warpgroup
+        # A soft cap is an exponential and a reciprocal more per score.
+        powers = ((3 if e.form.capped else 1) * scores + 2) * EXPONENTIAL
+        # Warps of a sub-core share its special-function unit and its tensor core.
+        math = np.maximum(2 * half, powers) * count
+        products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
+        # The softmax overlaps the warpgroup's second product; rescaling its sums does not.
+        weigh = np.maximum(powers, scores * (WEIGH_ISSUE + more)) + REDUCE
+        path = half + np.maximum(half, weigh) + sums + scores / 2 + TURN
+        tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
+        read = count * (PRODUCT_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
+        return {
+            column.MATH: math / (count + 1),
+            column.MULTIPLIES: products * share,
+            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + sums) * share,
+            column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, HANDED_ON),
+            wgmma.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
+            column.OUTPUTS: 16 * v["head_tile"],
+        }
+
+    return Part(("block_q", "block_k", "head_tile"), function)
+
+
+def _registers(e: Sizes, arch: Arch) -> Part:
+    """Tabulate registers at entry, and whether a multiplying thread has enough for sums, scores and weights."""
+    tiles = 5 if e.mask_bytes else 3
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        count, blocks = np.clip(consumers(v), 1, 3), np.maximum(v["min_blocks"], 1)
+        other = np.where(v["head_tile"] > LONG, LONG_REGISTERS, OTHER_REGISTERS)
+        wanted = (2 * v["head_tile"] + tiles * v["block_k"]) // 4 + other
+        product = np.maximum(v["head_tile"] // 2 + HELD, v["block_k"] // 2) + PRODUCT_REGISTERS
+        entry = np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)
+        fits = (wanted <= multiplying_registers(count, blocks, arch)) & (product <= entry)
+        return {wgmma.ENTRY: entry, column.FITS_SUMS: fits}
+
+    return Part(("block_q", "block_k", "head_tile", "min_blocks"), function)
+
+
+def threads(v: Mapping[str, int]) -> int:
+    """Return the threads of a block."""
+    return int(GROUP_THREADS * (consumers(v) + 1))
+
+
+def launch_bytes(v: Mapping[str, int]) -> int:
+    """Return the dynamic shared bytes of a Program's block."""
+    return int(shared_bytes(ring_bytes(v), slab_bytes(v), 4 * consumers(v)))

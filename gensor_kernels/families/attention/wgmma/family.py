@@ -1,0 +1,200 @@
+"""attention_wgmma: softmax(Q K^T) V fused, on Hopper's warpgroup products fed by tensor copies (attention_wgmma.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.families.attention import column as attention
+from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
+from gensor_kernels.families.attention.family import (
+    EPILOGUE_NAMES,
+    Attention,
+    combining,
+    shared_constants,
+    vector,
+)
+from gensor_kernels.families.attention.sequence_cases import sequence_cases
+from gensor_kernels.families.attention.shape import ELEMENT, sizes_of
+from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.wgmma import column as wgmma
+from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
+from gensor_kernels.families.core.cases import Case
+from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, Part, operators
+from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.core.tensor_maps import TensorMap
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.attention.forms import FORMS
+
+from . import column as own
+from . import cost
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.geometry import Geometry
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Queries, keys and values, by operand.
+COPIED = {"a": "queries", "b": "keys", "d": "values"}
+
+
+class AttentionWgmma(Attention):
+    """Fused attention of warpgroups."""
+
+    name = "attention_wgmma"
+    abi = 3
+    source = "attention_wgmma.cu"
+    names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
+    needs = (operators(FORMS, "is no attention"), WARPGROUPS)
+
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
+        """Return the reason of attention, or that tensor copies cannot read an operand."""
+        if reason := super().refusal(workload, arch):
+            return reason
+        if FORMS[workload.operator].paged:
+            return "tensor copies read keys one after the other, not in pages"
+        for operand, what in COPIED.items():
+            if workload.layouts[operand] == "s" or workload.align[operand] < 16:
+                return f"tensor copies read {what} from addresses and rows that are multiples of 16 bytes only"
+        return None
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Tensor copies need positive strides; the stride of a batch entry or of a head of K and V may be 0."""
+        g = geometry
+        rows = ((g.a, g.sizes[0], g.a.row), (g.b, g.sizes[2], g.b.column), (g.d, g.sizes[2], g.d.row))
+        members = g.batch[2] <= 1 or g.a.batch[2] > 0
+        return members and all(
+            all(stride >= 0 for stride in strides.batch) and (count <= 1 or step > 0) for strides, count, step in rows
+        )
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Return the tiles of rows and keys, the head's tile, split, ring, epilogue."""
+        return (
+            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            Coordinate("block_q", cost.BLOCKS_Q, 0, "tile", "rows (query, head of a group) of a block's tile"),
+            Coordinate("block_k", HEADS, 0, "tile", "keys of one main-loop step"),
+            Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
+            Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
+            Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
+            Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
+            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            vector(workload, "vector_c", "c", 2),
+            # Registers change hands only under a bound.
+            Coordinate("min_blocks", (1, 2, 3), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+        )
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Return what attention_wgmma tabulates (cost.py)."""
+        return cost.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Apply the rules of attention_wgmma.cu, and at least as many blocks per SM as are promised."""
+        c = columns
+        memory, warps, promised = self._memory(c), c[column.WARPS], c[column.PROMISED]
+        ok = c[own.FITS_GROUP] * c[column.FITS_SUMS] * c[column.FITS_SPLIT] * c[attention.FITS_HEAD] > 0
+        ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
+        return ok & (promised * warps <= arch.threads_per_sm // 32)
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """As many stages as fit, up to six."""
+        like = np.ones_like(columns["block_q"])
+        tile = {name: columns[name] for name in ("block_q", "block_k", "head_tile")}
+        none, one = (cost.ring_bytes(tile | {"stages": count * like}) for count in (0, 1))
+        return {
+            "stages": np.clip((arch.smem_per_block - cost.FRONT - none) // (one - none), 2, 6),
+            "epilogue_staged": like,
+            "epilogue_fixed": 0 * like,
+            "vector_c": 16 * like,
+            "min_blocks": like,
+        }
+
+    # ---- numbers that depend on too many coordinates to be tabulated
+
+    @staticmethod
+    def _memory(c: Columns) -> np.ndarray:
+        """Return the dynamic shared bytes of a block."""
+        return cost.shared_bytes(c[column.RING], c[column.SLAB], c[wgmma.STORING])
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Return the registers that the launch gives every thread."""
+        return columns[wgmma.ENTRY]
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """Return the terms of the roofline."""
+        c = columns
+        loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], np.full_like(c[column.MATH], 2.0))
+        # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
+        return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
+
+    # ---- one Program
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Return the macro bindings of attention_wgmma.cu."""
+        ragged = int(FORMS[workload.operator].ragged)
+        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged}
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
+        p, e = program.by_name, sizes_of(workload)
+        rows = {"a": p["block_q"], "b": p["block_k"], "d": p["block_k"]}
+        maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
+        tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))
+        grid = e.batch * p["split_k"] * tiles
+        return (Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps), *combining(program, workload))
+
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Return the tiles of whole queries, and parts of the keys."""
+        found = super().tiling(program, geometry)
+        if geometry.ragged:
+            return found
+        return Tiling(_tiles(program, geometry.sizes[0], geometry.batch[2]), 1, found.split, found.k_per_split, 1)
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """Return the problems of cases.py, and of sequence_cases.py with groups that divide a tile."""
+        if FORMS[workload.operator].ragged:
+            return sequence_cases(program, workload, epilogue, group=2)
+        return super().cases(program, workload, epilogue)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Return the coverage names of attention, refilled buffers, and values of another sequence."""
+        cleared = {"cleared"} if FORMS[workload.operator].ragged else set()
+        return super().branches(program, workload) | {"refill"} | cleared
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """Return the Program with stores as wide as the alignment class, staged."""
+        return program.replace(vector_c=workload.align["c"], epilogue_staged=1)
+
+    def shared(self, program: Program) -> Program:
+        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
+        return program.replace(epilogue_fixed=0)
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Products of 64 rows and 32 bytes of k that a warp takes part in: of all elements of a head, of all keys."""
+        elements = program["head_tile"] + program["block_k"]
+        return frozenset({"HGMMA"}), elements * ELEMENT // cost.PRODUCT_BYTES
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Default completions of some tiles, for many and for few queries, and of a split; all legal."""
+        head = -(-max(workload.size["head"], 1) // 16) * 16
+        kinds = ((128, 1), (192, 1), (64, 1), (64, 2))
+        keys = (128, 176, 96, 80, 64, 48, 32, 16)
+        wanted = [
+            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split}
+            for rows, split in kinds
+            for step in keys
+        ]
+        found = complete(self, wanted, workload, arch, np.inf)
+        # The first step that fits of each kind, then the others.
+        best = {tuple(p[name] for name in ("block_q", "split_k")): p for p in reversed(found)}
+        return list(dict.fromkeys([*(p for p in found if p in best.values()), *found]))[:8]
+
+
+def _tiles(program: Program, queries: int, group: int) -> int:
+    """Return the tiles of the queries of an entry: each has as many as fit with all heads of a group."""
+    return -(-queries // max(program["block_q"] // max(group, 1), 1))

@@ -1,0 +1,123 @@
+"""The tensor-core instructions of mma.sync kernels: types, parts that have them, and rates."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.problem import by_fragment, extents
+from gensor_kernels.families.core.columns import Column, Numbers
+from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
+
+from . import column as mma
+from . import split_float as mma_split_float
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
+#: fragment's load to its use, and of an iteration's barrier.
+MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
+
+
+#: Registers of a thread without which ptxas does not compile the products of doubles that need less than one to a step.
+LEAST_DOUBLE_REGISTERS = 64
+
+
+#: Code of the instruction that multiplies 8-bit floats as they are, the accumulator of its sums, and how many of these
+#: a warp sums at most, with as many long ones.
+EIGHT_BIT, SHORT_SUM, MOST_SHORT_SUMS = 9, "float22", 2560
+
+
+class Instruction(NamedTuple):
+    """One tensor-core instruction: INSTRUCTION macro, how many make 16 x 8 x 32 bytes of what other instructions of its
+    kind multiply, feature, rate, and how many of its products stand for one."""
+
+    code: int
+    needed: float
+    feature: str
+    rate: str
+    products: int = 1
+
+
+INSTRUCTIONS = {
+    "f16": (
+        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+    ),
+    "f8": (
+        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+        Instruction(9, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
+    ),
+    "bf16": (Instruction(0, 1, "mma_m16n8k16", "mma_f16"),),
+    "tf32": (Instruction(2, 1, "tf32", "mma_tf32"),),
+    "s8": (
+        Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
+        Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
+    ),
+    "f64": (
+        Instruction(6, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(7, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(8, 2, "mma_m8n8k4_f64", "mma_f64"),
+    ),
+    mma_split_float.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
+}
+
+
+def kind(workload: Workload) -> str | None:
+    """Return the row of INSTRUCTIONS that a Workload uses, or None if tensor cores do not serve its types."""
+    e = extents(workload)
+    dtype = e.multiplied
+    if dtype == "float32" and workload.math == "tf32":
+        return "tf32"
+    if e.dtype["a"] == e.dtype["b"] == "float32":
+        return mma_split_float.KIND
+    if {e.dtype["a"], e.dtype["b"]} <= set(EIGHT_BIT_FLOATS) and _as_stored(workload):
+        return "f8"
+    return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64", "complex128": "f64"}.get(dtype)
+
+
+def _as_stored(workload: Workload) -> bool:
+    """Return whether operands can be copied as they are stored, in accesses of cp.async."""
+    e = extents(workload)
+    return by_fragment(workload) and not e.window and min(e.align["a"], e.align["b"]) >= 4
+
+
+@lru_cache(maxsize=256)
+def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
+    """Return the instructions of a kind that the Arch has and gains by, in the order of their codes."""
+    own = (i for i in INSTRUCTIONS[name] if i.feature in arch.features)
+    return tuple(i for i in own if mma_split_float.pays(i.products, arch.rate(i.rate), arch))
+
+
+def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
+    """Codes of the first instructions that divide steps of ``block_k``: of one that widens nothing, if there is one."""
+    e = extents(workload)
+    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: each.code != EIGHT_BIT)
+    element = e.element // (2 if e.is_complex else 1)
+    fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
+    return np.select(fits, [i.code for i in choices], choices[-1].code)
+
+
+def least_registers(count: np.ndarray) -> np.ndarray:
+    """Return the registers that ptxas requests, where a step has this number of instructions."""
+    return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
+
+
+def waits(latency: np.ndarray, reads: Numbers, copy: np.ndarray) -> dict[Column, np.ndarray]:
+    """Return the waits of an iteration of ``reads`` steps of fragments, without the ``latency`` of sums.
+
+    With two sets of fragments the next ones are read during the math, across the barrier too where the steps come in
+    pairs; with one set every step waits for its own.
+    """
+    paired = (reads % 2 == 0) & (copy == 1)
+    double = np.where(paired, BARRIER, BARRIER + READ_LATENCY)
+    return {
+        column.CHAIN: latency + BARRIER + READ_LATENCY * reads,
+        mma.CHAIN_SAVED: BARRIER + READ_LATENCY * reads - double,
+    }

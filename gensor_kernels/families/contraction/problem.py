@@ -1,0 +1,284 @@
+"""A contraction's sizes, element widths and operands, as the vectorised code needs them.
+
+Operands may be read through the window of an implicit GEMM: how padding is found, and the lines that accesses touch.
+
+They may be stored narrower than they are multiplied (widen.cuh).  The tensor-core family widens them on their way into
+shared memory (copy 0), once per block, or on their way from there into fragments (copy 1), once per warp that reads
+them, with less shared memory and its traffic.  Which is better depends on the tile: it is a coordinate of the Program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core.columns import Column, Numbers
+from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.declaration.lowered import BLOCKS, Prologue
+from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+
+from . import column
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+
+#: Bytes of a scale of blocks.
+FLOAT = 4.0
+
+
+@dataclass(frozen=True)
+class Extents:
+    """A contraction's sizes (an empty axis, an operand without elements count as 1) and element bytes; ``extra`` are
+    epilogue operand bytes.
+
+    ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
+    ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
+    ``conjugated`` says which operands are conjugated, ``is_complex`` whether all operands are complex.  ``multiplied``
+    is the type in which the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored
+    narrower. ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows``, ``norm`` and ``prologue``:
+    see Product.
+    """
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    bytes_a: int
+    bytes_b: float
+    bytes_c: int
+    bytes_acc: int
+    extra: int
+    steps: int
+    whole_a: float
+    whole_b: float
+    unit: Mapping[str, str]
+    align: Mapping[str, int]
+    dtype: Mapping[str, str]
+    window: str
+    order: int
+    conjugated: Mapping[str, bool]
+    is_complex: bool
+    multiplied: str
+    element: int
+    scaled: int
+    group: int
+    gate: str
+    biased: bool
+    rows: int
+    norm: str
+    prologue: Prologue | None
+
+    @property
+    def prepared(self) -> str:
+        """The operand that passes through the prologue: "a", "b", or "" for none."""
+        return (self.window or "a") if self.prologue else ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step of the main loop is the same for every size: nothing is read through a window, prepared,
+        scaled, normalised, or of groups."""
+        return not (self.window or self.prologue or self.scaled or self.norm or self.rows)
+
+    @property
+    def matrices(self) -> int:
+        """Matrices B of one product: two where one of them is a gate."""
+        return 2 if self.gate else 1
+
+    @property
+    def moved_a(self) -> float:
+        """Bytes of a per element, with its share of scales."""
+        return self.bytes_a + (FLOAT / self.group if self.in_blocks else 0.0)
+
+    @property
+    def moved_b(self) -> float:
+        """Bytes of b per element, with its share of scales and zeros."""
+        return self.bytes_b + _scale_bytes(self.scaled, self.group)
+
+    @property
+    def in_blocks(self) -> bool:
+        """Whether both operands have a scale per block (products/block_scaled.py)."""
+        return self.scaled == BLOCKS
+
+    @property
+    def is_widened(self) -> bool:
+        """Whether an operand is stored narrower than it is multiplied."""
+        return self.element != min(self.bytes_a, self.bytes_b)
+
+
+@lru_cache(maxsize=4096)
+def extents(workload: Workload) -> Extents:
+    """Return the numbers of a Workload that is a matrix product; UnsupportedError for any other."""
+    p = operator(workload.operator).product(workload)
+    if p is None:
+        raise UnsupportedError(f"{workload.operator} is no matrix product")
+    sides = {"a": p.a, "b": p.b, "c": p.c}
+    width = {name: element_bytes(side.dtype) for name, side in sides.items()}
+    batch, m, n, k = (max(1, extent) for extent in (p.batch, p.m, p.n, p.k))
+    multiplied, extra = product_type(p.a.dtype, p.b.dtype), 0
+    for name in workload.epilogue:
+        operand = OPERATIONS[name].operand
+        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else int(width["c"]))
+    scales = _scale_bytes(p.b.scaled, p.b.group)
+    scales_of_a = FLOAT / p.b.group if p.b.scaled == BLOCKS else 0.0
+    return Extents(
+        *(batch, m, n, k, int(width["a"]), width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
+        extra=extra,
+        steps=len(workload.epilogue),
+        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch) * (width["a"] + scales_of_a),
+        whole_b=float(n * k if p.b.elements is None else max(1, p.b.elements) / batch) * (width["b"] + scales),
+        unit={name: side.unit for name, side in sides.items()},
+        align={name: side.align for name, side in sides.items()},
+        dtype={name: side.dtype for name, side in sides.items()},
+        window=p.window,
+        order=p.order,
+        conjugated={name: side.conjugated for name, side in sides.items()},
+        is_complex=facts(workload.accumulator).is_complex,
+        multiplied=multiplied,
+        element=facts(multiplied).itemsize,
+        scaled=p.b.scaled,
+        group=p.b.group,
+        gate=p.gate,
+        biased=p.biased,
+        rows=p.rows,
+        norm=p.norm,
+        prologue=p.prologue,
+    )
+
+
+def _scale_bytes(scaled: int, group: int) -> float:
+    """Return the bytes of scales and zeros per element of b."""
+    if scaled == BLOCKS:
+        return FLOAT / group**2
+    return (1.0 + scaled) / group if group else 0.0
+
+
+def power_of_two_in(value: np.ndarray) -> np.ndarray:
+    """Return the largest power of two that divides each integer (0 for 0)."""
+    return value & -value
+
+
+# ---- windows
+
+#: Bytes of a line of L1; the order of k under a window with channels last (operators' Product).
+LINE, CHANNELS_LAST = 128.0, 1
+#: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
+MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
+
+
+def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
+    """Return how a window's padding is found, if there is a choice: a filter's rows and columns are bits of a word."""
+    e, z = extents(workload), workload.size
+    if not e.window:
+        return ()
+    fits = e.order in WALKED_PLAINLY and z["r"] + z["s"] <= MOST_TAPS
+    doc = "padding: 0 rows and columns are compared, 1 they are looked up"
+    return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
+
+
+def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
+    """Return the lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in
+    a row.
+
+    Rows of a matrix are far apart: a line each at least. Under a window with channels last they are neighbouring
+    pixels of one image row, a step's channels apart, so that several share a line (wherever it begins), in each of
+    the filter's rows that the lanes reach into.
+    """
+    rows = 32.0 / lanes
+    e, z = extents(workload), workload.size
+    if e.window != operand or e.order != CHANNELS_LAST:
+        return rows
+    apart = float(z["stride_w"] * z["c"] * e.element)
+    run, row = lanes * c[f"vector_{operand}"], float(max(1, z["s"] * z["c"] // z["groups"]) * e.element)
+    together = ((rows - 1) * apart + np.minimum(run, row)) / LINE + 1
+    return np.minimum(rows, together * (1 + run / row))
+
+
+# ---- mixed input
+
+#: Widening four bytes into two pairs: SASS instructions, and clocks of the pipe that permutes, shifts and converts,
+#: which takes an instruction every other clock.
+WORD_COSTS = {
+    ("float8_e4m3fn", "float16"): (14.0, 24.0),
+    ("float8_e5m2", "float16"): (2.0, 4.0),
+    ("int8", "float16"): (5.0, 6.0),
+    ("float8_e4m3fn", "bfloat16"): (20.0, 28.0),
+    ("float8_e5m2", "bfloat16"): (8.0, 8.0),
+    ("int8", "bfloat16"): (11.0, 14.0),
+    ("uint4x2", "float16"): (11.0, 14.0),
+    ("uint4x2", "bfloat16"): (11.0, 14.0),
+}
+#: WORD_COSTS where an instruction converts two e4m3 numbers (sm_89).
+CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
+#: Instructions of reading a fragment in another's order of k, beyond ldmatrix: a second load, four moves.
+SPREAD_ISSUE = 5
+#: Instructions of converting one element to the accumulator's type, on the CUDA cores.
+ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
+
+
+def bytes_in_memory(e: Extents, operand: str) -> float:
+    """Return the bytes of an element of operand "a" or "b" in global memory."""
+    return e.bytes_a if operand == "a" else e.bytes_b
+
+
+def other(operand: str) -> str:
+    """Return the operand that "a" or "b" is multiplied by."""
+    return "b" if operand == "a" else "a"
+
+
+def bytes_in_shared(e: Extents, operand: str, copy: Numbers) -> Numbers:
+    """Return the bytes of an element in shared memory, by how it gets there."""
+    own = bytes_in_memory(e, operand)
+    return own if own == e.element else np.where(copy == 1, own, e.element)
+
+
+def by_fragment(workload: Workload) -> bool:
+    """Return whether copy 1 can serve: nothing is widened, or both operands are K-contiguous."""
+    e = extents(workload)
+    return not e.is_widened or e.unit["a"] == e.unit["b"] == "k"
+
+
+def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
+    """Return (Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
+    e = extents(workload)
+    types = e.dtype[operand], e.multiplied
+    if bytes_in_memory(e, operand) == e.element:
+        return None
+    return (CONVERTED_COSTS if arch.capability >= (8, 9) else WORD_COSTS).get(types, WORD_COSTS[types])
+
+
+def spread(e: Extents, operand: str, copy: Numbers) -> Numbers:
+    """1 where an operand is read in the order of k of one that is widened from fragments (SPREAD), else 0."""
+    wide = e.is_widened and bytes_in_memory(e, operand) == e.element
+    return np.where(copy == 1, 1, 0) if wide else 0
+
+
+def scale_parts(e: Extents) -> tuple[Part, ...]:
+    """Tabulate the cost of scales of b's columns in a warp's iteration (mma_scales.cuh)."""
+    zeros = e.scaled - 1
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        down, across = v["warp_m"] / 16, v["warp_n"] / 8
+        ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
+        fits = (v["block_k"] % e.group == 0) | (e.group % v["block_k"] == 0) if e.group else True
+        # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
+        each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
+        return {
+            column.SCALE_ISSUE: ends * each,
+            column.SCALE_MULTIPLIES: zeros * down * v["block_k"] / 16,
+            column.SCALE_REGISTERS: (down * across * 4 if e.group else 0)
+            + across * (1 + 2 * zeros)
+            + down * 4 * zeros
+            + 14,
+            column.FITS_SCALES: fits & ((v["warp_m"] * v["warp_n"] <= 2560) | (e.group == 0)),
+        }
+
+    return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()

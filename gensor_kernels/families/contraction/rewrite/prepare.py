@@ -1,0 +1,119 @@
+"""Apply a prologue before a product: contraction_prepared_wgmma, warpgroup products of its result.
+
+The first launch (prepared.cuh) applies the operations to A, and writes aligned lines along A's own contiguous axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gensor_kernels.families.contraction import prologue
+from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
+from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.wgmma import store, tma
+from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
+from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Launch
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import first_launch_cost
+from gensor_kernels.operators.products import matmul
+
+from .base import Constants, Rewrite, Rewritten
+
+if TYPE_CHECKING:
+    from gensor_kernels.families.core.program import Program
+    from gensor_kernels.operators.types.geometry import Geometry
+    from gensor_kernels.operators.types.workload import Workload
+
+ENTRY = "contraction_prepare"
+#: Bytes of which lines of the prepared operand are multiples.
+CHUNK = prologue.PITCH_BYTES
+#: Instructions of a thread without those of its elements, from the SASS.
+ITEM_ISSUE = 60.0
+#: The operands of a product.
+OPERANDS = ("a", "b", "c")
+
+
+@lru_cache(maxsize=4096)
+def product_of_prepared(workload: Workload) -> Workload:
+    """Return the product of the prepared operand."""
+    unit = "k" if extents(workload).unit["a"] == "s" else extents(workload).unit["a"]
+    return replace(
+        workload,
+        operator=matmul.NAME,
+        dtypes=tuple(each for each in workload.dtypes if each[0] in OPERANDS),
+        layout=tuple((name, unit if name == "a" else own) for name, own in workload.layout if name in OPERANDS),
+        alignment=tuple((name, CHUNK if name == "a" else own) for name, own in workload.alignment if name in OPERANDS),
+        prologue=(),
+    )
+
+
+class Prepare(Rewrite):
+    """A prologue before warpgroup products."""
+
+    needs = (PRODUCTS, WARPGROUPS)
+
+    def rewritten(self, workload: Workload) -> Workload:
+        """Return the product of the prepared operand."""
+        return product_of_prepared(workload)
+
+    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+        """Serve matrix products after a prologue."""
+        e = extents(workload)
+        if not e.prologue or e.window:
+            return f"no operations are applied to a matrix of {workload.operator}"
+        return main.serves(product_of_prepared(workload), arch)
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of the first launch, which reads A, applies the operations to its elements, and writes it."""
+        e = extents(workload)
+        assert e.prologue
+        elements = float(e.batch) * e.m * e.k
+        issue = elements / 32 * (prologue.element_issue(e.prologue, e.element) + ITEM_ISSUE / _width(e))
+        return first_launch_cost(e.whole_a * e.batch, elements * e.element, issue, arch)
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Read A in any layout, unless entries of an outer batch axis are repeated along an inner one."""
+        axes = [stride for stride, extent in zip(geometry.a.batch, geometry.batch, strict=True) if extent > 1]
+        distinct = [stride != 0 for stride in axes]
+        return (
+            distinct == sorted(distinct)
+            and store.writes(workload, geometry)
+            and tma.reads(product_of_prepared(workload), geometry, {"a"})
+        )
+
+    def constants(self, constants: Constants, workload: Workload) -> Constants:
+        """Add the macros of the first launch."""
+        e = extents(workload)
+        own: Constants = {"A_UNIT": int(e.unit["a"] != "s"), "A_VECTOR": _width(e) * e.element}
+        return constants | own | prologue.macros(e.prologue, materialised=True)
+
+    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Put the first launch before the product; its result follows the sums of a split in the workspace."""
+        e, (main, *rest) = extents(workload), launches
+        lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
+        items = e.batch * lines * -(-run // _width(e))
+        place = workspace_bytes(program, product_of_prepared(workload))
+        maps = tuple(replace(each, copied_at=place) if each.operand == "a" else each for each in main.maps)
+        first = Launch(ENTRY, -(-items // prologue.PREPARE_THREADS), prologue.PREPARE_THREADS, 0)
+        return (first, replace(main, maps=maps, dependent=True), *rest)
+
+    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
+        """Add the prepared operand."""
+        e = extents(workload)
+        lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
+        return nbytes + e.batch * lines * -(-run * e.element // CHUNK) * CHUNK
+
+    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+        """Return the coverage names of product and prologue."""
+        return main.branches(program, product_of_prepared(workload)) | {"prologue", "materialise"}
+
+
+def _width(e: Extents) -> int:
+    """Return the elements of an access of the first launch."""
+    return e.align["a"] // e.element if e.unit["a"] != "s" else 1
+
+
+PREPARED = Rewritten(Prepare(), ContractionWgmma("contraction_prepared_wgmma", only_products=True), abi=2)

@@ -1,0 +1,164 @@
+"""contraction_weights_wgmma: Hopper's warpgroup products with quantised weights (contraction_weights_wgmma.cu).
+
+Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gensor_kernels.families.contraction import base as shared
+from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.base import (
+    ContractionFamily,
+    class_launches,
+    common_constants,
+    constants_of_stored,
+)
+from gensor_kernels.families.contraction.cost import assemble
+from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.contraction.wgmma import column as wgmma
+from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
+from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.dtypes import element_bytes
+from gensor_kernels.operators.types.geometry import Geometry
+
+from . import cost
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+NAME = "contraction_weights_wgmma"
+OUTPUTS = ("float16", "bfloat16", "float32")
+#: Macros of common_constants that the kernel does not have: it reads rows of k, and stores through shared memory.
+FIXED = ("A_LAYOUT", "B_LAYOUT", "EPILOGUE_STAGED")
+
+
+class ContractionWeightsWgmma(ContractionFamily):
+    """Matrix products of warpgroups with weights of 8 or 4 bits."""
+
+    name = NAME
+    abi = 2
+    source = f"{NAME}.cu"
+    names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
+    starter_blocks = ((128, 128), (64, 128), (16, 128), (256, 128), (64, 192), (32, 64), (128, 256), (16, 64))
+    needs = (PRODUCTS, WARPGROUPS)
+
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
+        """Products with quantised weights that tensor copies can read."""
+        e = extents(workload)
+        if not e.scaled or e.in_blocks:
+            return "the weights are not quantised"
+        if e.dtype["c"] not in OUTPUTS:
+            return f"no warpgroup product with quantised weights writes {e.dtype['c']}: ask for {', '.join(OUTPUTS)}"
+        for operand in "ab":
+            if e.unit[operand] == "s" or e.align[operand] < 16:
+                return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
+        return None
+
+    def reads(self, workload: Workload, geometry: Geometry) -> bool:
+        """Tensor copies go forward only."""
+        e, sizes = extents(workload), operand_extents(geometry)
+        weights = readable(geometry.b, sizes["b"], True, 1)
+        return weights and readable(geometry.a, sizes["a"], False, e.bytes_a)
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Block tile, ring, warpgroups that multiply, epilogue; a step of k is a row of a box of weights."""
+        step = int(ROW_BYTES / extents(workload).bytes_b)
+        route, *ends, bounds = shared.epilogue_coordinates(workload)
+        return (
+            *shared.grid_coordinates(workload, cost.BLOCKS_M, cost.BLOCKS_N, (step,)),
+            Coordinate("stages", cost.STAGES, 1, "stages", "shared buffers"),
+            Coordinate("consumers", cost.CONSUMERS, 2, "tile", "warpgroups that multiply"),
+            route._replace(values=(1,)),  # sums are turned in shared memory
+            *ends,
+            bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
+        )
+
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Return what contraction_weights_wgmma tabulates (cost.py)."""
+        return cost.parts(workload, arch)
+
+    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Apply the rules of contraction_weights_wgmma.cu."""
+        ok = (columns[wgmma.FITS_GROUPS] * columns[column.FITS_SUMS]) > 0
+        return ok & shared.common_legal(columns, arch, columns[column.WARPS], self._memory(columns))
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """As many stages as fit; a warpgroup for every 64 columns, up to three."""
+        m, n = columns["block_m"], columns["block_n"]
+        like = np.ones_like(m)
+        consumers = np.where(n == 256, 2, n // 64)
+        one = {"stages": 1, "block_m": m, "block_n": n, "block_k": columns["block_k"]}
+        room = arch.smem_per_block - cost.RING - cost.slab_bytes({"consumers": consumers})
+        return {
+            "stages": np.clip(room // cost.ring_bytes(one, extents(workload)), 2, 8),
+            "consumers": consumers,
+            "epilogue_staged": like,
+            **shared.default_epilogue(like) | {"min_blocks": like},
+        }
+
+    @staticmethod
+    def _memory(c: Columns) -> np.ndarray:
+        """Return the dynamic shared bytes of a block."""
+        memory: np.ndarray = cost.shared_bytes(c[column.RING], c[column.SLAB])
+        return memory
+
+    def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Return the registers that the launch gives every thread."""
+        return columns[wgmma.ENTRY]
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """Return the terms of the roofline."""
+        c = columns
+        loop = replace(
+            warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS]),
+            request=c[wgmma.REQUEST],
+            stalls=c[wgmma.ISSUING],
+            share=c[wgmma.SHARE],
+        )
+        return assemble(c, extents(workload), arch, facts, loop)
+
+    # ---- one Program
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """Return the Program with the widest stores."""
+        return program.replace(vector_c=extents(workload).align["c"])
+
+    def shared(self, program: Program) -> Program:
+        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
+        return program.replace(epilogue_fixed=0)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Return the coverage names of contractions, and of refilled buffers."""
+        return super().branches(program, workload) | {"refill"}
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Products of 64 x block_m x 16 that a warp takes part in."""
+        return frozenset({"HGMMA"}), int(cost.tiles(program.by_name) * program["block_k"] // cost.PRODUCT_K)
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Return the macro bindings of contraction_weights_wgmma.cu."""
+        e = extents(workload)
+        common = {name: value for name, value in common_constants(program, workload).items() if name not in FIXED}
+        own: dict[str, int | str] = {"SCALED": e.scaled, "GROUP": e.group, "CONSUMERS": program["consumers"]}
+        return common | constants_of_stored(e) | own
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
+        p, e = program.by_name, extents(workload)
+        memory = int(cost.shared_bytes(cost.ring_bytes(p, e), cost.slab_bytes(p)))
+        main, *rest = class_launches(program, workload, self.name, cost.threads(p), memory)
+        together = round(1 / element_bytes(e.dtype["b"]))
+        maps = (
+            TensorMap("a", False, e.bytes_a, p["block_m"]),
+            TensorMap("b", True, 1, p["block_n"], together=together),
+        )
+        return (replace(main, maps=maps), *rest)

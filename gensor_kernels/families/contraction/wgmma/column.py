@@ -1,0 +1,19 @@
+"""Columns of contraction_wgmma in addition to the common ones (contraction/column.py)."""
+
+from __future__ import annotations
+
+from gensor_kernels.families.core.columns import Column
+
+WAVEFRONTS = Column("wavefronts", "see roofline.Terms")
+AHEAD = Column("ahead", "see roofline.Terms")
+BEHIND = Column("behind", "see roofline.Terms")
+STORING = Column("storing", "warps that store")
+ENTRY = Column("entry", "registers of each thread at entry, spills on top")
+FITS_GROUPS = Column("fits_groups", "whether warpgroups divide the block tile")
+FITS_TURNS = Column("fits_turns", "whether there are warpgroups to take turns")
+SAVED = Column("saved", "share of its requests that a block of a pair leaves to the other one")
+MEETINGS = Column("meetings", "clocks in which a pair of blocks meets")
+REQUEST = Column("request", "see roofline.Terms")
+TAKING = Column("taking", "share of iterations that a multiplying warp takes part in")
+SHARE = Column("share", "share of its instructions that the average warp issues")
+ISSUING = Column("issuing", "clocks in which the requesting thread issues a step's copies")

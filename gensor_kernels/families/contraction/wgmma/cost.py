@@ -1,0 +1,274 @@
+"""Tabulated cost of contraction_wgmma: registers that change hands, ring, products (wgmma_*.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.cost import Loop, shared_parts
+from gensor_kernels.families.contraction.norm import norm_parts
+from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.core.columns import Column, Numbers
+from gensor_kernels.families.core.family import Columns, Part, Values
+from gensor_kernels.families.core.tensor_maps import ROW_BYTES
+from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
+
+from . import column as wgmma
+from .cluster import cluster_parts
+from .implicit_gemm import taps
+from .store import copies, store_parts
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+
+class Kind(NamedTuple):
+    """Multiplication of a type of elements: their bytes, the rate (Arch), the SASS opcode, types of C.
+
+    ``promoted``: short sums are added to float32 ones, one of a step, or, of elements in ``parts``, one more for every
+    PRODUCT_BYTES of k.  ``products`` of parts stand for one.  ``summed``: the type of short sums that have few bits.
+    """
+
+    element: int
+    rate: str
+    opcode: str
+    outputs: tuple[str, ...] = ("float16", "bfloat16", "float32")
+    promoted: bool = False
+    summed: str = ""
+    parts: int = 1
+    products: int = 1
+
+    @property
+    def k_contiguous(self) -> bool:
+        """Only 16-bit elements are multiplied from rows of k."""
+        return self.element != 2
+
+
+INTEGERS = ("int32", "int8", "float16", "bfloat16", "float32")
+KINDS = {
+    "float16": Kind(2, "peak_f16", "HGMMA"),
+    "bfloat16": Kind(2, "peak_f16", "HGMMA"),
+    "tf32": Kind(4, "peak_tf32", "HGMMA"),
+    "int8": Kind(1, "peak_s8", "IGMMA", INTEGERS),
+    "float8": Kind(1, "peak_f8", "QGMMA", promoted=True, summed="float22"),
+    PARTS: Kind(2, "peak_f16", "HGMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
+}
+
+
+def kind(workload: Workload) -> Kind | None:
+    """Return the row of KINDS of a product's operands, or None if warpgroups do not multiply them."""
+    a, b = (extents(workload).dtype[operand] for operand in "ab")
+    if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
+        return KINDS["float8"]
+    return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
+
+
+BLOCKS_M = (64, 128, 192, 256)
+#: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
+BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
+#: Bytes of k per step; sums of 8-bit floats are kept for the first of these only.
+STEP_BYTES = (128, 256)
+STAGES = (2, 3, 4, 5, 6, 7, 8)
+CONSUMERS = (1, 2, 3)
+#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
+PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
+#: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers before the ring.
+PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
+#: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
+OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
+#: Registers ptxas wants in addition to the sums of one product, out of the registers at entry: registers need not have
+#: changed hands by then.
+PRODUCT_REGISTERS = 26
+#: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
+#: Programs.
+STEP_ISSUE, COPY_ISSUE = 70.0, 4.0
+#: Clocks by which a tensor copy takes longer than the load whose latency archs.toml has, and two mbarriers are waited
+#: for, of which one says that a buffer is free, and one that it is full: an estimate, not measured.
+COPY_LATENCY = 200.0
+#: Clocks in which another block's shared memory is reached: a pair's buffer is free where it is free in both blocks. An
+#: estimate.
+PEER_LATENCY = 180.0
+#: Instructions of a thread that loads the scales of a step: of B and all addresses, and of the two rows of a tile of
+#: 64, counted in the SASS of two Programs; registers without the scales and their products, an estimate.
+SCALING, ROW_SCALING, SCALE_REGISTERS = 20.0, 6.0, 10
+#: Scales of B that the columns of a tile may have: with three, sums do not fit the registers.
+MOST_SCALES = 2
+#: Instructions per sum that choose its factor of two: for 16 columns a comparison and two choices of eight sums' own,
+#: counted in the SASS of a Program.
+CHOOSING = 0.65
+#: Clocks of an iteration in which a lone warpgroup has nothing on its way: it waits for a buffer, then issues.
+TURN = 30.0
+
+
+def entry_registers(consumers: Numbers, blocks: Numbers, arch: Arch) -> Numbers:
+    """Return the registers of each thread at entry, for ``blocks`` per SM."""
+    threads = GROUP_THREADS * (consumers + 1)
+    return np.minimum(arch.regs_per_sm // (threads * blocks) // 8 * 8, 256)
+
+
+def multiplying_registers(consumers: Numbers, blocks: Numbers, arch: Arch) -> Numbers:
+    """Return the registers of a multiplying thread once the others have given theirs."""
+    entry = entry_registers(consumers, blocks, arch)
+    given = np.where(consumers == 3, 32, 40)
+    taken = np.minimum(240, (entry * (consumers + 1) - given) // consumers // 8 * 8)
+    return np.where(entry > 240, arch.regs_per_thread, taken)
+
+
+def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
+    """Return the bytes of the shared buffers."""
+    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
+
+
+def scales_of_b(columns: Numbers, group: int) -> Numbers:
+    """Scales that ``columns`` of B may have, of which ``group`` share one: tiles begin at multiples of ``columns``."""
+    return -(-(group - np.minimum(columns & -columns, group) + columns) // group)
+
+
+def sharing(v: Mapping[str, Numbers]) -> Numbers:
+    """Warpgroups that multiply a tile: one where they take turns."""
+    return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
+
+
+def group_rows(v: Mapping[str, Numbers]) -> Numbers:
+    """Return the tiles of 64 rows that a warpgroup multiplies."""
+    return v["block_m"] // (PRODUCT_ROWS * sharing(v))
+
+
+def shared_bytes(ring: Numbers, slab: Numbers, persistent: Numbers) -> Numbers:
+    """Return the dynamic shared bytes of a block: mbarriers, the ring, and slabs in its place or, where blocks walk,
+    after it."""
+    return RING + np.maximum(ring + (persistent > 0) * slab, slab)
+
+
+def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    """Return everything that contraction_wgmma tabulates."""
+    e, own = extents(workload), kind(workload)
+    assert own is not None
+    return (
+        *shared_parts(e, arch, taps(workload)),
+        *cluster_parts(e),
+        _products(own, e, arch),
+        Part(("block_m", "block_n", "consumers", "persistent"), _ends),
+        _registers(own, e, arch),
+        Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
+        # A buffer is given back once its products are done, and needed again `stages` - 1 iterations later.
+        Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
+        _requests(own, e),
+        *store_parts(e),
+        *(norm_parts(e, arch) if e.norm else ()),
+    )
+
+
+def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
+    """Return a block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
+    rate, depth = arch.rate(kind.rate), PRODUCT_BYTES // kind.element
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        groups = v["consumers"] + 1
+        at_once = sharing(v)
+        share = at_once / groups
+        tiles = np.maximum(group_rows(v), 1)
+        steps = v["block_k"] // depth
+        count = tiles * steps * kind.products
+        # A product reads its own rows of A and all columns of B, both matrices'; every element is written once.
+        columns = e.matrices * v["block_n"]
+        read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
+        written = (v["block_m"] + columns) * v["block_k"] * kind.element * kind.parts
+        math = v["block_m"] * columns * v["block_k"] * kind.products / rate
+        # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
+        waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
+        added = waited * columns / 2
+        # Scales are loaded and multiplied by one another once a step, and multiplied into sums as these are added.
+        scaling = e.in_blocks * (SCALING + ROW_SCALING * tiles)
+        if e.in_blocks:
+            scaling = scaling + (scales_of_b(columns, e.group) > 1) * CHOOSING * added
+        waits = kind.promoted * np.maximum(added + scaling + waited * TURN - math * (1 - 1 / v["consumers"]), 0)
+        return {
+            column.WARPS: 4 * groups,
+            column.MATH: math / groups,
+            column.MULTIPLIES: count * share,
+            # Counted in the SASS of hot loops.
+            column.ISSUE: (30 + 3.5 * count + added + scaling) * share,
+            wgmma.WAVEFRONTS: (read + written) / 128.0,
+            column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
+            column.STAGING_ROWS: tiles * 1.0,
+            column.K_STEPS: steps,
+            wgmma.FITS_GROUPS: v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
+        }
+
+    return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
+
+
+def _requests(kind: Kind, e: Extents) -> Part:
+    """Tabulate the requests of a step: boxes of UNIT elements along an operand's contiguous axis (wgmma_ring.cuh)."""
+    unit = ROW_BYTES // kind.element
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else v[f"block_{y}"]) / unit for x, y in ("am", "bn"))
+        issuing = STEP_ISSUE + COPY_ISSUE * kind.parts * (boxes_a + e.matrices * boxes_b)
+        return {
+            wgmma.ISSUING: issuing,
+            wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY,
+        }
+
+    return Part(("block_m", "block_n", "block_k", "cluster"), function)
+
+
+def _ends(v: Values) -> dict[Column, np.ndarray]:
+    """Tabulate begin and end of tiles. Later tiles begin while the tile before is multiplied, where blocks walk, and
+    end while the next one is, where warpgroups take turns."""
+    turns, walks, at_once = v["persistent"] == IN_TURNS, v["persistent"] > 0, sharing(v)
+    return {
+        wgmma.STORING: 4.0 * np.where(walks, at_once, v["consumers"] + 1),
+        column.OUTPUTS: v["block_m"] * v["block_n"] / (4.0 * at_once),
+        wgmma.AHEAD: walks * 1.0,
+        wgmma.BEHIND: np.where(turns, v["consumers"] - 1.0, 0.0),
+        wgmma.FITS_TURNS: ~turns | (v["consumers"] > 1),
+        wgmma.TAKING: at_once / v["consumers"],
+        wgmma.SHARE: at_once / (v["consumers"] + 1.0),
+    }
+
+
+def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
+    """Tabulate registers at entry; registers that sums need beyond a multiplying thread's come on top, as spills."""
+
+    def function(v: Values) -> dict[Column, np.ndarray]:
+        consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
+        tiles = np.maximum(group_rows(v), 1)
+        columns = e.matrices * v["block_n"]
+        wanted = (tiles + kind.promoted) * columns // 2
+        if e.in_blocks:
+            scales = scales_of_b(columns, e.group)
+            wanted = wanted + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
+        wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
+        most = multiplying_registers(consumers, blocks, arch)
+        entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
+        fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS <= entry)
+        return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0), column.FITS_SUMS: fits}
+
+    names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
+    return Part(names, function)
+
+
+def warpgroup_loop(c: Columns, memory: np.ndarray, rows: np.ndarray, touched: np.ndarray) -> Loop:
+    """Return the Loop that kernels of warpgroups have in common; ``rows`` counts 16-row passes of a staged epilogue."""
+    return Loop(
+        warps=c[column.WARPS],
+        math=c[column.MATH],
+        multiplies=c[column.MULTIPLIES],
+        issue=c[column.ISSUE],
+        wavefronts=c[wgmma.WAVEFRONTS],
+        chain=c[column.CHAIN],
+        in_flight=c[column.IN_FLIGHT],
+        exposed=np.full_like(c[column.MATH], 0.02),
+        registers=c[wgmma.ENTRY],
+        memory=memory,
+        outputs=c[column.OUTPUTS],
+        touched=touched,
+        staging=rows * (60.0 + c[wgmma.STORING] * c[column.STAGING_CLOCKS]),
+        storing=c[wgmma.STORING],
+    )

@@ -1,0 +1,63 @@
+"""The registry of kernel families: to add one, write its module and name it here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from .attention.family import Attention
+from .attention.wgmma.family import AttentionWgmma
+from .contraction.mma.family import ContractionMma
+from .contraction.patch.family import ContractionPatch
+from .contraction.rewrite.align import ALIGNED
+from .contraction.rewrite.ozaki import SLICED
+from .contraction.rewrite.pack import PACKED, PACKED_WGMMA
+from .contraction.rewrite.phases import PHASED, PHASED_MMA
+from .contraction.rewrite.prepare import PREPARED
+from .contraction.rewrite.split_float import FLOATS_WGMMA
+from .contraction.simt.family import ContractionSimt
+from .contraction.strip.family import ContractionStrip
+from .contraction.weights_wgmma.family import ContractionWeightsWgmma
+from .contraction.wgmma.family import ContractionWgmma
+from .core.family import Family
+from .core.program import Program
+from .gemv.family import Gemv
+from .rows.family import RowsFamily
+from .window.family import Window
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        ContractionMma(),
+        PACKED,
+        ContractionPatch(),
+        PHASED,
+        PHASED_MMA,
+        ContractionSimt(),
+        SLICED,
+        ContractionStrip(),
+        ContractionWgmma(),
+        ContractionWeightsWgmma(),
+        ALIGNED,
+        PACKED_WGMMA,
+        FLOATS_WGMMA,
+        PREPARED,
+        Gemv(),
+        RowsFamily(),
+        Window(),
+        Attention(),
+        AttentionWgmma(),
+    )
+}
+
+
+def program_from_json(text: str | Mapping[str, object]) -> Program:
+    """Return the Program of canonical JSON or of an already parsed mapping, its coordinates in its family's order.
+
+    ValueError for text that is no Program.
+    """
+    body = json.loads(text) if isinstance(text, str) else text
+    family = FAMILIES.get(str(body["family"])) if isinstance(body, Mapping) and "family" in body else None
+    if family is None:
+        return Program.from_json(text, None)
+    return Program.from_json(text, family.names, family.always)

@@ -1,1 +1,0 @@
-"""attention: fused softmax(Q K^T) V."""

@@ -1,1 +1,0 @@
-"""contraction_mma: mma.sync, ldmatrix and cp.async."""

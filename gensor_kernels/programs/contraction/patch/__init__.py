@@ -1,1 +1,0 @@
-"""contraction_patch: implicit GEMM of NCHW convolutions."""

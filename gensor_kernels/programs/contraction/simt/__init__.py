@@ -1,1 +1,0 @@
-"""contraction_simt: multiply-adds on CUDA cores."""

@@ -1,1 +1,0 @@
-"""contraction_strip: implicit GEMM of convolutions with few channels."""

@@ -1,1 +1,0 @@
-"""contraction_wgmma: warpgroup MMA fed by TMA (sm_90a)."""

@@ -1,1 +1,0 @@
-"""gemv: GEMV and skinny products."""

@@ -1,1 +1,0 @@
-"""rows: reductions, softmax, norms and element-wise maps."""

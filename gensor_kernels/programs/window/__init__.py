@@ -1,1 +1,0 @@
-"""window: depthwise convolution and pooling."""

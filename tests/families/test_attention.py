@@ -1,0 +1,173 @@
+"""The attention families in addition to their contracts (test_contract.py): work they skip, operands, machine code."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.build.resources import instructions
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention import sequences
+from gensor_kernels.operators.attention.attention import workload
+from gensor_tuner.build.pool import candidate
+from tests.campaign_size import sample
+from tests.doubles.stored import store_kernels
+
+from .machine_code import machine_code
+
+FAMILY, WARPGROUPS, HOPPER = FAMILIES["attention"], FAMILIES["attention_wgmma"], lookup("sm_90")
+
+
+def iterations(family, problem, arch, **values):
+    """Steps of a block, on average, of the first starter with these values, and the starter."""
+    lattice = FamilySpace(family, problem, lookup(arch))
+    program = family.starters(problem, lattice.arch)[0].replace(**values)
+    return lattice.explain(lattice.point(program))["iterations"], program
+
+
+@pytest.mark.parametrize("causal", [True, "upper_left"])
+def test_steps_that_no_row_sees_are_no_work(causal):
+    steps, program = iterations(FAMILY, workload(1024, heads=4, causal=causal), "sm_87")
+    blocks = np.arange(program["block_q"], 1025, program["block_q"])
+    assert steps == np.mean(np.ceil(blocks / program["block_k"]))
+    whole, other = iterations(FAMILY, workload(1024, heads=4), "sm_87")
+    assert whole == 1024 / other["block_k"]
+    # Three heads share a row of keys: 42 queries of 128 rows.
+    shared = workload(1024, heads=6, kv_heads=2, causal=causal)
+    steps, program = iterations(WARPGROUPS, shared, "sm_90", block_q=128)
+    seen = np.minimum(np.arange(42, 1024 + 42, 42), 1024)
+    assert steps == pytest.approx(np.mean(np.ceil(seen / program["block_k"])))
+
+
+@pytest.mark.parametrize("queries", [1, 2048])
+def test_steps_outside_of_the_window_are_no_work(queries):
+    """Prefills and decoding steps: the steps of a block do not grow with the keys."""
+    arch, window = lookup("sm_87"), (255, 0)
+    lattices = [FamilySpace(FAMILY, workload(queries, k, heads=4, window=window), arch) for k in (2048, 8192)]
+    whole = FamilySpace(FAMILY, workload(queries, 8192, heads=4), arch)
+    program = FAMILY.starters(whole.workload, arch)[0].replace(split_k=1)
+    short, far, full = (x.explain(x.point(program)) for x in (*lattices, whole))
+    assert far["iterations"] <= (255 + program["block_q"]) / program["block_k"] + 2
+    assert short["iterations"] <= far["iterations"] and full["iterations"] == 8192 / program["block_k"]
+    assert far["dram_bytes"] < full["dram_bytes"] and far["seconds"] < full["seconds"]
+
+
+# ---- machine code
+
+
+@pytest.mark.parametrize(("arch", "head"), [("sm_80", 64), ("sm_80", 128), ("sm_90", 128)])
+def test_a_soft_cap_is_two_special_functions_and_no_division(arch, head):
+    """Per score: product, exponential, sum, reciprocal."""
+    plain, capped = (workload(1024, heads=8, head=head, window=(100, None), softcap=cap) for cap in (False, True))
+    program = FAMILY.starters(capped, lookup(arch))[0]
+    before, after = (
+        machine_code(FAMILY, problem, arch, **dict(FAMILY.starters(problem, lookup(arch))[0].values))[1].hot_loop
+        for problem in (plain, capped)
+    )
+    scores = program["warp_q"] * program["block_k"] / 32
+    special = (after["MUFU"] - before["MUFU"]) / scores
+    every = (sum(after.values()) - sum(before.values())) / scores
+    assert 1.9 <= special <= 2.1 and every <= 5.5, (special, every)
+
+
+def hot_loop(problem, program):
+    """Instructions of the loop of warpgroups by opcode: products are asynchronous, and no address is computed."""
+    _, code = machine_code(WARPGROUPS, problem, "sm_90", **dict(program.values))
+    names, count = WARPGROUPS.multiplies(program, problem)
+    assert sum(code.hot_loop.get(name, 0) for name in names) == count
+    assert not {"ELECT", "LDS"} & code.hot_loop.keys()
+    return code.hot_loop
+
+
+def test_the_exchange_of_registers_is_in_the_code():
+    _, code = machine_code(WARPGROUPS, workload(1024, heads=4, head=128), "sm_90")
+    assert code.opcodes["USETMAXREG"] == 2
+
+
+@pytest.mark.parametrize(
+    ("head", "causal"),
+    sample([(head, causal) for head in (64, 80, 96, 128, 192, 256) for causal in (False, True)], 2),
+)
+def test_products_of_usual_heads_are_asynchronous(head, causal):
+    """Descriptors are in uniform registers."""
+    problem = workload(4096, heads=16, head=head, causal=causal)
+    program = WARPGROUPS.starters(problem, HOPPER)[0]
+    loop = hot_loop(problem, program)
+    # Of long heads there are more descriptors than uniform registers.
+    assert loop.get("R2UR", 0) <= (8 if head > 192 else 0)
+    # Exponentials, two that rescale sums, and the reciprocal of a division by the heads of a group.
+    assert loop["MUFU"] == program["block_k"] // 2 + 3
+
+
+@pytest.mark.parametrize("head", sample([64, 128], 1))
+def test_the_softmax_runs_between_the_waits_of_a_step(head):
+    """Exponentials come after the wait for scores, and before the wait for the product with values."""
+    problem = workload(4096, heads=16, head=head)
+    program = WARPGROUPS.starters(problem, HOPPER)[0]
+    binary = compile_cubin(candidate(WARPGROUPS, program, problem).source(), HOPPER.target)
+    [functions] = instructions([binary.cubin], binary.target)
+    if functions is None:
+        pytest.skip("nvdisasm is not installed")
+    code = functions["attention_wgmma"]
+    waits = [at for at, each in enumerate(code) if each.opcode == "WARPGROUP.DEPBAR.LE"]
+    left = [code[at].operands for at in waits]
+    steps = [i for i, operands in enumerate(left) if operands == "gsb0, 0x1"]
+    assert len(steps) == 2  # the loop over cut tiles, and the loop over whole tiles
+    for i in steps:
+        between = [each.opcode for each in code[waits[i] : waits[i + 1]]]
+        assert left[i + 1] == "gsb0, 0x0" and between.count("MUFU.EX2") >= program["block_k"] // 2
+
+
+@pytest.mark.parametrize("head", sample([64, 128], 1))
+def test_packed_sequences_have_the_same_loop(head):
+    """Shuffles find a block's sequence, and its numbers are uniform all the same: R2UR takes no descriptor."""
+    problem = sequences.workload(8, 16384, 16384, heads=16, head=head, causal=True)
+    for program in WARPGROUPS.starters(problem, HOPPER)[:3]:
+        assert "R2UR" not in hot_loop(problem, program)
+
+
+# ---- what warpgroups read
+
+
+def test_values_of_another_sequence_reach_no_result(no_databases):
+    """Boxes of keys and values reach into the next sequence, which has NaN and infinities."""
+    problem = sequences.workload(2, 200, 200, head=64)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=64, block_k=48, stages=2)
+    store_kernels(no_databases, HOPPER, (program, problem))
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((1, 1, 200, 64)).astype(np.float16) for _ in range(3))
+    with gensor_kernels.emulated("sm_90"):
+        arguments = {"sizes": [90, 110], "key_sizes": [100, 100]}
+        assert gensor_kernels.explain(gensor_kernels.attention, q, k, v, **arguments).family == WARPGROUPS.name
+        wanted = gensor_kernels.attention(q, k, v, **arguments)
+        k[..., 100:, :], v[..., 100:, :] = np.nan, np.inf
+        found = gensor_kernels.attention(q, k, v, **arguments)
+    assert np.array_equal(found[0, 0, :90], wanted[0, 0, :90]) and np.isnan(found[0, 0, 90:]).all()
+
+
+@pytest.mark.parametrize(("operand", "what"), [("a", "queries"), ("b", "keys"), ("d", "values")])
+def test_copies_read_adjacent_elements_of_a_head(operand, what):
+    problem = workload(8, head=64)
+    narrow = replace(problem, alignment=problem.align | {operand: 8})
+    apart = replace(problem, layout=problem.layouts | {operand: "s"})
+    for each in (narrow, apart):
+        assert f"read {what} from addresses" in str(WARPGROUPS.serves(each, HOPPER))
+
+
+def test_which_strides_copies_read():
+    problem = workload(100, 60, batch=2, heads=6, kv_heads=2, head=64)
+    declared = operator(problem.operator)
+    usual = {each.name: each.strides() for each in declared.operands(problem)}
+
+    def reads(**strides):
+        return WARPGROUPS.reads(problem, declared.geometry(problem, usual | strides))
+
+    assert reads()
+    assert reads(b=(0, 60 * 64, 64, 1))  # one batch entry again and again
+    assert not reads(b=(0, 60 * 64, 0, 1)) and not reads(d=(0, 60 * 64, -64, 1))
+    assert not reads(a=(0, -6400, 64, 1)) and not reads(a=(0, 0, 64, 1))

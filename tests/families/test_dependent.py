@@ -1,0 +1,233 @@
+"""Launches that start before the one in front has ended: that their kernels wait, where they are made so, and how."""
+
+import ctypes
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gensor_kernels.build import nvrtc
+from gensor_kernels.build.resources import instructions
+from gensor_kernels.build.source import flatten
+from gensor_kernels.devices import dependent
+from gensor_kernels.devices.emulator import KernelFault
+from gensor_kernels.families.contraction.cost import reduction
+from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.contraction.rewrite import ozaki, pack
+from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.machine.arch import archs, lookup
+from gensor_kernels.machine.roofline import HIDDEN_US, RAMP_US, ramp_us
+from gensor_tuner.verify.verify import verify
+from tests.campaign_size import sample
+from tests.doubles.emulated_kernels import execute
+from tests.mutator.engine import mutations
+from tests.mutator.engine.configuration import Changed
+from tests.mutator.engine.mutations import DEPENDENT
+from tests.mutator.programs import Configuration, configurations
+
+#: Kernels that wait for the launch before: products after a launch that prepares operands, and last launches.
+PRODUCTS = ("simt", "mma", "sliced", "packed", "aligned", "floats_wgmma", "packed_wgmma", "prepared_wgmma")
+FINISHING = ("reduce", "normalise", "interleave")
+
+
+def launches_of(each: Configuration) -> tuple[Launch, ...]:
+    made = each.candidate
+    return made.family.launches(made.program, each.workload)
+
+
+#: A Program for each of them in which it is not the first launch.
+FEW = {launch.entry: each for each in reversed(configurations()) for launch in launches_of(each)[1:]}
+BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
+
+
+# ---- which launches, and that their kernels wait
+
+
+def test_all_launches_of_a_call_but_the_first_are_dependent():
+    for each in configurations():
+        first, *rest = launches_of(each)
+        assert not first.dependent  # it overwrites a workspace that the call before may still read
+        assert all(launch.dependent for launch in rest)
+    assert FEW.keys() == {f"contraction_{name}" for name in PRODUCTS + FINISHING} | {"attention_combine", "rows_reduce"}
+
+
+def kernels(text: str) -> dict[str, str]:
+    """Entry -> its body, of a flattened source."""
+    _, *parts = re.split(r"^\w*KERNEL\((\w+)\b.*\{$", text, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def test_waiting_kernels_do_so_before_they_touch_global_memory():
+    for family in FAMILIES.values():
+        for entry, body in kernels(flatten(family.source)).items():
+            waits = re.match(
+                r"\n(#if (PREPARED|MATERIALISED)\n)?(    set_up\(params\);\n)?    grid_dependency_wait\(\);", body
+            )
+            assert bool(waits) == (entry in FEW) and body.count("grid_dependency_wait") == bool(waits)
+
+
+#: Instructions that access global memory.
+ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK")
+TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
+COMPILED = [
+    pytest.param(each, target, id=f"{each.family} {target}")
+    for each in dict.fromkeys(FEW.values())
+    for target in (("sm_90a",) if each.arch == "sm_90" else TARGETS)
+]
+
+
+@pytest.mark.parametrize(("each", "target"), sample(COMPILED, 6))
+def test_the_machine_code_waits_before_it_touches_global_memory(each, target):
+    binary = nvrtc.compile_cubin(each.candidate.source(), target)
+    assert binary.error is None
+    [functions] = instructions([binary.cubin], target)
+    if functions is None:
+        pytest.skip("nvdisasm is not installed")
+    for launch in launches_of(each):
+        names = [instruction.opcode.split(".")[0] for instruction in functions[launch.entry]]
+        first = next(
+            i for i, name in enumerate(names) if re.match(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK", name)
+        )
+        waits = launch.dependent and target != "sm_87"
+        assert names[:first].count("ACQBULK") == names.count("ACQBULK") == waits
+
+
+@pytest.mark.parametrize(("entry", "each"), sample(BEHIND, 3))
+def test_a_missing_wait_is_caught(entry, each):
+    assert each.verify(lambda text: text + "\n").outcome == "ok"
+    text = flatten(each.candidate.family.source)
+    waits = {
+        re.findall(r"^\w*KERNEL\((\w+)\b.*\{$", text[: site.begin], re.MULTILINE)[-1]: site
+        for site in mutations.sites(text)
+        if site.function in DEPENDENT
+    }
+    (mutant,) = mutations.mutants(waits[entry])
+    verdict = each.verify(mutant.apply)
+    assert verdict.outcome == "failed" and "does not wait for the launch in front" in verdict.detail
+
+
+# ---- the emulator's check
+
+FRONT = """#include <gensor_emulator_dependent.h>
+KERNEL(front, Params, 32, 0) {
+    Vec<4> value;
+    value.set(0, (i32)(thread_index() + 1));
+    store_global(gptr<i32>(params.p[0]) + thread_index(), value, true);
+}
+"""
+BEHIND = """KERNEL(test, Params, 32, 0) {
+    const gptr<i32> from = gptr<i32>(params.p[0]) + thread_index(), to = gptr<i32>(params.p[1]) + thread_index();
+    const bool early = params.mode == 1, late = thread_index() == params.n;
+    if (early) store_global(to, load_global<4>(from, true), true);
+    if (params.mode == 2) store_global(to, Vec<4>::zero(), true);
+    if (params.mode == 3) copy_async<4>(shared_base() + 4 * thread_index(), from, true);
+    if (params.mode == 4) give_flag(gptr<u64>(params.p[1]), 1);
+    if (params.mode == 5) take_flag(gptr<u64>(params.p[1]), 1);
+    if (params.mode == 6) load_written<4>(from);
+    if (!late) grid_dependency_wait();
+    if (params.mode == 0 && !late) store_global(to, load_global<4>(from, true), true);
+}
+"""
+
+
+def run_behind(mode: int, late: int = -1, waits: bool = True) -> np.ndarray:
+    arrays = [np.zeros(32, np.int32) for _ in range(2)]
+    entries = [("front", False), ("test", waits)]
+    execute(FRONT + BEHIND, arrays, mode=mode, n=late, entries=entries, shared=128, writable=2)
+    return arrays[1]
+
+
+def test_what_waits_reads_what_the_launch_in_front_wrote():
+    assert run_behind(0).tolist() == list(range(1, 33))
+
+
+@pytest.mark.parametrize("mode", range(1, 7), ids=["load", "store", "copy", "give", "take", "written"])
+def test_an_access_before_the_wait_is_caught(mode):
+    with pytest.raises(KernelFault, match=r"test.cu line \d+ does not wait for the launch in front") as caught:
+        run_behind(mode)
+    assert caught.value.kind == "race"
+
+
+def test_one_thread_that_does_not_wait_is_caught():
+    with pytest.raises(KernelFault, match="thread 7: the thread ends without having waited"):
+        run_behind(0, late=7)
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_an_ordinary_launch_need_not_wait(mode):
+    assert run_behind(mode, waits=False).tolist() == (list(range(1, 33)) if mode == 1 else [0] * 32)
+
+
+class EarlyWgmma(ContractionWgmma):
+    """With a launch before its own."""
+
+    def launches(self, program, workload):
+        return tuple(replace(each, dependent=True) for each in super().launches(program, workload))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "line"),
+    [
+        ("thread_index() > 0", r"wgmma_ring.cuh line \d+"),
+        ("thread_index() < 128", r"wgmma_boxes.cuh line \d+"),
+        ("true", None),
+    ],
+)
+def test_tensor_copies_and_stores_before_the_wait_are_caught(waiting, line):
+    each = next(each for each in configurations() if each.name == "stored by copies")
+    made, kernel = each.candidate, "WGMMA_KERNEL(contraction_wgmma) {\n"
+
+    def edit(text: str) -> str:
+        assert kernel in text
+        changed = f"#include <gensor_emulator_dependent.h>\n{kernel}if ({waiting}) grid_dependency_wait();\n"
+        return text.replace(kernel, changed)
+
+    verdict = verify(Changed(made.program, EarlyWgmma(), made.constants, edit), each.workload, use_cache=False)
+    if line is None:
+        assert verdict.outcome == "ok"
+    else:
+        assert re.search(f"race: .*{line} does not wait for the launch in front", verdict.detail)
+
+
+# ---- what it is predicted to save
+
+
+def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
+    for arch in archs():
+        able = dependent.FEATURE in arch.features
+        assert able == (arch.capability >= (9, 0))
+        assert RAMP_US - ramp_us(arch) == pytest.approx(HIDDEN_US if able else 0.0)
+    assert 0 < HIDDEN_US < RAMP_US
+    able, packed, sliced = lookup("h200"), FEW["contraction_packed"], FEW["contraction_sliced"]
+    unable = replace(able, features=able.features - {dependent.FEATURE})
+    of_packing = [pack.cost(packed.workload, arch)[0] for arch in (unable, able)]
+    of_slicing = [ozaki.microseconds(sliced.workload, arch) for arch in (unable, able)]
+    e, split = extents(packed.workload), np.array([4])
+    of_reduction = [reduction(split, e, arch)[1][0] for arch in (unable, able)]
+    for without, saved in (of_packing, of_slicing, of_reduction):
+        assert without - saved == pytest.approx(HIDDEN_US)
+
+
+# ---- the structs of the driver
+
+
+def test_structs_are_those_of_cuda_h():
+    driver = pytest.importorskip("cuda.bindings.driver")
+    attribute, made = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
+    number = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert number == dependent.PROGRAMMATIC_STREAM_SERIALIZATION
+    attribute.id, attribute.value.programmaticStreamSerializationAllowed = number, 1
+    made.gridDimX, made.gridDimY, made.gridDimZ, made.sharedMemBytes = 1, 2, 3, 7
+    made.blockDimX, made.blockDimY, made.blockDimZ = 4, 5, 6
+    made.hStream, made.attrs = driver.CUstream(8), [attribute, attribute]
+    made.numAttrs = 2
+    found = dependent.LaunchConfig.from_address(made.getPtr())
+    assert (*found.grid, *found.block, found.shared_bytes, found.stream, found.attribute_count) == (*range(1, 9), 2)
+    size = ctypes.sizeof(dependent.LaunchAttribute)
+    for place in range(2):  # the second shows the size
+        each = dependent.LaunchAttribute.from_address(found.attributes + place * size)
+        assert (each.id, each.value) == (number, 1)
+    assert ctypes.sizeof(dependent.LaunchConfig) == 56

@@ -1,0 +1,195 @@
+"""Verification refuses Programs of kernels with planted faults: one text in place of another."""
+
+import pytest
+
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.families.core import params
+from gensor_kernels.families.core.cases import Case
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.operators.products import block_scaled, matmul, ragged
+from gensor_tuner.verify.problem import Failure, Problem
+from tests.campaign_size import sample
+from tests.families.lattices import WGMMA
+from tests.families.warpgroups import small
+from tests.mutator.engine.configuration import Changed
+
+from .verified import verdict_without
+from .workloads.contraction_floats_wgmma import FIRST, image
+from .workloads.contraction_patch import patch_configurations
+from .workloads.contraction_strip import strip_configurations
+
+FLOATS = FAMILIES["contraction_floats_wgmma"]
+SCALED, PRODUCT = block_scaled.workload(512, 512, 1024), matmul.workload(512, 511, 1003, dtype="float32")
+RAGGED = ragged.workload(8, 512, 512, 512)
+WARPGROUPS, EIGHT_BIT = (
+    matmul.workload(512, 512, 512, trans_b=True),
+    matmul.workload(512, 512, 512, dtype="float8_e4m3fn", out="bfloat16", trans_b=True),
+)
+TWO = {"vector_c": 16, "consumers": 2}
+BLOCKS = {"block_k": 128, "vector_c": 16, "block_m": 128, "consumers": 2}
+
+
+def configuration(made, name):
+    """Return the Program and the Workload of one of the mutator's configurations."""
+    [each] = [each for each in made() if each.name == name]
+    return each.candidate, each.workload
+
+
+#: Kernel -> its Program and Workload, made when they are needed.
+PROGRAMS = {
+    "warpgroups": lambda: (small(WGMMA, WARPGROUPS, **TWO, block_m=128), WARPGROUPS),
+    "warpgroups in turns": lambda: (small(WGMMA, WARPGROUPS, **TWO, persistent=2), WARPGROUPS),
+    "pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, block_n=16), WARPGROUPS),
+    "walking pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, persistent=1, block_n=16), WARPGROUPS),
+    "strip": lambda: configuration(strip_configurations, "strip last"),
+    "patch, short rows": lambda: configuration(patch_configurations, "patch bytes, short rows"),
+    "patch, merged groups": lambda: configuration(patch_configurations, "patch merged"),
+    "scales": lambda: (small(WGMMA, SCALED, **BLOCKS, split_k=2), SCALED),
+    "two scales": lambda: (small(WGMMA, SCALED, **BLOCKS, block_n=112), SCALED),
+    "floats": lambda: (small(FLOATS, PRODUCT, vector_c=4), PRODUCT),
+    "floats of images": lambda: (small(FLOATS, image(), vector_c=4), image()),
+    "floats of images, channels first": lambda: (small(FLOATS, image(**FIRST), vector_c=4), image(**FIRST)),
+    "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
+}
+#: Kernel -> what is wrong -> the text, and the text in its place.
+FAULTS = {
+    "warpgroups": {
+        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
+        "no wait for an empty buffer": ("mbarrier_wait(empty(turn.slot), turn.parity ^ 1);", ""),
+        "a buffer given back too early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
+        "no wait for products": ("wgmma_wait<0>();\n        hold", "hold"),
+        "no fence before products": ("wgmma_fence();\n    UNROLL", "UNROLL"),
+        "mbarriers not fenced": ("mbarrier_fence();\n", "\n"),
+        "slabs over a ring in use": ("!PERSISTENT\n    barrier();", "!PERSISTENT\n"),
+        "too few bytes": ("slot), SLOT_BYTES);", "slot), SLOT_BYTES - 16);"),
+        "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512"),
+        "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
+        "registers that are not given": ("give_registers<ENTRY, GIVEN>();", ""),
+    },
+    "warpgroups in turns": {
+        "multiplying out of turn": ("mbarrier_wait(turn_of(group)", "(void)(turn_of(group)"),
+        "a turn that is not passed": (
+            "while (within(++step, steps));\n    pass_turn();",
+            "while (within(++step, steps));",
+        ),
+        "buffers of another's tile": ("turn.skip(steps);", ""),
+        "the last buffer kept": ("if constexpr (PERSISTENT)\n            release(before);", ""),
+        "slabs over the ring": ("(PERSISTENT ? STAGES * SLOT_BYTES : 0)", "0"),
+    },
+    "pairs": {
+        "no meeting first": (
+            "make_ring();\n    }\n    if constexpr (CLUSTER)\n        cluster_begin();",
+            "make_ring();\n    }",
+        ),
+        "leaving too early": ("#if CLUSTER && !PERSISTENT\n    cluster_barrier();", "#if CLUSTER && !PERSISTENT\n"),
+        "a buffer that the other block still reads": ("READING_WARPS * PEERS);", "READING_WARPS);"),
+        "a buffer kept from the other block": ("if (lane < PEERS)", "if (lane == rank_in_cluster())"),
+        "half a tile": ("ROWS / FETCHERS) : 0", "0) : 0"),
+    },
+    "walking pairs": {
+        "leaving the last tile too early": ("#if CLUSTER && PERSISTENT\n    cluster_barrier();", "#if 0\n"),
+    },
+    "strip": {
+        # The filters' places that belong to no segment hold ones.
+        "first octet not masked": ("word &= at == 0 ? mask[0] : 0xffffffffu;", ""),
+        "last octet not masked": ("word &= at == OCTETS - 1 ? mask[1] : 0xffffffffu;", ""),
+        "lines not begun at an octet": ("own.element = begin & ~(EIGHT - 1);", "own.element = begin;"),
+        "accesses of 16 bytes": ("together % 16 == 0 ? 16 : together % 8 == 0 ? 8", "together % 8 == 0 ? 16"),
+        "accesses of 4 bytes": ("together % 4 == 0 ? 4 : ELEMENT", "4"),
+    },
+    "patch, short rows": {
+        "rows of the window": ("row * own.row + column", "row * own.wide + column"),
+        "too many rows": ("within(row, own.tall) && within(column, own.wide)", "within(column, own.wide)"),
+        "too many columns": ("within(row, own.tall) && within(column, own.wide)", "within(row, own.tall)"),
+    },
+    "patch, merged groups": {
+        "words of the first group": ("four = diagonal.word_of_group(filter, four);", ""),
+        "filters of the first group": ("(u32)(first + filter) / (u32)filters", "(u32)filter / (u32)filters"),
+        "a word too many": ("within((u32)four, (u32)diagonal.words)", "within((u32)four, (u32)diagonal.words + 1)"),
+        "signed words": ("within((u32)four, (u32)diagonal.words)", "within(four, diagonal.words)"),
+        "steps of one group": ("(tile.k_end - tile.k_begin) / MERGED_GROUPS", "tile.k_end - tile.k_begin"),
+        "no zeros between groups": (
+            "store_shared(arranged + (item * 4 + tap * (PLANES * BLOCK_M * 16)), Vec<4>::zero())",
+            "",
+        ),
+    },
+    "scales": {
+        "one row's scale": ("factor[i][half][0]", "factor[i][0][0]"),
+        "first columns' scale": ("(panel * panel_stride +", "(0 * panel_stride +"),
+        "first step's scale": ("of_b = of_b + b_stride, --steps;", "--steps;"),
+        "scales of a part": ("const int step = tile.k_begin / BLOCK_K,", "const int step = 0,"),
+        "another warpgroup's": ("31, first = tile.row + row +", "31, first = tile.row +"),
+    },
+    "two scales": {
+        "border": ("(v >> 3) * 16 < border", "(v >> 3) * 16 <= border"),
+        "first scale": ("(v >> 3) * 16 < border", "true"),
+        "stride of scales": ("of_b + which * panel_stride", "of_b"),
+        "one row's scale": ("factor[i][half][last]", "factor[i][0][last]"),
+        "scales beyond the last": ("left && within(which, panels)", "left"),
+        "tiles' columns": ("- (tile.column & (SCALED_COLUMNS - 1))", ""),
+    },
+    "floats": {
+        "no wait for short sums": ("wgmma_wait<0>();\n    wgmma_hold(products);", "wgmma_hold(products);"),
+        "no fence before short sums": ("wgmma_fence();\n    begin();", "begin();"),
+        "parts too near": ("divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
+        "a part twice": ("OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}", "OF_A[SMALL_PRODUCTS] = {2, 0, 1, 0, 0}"),
+        "sums not lowered": (" * LOWER;", ";"),
+        "formed again a row further": ("(thread_index() >> 2 & 7), sums);", "(thread_index() >> 2 & 7) + 1, sums);"),
+        "low parts of rounded numbers": ("rest[i] = rest[i] - bit_cast<float>(pair << 16);", ";"),
+        "no wait for the parts": ("    grid_dependency_wait();\n    compute_tiles", "    compute_tiles"),
+    },
+    "floats of images": {
+        "parts too near": ("steps_per_tap(window) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
+        "taps in the order of filters": ("line % (u32)filters * across", "line / (u32)filters * across"),
+        "one tap without its stride": ("return same ? at :", "return true ? at :"),
+        "rows of the padding read": ("return within((u32)source(0, at.middle), (u32)window.extent[0]) &&", "return"),
+        "formed again without padding": ("return within((u32)at, (u32)window.extent[axis]);", "return true;"),
+        "formed again from the first tap": ("at.row * window.k_stride[0] +", ""),
+    },
+    "floats of images, channels first": {
+        "images one after the other": ("PIXELS_ARE_ROWS ? window.row_stride[0] : params.b_batch[1]", "params.b_k"),
+        "taps as channels": ("PIXELS_ARE_ROWS ? k : taps * k, of_tap", "k, of_tap"),
+        "formed again of other pixels": ("column / 2 * 8 + (thread_index() & 3) * 2 +", "column / 2 * 8 +"),
+        "formed again of another image": (
+            "(batch_offset(params.b_batch, tile.batch) - window.shift)",
+            "(0 - window.shift)",
+        ),
+    },
+    "rows of groups": {
+        "one thread alone looks for a group": ("!RAGGED_ROWS && !requests", "!requests"),
+        "tiles of every group once more": ("RAGGED_ROWS ? (u32)params.tiles_m", "false ? (u32)params.tiles_m"),
+        "every lane requests": ("if (!requests_tiles)", "if (false)"),
+    },
+}
+CASES = [(kernel, what) for kernel, faults in FAULTS.items() for what in faults]
+
+
+@pytest.mark.parametrize(("kernel", "what"), sample(CASES, 12))
+def test_a_planted_fault_is_found(kernel, what):
+    each, workload = PROGRAMS[kernel]()
+    verdict = verdict_without(*FAULTS[kernel][what], each, workload)
+    assert verdict.outcome in ("failed", "wrong"), verdict
+
+
+def test_sums_of_eight_bit_floats_that_are_kept_too_long_are_found():
+    def edit(text):
+        before = "multiply<0>(products, a, b, i, 0);"
+        assert text.count(before) == 1
+        kept = text.replace(before, "multiply<1>(products, a, b, i, 0);")
+        return kept.replace("sums[i][v] + products[v]", "products[v]")
+
+    each = small(WGMMA, EIGHT_BIT, vector_c=16, block_k=128)
+    kept = Changed(each.program, each.family, each.constants, edit)
+    long = WGMMA.summed(EIGHT_BIT.with_sizes(m=70, n=72, k=1280))
+    problem = Problem(Case("long sums", long), 7)
+    problem.run(each, build(each.source()), copies="late", order="forward")
+    assert problem.check() <= 1
+    problem.run(kept, build(kept.source()), copies="late", order="forward")
+    with pytest.raises(Failure):
+        problem.check()
+
+
+def test_operands_of_merged_groups_that_are_not_kept_apart_are_found(monkeypatch):
+    monkeypatch.setattr(params, "_apart", lambda strides, count: strides.batch)
+    [each] = [each for each in patch_configurations() if each.name == "patch merged"]
+    assert each.verify(str).outcome in ("failed", "wrong")

@@ -1,0 +1,91 @@
+"""The window family in addition to its contract (test_contract.py): its potential, windows that are compiled in,
+epilogues."""
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import Space
+from gensor_kernels.families.window.shape import call_of
+from gensor_kernels.machine.arch import lookup
+from gensor_tuner.build.pool import candidate
+from gensor_tuner.verify.verify import verify
+from tests.doubles.stored import store_kernels
+from tests.mutator.programs.window import window_configurations
+
+from .lattices import random_legal
+from .verified import convolved
+from .workloads import space
+from .workloads.window import SERVED, average, convolution, padded, pool
+
+WINDOW = FAMILIES["window"]
+
+
+@pytest.mark.parametrize("index", range(len(SERVED)))
+def test_every_program_is_as_slow_as_its_memory_traffic(index):
+    """No term may promise more than DRAM and the launch allow."""
+    lattice = space("window", index)
+    call = call_of(lattice.workload)
+    points = random_legal(lattice, 300, seed=3)
+    seconds = lattice.potential(points)
+    least = call.outputs * call.bytes_y / (lattice.arch.dram_gb_s * 1e9)
+    assert (seconds >= max(least, lattice.arch.launch_us * 1e-6)).all()
+
+
+def test_a_compiled_window_is_on_the_lattice_of_its_own_workload_only():
+    small, large = convolution(14, 64, 3, **padded()), convolution(14, 64, 5, **padded(2))
+    arch = lookup("sm_87")
+    program = next(p for p in WINDOW.starters(small, arch) if p["window"])
+    assert program["window"] == 3311
+    with pytest.raises(ValueError, match="window=3311"):
+        Space(large, arch).family("window").point(program)
+    assert Space(small.with_sizes(h=99, n=4), arch).family("window").legal(space_point(small, arch, program))[0]
+
+
+def space_point(workload, arch, program):
+    return Space(workload, arch).family("window").point(program)[None]
+
+
+def test_windows_that_are_not_compiled_in():
+    assert call_of(convolution(30, 8, 3, **padded())).code == 3311
+    assert call_of(pool("max_pool2d", 30, 8, 2, stride_h=3)).code == 2232
+    assert call_of(convolution(30, 8, 3, dilation_w=2)).code == 0
+    assert call_of(average(14, 8)).code == 0
+    assert call_of(average(9, 8)).code == 9911
+
+
+def test_a_wrong_window_is_refused():
+    """The verifier's cases distinguish windows: a kernel of another one fails."""
+    workload = pool("max_pool2d", 30, 16, 3, stride_h=2, stride_w=2, **padded())
+    program = next(p for p in WINDOW.starters(workload, lookup("sm_87")) if p["window"])
+    constants = WINDOW.constants(program, workload)
+    assert constants["WINDOW"] == 3322
+    source = bind(flatten("window.cu"), constants)
+    each = candidate(WINDOW, program, workload)
+    changed = type("Changed", (type(each),), {"source": lambda self: source.replace("WINDOW 3322", "WINDOW 3222", 1)})
+    verdict = verify(changed(each.program, each.family, each.constants), workload, use_cache=False)
+    assert verdict.outcome == "wrong"
+
+
+# ---- Infinite elements next to a window that slides: its taps are padded to whole reads, and zero times infinity is
+# NaN
+
+
+def test_only_outputs_that_see_an_infinity_have_one(no_databases):
+    [each] = [each for each in window_configurations() if each.name == "sliding"]
+    kernel, arch = each.candidate, lookup(each.arch)
+    store_kernels(no_databases, arch, (kernel.program, each.workload))
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((1, 9, 14, 14), np.float32), rng.standard_normal((9, 1, 5, 5), np.float32)
+    places = [(channel, 3 + channel % 5, 13 - channel) for channel in range(9)]
+    for place in places:
+        x[(0, *place)] = np.inf
+    how = {"groups": 9, "padding": 1}
+    with gensor_kernels.emulated(each.arch):
+        assert gensor_kernels.explain(gensor_kernels.conv2d, x, w, **how).family == "window"
+        found = gensor_kernels.conv2d(x, w, **how)
+    wanted = convolved(x, w, pads=((1, 1), (1, 1)), groups=9)
+    assert np.isinf(wanted).sum() > 50 and not np.isnan(wanted).any()
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,84 @@
+"""Programs that pass verification, small ones that the emulator runs quickly, and convolutions by NumPy."""
+
+from typing import Any
+
+import numpy as np
+
+from gensor_kernels.devices.emulator import Counters, build
+from gensor_kernels.families.core.cases import Case
+from gensor_kernels.families.core.family import Family
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.space import Space
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.verify.problem import Problem
+from gensor_tuner.verify.verify import Verdict, verify
+from tests.mutator.engine.configuration import Changed
+
+THREAD = {"thread_m": 2, "thread_n": 4, "lanes_m": 4, "vthread_m": 1, "vthread_n": 1}
+WARP = {"warp_m": 16, "warp_n": 16}
+#: Coordinates of a small tile, by the name of the family.
+SMALL = {
+    "contraction_mma": {"block_m": 32, "block_n": 32} | WARP,
+    "contraction_simt": {"block_m": 32, "block_n": 32} | THREAD,
+    "gemv": {"threads_k": 4, "threads_l": 8, "items": 1, "small": 2},
+}
+
+
+def is_right(family: Family, program: Program, workload: Workload, **options: Any) -> Verdict:
+    """Assert that a Program passes verification, and return its verdict."""
+    verdict = verify(candidate(family, program, workload), workload, **options)
+    assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
+    return verdict
+
+
+def small_is_right(workload: Workload, family: str, values: dict[str, int]) -> Verdict:
+    """Assert that a legal Program of a small tile, with these coordinates, passes verification without a cached
+    verdict."""
+    arch = lookup("sm_87")
+    space = Space(workload, arch).family(family)
+    program = space.family.starters(workload, arch)[0].replace(**SMALL[family] | values)
+    assert space.legal(space.point(program)[None])[0]
+    return is_right(space.family, program, workload, use_cache=False)
+
+
+def multiplied(each: Candidate, a: np.ndarray, b: np.ndarray, **more: Any) -> tuple[np.ndarray, Counters]:
+    """Return what the emulated kernel of a matrix product stores for these operands, and what it counted."""
+    problem = Problem(Case("any", matmul.workload(a.shape[0], b.shape[1], a.shape[1], **more)), 7)
+    for operand, values in (("a", a), ("b", b)):
+        problem.inputs[operand].view()[...] = values
+    counters = problem.run(each, build(each.source()), copies="late", order="forward")
+    return problem.out.view().reshape(a.shape[0], b.shape[1]).copy(), counters
+
+
+# ---- What verification says of a Program whose source has one text in place of another
+
+
+def verdict_without(before: str, after: str, each: Candidate, workload: Workload) -> Verdict:
+    """The verdict on a Program with `after` for `before`, which occurs once in the family's source."""
+
+    def edit(text: str) -> str:
+        assert text.count(before) == 1, before
+        return text.replace(before, after)
+
+    return verify(Changed(each.program, each.family, each.constants, edit), workload, use_cache=False)
+
+
+def convolved(
+    x: np.ndarray,
+    w: np.ndarray,
+    stride: tuple[int, int] = (1, 1),
+    pads: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0)),
+    dilation: tuple[int, int] = (1, 1),
+    groups: int = 1,
+) -> np.ndarray:
+    """Return the convolution of images (n, c, h, w) by filters (k, c / groups, r, s) in float64."""
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), *pads))
+    reach = [(taps - 1) * step + 1 for taps, step in zip(w.shape[2:], dilation, strict=True)]
+    pixels = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
+    pixels = pixels[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]]
+    pixels = pixels.reshape(len(x), groups, -1, *pixels.shape[2:])
+    found = np.einsum("ngchwrs,gkcrs->ngkhw", pixels, w.astype(float).reshape(groups, -1, *w.shape[1:]))
+    return found.reshape(len(x), -1, *found.shape[3:])
