@@ -1,4 +1,4 @@
-"""Error bound of a softmax-weighted average, against the float64 reference.
+"""Attention in float64, and the error bound of a kernel's softmax-weighted average.
 
 Let s_j be the scores of a row, M the largest, p_j = exp(s_j - M), L = sum p_j, w_j = p_j / L and c = sum w_j v_j.  A
 kernel makes p_j in float32, rounds it to the type of V for the second product (unit roundoff r) and sums the float32
@@ -32,14 +32,18 @@ counterpart for L are below the bound for n terms.  L has only positive terms: (
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.operators.types.dtypes import facts
 
-from . import base as tolerance_base
-from .base import Magnitude
+from .base import Magnitude, accumulation_bound
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.attention.forms import Form
+
+_U = facts("float32").unit_roundoff
 
 
 class Scores(NamedTuple):
@@ -49,60 +53,93 @@ class Scores(NamedTuple):
     error: np.ndarray
 
 
-def cap_scores(scores: Scores, softcap: float) -> Scores:
-    """Return scores after a soft cap, softcap tanh(s / softcap), with the errors of a kernel."""
-    with np.errstate(all="ignore"):
-        bent = np.tanh(scores.values / softcap)
-        error = np.where(np.isfinite(scores.values), scores.error * (1.0 - bent * bent), 0.0)
-    return Scores(softcap * bent, error + 16.0 * softcap * facts("float32").unit_roundoff)
-
-
-def averaging_bound(
-    result: np.ndarray,
-    weights: np.ndarray,
-    total: np.ndarray,
-    top: np.ndarray,
-    scores: Scores,
-    v: np.ndarray,
+def attention_and_bound(
+    operands: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
+    form: Form,
+    diagonals: tuple[int, int],
     dtype: str,
     structured: bool,
-) -> np.ndarray:
-    """Return the bound on the error of ``result`` = ``weights`` @ ``v`` (queries, elements), all in float64.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the softmax averages of a head with the bound on a kernel's error; zeros for a query without keys.
 
-    ``total`` and ``top`` are L and M by row (queries, 1); ``dtype`` is the type of V and of the weights in the product.
+    ``operands`` are the head's Q, K, V and mask in float64, ``dtype`` is the type of Q, K and V; ``diagonals`` are
+    as in forms.py.
     """
-    u, keys = facts("float32").unit_roundoff, v.shape[0]
-    magnitude = weights @ np.abs(v)
-    norm = np.sqrt((weights * weights) @ (v * v))
-    summing = tolerance_base.accumulation_bound(
+    from gensor_kernels.operators.attention.forms import VERIFIED_SOFTCAP
+
+    q, k, v, mask = operands
+    with np.errstate(all="ignore"):
+        scores = _scores(q, k, dtype, structured)
+        if form.capped:
+            scores = _cap(scores, VERIFIED_SOFTCAP)
+        return _average(_mask(scores, form.mask, mask, diagonals), v, dtype, structured)
+
+
+def _scores(q: np.ndarray, k: np.ndarray, dtype: str, structured: bool) -> Scores:
+    """Return Q K^T / sqrt(head), with the error of a kernel's sums."""
+    product, total, terms = q @ k.T, np.abs(q) @ np.abs(k).T, max(q.shape[1], 1)
+    norm = np.clip(np.sqrt((q * q) @ (k * k).T), total / np.sqrt(terms), total)
+    error = accumulation_bound(
+        product, Magnitude(total, norm), q.shape[1], dtype=dtype, accumulator="float32", structured=structured
+    )
+    return Scores(product * terms**-0.5, error * terms**-0.5)
+
+
+def _cap(scores: Scores, softcap: float) -> Scores:
+    """Return scores after a soft cap, softcap tanh(s / softcap), with the errors of a kernel."""
+    bent = np.tanh(scores.values / softcap)
+    error = np.where(np.isfinite(scores.values), scores.error * (1.0 - bent * bent), 0.0)
+    return Scores(softcap * bent, error + 16.0 * softcap * _U)
+
+
+def _mask(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
+    """Return scores after mask, window and diagonal: minus infinity where a query does not see a key."""
+    values, error = scores
+    if kind == "added":
+        assert mask is not None
+        # Scaling and adding round once each.
+        values, error = values + mask, error + 2.0 * _U * (np.abs(values) + np.abs(mask))
+    elif kind == "bool":
+        values = np.where(mask == 0, -np.inf, values)
+    queries, keys = values.shape
+    first, end = (np.arange(queries)[:, None] + each for each in diagonals)
+    seen = (first <= np.arange(keys)) & (np.arange(keys) < end)
+    return Scores(np.where(seen, values, -np.inf), error)
+
+
+def _average(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the average of ``v`` weighted by the scores' softmax, and its bound."""
+    top = scores.values.max(axis=1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0.0, top)
+    raw = np.exp(scores.values - top)
+    total = raw.sum(axis=1, keepdims=True)
+    weights = np.where(total == 0, 0.0, raw / np.where(total == 0, 1.0, total))
+    result, keys = weights @ v, v.shape[0]
+
+    magnitude, norm = weights @ np.abs(v), np.sqrt((weights * weights) @ (v * v))
+    summing = accumulation_bound(
         result, Magnitude(magnitude, norm), keys, dtype=dtype, accumulator="float32", structured=structured
     )
-    dividing = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * u * np.abs(result)
-    return (
-        _of_scores(result, weights, top, scores, v, u)
-        + _of_weights(magnitude, norm, total, v, dtype, structured)
-        + summing
-        + dividing
-    )
+    dividing = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * _U * np.abs(result)
+    by_scores = _score_errors(result, weights, top, scores, v)
+    by_weights = _weight_errors(Magnitude(magnitude, norm), total, v, dtype, structured)
+    return result, np.where(np.isfinite(result), by_scores + by_weights + summing + dividing, 0.0)
 
 
-def _of_scores(
-    result: np.ndarray, weights: np.ndarray, top: np.ndarray, scores: Scores, v: np.ndarray, u: float
+def _score_errors(
+    result: np.ndarray, weights: np.ndarray, top: np.ndarray, scores: Scores, v: np.ndarray
 ) -> np.ndarray:
     seen = weights > 0
     finite = np.where(seen, np.abs(scores.values), 0.0)
-    error = np.where(seen, weights * (scores.error + u * (2.0 * finite + 2.0 * np.abs(top) + 6.0)), 0.0)
+    error = np.where(seen, weights * (scores.error + _U * (2.0 * finite + 2.0 * np.abs(top) + 6.0)), 0.0)
     # |v_j - c| <= |v_j| + |c|, which keeps this two products.
     return error @ np.abs(v) + error.sum(axis=1, keepdims=True) * np.abs(result)
 
 
-def _of_weights(
-    magnitude: np.ndarray, norm: np.ndarray, total: np.ndarray, v: np.ndarray, dtype: str, structured: bool
-) -> np.ndarray:
-    r = facts(dtype).unit_roundoff
-    rounding = r * magnitude if structured else np.minimum(r * magnitude, 3.0 * r * norm)
-    spacing = facts(dtype).smallest_subnormal / 2.0
-    column = (
-        np.abs(v).sum(axis=0) if structured else np.minimum(np.abs(v).sum(axis=0), 3.0 * np.sqrt((v * v).sum(axis=0)))
-    )
+def _weight_errors(magnitude: Magnitude, total: np.ndarray, v: np.ndarray, dtype: str, structured: bool) -> np.ndarray:
+    r, spacing = facts(dtype).unit_roundoff, facts(dtype).smallest_subnormal / 2.0
+    rounding, column = r * magnitude.total, np.abs(v).sum(axis=0)
+    if not structured:
+        rounding = np.minimum(rounding, 3.0 * r * magnitude.norm)
+        column = np.minimum(column, 3.0 * np.sqrt((v * v).sum(axis=0)))
     return rounding + spacing * column / np.maximum(total, 1.0)
