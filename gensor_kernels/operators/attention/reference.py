@@ -24,7 +24,7 @@ less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multi
 |v_j| / L each: weights are relative to the largest score so far, and later ones only shrink them.  They add up to
 2^-25 sum |v_j| / L, or 2^-25 * 3 sqrt(sum v_j^2) / L without order.
 
-*Sums.*  The second product is a sum of n terms w_j v_j as in base.py, tensor cores included.  Between tiles the
+*Sums.*  The second product is a sum of n terms w_j v_j as in tolerance/base.py, tensor cores included.  Between tiles the
 partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
 counterpart for L are below the bound for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
 (n + 16) u |c| for any data, covers its sum, the factors' exponentials and the division.
@@ -32,16 +32,14 @@ counterpart for L are below the bound for n terms.  L has only positive terms: (
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from gensor_kernels.operators.tolerance.base import Magnitude, accumulation_bound
 from gensor_kernels.operators.types.dtypes import facts
 
-from .base import Magnitude, accumulation_bound
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.attention.forms import Form
+from .forms import VERIFIED_SOFTCAP, Form
 
 _U = facts("float32").unit_roundoff
 
@@ -65,8 +63,6 @@ def attention_and_bound(
     ``operands`` are the head's Q, K, V and mask in float64, ``dtype`` is the type of Q, K and V; ``diagonals`` are
     as in forms.py.
     """
-    from gensor_kernels.operators.attention.forms import VERIFIED_SOFTCAP
-
     q, k, v, mask = operands
     with np.errstate(all="ignore"):
         scores = _scores(q, k, dtype, structured)
