@@ -24,8 +24,8 @@ less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multi
 |v_j| / L each: weights are relative to the largest score so far, and later ones only shrink them.  They add up to
 2^-25 sum |v_j| / L, or 2^-25 * 3 sqrt(sum v_j^2) / L without order.
 
-*Sums.*  The second product is a sum of n terms w_j v_j as in tolerance/base.py, tensor cores included.  Between tiles the
-partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
+*Sums.*  The second product is a sum of n terms w_j v_j as in tolerance/base.py, tensor cores included.  Between tiles
+the partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
 counterpart for L are below the bound for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
 (n + 16) u |c| for any data, covers its sum, the factors' exponentials and the division.
 """
