@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import conv_prologue, depthwise_prologue
+from gensor_kernels.operators.windows import conv_prologue
 
 from .base import AbstractCall, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import CONVOLUTION, Convolution
@@ -37,13 +36,12 @@ class PreparedImage(NamedTuple):
 class PreparedConvolution(Convolution):
     """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage.
 
-    `plain` is the convolution without a prologue, `declared` the module of the operator with one.
+    `plain` is the convolution without a prologue.
     """
 
     name = "conv2d with a prologue"
     folds = False  # the prologue's vectors are per channel
     plain: Convolution = CONVOLUTION
-    declared: ModuleType = conv_prologue
 
     def result(self, inputs: Sequence[DeviceArray], parameters: PreparedImage) -> Result:  # type: ignore[override]
         """Return the Result of the convolution."""
@@ -66,12 +64,11 @@ class PreparedConvolution(Convolution):
             raise NeedsCopies(*staged.copies, *copies) from None
         if any(copies):
             raise NeedsCopies(None, None, *copies)
-        workload = self.declared.from_views(
+        workload = conv_prologue.from_views(
             before.names, found.workload, [view for view in vectors if view is not None]
         )
-        return replace(
-            found, workload=workload, geometry=self.declared.prologue_geometry(found.geometry, workload, before.scale)
-        )
+        geometry = conv_prologue.prologue_geometry(found.geometry, workload, before.scale)
+        return replace(found, workload=workload, geometry=geometry)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with the scale of verification."""
@@ -96,7 +93,6 @@ class PreparedDepthwise(PreparedConvolution, Depthwise):
 
     name = "depthwise_conv2d with a prologue"
     plain = DEPTHWISE
-    declared = depthwise_prologue
 
 
 PREPARED_CONVOLUTION, PREPARED_DEPTHWISE = PreparedConvolution(), PreparedDepthwise()
