@@ -1,54 +1,47 @@
 """A plan with its own memory: inputs, activations and launches have fixed addresses, so that a call is their replay.
 
-On a GPU the launches are one CUDA graph; without graphs, and on the emulator, a loop makes them.
+The first run of a plan determines the places of its requests in an arena. The next runs use them and keep their
+launches: a run with the same requests, in which no kernel was still to race, is then bound. On a GPU the launches are
+one CUDA graph; without graphs, and on the emulator, a loop makes them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
+import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels import forking
 from gensor_kernels.config import logger
-from gensor_kernels.devices.lending import POISON
+from gensor_kernels.dispatch.plans.bound import Binder, Repeat, repeat
 from gensor_kernels.dispatch.plans.trial import HOT_RUN
+from gensor_kernels.graph.ir.derived import owner_of
+from gensor_kernels.graph.lowerings import compute
+from gensor_kernels.graph.lowerings.base import IN_PLACE
 
-from .arena import UNIT, Layout, Ledger
-from .nodes import compute
+from .arena import Arena, Layout, Ledger
 
 if TYPE_CHECKING:
-    from gensor_kernels.devices.device import Device
     from gensor_kernels.devices.lending import Lease
-    from gensor_kernels.dispatch.plans.bound import Repeat
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.plans.trial import Trial
     from gensor_kernels.graph.ir.graph import Node
     from gensor_kernels.graph.lowerings.base import Run
 
+    from .plan import Plan
+
 #: Bound plans of a model on one device, each with its arena.
 MOST_ARENAS = 8
-
-
-class Arena:
-    """Memory for the places of a Layout, on the current stream."""
-
-    def __init__(self, device: Device, layout: Layout):
-        self.device, self.layout = device, layout
-        self.owner = device.empty((layout.nbytes + UNIT,), np.dtype(np.uint8))
-        self.base = -(-device.pointer(self.owner) // UNIT) * UNIT
-
-    def pin(self, array: Any) -> Any:
-        """Return an array that keeps the arena alive if it is part of it; other arrays unchanged."""
-        at = self.device.pointer(array)
-        if not self.base <= at < self.base + self.layout.nbytes:
-            return array
-        shape, strides = tuple(array.shape), tuple(array.strides)
-        return self.device.borrow(at, shape, strides, array.dtype, self.owner, self.device.number)
+#: Operators whose results follow from shapes alone.
+OF_SHAPES = ("Shape", "Size")
+#: Numbers of uses: those of all bound plans are in one order.
+_clock = itertools.count()
 
 
 class Recompute:
@@ -58,7 +51,7 @@ class Recompute:
     for the graph inside a capture.
     """
 
-    def __init__(self, arena: Arena, run: Run, node: Node, number: int, targets: Sequence[tuple[int, Any]]):
+    def __init__(self, arena: Arena, run: Run, node: Node, number: int, targets: Sequence[tuple[int, DeviceArray]]):
         self.arena, self.run, self.node, self.number, self.targets = arena, run, node, number, targets
         self.kept: list[Lease] | None = None
 
@@ -82,33 +75,25 @@ class Recompute:
 
 
 class Bound:
-    """A plan bound to memory and launches, on one stream.
+    """A plan bound to memory and launches, on one stream: a Recording fills it in.
 
-    `inputs` are places by the numbers of the inputs that are read, `outputs` results in the arena and constants, and
-    `steps` compute these on tensors of `run` at fixed addresses. `switched`: launches depend on the library's TF32
-    switch. `trials` are kinds of calls to be considered for tuning once they are frequent.
+    `steps` compute `outputs`, results in the arena and constants, from `inputs`, places by the numbers of the inputs
+    that are read. They work on tensors of `run` at fixed addresses.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        arena: Arena,
-        inputs: Sequence[tuple[int, Any]],
-        outputs: Sequence[Any],
-        steps: Sequence[Repeat],
-        run: Run,
-        switched: bool,
-        trials: Sequence[Trial],
-    ):
+    def __init__(self, runtime: Runtime, arena: Arena, run: Run):
         self.runtime, self.epoch, self.device = runtime, runtime.epoch, runtime.device
-        self.arena, self.inputs, self.outputs, self.steps = arena, tuple(inputs), tuple(outputs), tuple(steps)
-        self.run, self.switched, self.trials = run, switched, list(trials)
+        self.arena, self.run = arena, run
+        self.inputs: list[tuple[int, DeviceArray]] = []
+        self.outputs: list[DeviceArray] = []
+        self.steps: list[Repeat] = []
+        #: Whether launches depend on the library's TF32 switch.
+        self.switched = False
+        #: Kinds of calls to be considered for tuning once they are frequent.
+        self.trials: list[Trial] = []
         self.kept: list[Lease] = []
-        #: Calls so far, and why there is no CUDA graph.
-        self.calls, self.reason = 0, ""
-        #: Time of the last use, by a clock that all plans of a model share.
-        self.clock, self.used = itertools.count(), 0
-        self._new = [(each, tuple(each.shape), each.dtype) for each in self.outputs]
+        #: Calls so far, why there is no CUDA graph, and the number of the last use.
+        self.calls, self.reason, self.used = 0, "", next(_clock)
         self.launch: Callable[[], None] = self._loop
         self.after_fork()
         forking.renew(self)
@@ -126,13 +111,13 @@ class Bound:
         """Return whether dispatch would choose the same kernels again."""
         return self.epoch == self.runtime.epoch and not (self.switched and not self.device.tf32())
 
-    def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def __call__(self, inputs: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
         """Compute the model: threads that share a stream take turns at enqueueing."""
         copy, empty, results = self.device.copy, self.device.empty, []
         with self.lock:
             self.calls += 1
             is_hot = self.calls == HOT_RUN
-            self.used = next(self.clock)
+            self.used = next(_clock)
             for number, place in self.inputs:
                 copy(place, inputs[number])
             self.launch()
@@ -149,8 +134,10 @@ class Bound:
         for step in self.steps:
             step()
 
-    def capture(self) -> None:
-        """Capture the launches into a graph if the device can."""
+    def close(self, binder: Binder) -> None:
+        """End the recording; capture the launches into a graph if the device can."""
+        self.switched, self.trials = binder.switched, list(dict.fromkeys(binder.trials))
+        self._new = [(each, tuple(each.shape), each.dtype) for each in self.outputs]
         again = [step for step in self.steps if isinstance(step, Recompute)]
         for step in again:
             step.kept = self.kept
@@ -173,8 +160,7 @@ class Arenas:
     """Bound plans of a model on one device, of which the least recently used is replaced."""
 
     def __init__(self) -> None:
-        self._all: dict[Bound, tuple[dict[int, Bound], int]] = {}
-        self._clock = itertools.count()
+        self._bound: dict[Bound, tuple[dict[int, Bound], int]] = {}
         self.after_fork()
         forking.renew(self)
 
@@ -182,34 +168,147 @@ class Arenas:
         """Make a new lock."""
         self._lock = threading.Lock()
 
-    def keep(self, plan: dict[int, Bound], stream: int, bound: Bound) -> None:
+    def keep(self, bound: Bound, plan: dict[int, Bound], stream: int) -> None:
         """Keep the bound plan of a stream, among those of its plan."""
         with self._lock:
-            old = plan.get(stream)
-            if old is not None:
-                self._drop(old)
-            while len(self._all) >= MOST_ARENAS:
-                self._drop(min(self._all, key=lambda each: each.used))
-            self._all[bound] = plan, stream
-            bound.clock = self._clock
-            bound.used = next(self._clock)
+            if stream in plan:
+                self._drop(plan[stream])
+            while len(self._bound) >= MOST_ARENAS:
+                self._drop(min(self._bound, key=lambda each: each.used))
+            self._bound[bound] = plan, stream
             plan[stream] = bound
 
     def _drop(self, bound: Bound) -> None:
-        plan, stream = self._all.pop(bound)
+        plan, stream = self._bound.pop(bound)
         plan.pop(stream, None)
 
 
-def _poison(address: int, nbytes: int) -> Repeat:
-    def spoil() -> None:
-        ctypes.memset(address, POISON, nbytes)
+class Recording:
+    """One run of a plan that records its requests for memory and its launches.
 
-    return spoil
+    `layout` has the places of the requests of the run before, if any: the launches are those of a Bound.
+    """
 
+    def __init__(self, plan: Plan, runtime: Runtime, layout: Layout | None):
+        self.plan, self.runtime, self.device = plan, runtime, runtime.device
+        self.run, self.fixed = plan.new_run(), plan.new_run()
+        self.bound = None if layout is None else Bound(runtime, Arena(self.device, layout), self.fixed)
+        self.ledger = Ledger(layout, self.bound.arena.base if self.bound else 0)
+        self.binder = Binder(self.device)
+        self.run.uploaded, self.run.variable = self.fixed.uploaded, self.fixed.variable
+        self.run.on_upload = self.binder.note
 
-def poison_steps(arena: Arena, node: int) -> list[Repeat]:
-    """Return functions that overwrite, on the emulator, the memory that is unused after a node."""
-    places = arena.layout.places
-    alive = [place for key, place in places.items() if key[0] <= node and (place.dies is None or place.dies > node)]
-    dead = [place for place in places.values() if place.dies == node and not any(map(place.meets, alive))]
-    return [_poison(arena.base + place.offset, place.nbytes) for place in dead]
+    def __call__(self, inputs: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
+        """Compute the plan."""
+        graph, values = self.plan.graph, self.run.values
+        self.run.variable.update(self.plan.state)
+        with ExitStack() as within:
+            within.enter_context(self.device.lending(self.ledger.lease))
+            if self.bound is not None:
+                within.enter_context(self.runtime.bound_by(self.binder))
+            self._take(inputs)
+            for number, (node, last) in enumerate(zip(graph.nodes, self.plan.ends, strict=True)):
+                self._compute(number, node)
+                for name in last:
+                    values.pop(name, None)
+        self.binder.begin(())
+        return self._results()
+
+    def layout(self) -> Layout:
+        """Return the places of the run's requests."""
+        layout = self.ledger.layout
+        return layout if layout is not None and self.ledger.follows else self.ledger.make_layout()
+
+    def close(self) -> Bound | None:
+        """Return the plan on the run's memory, or None if its requests differed or a kernel may change."""
+        bound, same = self.bound, self.ledger.follows and not self.ledger.in_use() and self.run.reader is None
+        if bound is None or not same or not self.binder.settled or bound.epoch != self.runtime.epoch:
+            return None
+        bound.close(self.binder)
+        return bound
+
+    def _take(self, inputs: Sequence[DeviceArray]) -> None:
+        """Copy the inputs that are read."""
+        self.ledger.begin(-1)
+        for number, (name, array) in enumerate(zip(self.plan.graph.inputs, inputs, strict=True)):
+            if name in self.plan.read:
+                place = self.device.empty(tuple(array.shape), np.dtype(array.dtype))
+                self.device.copy(place, array)
+                self.run.values[name] = place
+                self.run.variable.add(name)
+                if self.bound is not None:
+                    self.fixed.values[name] = self.bound.arena.pin(place)
+                    self.bound.inputs.append((number, self.fixed.values[name]))
+
+    def _compute(self, number: int, node: Node) -> None:
+        run = self.run
+        self.ledger.begin(number)
+        if node.op in OF_SHAPES or run.variable.isdisjoint(node.reads()):
+            with self.device.lending(None):  # the same in every run
+                results = compute(run, node)
+            self.fixed.values.update(zip(node.outputs, results, strict=False))
+            run.values.update(zip(node.outputs, results, strict=False))
+            return
+        run.variable.update(node.outputs)
+        given = [run.values[name] for name in node.reads()]
+        self.binder.begin([array for array in given if self.device.is_array(array)])
+        results = compute(run, node)
+        if self.device.emulated:
+            results = self._adopt(results)
+        if self.bound is not None:
+            self._bind(self.bound, number, node, results)
+        run.values.update(zip(node.outputs, results, strict=False))
+
+    def _adopt(self, results: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """Move results that NumPy allocated to places in the arena."""
+        owners: dict[int, tuple[np.ndarray, Lease]] = {}
+        found = []
+        for array in results:
+            owner = owner_of(array)
+            if array.size == 0 or self.binder.knows(array) or owner.base is not None:
+                found.append(array)
+                continue
+            if id(owner) not in owners:
+                lease = self.ledger.lease(owner.nbytes)
+                if not lease.address and lease.returned is not None:
+                    weakref.finalize(owner, lease.returned, lease.number)
+                    lease.returned = None
+                owners[id(owner)] = owner, lease
+            _, lease = owners[id(owner)]
+            if lease.address:
+                at = lease.address + array.ctypes.data - owner.ctypes.data
+                moved = self.device.borrow(at, array.shape, array.strides, array.dtype, lease, 0)
+                moved[...] = array
+                array = moved
+            found.append(array)
+        return tuple(found)
+
+    def _bind(self, bound: Bound, number: int, node: Node, results: Sequence[DeviceArray]) -> None:
+        """Keep the launches of a node, or the node where the array library computes it."""
+        binder, arena = self.binder, bound.arena
+        places = [arena.pin(array) for array in results]
+        if binder.is_launches(results) and not node.attributes.get(IN_PLACE):
+            for launched in binder.launches:
+                bound.steps += repeat(self.device, launched, arena.pin)
+        else:
+            fresh = [(place, array) for place, array in enumerate(places) if not binder.is_given(results[place])]
+            bound.steps.append(Recompute(arena, self.fixed, node, number, fresh))
+        if self.device.emulated:
+            bound.steps += arena.poison(number)
+        self.fixed.values.update(zip(node.outputs, places, strict=False))
+        binder.begin(())
+
+    def _results(self) -> tuple[DeviceArray, ...]:
+        """Return the results as arrays that the caller owns."""
+        run, found = self.run, []
+        for name in self.plan.graph.outputs:
+            array = run.device(run.values[name])
+            if self.bound is not None:
+                self.bound.outputs.append(self.bound.arena.pin(array))
+            if self.bound is not None or name not in run.variable:
+                new = self.device.empty(tuple(array.shape), array.dtype)
+                self.device.copy(new, array)
+                array = new
+            found.append(array)
+        run.values.clear()
+        return tuple(found)
