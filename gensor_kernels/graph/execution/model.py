@@ -229,7 +229,13 @@ class Model:
         """
         from .session import Session, state_of
 
-        return Session(self, state_of(self._source.graph(), state), sizes)
+        kept = state_of(self._source.graph(), state)
+
+        def plan_for(given: dict[str, DeviceArray]) -> tuple[dict[str, DeviceArray], Plan]:
+            inputs = self._bound((), given)
+            return inputs, self._plan(inputs, kept)
+
+        return Session(self.inputs, self.outputs, kept, sizes, plan_for)
 
     def placed(self, inputs: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

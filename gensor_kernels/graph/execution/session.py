@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 
     from .layers import Layers
-    from .model import Model
     from .plan import Plan
 
 #: Plans that a session keeps; the oldest is replaced.
@@ -38,13 +37,19 @@ class Session:
         Kept tensors by the name of their input. They are written in place.
     """
 
-    def __init__(self, model: Model, kept: State, sizes: Mapping[str, int]):
-        self._model, self._kept = model, kept
+    def __init__(
+        self,
+        specs: Mapping[str, Spec],
+        results: Sequence[str],
+        kept: State,
+        sizes: Mapping[str, int],
+        plan_for: Callable[[dict[str, DeviceArray]], tuple[dict[str, DeviceArray], Plan]],
+    ):
+        self._kept, self._shared = kept, plan_for
         #: The session's plans with the limits of places, by the model's plans.
         self._plans: dict[Plan, tuple[Plan, dict[str, tuple[int, int]]]] = {}
-        self.inputs = [name for name in model.inputs if name not in kept.results]
-        self.outputs = [name for name in model.outputs if name not in kept.results.values()]
-        specs = model.inputs
+        self.inputs = [name for name in specs if name not in kept.results]
+        self.outputs = [name for name in results if name not in kept.results.values()]
         shapes, xp = state_shapes(specs, kept.results, sizes), current_runtime().device.xp
         self.state: dict[str, DeviceArray] = _rows(xp, specs, shapes, kept.pairs)
         for name in kept.results:
@@ -94,8 +99,7 @@ class Session:
         given = dict(zip(self.inputs, args, strict=False))
         if twice := given.keys() & keywords.keys():
             raise ValueError(f"input {shown(min(twice))} is given twice")
-        inputs = self._model._bound((), {**given, **keywords, **self.state})
-        shared = self._model._plan(inputs, self._kept)
+        inputs, shared = self._shared({**given, **keywords, **self.state})
         if shared not in self._plans:
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
