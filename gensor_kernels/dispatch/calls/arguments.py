@@ -74,7 +74,7 @@ _new = tuple.__new__
 
 
 class FusedEpilogue(Exception):
-    """Raised for an epilogue with a gate or a norm (functions/gated.py, functions/normed.py)."""
+    """Raised for an epilogue with a gate or a norm (functions/fused_matmul.py)."""
 
 
 def operations(

@@ -10,7 +10,7 @@ import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.calls.arguments import Operation, operations, resolve
 from gensor_kernels.dispatch.calls.fallback import evaluate
-from gensor_kernels.dispatch.functions import grouped
+from gensor_kernels.dispatch.functions import grouped_matmul
 from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.plans import make, unfused
 from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -143,7 +143,7 @@ def test_calls_without_a_predicted_time_of_the_library(on, caplog):
     on("b200", {})
     base, inputs, out, steps = question_of(gensor_kernels.conv2d, image.astype(np.int8), filters.astype(np.int8))
     assert unfused.microseconds(base, inputs, out, steps) is None and not caplog.records
-    assert not grouped.RAGGED.stands_in  # its library way reads the groups' ends, for which the host waits
+    assert not grouped_matmul.GROUPED_MATMUL.stands_in  # the library reads the groups' ends, for which the host waits
 
 
 def test_operations_that_cannot_be_counted_are_logged(caplog, monkeypatch):
