@@ -66,8 +66,6 @@ array([[3., 3.],
        [3., 3.]], dtype=float32)
 """
 
-from typing import Any
-
 from .dispatch import (
     argmax,
     argmin,
@@ -185,7 +183,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> str:
     """Read `__version__` at first use: the metadata of installed packages takes milliseconds."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -198,4 +196,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "__version__"]
+    """Return the public names: helpers and sub-packages are imported from their modules."""
+    return [*__all__, "__version__"]

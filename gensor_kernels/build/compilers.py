@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gensor_kernels import forking
+from gensor_kernels.errors import GensorError
 
 from .compile_process import HEADER
 
@@ -27,7 +28,7 @@ PROGRAM = Path(__file__).resolve().parent / "compile_process.py"
 _LONGEST = 1 << 30  # bytes of an answer
 
 
-class Lost(Exception):
+class Lost(GensorError):
     """A process died, or its answer makes no sense."""
 
 

@@ -14,75 +14,41 @@ from . import types
 if TYPE_CHECKING:
     from .declaration.operator import Operator
 
-#: The module of every operator by name: one declaration file, one line here. A module's OPERATORS are its operators
-#: by name, or OPERATOR its only one; it is imported at first use.
-MODULES: dict[str, str] = {
-    "matmul": "products.matmul",
-    "swiglu": "products.gated",
-    "bias_swiglu": "products.gated",
-    "geglu": "products.gated",
-    "bias_geglu": "products.gated",
-    "geglu_tanh": "products.gated",
-    "bias_geglu_tanh": "products.gated",
-    "reglu": "products.gated",
-    "bias_reglu": "products.gated",
-    "ragged_matmul": "products.ragged",
-    "matmul_layernorm": "products.normed",
-    "matmul_rmsnorm": "products.normed",
-    "matmul_prologue": "products.matmul_prologue",
-    "matmul_prologue1": "products.matmul_prologue",
-    "matmul_prologue2": "products.matmul_prologue",
-    "matmul_int8": "products.quantised",
-    "matmul_int8_zeros": "products.quantised",
-    "matmul_int4": "products.quantised",
-    "matmul_int4_zeros": "products.quantised",
-    "matmul_block_scaled": "products.block_scaled",
-    "attention": "attention.attention",
-    "attention_masked": "attention.attention",
-    "attention_biased": "attention.attention",
-    "attention_windowed": "attention.attention",
-    "attention_masked_windowed": "attention.attention",
-    "attention_biased_windowed": "attention.attention",
-    "attention_capped": "attention.attention",
-    "attention_masked_capped": "attention.attention",
-    "attention_biased_capped": "attention.attention",
-    "attention_ragged": "attention.sequences",
-    "attention_ragged_capped": "attention.sequences",
-    "attention_paged": "attention.sequences",
-    "attention_paged_capped": "attention.sequences",
-    "attention_ragged_paged": "attention.sequences",
-    "attention_ragged_paged_capped": "attention.sequences",
-    "conv2d": "windows.conv",
-    "conv2d_transpose": "windows.conv",
-    "conv2d_prologue": "windows.conv_prologue",
-    "conv2d_prologue1": "windows.conv_prologue",
-    "conv2d_prologue2": "windows.conv_prologue",
-    "conv2d_transpose_prologue": "windows.conv_prologue",
-    "conv2d_transpose_prologue1": "windows.conv_prologue",
-    "conv2d_transpose_prologue2": "windows.conv_prologue",
-    "reduce_sum": "rows.reductions",
-    "reduce_mean": "rows.reductions",
-    "reduce_max": "rows.reductions",
-    "reduce_min": "rows.reductions",
-    "reduce_prod": "rows.reductions",
-    "argmax": "rows.reductions",
-    "argmin": "rows.reductions",
-    "l2_norm": "rows.reductions",
-    "reduce_var": "rows.reductions",
-    "logsumexp": "rows.reductions",
-    "softmax": "rows.softmax",
-    "log_softmax": "rows.softmax",
-    "layernorm": "rows.norms",
-    "rmsnorm": "rows.norms",
-    "elementwise": "rows.elementwise",
-    "depthwise_conv2d": "windows.depthwise",
-    "depthwise_conv2d_prologue": "windows.depthwise_prologue",
-    "depthwise_conv2d_prologue1": "windows.depthwise_prologue",
-    "depthwise_conv2d_prologue2": "windows.depthwise_prologue",
-    "max_pool2d": "windows.pooling",
-    "avg_pool2d": "windows.pooling",
-    "global_avg_pool2d": "windows.pooling",
+#: Names of operators by the module that declares them: one declaration file, one line here.  A module's OPERATORS are
+#: its operators by name, or OPERATOR its only one.
+_DECLARED = {
+    "products.matmul": "matmul",
+    "products.gated": "swiglu bias_swiglu geglu bias_geglu geglu_tanh bias_geglu_tanh reglu bias_reglu",
+    "products.ragged": "ragged_matmul",
+    "products.normed": "matmul_layernorm matmul_rmsnorm",
+    "products.matmul_prologue": "matmul_prologue matmul_prologue1 matmul_prologue2",
+    "products.quantised": "matmul_int8 matmul_int8_zeros matmul_int4 matmul_int4_zeros",
+    "products.block_scaled": "matmul_block_scaled",
+    "attention.attention": (
+        "attention attention_masked attention_biased attention_windowed attention_masked_windowed "
+        "attention_biased_windowed attention_capped attention_masked_capped attention_biased_capped"
+    ),
+    "attention.sequences": (
+        "attention_ragged attention_ragged_capped attention_paged attention_paged_capped "
+        "attention_ragged_paged attention_ragged_paged_capped"
+    ),
+    "windows.conv": "conv2d conv2d_transpose",
+    "windows.conv_prologue": (
+        "conv2d_prologue conv2d_prologue1 conv2d_prologue2 conv2d_transpose_prologue "
+        "conv2d_transpose_prologue1 conv2d_transpose_prologue2"
+    ),
+    "rows.reductions": (
+        "reduce_sum reduce_mean reduce_max reduce_min reduce_prod argmax argmin l2_norm reduce_var logsumexp"
+    ),
+    "rows.softmax": "softmax log_softmax",
+    "rows.norms": "layernorm rmsnorm",
+    "rows.elementwise": "elementwise",
+    "windows.depthwise": "depthwise_conv2d",
+    "windows.depthwise_prologue": "depthwise_conv2d_prologue depthwise_conv2d_prologue1 depthwise_conv2d_prologue2",
+    "windows.pooling": "max_pool2d avg_pool2d global_avg_pool2d",
 }
+#: The module of every operator by name; it is imported at first use.
+MODULES: dict[str, str] = {name: module for module, names in _DECLARED.items() for name in names.split()}
 
 
 @cache

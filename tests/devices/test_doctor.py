@@ -38,7 +38,8 @@ def test_it_says_what_it_is_and_takes_no_other_arguments():
 
 def test_the_version_is_the_installed_one(monkeypatch):
     assert gensor_kernels.__version__ == metadata.version("gensor-kernels")
-    assert "__version__" in dir(gensor_kernels) and not hasattr(gensor_kernels, "__versions__")
+    assert dir(gensor_kernels) == sorted([*gensor_kernels.__all__, "__version__"])
+    assert not hasattr(gensor_kernels, "__versions__")
 
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.functions.block_scaled import SCALED_PRODUCT
+from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL, ElementTypes
 from gensor_kernels.dispatch.functions.vendor_call import library_call
 from gensor_kernels.operators.products import block_scaled
 from tests.doubles.device import FakeDevice
@@ -35,13 +35,8 @@ def test_the_vendors_call_of_a_workload_is_the_same():
     a, b, d, e = operands(9, 150, 272)
     declared = {"a": a, "b": b.T, "d": d, "e": e.T, "c": np.empty((9, 150), np.float32)}
     found = library_call(FakeDevice(), workload, declared, ())()
-    np.testing.assert_array_equal(found, SCALED_PRODUCT.library(FakeDevice(), (a, b, d, e), _parameters(), "ieee"))
-
-
-def _parameters():
-    from gensor_kernels.dispatch.functions.mixed_input import Stored
-
-    return Stored(None, None, None)
+    types = ElementTypes(None, None, None)
+    np.testing.assert_array_equal(found, BLOCK_SCALED_MATMUL.library(FakeDevice(), (a, b, d, e), types, "ieee"))
 
 
 def test_which_arrays_are_copied():

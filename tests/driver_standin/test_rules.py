@@ -113,7 +113,7 @@ MOST_SHARED = 227 << 10
         ({}, {"block": (1025, 1, 1)}, INVALID_VALUE),
         ({}, {"given": None}, INVALID_VALUE),
         ({}, {"given": [None, None]}, INVALID_VALUE),
-        ({}, {"extra": ctypes.addressof(ctypes.c_void_p())}, INVALID_VALUE),
+        ({}, {"extra": 4096}, INVALID_VALUE),  # parameters are given in one way, not in two
         ({}, {"shared": 48 << 10}, OK),
         ({}, {"shared": (48 << 10) + 1}, INVALID_VALUE),
         ({"shared_bytes": 16}, {"shared": 48 << 10}, INVALID_VALUE),  # static memory counts too

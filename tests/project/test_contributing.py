@@ -52,10 +52,10 @@ def tune(folder, shapes):
 def scores(monkeypatch):
     """Add the file and the line of the text."""
     code = re.search(r"file\s`(\w+)\.py` in `products/`:\n\n```python\n(.*?)```", TEXT, re.DOTALL)
-    line = re.search(r'```\n    ("\w+"): ("[\w.]+"),\n```', TEXT)
+    line = re.search(r'```\n    "(products\.\w+)": "(\w+)",\n```', TEXT)
     module = module_of(f"{operators.__name__}.products.{code[1]}", code[2])
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setitem(operators.MODULES, line[1].strip('"'), line[2].strip('"'))
+    monkeypatch.setitem(operators.MODULES, line[2], line[1])
     yield code[1]
     operators.operator.cache_clear()
 

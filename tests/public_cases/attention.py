@@ -193,7 +193,7 @@ def _bound(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float, softcap: float, values: np.ndarray,
     dtype: str,
 ) -> np.ndarray:  # fmt: skip
-    """tolerance/attention.py's bound for any data: errors of scores, of rounded weights, of sums."""
+    """attention/reference.py's bound for any data: errors of scores, of rounded weights, of sums."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.abs(np.repeat(v, group, 1))
     head, keys, r = q.shape[3], k.shape[2], facts(dtype).unit_roundoff

@@ -342,14 +342,14 @@ def _convolution(
     steps = plain_operations("a convolution", 1, bias, add, activation)
     runtime = current_runtime()
     if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_convolution import PREPARED_CONVOLUTION, PREPARED_DEPTHWISE
+        from gensor_kernels.dispatch.functions.prologue_convolution import PROLOGUE_CONVOLUTION, PROLOGUE_DEPTHWISE
 
         from .prologue import convolution
 
         x, vectors, prepared = convolution(runtime, x, w, prologue, p)
         if prepared is not None:
             is_depthwise = _kind(tuple(x.shape), tuple(w.shape), p).depthwise
-            with_prologue = PREPARED_DEPTHWISE if is_depthwise else PREPARED_CONVOLUTION
+            with_prologue = PROLOGUE_DEPTHWISE if is_depthwise else PROLOGUE_CONVOLUTION
             return runtime.serve(with_prologue, (x, w, *vectors), prepared, out, steps, precision)
     kind = _kind(tuple(x.shape), tuple(w.shape), p)
     if kind.product:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, Operation, named_dtype, operations
-from gensor_kernels.dispatch.functions.gated import FUNCTIONS
-from gensor_kernels.dispatch.functions.mixed_input import STORED_PRODUCT, Stored
-from gensor_kernels.dispatch.functions.normed import NORMED, Norm
+from gensor_kernels.dispatch.functions.fused_matmul import GATED, NORMED, Norm
+from gensor_kernels.dispatch.functions.low_precision_matmul import MIXED_MATMUL, ElementTypes
 from gensor_kernels.operators.products import gated
 from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.operators.types.epilogue import NORMS
@@ -64,7 +63,7 @@ def gated_product(
     precision: str | None = None,
 ) -> Any:
     """Compute a matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
-    parameters, function = None if dtype is None else named_dtype(dtype), FUNCTIONS[gated.GATES[gate.name]]
+    parameters, function = None if dtype is None else named_dtype(dtype), GATED[gated.GATES[gate.name]]
     return runtime.serve(function, (a, b, gate.bias), parameters, out, gate.steps, precision)
 
 
@@ -141,5 +140,5 @@ def typed_product(
     runtime.check(inputs[0], inputs[1], out, steps, precision)
     if dtype is None and out is not None:
         dtype = out.dtype
-    parameters = Stored(first, second, None if dtype is None else named_dtype(dtype))
-    return runtime.serve(STORED_PRODUCT, inputs, parameters, out, steps, precision)
+    parameters = ElementTypes(first, second, None if dtype is None else named_dtype(dtype))
+    return runtime.serve(MIXED_MATMUL, inputs, parameters, out, steps, precision)

@@ -105,10 +105,11 @@ def grouped_matmul(
            [50., 50.],
            [90., 90.]], dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.grouped import RAGGED
+    from gensor_kernels.dispatch.functions.grouped_matmul import GROUPED_MATMUL
 
     runtime = current_runtime()
     steps = plain_operations("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
     ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0] if x.ndim else 0)
-    return runtime.serve(RAGGED, (x, w, ends), None if dtype is None else named_dtype(dtype), out, steps, precision)
+    given = None if dtype is None else named_dtype(dtype)
+    return runtime.serve(GROUPED_MATMUL, (x, w, ends), given, out, steps, precision)

@@ -136,11 +136,12 @@ def _quantised_linear(
     runtime: Runtime, x: DeviceArray, w: DeviceArray, steps: Any, quantised: tuple[Any, Any, int | None]
 ) -> Any:
     """Return a linear layer of quantised weights; `quantised` are scales, zeros and group."""
-    from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
+    from gensor_kernels.dispatch.functions.low_precision_matmul import QUANTISED_LINEAR, Weights
 
     scales, zeros, group = quantised
-    runtime.check_inputs((x, w, scales, zeros), None, steps)
-    return runtime.serve(QUANTISED_LINEAR, (x, w, scales, zeros), check(x, w, scales, zeros, group), None, steps)
+    inputs = (x, w, scales, zeros)
+    runtime.check_inputs(inputs, None, steps)
+    return runtime.serve(QUANTISED_LINEAR, inputs, Weights.of(*inputs, group), None, steps)
 
 
 def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:

@@ -26,8 +26,8 @@ from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
 from gensor_kernels.dispatch.functions.contraction import layout_of, steps_along
-from gensor_kernels.dispatch.functions.prologue_convolution import PreparedImage, ones
-from gensor_kernels.dispatch.functions.prologue_matmul import PREPARED, Prepared
+from gensor_kernels.dispatch.functions.fused_matmul import PROLOGUE, Prologue
+from gensor_kernels.dispatch.functions.prologue_convolution import PrologueParameters, ones
 from gensor_kernels.dispatch.observe import dry_run
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
@@ -120,12 +120,12 @@ def product(
     vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
     if dtype is None and out is not None:
         dtype = wider(a, b, out)
-    parameters = Prepared.of(before, dtype)
+    parameters = Prologue.of(before, dtype)
     if vectors is None or parameters is None:
         if not is_complex:
             a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
         return runtime.call(compute(runtime, a, before), b, out, steps, dtype, precision)
-    return runtime.serve(PREPARED, (a, b, *vectors), parameters, out, steps, precision)
+    return runtime.serve(PROLOGUE, (a, b, *vectors), parameters, out, steps, precision)
 
 
 def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
@@ -156,7 +156,7 @@ class FusedContraction:
     """A contraction that kernels compute with its prologue, whose arrays become vectors along the summed axes."""
 
     lowered: Lowered
-    parameters: Prepared
+    parameters: Prologue
 
     def run(
         self,
@@ -174,7 +174,7 @@ class FusedContraction:
         vectors = [_vector(runtime.device.xp, x, labels, shape, layout.summed) for x in arrays]
         result = runtime.device.empty(layout.allocated, self.lowered.dtype)
         x, y, z = windows(runtime.device.xp, self.lowered, a, b, result)
-        runtime.serve(PREPARED, (x, y, *vectors), self.parameters, z, self._align(runtime, steps))
+        runtime.serve(PROLOGUE, (x, y, *vectors), self.parameters, z, self._align(runtime, steps))
         return result if layout.order is None else result.transpose(layout.order)
 
     def _align(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
@@ -238,7 +238,7 @@ def _fuse(
         return None
     if any(not _runs_along(x.shape, labels, found.layout.summed) for x in arrays):
         return None
-    parameters = Prepared.of(before, found.given)
+    parameters = Prologue.of(before, found.given)
     return None if parameters is None else FusedContraction(found, parameters)
 
 
@@ -280,7 +280,7 @@ def contraction(
 
 def convolution(
     runtime: Runtime, x: DeviceArray, w: DeviceArray, items: Any, p: Parameters
-) -> tuple[Any, tuple[Any, ...], PreparedImage | None]:
+) -> tuple[Any, tuple[Any, ...], PrologueParameters | None]:
     """Return (image, vectors, parameters) of a convolution with `prologue=`.
 
     If no kernel takes the prologue, it is applied to the image, and vectors and parameters are empty.
@@ -292,10 +292,10 @@ def convolution(
     channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
     taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
     vectors = vectors_of(before, channels, axes) if taken else None
-    found = Prepared.of(before)
+    found = Prologue.of(before)
     if vectors is None or found is None:
         return compute(runtime, x, before), (), None
-    return x, tuple(vectors), PreparedImage(found, p)
+    return x, tuple(vectors), PrologueParameters(found, p)
 
 
 def _per_channel(step: Operation, axes: int) -> Operation:

@@ -105,8 +105,7 @@ def scaled_matmul(
     array([[ 288.,  288.,  288.],
            [2560., 2560., 2560.]], dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.block_scaled import SCALED_PRODUCT
-    from gensor_kernels.dispatch.functions.mixed_input import Stored
+    from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL, ElementTypes
 
     from .fused import stored_name
 
@@ -116,5 +115,5 @@ def scaled_matmul(
     runtime.check_inputs((a, b, scale_a, scale_b), out, steps)
     if dtype is None and out is not None:
         dtype = out.dtype
-    parameters = Stored(first, second, None if dtype is None else named_dtype(dtype))
-    return runtime.serve(SCALED_PRODUCT, (a, b, scale_a, scale_b), parameters, out, steps)
+    parameters = ElementTypes(first, second, None if dtype is None else named_dtype(dtype))
+    return runtime.serve(BLOCK_SCALED_MATMUL, (a, b, scale_a, scale_b), parameters, out, steps)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.problem import broadcast
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.attention import workload_from_views
 from gensor_kernels.operators.attention.forms import (
     CAUSAL,
@@ -23,7 +22,7 @@ from gensor_kernels.operators.attention.forms import (
 )
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -69,24 +68,19 @@ class Attention(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides with contiguous heads; copy other arrays."""
-        q, k, v, mask = call.inputs
-        assert q is not None and k is not None and v is not None
+        (q, k, v), mask = call.given[:3], call.inputs[3]
         dtype, p = call.result.dtype.name, call.parameters
-        copies = [None if x.dtype == dtype else Copy(dtype, (0, 1, 2, 3)) for x in (q, k, v)]
-        copy_mask = None
-        if mask is not None and mask.dtype not in ("bool", "float16", "bfloat16", "float32"):
-            copy_mask = Copy("float32", tuple(range(len(mask.shape))))
-        if any(copies) or copy_mask:
-            raise NeedsCopies(*copies, copy_mask)
+        copies = [None if x.dtype == dtype else compact(x, dtype) for x in (q, k, v)]
+        is_read = mask is None or mask.dtype in ("bool", "float16", "bfloat16", "float32")
+        copies.append(None if mask is None or is_read else compact(mask, "float32"))
+        if any(copies):
+            raise NeedsCopies(*copies)
         views = {"a": q, "b": k, "d": v, "c": call.out}
         if mask is not None:
-            mask = broadcast(mask, (*q.shape[:3], k.shape[2]))
-            views["e"] = mask
+            views["e"] = mask = broadcast(mask, (*q.shape[:3], k.shape[2]))
         more = {"causal": p.causal, "window": p.window, "softcap": p.softcap is not None}
-        workload = workload_from_views(q, k, v, call.out, mask=mask, **more, epilogue=_names(call))
-        declared: Any = operator(workload.operator)
-        strides = {name: view.strides for name, view in views.items()}
-        return KernelCall(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
+        workload = workload_from_views(q, k, v, call.out, mask=mask, **more, epilogue=call.epilogue)
+        return KernelCall.of_views(workload, views, p.scale, p.softcap or 0.0)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with scale and soft cap of verification; a mask of bytes is one of booleans."""
@@ -101,10 +95,6 @@ class Attention(Function):
 
 
 ATTENTION = Attention()
-
-
-def _names(call: AbstractCall) -> list[str]:
-    return [step.name for step in call.steps]
 
 
 def result_dtype(q: DeviceArray, k: DeviceArray, v: DeviceArray) -> np.dtype[Any]:

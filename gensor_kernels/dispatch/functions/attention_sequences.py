@@ -12,7 +12,7 @@ from gensor_kernels.operators.attention.sequences import spans, workload_from_vi
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .attention import Parameters, check, compute, parameters_of, result_dtype
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -56,11 +56,9 @@ class Sequences(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides of q, k and v; copy ends and tables that are not contiguous int32."""
-        p = call.parameters
-        given = [view for view in call.inputs if view is not None]
-        dtype = call.result.dtype.name
-        copies = [None if x.dtype == dtype else Copy(dtype, (0, 1, 2, 3)) for x in given[:3]]
-        copies += [None if _is_list(x) else Copy("int32", tuple(range(len(x.shape)))) for x in given[3:]]
+        p, given, dtype = call.parameters, call.given, call.result.dtype.name
+        copies = [None if x.dtype == dtype else compact(x, dtype) for x in given[:3]]
+        copies += [None if _is_list(x) else compact(x, "int32") for x in given[3:]]
         if any(copies):
             raise NeedsCopies(*copies)
         names = ("a", "b", "d", *(("f",) if p.ragged else ()), "g", *(("h",) if p.paged else ()))
@@ -71,11 +69,9 @@ class Sequences(Function):
             causal=p.causal,
             window=p.window,
             softcap=p.softcap is not None,
-            epilogue=[step.name for step in call.steps],
+            epilogue=call.epilogue,
         )
-        declared: Any = operator(workload.operator)
-        strides = {name: view.strides for name, view in views.items()}
-        return KernelCall(workload, declared.geometry(workload, strides, p.scale, p.softcap or 0.0))
+        return KernelCall.of_views(workload, views, p.scale, p.softcap or 0.0)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with scale and soft cap of verification."""

@@ -16,6 +16,7 @@ from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation, check_operands, check_steps
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import apply_steps
+from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload
@@ -81,6 +82,20 @@ class AbstractCall:
     fresh: bool = True
     emulated: bool = False
 
+    @property
+    def given(self) -> tuple[View, ...]:
+        """The inputs that the call has, without those it leaves out."""
+        return tuple(view for view in self.inputs if view is not None)
+
+    @property
+    def epilogue(self) -> list[str]:
+        """Names of the epilogue's operations."""
+        return [step.name for step in self.steps]
+
+    def math_of_floats(self, dtype: str) -> str:
+        """Return the mode of products of real floats of this dtype: TF32 is for float32 alone."""
+        return "tf32" if dtype == "float32" and self.math == "tf32" else "ieee"
+
 
 @dataclass(frozen=True)
 class KernelCall:
@@ -96,6 +111,19 @@ class KernelCall:
     declared: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda strides: strides
     operands: tuple[Strides | None, ...] | None = None
     windows: tuple[View, ...] = ()
+
+    @classmethod
+    def of_views(
+        cls,
+        workload: Workload,
+        views: Mapping[str, View],
+        *more: Any,
+        declared: Callable[[tuple[int, ...]], tuple[int, ...]] = lambda strides: strides,
+    ) -> KernelCall:
+        """Return the call of arrays by operand name; `more` are arguments of the operator's geometry."""
+        find_geometry: Any = operator(workload.operator).geometry
+        geometry = find_geometry(workload, {name: view.strides for name, view in views.items()}, *more)
+        return cls(workload, geometry, declared)
 
 
 class Copying(Protocol):
@@ -125,6 +153,11 @@ class Copy:
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
         copied = device.xp.array(whole.transpose(self.order), dtype=array_dtype(self.dtype), order="C", copy=True)
         return copied.transpose(inverse(self.order))
+
+
+def compact(view: View, dtype: str | None = None) -> Copy:
+    """Return the Copy without gaps and with the last axis innermost."""
+    return Copy(dtype or view.dtype, tuple(range(len(view.shape))))
 
 
 def convert(view: View, dtype: str) -> Copy | None:
@@ -190,6 +223,11 @@ class LibraryCall:
     inputs: tuple[Any, ...]
     parameters: Any
     declared: Callable[[Any], Any] = lambda value: value
+
+
+def given_dtype(arrays: Mapping[str, DeviceArray]) -> np.dtype[Any] | None:
+    """Return the dtype of the result c as a caller gives it: None if it is that of the operand a."""
+    return None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
 
 
 class Function:

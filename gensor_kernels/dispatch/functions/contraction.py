@@ -133,8 +133,7 @@ class Contraction(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take windows on any strides; copy or sum operands with more axes than kernels take."""
-        a, b = call.inputs
-        assert a is not None and b is not None
+        a, b = call.given
         spec: Spec = call.parameters
         out = None if call.fresh else _bytes(call.out)
         found = lower(spec.form, _view_layout(a), _view_layout(b), spec.dtype, out)
@@ -157,16 +156,15 @@ class Contraction(Function):
 
     def _product(self, call: AbstractCall, found: Lowered, inputs: np.dtype[Any]) -> KernelCall:
         layout = found.layout
-        a, b = call.inputs
-        assert a and b and layout is not None and layout.a and layout.b and layout.c
+        a, b = call.given
+        assert layout is not None and layout.a and layout.b and layout.c
         first, second = (b, a) if layout.swapped else (a, b)
         x, y = _window(first, layout.a), _window(second, layout.b)
         z = _window(call.out._replace(dtype=found.dtype.name), layout.c)
         check_int8_sum(inputs, found.dtype, x.shape[-1])
         flags = found.conjugated[::-1] if layout.swapped else found.conjugated
         operands = [None if view is None else _operand(view, found, z.shape) for view in call.operands]
-        names = [step.name for step in call.steps]
-        problem = multiply(x, y, z, operands, names, math_of(inputs, call.math), flags)
+        problem = multiply(x, y, z, operands, call.epilogue, math_of(inputs, call.math), flags)
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
         return KernelCall(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 

@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import conv, conv_folded
 from gensor_kernels.operators.windows.conv_product import output_size
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -54,8 +54,7 @@ class Convolution(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides of the image, and weights whose filters are contiguous; copy others."""
-        x, w, p = call.inputs[0], call.inputs[1], call.parameters
-        assert x is not None and w is not None
+        (x, w), p = call.given, call.parameters
         sizes = full_sizes(x.shape, w.shape, p)
         dtype = np.promote_types(x.dtype, w.dtype).name
         if dtype not in ACCUMULATORS:
@@ -63,7 +62,7 @@ class Convolution(Function):
         images = IMAGES[p.layout]
         last = _has_channels_last(call.out, images)
         layout = _weight_layout(w, p, sizes, last)
-        copy_x = None if x.dtype == dtype else Copy(dtype, tuple(range(4)))
+        copy_x = None if x.dtype == dtype else compact(x, dtype)
         copy_w = None if layout and w.dtype == dtype else Copy(dtype, _weight_order(p, last))
         if copy_x or copy_w or layout is None:
             raise NeedsCopies(copy_x, copy_w)
@@ -85,7 +84,7 @@ class Convolution(Function):
             dtypes={"x": dtype, "w": dtype, "y": call.result.dtype.name},
             alignment=alignment,
             math=call.math if dtype == "float32" else "ieee",
-            epilogue=[step.name for step in call.steps],
+            epilogue=call.epilogue,
             transposed=p.transposed,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps, convert
+from .base import AbstractCall, Copy, Function, KernelCall, NeedsCopies, Result, Steps, convert
 
 #: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
 MOST_INT8_PRODUCTS = 2**17 - 1
@@ -66,26 +66,20 @@ class Matmul(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides; convert other dtypes, and copy operands with too many batch axes."""
-        a, b = call.inputs
-        assert a is not None and b is not None
+        a, b = call.given
         product: Product = call.result.product
         check_int8_sum(product.inputs, product.dtype, product.sizes[2])
         dtype = product.inputs.name
         if a.dtype != dtype or b.dtype != dtype:
             raise NeedsCopies(convert(a, dtype), convert(b, dtype), words="operands are converted")
-        names = [step.name for step in call.steps]
         try:
-            found = multiply(a, b, call.out, call.operands, names, math_of(product.inputs, call.math))
+            found = multiply(a, b, call.out, call.operands, call.epilogue, math_of(product.inputs, call.math))
         except TooManyAxesError:
             copies = [_compact(view, product.batch) for view in (a, b)]
             if not any(copies):
                 raise
             raise NeedsCopies(*copies) from None
         return KernelCall(found.workload, found.geometry, operands=found.operands)
-
-    def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Return the operands as they are declared."""
-        return LibraryCall((arrays["a"], arrays["b"]), arrays["c"].dtype)
 
     def by_library(
         self,

@@ -1,13 +1,12 @@
 """Convolutions with a prologue: by kernels, and by the array library.
 
-Transposed and depthwise ones too: Prepared convolutions are those of another Function with an image that is prepared.
+Transposed and depthwise ones too: each is the convolution of another Function, with an image after the prologue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,48 +15,46 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import conv_prologue, depthwise_prologue
+from gensor_kernels.operators.windows import conv_prologue
 
 from .base import AbstractCall, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import CONVOLUTION, Convolution
-from .prologue_matmul import Prepared, vector_copy
+from .fused_matmul import Prologue, vector_copy
 from .window import DEPTHWISE, Depthwise
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
-class PreparedImage(NamedTuple):
+class PrologueParameters(NamedTuple):
     """The parameters of a call: of its prologue, and of the convolution."""
 
-    prologue: Prepared
+    prologue: Prologue
     convolution: Parameters
 
 
-class PreparedConvolution(Convolution):
-    """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PreparedImage.
+class PrologueConvolution(Convolution):
+    """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PrologueParameters.
 
-    `plain` is the convolution without a prologue, `declared` the module of the operator with one.
+    `plain` is the convolution without a prologue.
     """
 
     name = "conv2d with a prologue"
     folds = False  # the prologue's vectors are per channel
     plain: Convolution = CONVOLUTION
-    declared: ModuleType = conv_prologue
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: PreparedImage) -> Result:  # type: ignore[override]
+    def result(self, inputs: Sequence[DeviceArray], parameters: PrologueParameters) -> Result:  # type: ignore[override]
         """Return the Result of the convolution."""
         return super().result(inputs[:2], parameters.convolution)
 
-    def op(self, parameters: PreparedImage) -> str:  # type: ignore[override]
+    def op(self, parameters: PrologueParameters) -> str:  # type: ignore[override]
         """Return the operator of the convolution: shapes files have the prologue in a column."""
         return self.plain.op(parameters.convolution)
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """As of the convolution; vectors of types that kernels do not read are converted."""
-        before: Prepared = call.parameters.prologue
-        x, w, *vectors = call.inputs
-        assert x is not None and w is not None
+        before: Prologue = call.parameters.prologue
+        x, w, *vectors = call.given
         dtype = np.promote_types(x.dtype, w.dtype).name
         copies = [vector_copy(view, dtype) for view in vectors]
         try:
@@ -66,22 +63,19 @@ class PreparedConvolution(Convolution):
             raise NeedsCopies(*staged.copies, *copies) from None
         if any(copies):
             raise NeedsCopies(None, None, *copies)
-        workload = self.declared.from_views(
-            before.names, found.workload, [view for view in vectors if view is not None]
-        )
-        return replace(
-            found, workload=workload, geometry=self.declared.prologue_geometry(found.geometry, workload, before.scale)
-        )
+        workload = conv_prologue.from_views(before.names, found.workload, vectors)
+        geometry = conv_prologue.prologue_geometry(found.geometry, workload, before.scale)
+        return replace(found, workload=workload, geometry=geometry)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with the scale of verification."""
         plain = super().vendor_call(workload, arrays)
         vectors = [arrays[name].reshape(-1) for name in prologue.VECTORS if name in arrays]
-        before = Prepared(workload.prologue, prologue.VERIFIED_SCALE)
-        return LibraryCall((*plain.inputs, *vectors), PreparedImage(before, plain.parameters), plain.declared)
+        before = Prologue(workload.prologue, prologue.VERIFIED_SCALE)
+        return LibraryCall((*plain.inputs, *vectors), PrologueParameters(before, plain.parameters), plain.declared)
 
     def library(  # type: ignore[override]
-        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PreparedImage, math: str | None
+        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PrologueParameters, math: str | None
     ) -> Any:
         """Element-wise operations on x in at least float32, rounded to its dtype, and a convolution."""
         x, w, *vectors = inputs
@@ -91,15 +85,14 @@ class PreparedConvolution(Convolution):
         return super().library(device, (x, w), p, math)
 
 
-class PreparedDepthwise(PreparedConvolution, Depthwise):
+class PrologueDepthwise(PrologueConvolution, Depthwise):
     """The same with one channel and one filter per group."""
 
     name = "depthwise_conv2d with a prologue"
     plain = DEPTHWISE
-    declared = depthwise_prologue
 
 
-PREPARED_CONVOLUTION, PREPARED_DEPTHWISE = PreparedConvolution(), PreparedDepthwise()
+PROLOGUE_CONVOLUTION, PROLOGUE_DEPTHWISE = PrologueConvolution(), PrologueDepthwise()
 
 
 def ones(p: Parameters) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps
+from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -73,12 +73,11 @@ class Rows(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Merge axes as far as all arrays allow; convert x to the dtype of the sums if that is wider."""
-        (x,), p = call.inputs, call.parameters
-        assert x is not None
+        (x,), p = call.given, call.parameters
         if not x.shape:
             raise UnsupportedError("an array without axes has nothing to reduce: give it one, as in x[None]")
         if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
-            raise NeedsCopies(Copy("float64", tuple(range(len(x.shape)))))
+            raise NeedsCopies(compact(x, "float64"))
         out = call.out if is_map(p.operator) else _without(call.out, p)
         operands = [view for view in call.operands if view is not None]
         try:
@@ -88,15 +87,14 @@ class Rows(Function):
                 out,
                 p.axes,
                 [(view if is_map(p.operator) else _without(view, p)).strides for view in operands],
-                epilogue=[step.name for step in call.steps],
+                epilogue=call.epilogue,
                 value=p.value,
                 ddof=p.ddof,
             )
         except UnsupportedError:
-            compact = Copy(x.dtype, tuple(range(len(x.shape))))
             if x.strides == contiguous(x.shape, x.dtype).strides:
                 raise
-            raise NeedsCopies(compact) from None  # more axes than kernels take, that no copy would have
+            raise NeedsCopies(compact(x)) from None  # more axes than kernels take, that no copy would have
         places = iter(found.operands)
         laid = tuple(None if view is None else next(places) for view in call.operands)
         return KernelCall(found.workload, found.geometry, operands=laid)

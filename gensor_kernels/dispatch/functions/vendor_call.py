@@ -32,14 +32,14 @@ FUNCTIONS = {
     "windows.pooling": ("window", "POOLING"),
     "attention.attention": ("attention", "ATTENTION"),
     "attention.sequences": ("attention_sequences", "SEQUENCES"),
-    "products.gated": ("gated", "FUNCTIONS"),
-    "products.ragged": ("grouped", "RAGGED"),
-    "products.normed": ("normed", "NORMED"),
-    "products.matmul_prologue": ("prologue_matmul", "PREPARED"),
-    "windows.conv_prologue": ("prologue_convolution", "PREPARED_CONVOLUTION"),
-    "windows.depthwise_prologue": ("prologue_convolution", "PREPARED_DEPTHWISE"),
-    "products.quantised": ("quantised", "QUANTISED_LINEAR"),
-    "products.block_scaled": ("block_scaled", "SCALED_PRODUCT"),
+    "products.gated": ("fused_matmul", "GATED"),
+    "products.ragged": ("grouped_matmul", "GROUPED_MATMUL"),
+    "products.normed": ("fused_matmul", "NORMED"),
+    "products.matmul_prologue": ("fused_matmul", "PROLOGUE"),
+    "windows.conv_prologue": ("prologue_convolution", "PROLOGUE_CONVOLUTION"),
+    "windows.depthwise_prologue": ("prologue_convolution", "PROLOGUE_DEPTHWISE"),
+    "products.quantised": ("low_precision_matmul", "QUANTISED_LINEAR"),
+    "products.block_scaled": ("low_precision_matmul", "BLOCK_SCALED_MATMUL"),
 }
 
 
@@ -103,10 +103,10 @@ def _mixed_product(
     steps: tuple[Operation, ...],
 ) -> Any:
     """Return a product of operands of which one is stored narrower than it is multiplied."""
-    from .mixed_input import STORED_PRODUCT, Stored
+    from .low_precision_matmul import MIXED_MATMUL, ElementTypes
 
     named = [name if name in EIGHT_BIT_FLOATS else None for name in (workload.dtype["a"], workload.dtype["b"])]
-    value = STORED_PRODUCT.library(device, inputs, Stored(named[0], named[1], out.dtype), workload.math)
+    value = MIXED_MATMUL.library(device, inputs, ElementTypes(named[0], named[1], out.dtype), workload.math)
     return apply_steps(device, value, steps, out.dtype, value.dtype)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
@@ -54,22 +53,16 @@ class Pooling(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Return the image in the result's order of axes in memory, copied where it has another one."""
-        x, p = call.inputs[0], call.parameters
-        assert x is not None
+        (x,), p = call.given, call.parameters
         images = IMAGES[p.layout]
         memory = "nhwc" if _last(call.out.strides, call.out.shape, images) else "nchw"
         if not _has_unit_stride(x, images, memory):
             raise NeedsCopies(Copy(x.dtype, MEMORY[p.layout][memory]))
         views = {"x": _turn(x, images), "y": _turn(call.out, images)}
         workload = pooling.workload_from_views(
-            p.operator,
-            views["x"],
-            views["y"],
-            layout=memory,
-            epilogue=[step.name for step in call.steps],
-            **dict(p.sizes),
+            p.operator, *views.values(), layout=memory, epilogue=call.epilogue, **dict(p.sizes)
         )
-        return _windowed_call(workload, views, images)
+        return KernelCall.of_views(workload, views, declared=lambda strides: tuple(strides[axis] for axis in images))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with axes (n, h, w, c) whatever the layout."""
@@ -92,8 +85,7 @@ class Depthwise(Convolution):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Image and filter in the result's order of axes in memory, copied where they have another one."""
-        (x, w), p = call.inputs, call.parameters
-        assert x is not None and w is not None
+        (x, w), p = call.given, call.parameters
         images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
         dtype = np.promote_types(x.dtype, w.dtype).name
         memory = "nhwc" if _last(call.out.strides, call.out.shape, images) else "nchw"
@@ -110,10 +102,8 @@ class Depthwise(Convolution):
             )
         sizes = {name: size for name, size in p.sizes if name != "groups"}
         views = {"x": _turn(x, images), "w": filters, "y": _turn(call.out, images)}
-        steps = [step.name for step in call.steps]
-        return _windowed_call(
-            depthwise.workload_from_views(*views.values(), layout=memory, epilogue=steps, **sizes), views, images
-        )
+        workload = depthwise.workload_from_views(*views.values(), layout=memory, epilogue=call.epilogue, **sizes)
+        return KernelCall.of_views(workload, views, declared=lambda strides: tuple(strides[axis] for axis in images))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with axes (n, h, w, c) and (c, r, s, 1) whatever the layouts."""
@@ -123,11 +113,6 @@ class Depthwise(Convolution):
 
 
 POOLING, DEPTHWISE = Pooling(), Depthwise()
-
-
-def _windowed_call(workload: Any, views: Mapping[str, View], images: Sequence[int]) -> KernelCall:
-    geometry = operator(workload.operator).geometry(workload, {name: view.strides for name, view in views.items()})
-    return KernelCall(workload, geometry, lambda strides: tuple(strides[axis] for axis in images))
 
 
 def _turn(view: View, images: Sequence[int]) -> View:

@@ -24,15 +24,17 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
@@ -43,32 +45,30 @@ from .forms import (
     VERIFIED_SOFTCAP,
     WINDOW,
     Form,
+    capacity,
     causal_code,
     check_softcap,
     diagonals,
+    mean_sizes,
     read_keys,
+    relative_diagonals,
     seen_pairs,
     window_sizes,
 )
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Axis, Expression
 
-#: Operator of plain attention by kind of mask: none, boolean (True keeps a key), additive.
-NAMES = {"": "attention", "bool": "attention_masked", "added": "attention_biased"}
 #: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
 MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
 #: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal
 #: after the last key that a query sees, diagonal of the first one, soft cap.
 _TOLD = struct.Struct("<Q 5q f 2i f")
-_SCALE = struct.Struct("<f")
+#: Scales between these numbers are finite and above 0 as a float32.
+_LEAST_SCALE, _MOST_SCALE = 2.0**-150, 2.0**128 - 2.0**103
 LARGEST = 2**31 - 1
-AXES = {
-    "a": ("batch", "heads", "queries", "head"),
-    "b": ("batch", "kv_heads", "keys", "head"),
-    "d": ("batch", "kv_heads", "keys", "head"),
-    "c": ("batch", "heads", "queries", "head"),
-}
+#: Operands whose layout is their last axis: the ends and lengths of sequences, and the table of pages.
+VECTORS = ("f", "g", "h")
 #: Queries, keys and head sizes in a portfolio's grid, in addition to tuned sizes.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
 USUAL_HEADS = (64, 128, 256)
@@ -83,101 +83,53 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
     batch, heads, kv_heads, i, j, d = ex.axes("batch heads kv_heads queries keys head")
     q, k = ex.tensor("a", batch, heads, i, d), ex.tensor("b", batch, kv_heads, j, d)
     v = ex.tensor("d", batch, kv_heads, j, d)
-    group = heads // max(sizes["heads"] // max(sizes["kv_heads"], 1), 1)
+    group = heads // max(group_of(sizes), 1)
     scores = ex.Expression("scores", (batch, heads, i, j), q[batch, heads, i, d] * k[batch, group, j, d], ex.SUM)
-    score = scores[batch, heads, i, j] * max(sizes["head"], 1) ** -0.5
-    if form.capped:
-        score = VERIFIED_SOFTCAP * ex.tanh(score * (1.0 / VERIFIED_SOFTCAP))
+    score = scaled(form, scores[batch, heads, i, j], sizes)
     if form.mask:
         varies = [axis for axis in (batch, heads, i, j) if sizes["mask_axes"] & MASK_AXES[axis.name]]
         full: list[ex.Axis] = [batch, heads, i, j]
         mask = ex.tensor("e", *(axis if axis in varies else 1 for axis in full))
         value = mask[tuple(axis if axis in varies else 0 for axis in full)]
-        score = score + value if form.mask == "added" else ex.where(_equal(value, 0.0), -math.inf, score)
+        score = score + value if form.mask == "added" else ex.where(ex.equal(value, 0.0), -math.inf, score)
     first, end = diagonals(sizes)
     if end < sizes["keys"]:  # a query's last key
         score = ex.where(j < i + end, score, -math.inf)
     if 1 - sizes["queries"] < first:
         score = ex.where(j < i + first, -math.inf, score)
-    average = ex.Expression(
-        "c",
-        (batch, heads, i, d),
-        (score, v[batch, group, j, d]),
-        ex.SOFTMAX_AVERAGE,
-        map=ex.where(_equal(ex.result("sumexp"), 0.0), 0.0, ex.result()),
-    )
-    return scores, average
+    return scores, softmax_average((batch, heads, i, d), score, v[batch, group, j, d])
 
 
-def _equal(left: object, right: object) -> object:
-    from gensor_kernels.operators.expression.values import apply
+def scaled(form: Form, score: Any, sizes: Mapping[str, int]) -> Any:
+    """Return a declared score after the scale and, if the form has one, the soft cap."""
+    from gensor_kernels.operators.expression.expression import tanh
 
-    return apply("equal", left, right)
-
-
-def call_geometry(
-    workload: Workload,
-    strides: Mapping[str, tuple[int, ...]],
-    scale: float | None = None,
-    softcap: float = VERIFIED_SOFTCAP,
-) -> Geometry:
-    """Return the kernel's view of a call: m queries, n elements of a head, k keys.
-
-    Batch axes are (batch, head of K and V, query head within its group).  ``strides`` are in elements, by operand and
-    axis.  UnsupportedError for a scale that is not above 0, for a soft cap that kernels do not take, and for more rows
-    or keys than kernels can count.
-    """
-    size = workload.size
-    group = size["heads"] // max(size["kv_heads"], 1)
-    scale = check_scale(workload, scale)
-    cap = check_softcap(softcap, scale) if FORMS[workload.operator].capped else 0.0
-    rows = size["queries"] * group
-    reach = (size["queries"] + size["keys"]) * (1 + FORMS[workload.operator].windowed)
-    if max(reach, rows, size["batch"] * size["heads"] * size["queries"]) + 256 > LARGEST:
-        raise UnsupportedError(f"attention over {rows} rows and {size['keys']} keys: kernels count to 2^31")
-    a, c = (_rows(strides[name], group) for name in "ac")
-    (b_batch, b_head, b_key, b_element), (d_batch, d_head, d_key, d_element) = strides["b"], strides["d"]
-    first, end = diagonals(size)
-    mask = _mask(strides["e"], size["mask_axes"], group) if "e" in strides else (0, 0, 0, 0, 0)
-    return Geometry(
-        (size["queries"], size["head"], size["keys"]),
-        (size["batch"], size["kv_heads"], group),
-        a,
-        Strides((b_batch, b_head, 0), b_element, b_key),
-        c,
-        Strides((d_batch, d_head, 0), d_key, d_element),
-        params_tail(mask, scale, (first, end), cap),
-    )
+    score = score * max(sizes["head"], 1) ** -0.5
+    return VERIFIED_SOFTCAP * tanh(score * (1.0 / VERIFIED_SOFTCAP)) if form.capped else score
 
 
-def params_tail(mask: tuple[int, ...], scale: float, diagonals: tuple[int, int], softcap: float) -> bytes:
-    """Return the tail of Params: strides of the mask, and the numbers that scores depend on."""
-    first, end = diagonals
-    return _TOLD.pack(0, *mask, scale, end, first, softcap)
+def softmax_average(axes: tuple[Axis, ...], score: Any, value: Any) -> Expression:
+    """Declare the softmax average of values: 0 for a query that sees no key."""
+    from gensor_kernels.operators.expression import expression as ex
+
+    kept = ex.where(ex.equal(ex.result("sumexp"), 0.0), 0.0, ex.result())
+    return ex.Expression("c", axes, (score, value), ex.SOFTMAX_AVERAGE, map=kept)
 
 
 def check_scale(workload: Workload, scale: float | None) -> float:
     """Return the scale of a call, 1 / sqrt(head) by default; UnsupportedError for one that kernels do not take."""
     scale = max(workload.size["head"], 1) ** -0.5 if scale is None else float(scale)
-    if not 0.0 < _round_to_kernel(scale) < float("inf"):
+    if not _LEAST_SCALE < scale < _MOST_SCALE:
         raise UnsupportedError(f"attention with a scale of {scale}: kernels take finite numbers above 0")
     return scale
 
 
-def _round_to_kernel(scale: float) -> float:
-    """Return ``scale`` as a float32, infinite on overflow."""
-    try:
-        return float(_SCALE.unpack(_SCALE.pack(scale))[0])
-    except OverflowError:
-        return float("inf")
+def group_of(sizes: Mapping[str, int]) -> int:
+    """Return the number of query heads that share a head of K and V."""
+    return sizes["heads"] // max(sizes["kv_heads"], 1)
 
 
-def _rows(strides: tuple[int, ...], group: int) -> Strides:
-    batch, head, query, element = strides
-    return Strides((batch, head * group, head), query, element)
-
-
-def _mask(strides: tuple[int, ...], axes: int, group: int) -> tuple[int, ...]:
+def _mask_strides(strides: tuple[int, ...], axes: int, group: int) -> tuple[int, ...]:
     batch, head, query, key = (s if axes >> (3 - place) & 1 else 0 for place, s in enumerate(strides))
     return batch, head * group, head, query, key
 
@@ -190,24 +142,34 @@ class Attention(Operator):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Operands in the order of kernels: Q, K, V, the mask if any, the output."""
-        return ("a", "b", "d", *(("e",) if self.form.mask else ()), "c")
+        """Operands in the order of kernels: Q, K, V, the mask, ends of queries and of keys, the table, the output."""
+        form = self.form
+        there = {"e": bool(form.mask), "f": form.ragged, "g": form.sequences, "h": form.paged}
+        return ("a", "b", "d", *(name for name in there if there[name]), "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return Q, K, V, the mask if any, and the output."""
-        size, layouts = workload.size, workload.layouts
-        found = []
-        for name in self.names:
-            if name == "e":
-                over = size["mask_axes"]
-                shape, unit = tuple(size[axis] if over & bit else 1 for axis, bit in MASK_AXES.items()), "keys"
-            else:
-                shape, unit = tuple(size[axis] for axis in AXES[name]), "head"
-            if layouts[name] not in (unit, "s"):
-                raise ValueError(f"'layout' of {name} is {unit} or s, not {layouts[name]!r}")
-            boolean = name == "e" and self.form.mask == "bool"
-            found.append(Operand(name, shape, (0, 1, 2, 3), 1, 1 + (layouts[name] == "s"), boolean))
-        return tuple(found)
+        """Return the operands of `names`."""
+        z, form = workload.size, self.form
+        rows = (1 if form.ragged else z["batch"], z["heads"], z["queries"], z["head"])
+        entries, keys = (z["pages"], z["page_size"]) if form.paged else (rows[0], z["keys"])
+        stored, ends = (entries, z["kv_heads"], keys, z["head"]), (z["batch"],)
+        shapes: dict[str, tuple[int, ...]] = {"a": rows, "b": stored, "c": rows, "d": stored, "f": ends, "g": ends}
+        if form.mask:
+            shapes["e"] = tuple(z[axis] if z["mask_axes"] & bit else 1 for axis, bit in MASK_AXES.items())
+        if form.paged:
+            shapes["h"] = (z["batch"], z["table"])
+        return tuple(self._operand(workload, name, shapes[name]) for name in self.names)
+
+    def _operand(self, workload: Workload, name: str, shape: tuple[int, ...]) -> Operand:
+        layout, order = workload.layouts[name], tuple(range(len(shape)))
+        if name in VECTORS:
+            if layout != "batch":
+                raise ValueError(f"'layout' of {name} is batch, not {layout!r}")
+            return Operand(name, shape, order, len(shape))
+        unit = "keys" if name == "e" else "head"
+        if layout not in (unit, "s"):
+            raise ValueError(f"'layout' of {name} is {unit} or s, not {layout!r}")
+        return Operand(name, shape, order, 1, 1 + (layout == "s"), name == "e" and self.form.mask == "bool")
 
     def geometry(
         self,
@@ -216,20 +178,74 @@ class Attention(Operator):
         scale: float | None = None,
         softcap: float = VERIFIED_SOFTCAP,
     ) -> Geometry:
-        """Return call_geometry; ``scale`` is 1 / sqrt(head) by default, and must be above 0."""
-        return call_geometry(workload, strides, scale, softcap)
+        """Return the kernel's view of a call: m queries, n elements of a head, k keys.
+
+        Batch axes are (batch, head of K and V, query head within its group).  ``scale`` is 1 / sqrt(head) by default.
+        UnsupportedError for a scale that is not above 0, for a soft cap that kernels do not take, and for more rows or
+        keys than kernels can count.
+        """
+        z, form = workload.size, self.form
+        scale = check_scale(workload, scale)
+        cap = check_softcap(softcap, scale) if form.capped else 0.0
+        self.check_counts(workload, strides)
+        first, end = relative_diagonals(z) if form.sequences else diagonals(z)
+        mask = _mask_strides(strides["e"], z["mask_axes"], group_of(z)) if form.mask else (0, 0, 0, 0, 0)
+        b, d = strides["b"], strides["d"]
+        entry = 0 if form.ragged and not form.paged else 1  # packed keys have no stride along sequences
+        return Geometry(
+            (z["queries"], z["head"], capacity(z)),
+            (1 if form.ragged else z["batch"], z["kv_heads"], group_of(z)),
+            self.output(workload, strides["a"]),
+            Strides((entry * b[0], b[1], 0), b[3], b[2]),
+            self.output(workload, strides["c"]),
+            Strides((entry * d[0], d[1], 0), d[2], d[3]),
+            _TOLD.pack(0, *mask, scale, end, first, cap),
+        )
+
+    def check_counts(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise UnsupportedError for more rows or keys than kernels can count."""
+        z = workload.size
+        rows = z["queries"] * group_of(z)
+        reach = (z["queries"] + z["keys"]) * (1 + self.form.windowed)
+        if max(reach, rows, z["batch"] * z["heads"] * z["queries"]) + 256 > LARGEST:
+            raise UnsupportedError(f"attention over {rows} rows and {z['keys']} keys: kernels count to 2^31")
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Return strides by (batch entry, head of K and V, head within its group), query and element of a head."""
         batch, head, query, element = strides
-        group = workload.size["heads"] // max(workload.size["kv_heads"], 1)
-        return Strides((batch, head * group, head), query, element)
+        return Strides((batch, head * group_of(workload.size), head), query, element)
+
+    def lengths(self, workload: Workload, arrays: Arrays) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+        """Return (begin, end) of the queries and of the keys of each batch entry, or sequence."""
+        z = workload.size
+        return [((0, z["queries"]), (0, z["keys"]))] * z["batch"]
+
+    def stored_keys(self, arrays: Arrays, name: str, entry: int, head: int, span: tuple[int, int]) -> np.ndarray:
+        """Return the keys ``span`` of K or V of a batch entry and a head, as they are stored."""
+        return arrays[name][entry, head]
 
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
-        """Return softmax averages in float64; see Operator."""
-        from .reference import averages_and_bound
+        """Return softmax averages of each batch entry, or sequence, in float64; see Operator."""
+        from .reference import attention_and_bound
 
-        return averages_and_bound(workload, self.form, arrays, conditions.structured)
+        z, types = workload.size, workload.dtype
+        shape = self.operands(workload)[-1].shape
+        values, bound = np.zeros(shape), np.zeros(shape)
+        masks = np.broadcast_to(arrays["e"], (*shape[:3], z["keys"])) if self.form.mask else None
+        for entry, (queries, keys) in enumerate(self.lengths(workload, arrays)):
+            limits = diagonals({**z, "queries": queries[1] - queries[0], "keys": keys[1] - keys[0]})
+            for head in range(z["heads"]):
+                at = 0 if self.form.ragged else entry, head, slice(*queries)
+                k, v = (
+                    decode(types[name], self.stored_keys(arrays, name, entry, head // group_of(z), keys))
+                    for name in "bd"
+                )
+                mask = None if masks is None else decode(types["e"], masks[at])
+                operands = decode(types["a"], arrays["a"][at]), k, v, mask
+                values[at], bound[at] = attention_and_bound(
+                    operands, self.form, limits, types["a"], conditions.structured
+                )
+        return values, bound
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries, k keys, and heads of n elements up to 256."""
@@ -252,30 +268,36 @@ class Attention(Operator):
         ]
 
     def bytes_moved(self, workload: Workload) -> int:
-        """Return the least traffic in bytes; of K and V, under a window, only keys that some query sees."""
-        size, whole = workload.size, super().bytes_moved(workload)
-        unread = size["keys"] - min(read_keys(workload), size["keys"])
-        each = size["batch"] * size["kv_heads"] * size["head"] * facts(workload.dtype["b"]).itemsize
-        return whole - 2 * unread * each
+        """Return the least traffic in bytes; of K and V, only keys that some query sees, of sequences of mean
+        lengths."""
+        z = workload.size
+        entries = z["pages"] if self.form.paged else 1 if self.form.ragged else z["batch"]
+        stored = entries * z["page_size" if self.form.paged else "keys"]
+        unread = stored - min(read_keys(workload) * z["batch"], stored)
+        return (
+            super().bytes_moved(workload) - unread * 2 * z["kv_heads"] * z["head"] * facts(workload.dtype["b"]).itemsize
+        )
 
     def flops(self, workload: Workload) -> int:
-        """Return the operations of both products over the pairs that the diagonal allows, 2 per multiply-add."""
-        size = workload.size
-        return 4 * size["batch"] * size["heads"] * size["head"] * seen_pairs(size)
+        """Return the operations of both products over the pairs that the diagonals allow, 2 per multiply-add; of
+        sequences, for mean lengths."""
+        z = workload.size
+        return 4 * z["batch"] * z["heads"] * z["head"] * seen_pairs(mean_sizes(workload))
 
 
-_SIZES = (*(("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("keys", 1), ("head", 16), ("causal", 0)),)
-_PARAMETERS = ("heads", "kv_heads", "queries", "keys", "head", "causal")
+def declare_form(kind: type[Attention], declare: Callable[..., Any], form: Form, own: Mapping[str, int]) -> Attention:
+    """Return the operator of a form, with its ``own`` sizes."""
+    sizes = {**own, **(dict.fromkeys(WINDOW, UNBOUNDED) if form.windowed else {})}
+    parameters = tuple(name for name in sizes if name != "batch")
+    return kind(form.name, partial(declare, form), parameters, tuple(sizes.items()), form=form)
 
 
-def _declare_form(form: Form) -> Attention:
-    mask = (("mask_axes", 15),) if form.mask else ()
-    more = (*mask, *((side, UNBOUNDED) for side in WINDOW if form.windowed))
-    parameters = (*_PARAMETERS, *(name for name, _ in more))
-    return Attention(form.name, partial(declare, form), parameters, (*_SIZES, *more), form=form)
-
-
-OPERATORS = {name: _declare_form(form) for name, form in FORMS.items() if not form.sequences}
+_SIZES = {"batch": 1, "heads": 1, "kv_heads": 1, "queries": 1, "keys": 1, "head": 16, "causal": 0}
+OPERATORS = {
+    name: declare_form(Attention, declare, form, {**_SIZES, **({"mask_axes": 15} if form.mask else {})})
+    for name, form in FORMS.items()
+    if not form.sequences
+}
 
 
 def workload(

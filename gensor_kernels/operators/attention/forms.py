@@ -98,6 +98,22 @@ def diagonals(sizes: Mapping[str, int]) -> tuple[int, int]:
     return (-queries if left == UNBOUNDED else place - left), end
 
 
+#: A diagonal that bounds nothing, for sequences of fewer queries and keys than this.
+FAR = 2**30
+
+
+def relative_diagonals(sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Return (first, end): a query whose own key is p sees key j where p + first <= j < p + end."""
+    left, right = (sizes[side] for side in WINDOW)
+    end = 1 if sizes["causal"] else FAR if right == UNBOUNDED else right + 1
+    return (-FAR if left == UNBOUNDED else -left), end
+
+
+def capacity(sizes: Mapping[str, int]) -> int:
+    """Return the number of keys that a batch entry, or a sequence, can have."""
+    return sizes["table"] * sizes["page_size"] if "table" in sizes else sizes["keys"]
+
+
 def mean_sizes(workload: Workload) -> Mapping[str, int]:
     """Return the sizes with the queries and keys of a batch entry; of sequences, their means.
 

@@ -1,97 +1,141 @@
-"""Attention in float64, and the error bound of a correct kernel (derived in tolerance/attention.py)."""
+"""Attention in float64, and the error bound of a kernel's softmax-weighted average.
+
+Let s_j be the scores of a row, M the largest, p_j = exp(s_j - M), L = sum p_j, w_j = p_j / L and c = sum w_j v_j.  A
+kernel makes p_j in float32, rounds it to the type of V for the second product (unit roundoff r) and sums the float32
+p_j for L.  Let u be 2^-24.
+
+*Scores.*  An error d_j of s_j, from the sums of the first product and from added terms, changes c by
+w_j d_j (v_j - c).  Scaling, subtracting M and the base-2 exponential (2 units in the last place) add u times
+2 |s_j| + 2 |M| + 6; a common factor cancels between numerator and L.  The next errors are larger: the bound
+takes sum w_j d_j |v_j - c|, for any signs.
+
+*Soft cap.*  A kernel bends a score s to C tanh(s / C) = 2 C sigmoid(2 s / C) - C and leaves out the last term, which
+cancels between numerator and L.  An error of s passes with the derivative, 1 - tanh(s / C)^2.  Let z be 2 s / C.  Its
+factor in the exponent, -z log2(e), is rounded 3 times, its product with s once: a relative error of 4 u of z, of which
+|z| sigmoid'(z) <= 0.224 leaves 0.9 u of sigmoid.  The base-2 exponential (2 units in the last place, 4 u of itself)
+changes sigmoid by at most u, the sum 1 + exp(-z) rounds once (u), the reciprocal is correct to a unit in the last place
+(2 u): 5 u at most, 10 C u of the score.  Numbers of up to 2 C stand for scores of up to C, and a mask is added to them:
+the terms 2 |s_j| + 2 |M| above and a rounding of the sum grow by 6 C u at most.  16 C u covers all.
+
+*Weights.*  Rounding p_j to 16 bits changes it by at most r p_j, 0.41 r p_j in standard deviation, and L is summed
+before: c changes by sum (rounding_j) v_j / L.  For scores without order roundings are independent, and
+3 r sqrt(sum (w_j v_j)^2) is seven standard deviations; r sum w_j |v_j| holds for any data and is taken where it is
+less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multiples of 2^-24, which is at most 2^-25
+|v_j| / L each: weights are relative to the largest score so far, and later ones only shrink them.  They add up to
+2^-25 sum |v_j| / L, or 2^-25 * 3 sqrt(sum v_j^2) / L without order.
+
+*Sums.*  The second product is a sum of n terms w_j v_j as in tolerance/base.py, tensor cores included.  Between tiles
+the partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
+counterpart for L are below the bound for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
+(n + 16) u |c| for any data, covers its sum, the factors' exponentials and the division.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.operators.tolerance import base as tolerance_base
-from gensor_kernels.operators.tolerance.attention import Scores, averaging_bound, cap_scores
-from gensor_kernels.operators.tolerance.base import Magnitude
-from gensor_kernels.operators.types.dtypes import decode
+from gensor_kernels.operators.tolerance.base import Magnitude, accumulation_bound
+from gensor_kernels.operators.types.dtypes import facts
 
-from .forms import VERIFIED_SOFTCAP, Form, diagonals
+from .forms import VERIFIED_SOFTCAP, Form
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+_U = facts("float32").unit_roundoff
 
 
-def averages_and_bound(
-    workload: Workload, form: Form, arrays: Mapping[str, np.ndarray], structured: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return softmax averages of stored Q, K, V (and a mask, if any) with the bound on a kernel's error."""
-    size, types = workload.size, workload.dtype
-    shape = tuple(size[axis] for axis in ("batch", "heads", "queries", "head"))
-    values, bound = np.zeros(shape), np.zeros(shape)
-    group = size["heads"] // max(size["kv_heads"], 1)
-    for entry in range(size["batch"]):
-        for head in range(size["heads"]):
-            q = decode(types["a"], arrays["a"][entry, head])
-            k, v = (decode(types[name], arrays[name][entry, head // group]) for name in "bd")
-            mask = None
-            if form.mask:
-                whole = np.broadcast_to(arrays["e"], (*shape[:3], size["keys"]))
-                mask = decode(types["e"], whole[entry, head])
-            operands = q, k, v, mask
-            values[entry, head], bound[entry, head] = of_head(operands, form, diagonals(size), workload, structured)
-    return values, bound
+class Scores(NamedTuple):
+    """Scaled, masked scores (queries, keys) and a bound on the error of each."""
+
+    values: np.ndarray
+    error: np.ndarray
 
 
-def of_head(
+def attention_and_bound(
     operands: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
     form: Form,
     diagonals: tuple[int, int],
-    workload: Workload,
+    dtype: str,
     structured: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the softmax averages of a head with their bound; ``operands`` are its Q, K, V and mask in float64."""
+    """Return the softmax averages of a head with the bound on a kernel's error; zeros for a query without keys.
+
+    ``operands`` are the head's Q, K, V and mask in float64, ``dtype`` is the type of Q, K and V; ``diagonals`` are
+    as in forms.py.
+    """
     q, k, v, mask = operands
-    dtype = workload.dtype["a"]
-    scores = scores_of(q, k, max(workload.size["head"], 1) ** -0.5, dtype, structured)
-    if form.capped:
-        scores = cap_scores(scores, VERIFIED_SOFTCAP)
-    return average_values(mask_scores(scores, form.mask, mask, diagonals), v, dtype, structured)
-
-
-def scores_of(q: np.ndarray, k: np.ndarray, scale: float, dtype: str, structured: bool) -> Scores:
-    """Return scale Q K^T in float64, with the error of a kernel's sums."""
     with np.errstate(all="ignore"):
-        product, total = q @ k.T, np.abs(q) @ np.abs(k).T
-        norm = np.clip(np.sqrt((q * q) @ (k * k).T), total / np.sqrt(max(q.shape[1], 1)), total)
-        error = tolerance_base.accumulation_bound(
-            product, Magnitude(total, norm), q.shape[1], dtype=dtype, accumulator="float32", structured=structured
-        )
-        return Scores(product * scale, error * scale)
+        scores = _scores(q, k, dtype, structured)
+        if form.capped:
+            scores = _cap(scores, VERIFIED_SOFTCAP)
+        return _average(_mask(scores, form.mask, mask, diagonals), v, dtype, structured)
 
 
-def mask_scores(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
+def _scores(q: np.ndarray, k: np.ndarray, dtype: str, structured: bool) -> Scores:
+    """Return Q K^T / sqrt(head), with the error of a kernel's sums."""
+    product, total, terms = q @ k.T, np.abs(q) @ np.abs(k).T, max(q.shape[1], 1)
+    norm = np.clip(np.sqrt((q * q) @ (k * k).T), total / np.sqrt(terms), total)
+    error = accumulation_bound(
+        product, Magnitude(total, norm), q.shape[1], dtype=dtype, accumulator="float32", structured=structured
+    )
+    return Scores(product * terms**-0.5, error * terms**-0.5)
+
+
+def _cap(scores: Scores, softcap: float) -> Scores:
+    """Return scores after a soft cap, softcap tanh(s / softcap), with the errors of a kernel."""
+    bent = np.tanh(scores.values / softcap)
+    error = np.where(np.isfinite(scores.values), scores.error * (1.0 - bent * bent), 0.0)
+    return Scores(softcap * bent, error + 16.0 * softcap * _U)
+
+
+def _mask(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[int, int]) -> Scores:
     """Return scores after mask, window and diagonal: minus infinity where a query does not see a key."""
     values, error = scores
-    with np.errstate(all="ignore"):
-        if kind == "added":
-            assert mask is not None
-            # Scaling and adding round once each.
-            values, error = values + mask, error + 2.0**-23 * (np.abs(values) + np.abs(mask))
-        elif kind == "bool":
-            values = np.where(mask == 0, -np.inf, values)
+    if kind == "added":
+        assert mask is not None
+        # Scaling and adding round once each.
+        values, error = values + mask, error + 2.0 * _U * (np.abs(values) + np.abs(mask))
+    elif kind == "bool":
+        values = np.where(mask == 0, -np.inf, values)
     queries, keys = values.shape
     first, end = (np.arange(queries)[:, None] + each for each in diagonals)
     seen = (first <= np.arange(keys)) & (np.arange(keys) < end)
     return Scores(np.where(seen, values, -np.inf), error)
 
 
-def average_values(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return (softmax average of ``v``, bound on a kernel's error), zeros for a query without keys."""
-    values = scores.values
-    with np.errstate(all="ignore"):
-        top = values.max(axis=1, keepdims=True, initial=-np.inf)
-        raw = np.exp(values - np.where(top == -np.inf, 0.0, top))
-        total = raw.sum(axis=1, keepdims=True)
-        weights = np.where(total == 0, 0.0, raw / np.where(total == 0, 1.0, total))
-        result = weights @ v
-        bound = averaging_bound(
-            result, weights, total, np.where(top == -np.inf, 0.0, top), scores, v, dtype, structured
-        )
-    return result, np.where(np.isfinite(result), bound, 0.0)
+def _average(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the average of ``v`` weighted by the scores' softmax, and its bound."""
+    top = scores.values.max(axis=1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0.0, top)
+    raw = np.exp(scores.values - top)
+    total = raw.sum(axis=1, keepdims=True)
+    weights = np.where(total == 0, 0.0, raw / np.where(total == 0, 1.0, total))
+    result, keys = weights @ v, v.shape[0]
+
+    magnitude, norm = weights @ np.abs(v), np.sqrt((weights * weights) @ (v * v))
+    summing = accumulation_bound(
+        result, Magnitude(magnitude, norm), keys, dtype=dtype, accumulator="float32", structured=structured
+    )
+    dividing = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * _U * np.abs(result)
+    by_scores = _score_errors(result, weights, top, scores, v)
+    by_weights = _weight_errors(Magnitude(magnitude, norm), total, v, dtype, structured)
+    return result, np.where(np.isfinite(result), by_scores + by_weights + summing + dividing, 0.0)
+
+
+def _score_errors(
+    result: np.ndarray, weights: np.ndarray, top: np.ndarray, scores: Scores, v: np.ndarray
+) -> np.ndarray:
+    seen = weights > 0
+    finite = np.where(seen, np.abs(scores.values), 0.0)
+    error = np.where(seen, weights * (scores.error + _U * (2.0 * finite + 2.0 * np.abs(top) + 6.0)), 0.0)
+    # |v_j - c| <= |v_j| + |c|, which keeps this two products.
+    return error @ np.abs(v) + error.sum(axis=1, keepdims=True) * np.abs(result)
+
+
+def _weight_errors(magnitude: Magnitude, total: np.ndarray, v: np.ndarray, dtype: str, structured: bool) -> np.ndarray:
+    r, spacing = facts(dtype).unit_roundoff, facts(dtype).smallest_subnormal / 2.0
+    rounding, column = r * magnitude.total, np.abs(v).sum(axis=0)
+    if not structured:
+        rounding = np.minimum(rounding, 3.0 * r * magnitude.norm)
+        column = np.minimum(column, 3.0 * np.sqrt((v * v).sum(axis=0)))
+    return rounding + spacing * column / np.maximum(total, 1.0)

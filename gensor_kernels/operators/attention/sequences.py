@@ -21,34 +21,20 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
-from gensor_kernels.operators.types.dtypes import decode, facts
-from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.declaration.operator import Arrays
+from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 from . import attention
-from .attention import Attention
-from .forms import (
-    FORMS,
-    UNBOUNDED,
-    VERIFIED_SOFTCAP,
-    WINDOW,
-    Form,
-    causal_code,
-    check_softcap,
-    diagonals,
-    mean_sizes,
-    read_keys,
-    seen_pairs,
-    window_sizes,
-)
+from .attention import Attention, declare_form, group_of, scaled, softmax_average
+from .forms import FAR, FORMS, VERIFIED_SOFTCAP, Form, capacity, causal_code, relative_diagonals, window_sizes
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -58,8 +44,6 @@ if TYPE_CHECKING:
 _TOLD = struct.Struct("<3Q q 4i")
 _BEFORE = 64
 _PLACES = {"f": _BEFORE, "g": _BEFORE + 8, "h": _BEFORE + 16}
-#: A diagonal that bounds nothing, for fewer queries and keys than this.
-FAR = 2**30
 #: Shares of the queries and of the keys that sequences have when kernels are verified: long ones, none, and nothing.
 QUERY_SHARES, KEY_SHARES = (6, 0, 2, 1, 2), (6, 1, 0, 3, 2)
 #: (sequences, queries of each, keys of each) of a portfolio's grid, and (heads, heads of K and V): of Llama 3 8B, and
@@ -68,22 +52,10 @@ USUAL = ((16, 1, 1024), (64, 1, 4096), (8, 512, 512), (4, 2048, 2048))
 USUAL_HEADS = ((32, 8), (28, 4))
 
 
-def relative_diagonals(sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Return (first, end): a query whose own key is p sees key j where p + first <= j < p + end."""
-    left, right = (sizes[side] for side in WINDOW)
-    end = 1 if sizes["causal"] else FAR if right == UNBOUNDED else right + 1
-    return (-FAR if left == UNBOUNDED else -left), end
-
-
 def spans(ends: Iterable[int], rows: int) -> list[tuple[int, int]]:
     """Return (first row, past the last row) of each sequence, cut off at ``rows``; empty where ends do not ascend."""
     cut = [min(max(int(end), 0), rows) for end in ends]
     return [(begin, max(begin, end)) for begin, end in zip([0, *cut[:-1]], cut, strict=True)]
-
-
-def capacity(sizes: Mapping[str, int]) -> int:
-    """Return the number of keys that a sequence can have."""
-    return sizes["table"] * sizes["page_size"] if "table" in sizes else sizes["keys"]
 
 
 class _Keys(NamedTuple):
@@ -100,7 +72,6 @@ class _Keys(NamedTuple):
 def _declare_keys(form: Form, batch: Any, kv_heads: Any, d: Any, sizes: Mapping[str, int]) -> _Keys:
     """Declare the keys of a sequence; of pages, with stages that read each sequence's pages."""
     from gensor_kernels.operators.expression import expression as ex
-    from gensor_kernels.operators.expression.values import apply
 
     ends = ex.tensor("g", batch)
     if not form.paged:
@@ -112,7 +83,7 @@ def _declare_keys(form: Form, batch: Any, kv_heads: Any, d: Any, sizes: Mapping[
     table, stages = ex.tensor("h", batch, column), []
     for name in ("b", "d"):
         pages = ex.tensor(name, page, kv_heads, row, d)
-        same = apply("equal", table[batch, column], ex.index(page))
+        same = ex.equal(table[batch, column], ex.index(page))
         value = ex.where(same, pages[page, kv_heads, row, d], 0.0)
         stages.append(ex.Expression(f"gathered_{name}", (batch, kv_heads, column, row, d), value, ex.SUM))
     end = ex.minimum(ends[batch], float(capacity(sizes)))
@@ -122,14 +93,12 @@ def _declare_keys(form: Form, batch: Any, kv_heads: Any, d: Any, sizes: Mapping[
 def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
     """Declare where a query's keys begin and end, scores, and their softmax average of V."""
     from gensor_kernels.operators.expression import expression as ex
-    from gensor_kernels.operators.expression.affine import Axis
-    from gensor_kernels.operators.expression.values import apply
 
     batch, heads, kv_heads, i, d = ex.axes("batch heads kv_heads queries head")
-    group = heads // max(sizes["heads"] // max(sizes["kv_heads"], 1), 1)
+    group = heads // max(group_of(sizes), 1)
     keys = _declare_keys(form, batch, kv_heads, d, sizes)
     stages, begin, end = [*keys.stages], keys.begin, keys.end
-    one = Axis("one", 1) if form.ragged else batch
+    one = ex.Axis("one", 1) if form.ragged else batch
     q, lead = ex.tensor("a", one, heads, i, d), (batch if form.paged else 0, group, *keys.axes, d)
     k, v = (operand[lead] for operand in keys.operands)
     upper = sizes["causal"] == 2
@@ -140,7 +109,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
 
         def own(value: Any) -> Any:
             """Return the value for the sequence of query i, 0 for others."""
-            after, before = apply("less_equal", bounds[0], ex.index(i)), apply("less", ex.index(i), bounds[1])
+            after, before = ex.less_equal(bounds[0], ex.index(i)), ex.less(ex.index(i), bounds[1])
             return ex.where(after, ex.where(before, value, 0.0), 0.0)
 
         moved = begin - bounds[0] if upper else end - bounds[1]
@@ -153,49 +122,16 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
             v = stages[-1][(heads, i, *keys.axes, d)]
     at = (one, heads, i, *keys.axes)
     stages.append(ex.Expression("scores", at, q[one, heads, i, d] * k, ex.SUM))
-    score = stages[-1][at] * max(sizes["head"], 1) ** -0.5
-    if form.capped:
-        score = VERIFIED_SOFTCAP * ex.tanh(score * (1.0 / VERIFIED_SOFTCAP))
+    score = scaled(form, stages[-1][at], sizes)
     first, last = (ex.index(i) + float(each) + moved for each in relative_diagonals(sizes))
     for below, above in ((keys.place, end), (keys.place, last), (begin - 1.0, keys.place), (first - 1.0, keys.place)):
-        score = ex.where(apply("less", below, above), score, -math.inf)
-    average = ex.Expression(
-        "c",
-        (one, heads, i, d),
-        (score, v),
-        ex.SOFTMAX_AVERAGE,
-        map=ex.where(apply("equal", ex.result("sumexp"), 0.0), 0.0, ex.result()),
-    )
-    return (*stages, average)
+        score = ex.where(ex.less(below, above), score, -math.inf)
+    return (*stages, softmax_average((one, heads, i, d), score, v))
 
 
 @dataclass(frozen=True)
 class Sequences(Attention):
     """Attention over sequences of different lengths, for tuner and dispatch."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Operands in the order of kernels: Q, K, V, ends of queries and keys, the table, the output."""
-        return ("a", "b", "d", *(("f",) if self.form.ragged else ()), "g", *(("h",) if self.form.paged else ()), "c")
-
-    def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return Q, K, V, ends or lengths, the table, and the output."""
-        z, found = workload.size, []
-        rows = (1 if self.form.ragged else z["batch"], z["heads"], z["queries"], z["head"])
-        lead, keys = (z["pages"], z["page_size"]) if self.form.paged else (1, z["keys"])
-        kv = (lead, z["kv_heads"], keys, z["head"])
-        for name in self.names:
-            unit = workload.layouts[name]
-            if name in _PLACES:
-                if unit != "batch":
-                    raise ValueError(f"'layout' of {name} is batch, not {unit!r}")
-                shape = (z["batch"], z["table"]) if name == "h" else (z["batch"],)
-                found.append(Operand(name, shape, tuple(range(len(shape))), len(shape)))
-                continue
-            if unit not in ("head", "s"):
-                raise ValueError(f"'layout' of {name} is head or s, not {unit!r}")
-            found.append(Operand(name, rows if name in "ac" else kv, (0, 1, 2, 3), 1, 1 + (unit == "s")))
-        return tuple(found)
 
     def geometry(
         self,
@@ -204,34 +140,26 @@ class Sequences(Attention):
         scale: float | None = None,
         softcap: float = VERIFIED_SOFTCAP,
     ) -> Geometry:
-        """Return the kernel's view of a call; as Attention.geometry, and UnsupportedError for too many keys."""
+        """Return the kernel's view of a call; see Attention.geometry."""
         z, form = workload.size, self.form
-        scale = attention.check_scale(workload, scale)
-        cap = check_softcap(softcap, scale) if form.capped else 0.0
-        group, keys = z["heads"] // max(z["kv_heads"], 1), capacity(z)
-        apart = max(abs(strides[name][axis]) for name in "bd" for axis in (0, 2)) * facts(workload.dtype["b"]).itemsize
-        if form.paged and apart > attention.LARGEST:
-            raise UnsupportedError(f"pages or keys that are {apart} bytes apart: kernels take up to 2^31")
-        if 2 * (z["queries"] * group + keys) + 256 > FAR:
-            raise UnsupportedError(f"sequences of up to {z['queries']} queries and {keys} keys: kernels count to 2^29")
-        a, c = (self.output(workload, strides[name]) for name in "ac")
-        b, d = (strides[name] for name in "bd")
-        page, pages = (z["page_size"], z["pages"]) if form.paged else (1, 0)
-        lead = 1 if form.paged else 0  # packed keys have no stride along sequences
-        row = strides["h"][0] if form.paged else 0
-        tail = attention.params_tail((0,) * 5, scale, relative_diagonals(z), cap)
-        tail += _TOLD.pack(0, 0, 0, row, z["batch"], z["causal"] == 2, page.bit_length() - 1, pages)
-        return Geometry(
-            (z["queries"], z["head"], keys),
-            (1 if form.ragged else z["batch"], z["kv_heads"], group),
-            a,
-            Strides((lead * b[0], b[1], 0), b[3], b[2]),
-            c,
-            Strides((lead * d[0], d[1], 0), d[2], d[3]),
-            tail,
+        row, page, pages = (strides["h"][0], z["page_size"], z["pages"]) if form.paged else (0, 1, 0)
+        geometry = super().geometry(workload, strides, scale, softcap)
+        own = _TOLD.pack(0, 0, 0, row, z["batch"], z["causal"] == 2, page.bit_length() - 1, pages)
+        return replace(
+            geometry,
+            tail=geometry.tail + own,
             ragged=z["batch"] if form.ragged else 0,
             others=tuple(_PLACES[name] for name in self.names if name in _PLACES),
         )
+
+    def check_counts(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> None:
+        """Raise UnsupportedError for more queries or keys than kernels can count, and for pages too far apart."""
+        z, keys = workload.size, capacity(workload.size)
+        apart = max(abs(strides[name][axis]) for name in "bd" for axis in (0, 2)) * facts(workload.dtype["b"]).itemsize
+        if self.form.paged and apart > attention.LARGEST:
+            raise UnsupportedError(f"pages or keys that are {apart} bytes apart: kernels take up to 2^31")
+        if 2 * (z["queries"] * group_of(z) + keys) + 256 > FAR:
+            raise UnsupportedError(f"sequences of up to {z['queries']} queries and {keys} keys: kernels count to 2^29")
 
     def lengths(self, workload: Workload, arrays: Arrays) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """Return (begin, end) of the queries and of the keys of each sequence."""
@@ -243,34 +171,15 @@ class Sequences(Attention):
         queries = spans(arrays["f"], z["queries"]) if self.form.ragged else [(0, z["queries"])] * z["batch"]
         return list(zip(queries, keys, strict=True))
 
-    def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
-        """Return softmax averages of each sequence in float64; see Operator."""
-        from .reference import of_head
-
-        z, form = workload.size, self.form
-        shape = self.operands(workload)[-1].shape
-        values, bound = np.zeros(shape), np.zeros(shape)
-        group = z["heads"] // max(z["kv_heads"], 1)
-        for number, ((first, end), (begin, stop)) in enumerate(self.lengths(workload, arrays)):
-            entry, sizes = 0 if form.ragged else number, {**z, "queries": end - first, "keys": stop - begin}
-            for head in range(z["heads"]):
-                at = entry, head, slice(first, end)
-                k, v = (self._keys(workload, arrays, name, number, head // group, (begin, stop)) for name in "bd")
-                read = decode(workload.dtype["a"], arrays["a"][at]), k, v, None
-                values[at], bound[at] = of_head(read, form, diagonals(sizes), workload, conditions.structured)
-        return values, bound
-
-    def _keys(
-        self, workload: Workload, arrays: Arrays, name: str, number: int, head: int, span: tuple[int, int]
-    ) -> np.ndarray:
-        """Return K or V of a sequence and a head, in float64."""
+    def stored_keys(self, arrays: Arrays, name: str, entry: int, head: int, span: tuple[int, int]) -> np.ndarray:
+        """Return the keys ``span`` of K or V of a sequence and a head, as they are stored."""
         array, (begin, end) = arrays[name], span
         if not self.form.paged:
-            return decode(workload.dtype[name], array[0, head, begin:end])
-        pages = arrays["h"][number].astype(np.int64)
+            return array[0, head, begin:end]
+        pages = arrays["h"][entry].astype(np.int64)
         there = (pages >= 0) & (pages < len(array))
         found = np.where(there[:, None, None], array[np.where(there, pages, 0), head], array.dtype.type(0))
-        return decode(workload.dtype[name], found.reshape(-1, array.shape[3])[:end])
+        return found.reshape(-1, array.shape[3])[:end]
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
@@ -332,32 +241,14 @@ class Sequences(Attention):
                 found.append(paged.with_sizes(**more))
         return found
 
-    def bytes_moved(self, workload: Workload) -> int:
-        """Return the least traffic in bytes; of K and V, the keys of sequences of mean lengths that queries see."""
-        z, found = workload.size, Operator.bytes_moved(self, workload)
-        lead, keys = (z["pages"], z["page_size"]) if self.form.paged else (1, z["keys"])
-        each = 2 * z["kv_heads"] * z["head"] * facts(workload.dtype["b"]).itemsize
-        read = min(read_keys(workload) * z["batch"], lead * keys)
-        return found - (lead * keys - read) * each
 
-    def flops(self, workload: Workload) -> int:
-        """Return the operations of both products for sequences of mean lengths, 2 per multiply-add."""
-        z = workload.size
-        return 4 * z["batch"] * z["heads"] * z["head"] * seen_pairs(mean_sizes(workload))
-
-
-_SIZES = (("batch", 1), ("heads", 1), ("kv_heads", 1), ("queries", 1), ("head", 16), ("causal", 0))
-_PAGED = (("pages", 1), ("page_size", 16), ("table", 1))
-
-
-def _declare_form(form: Form) -> Sequences:
-    own = _PAGED if form.paged else (("keys", 1),)
-    sizes = (*_SIZES, *own, *((side, UNBOUNDED) for side in WINDOW))
-    parameters = tuple(name for name, _ in sizes if name != "batch")
-    return Sequences(form.name, partial(declare, form), parameters, sizes, form=form)
-
-
-OPERATORS = {name: _declare_form(form) for name, form in FORMS.items() if form.sequences}
+_SIZES = {"batch": 1, "heads": 1, "kv_heads": 1, "queries": 1, "head": 16, "causal": 0}
+_PAGED = {"pages": 1, "page_size": 16, "table": 1}
+OPERATORS = {
+    name: declare_form(Sequences, declare, form, {**_SIZES, **(_PAGED if form.paged else {"keys": 1})})
+    for name, form in FORMS.items()
+    if form.sequences
+}
 
 
 def workload(

@@ -7,7 +7,6 @@ technical report, 2024, section 3.3.2).
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,12 +15,12 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, grid
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, peak_type
-from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import matmul
+from .scaled import ScaledProduct, scaled_workload
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -29,14 +28,18 @@ if TYPE_CHECKING:
 NAME = "matmul_block_scaled"
 #: Elements of k, and rows of B, that share a scale.
 BLOCK = 128
-#: Rows, columns and k of a portfolio's grid.
-USUAL = ((1, 16, 128, 1024, 4096), (2048, 4096, 7168), (2048, 7168))
-_SCALES = struct.Struct("<Q 2q")
+#: Sizes of a portfolio's grid.
+USUAL = {"m": (1, 16, 128, 1024, 4096), "n": (2048, 4096, 7168), "k": (2048, 7168)}
 
 
 def blocks_of(extent: int) -> int:
     """Return the number of blocks of scales along an axis."""
     return -(-extent // BLOCK)
+
+
+def _shapes(m: int, n: int, k: int) -> dict[str, tuple[int, int]]:
+    blocks = blocks_of(k)
+    return {"a": (m, k), "b": (n, k), "d": (m, blocks), "e": (blocks_of(n), blocks), "c": (m, n)}
 
 
 def declare() -> Expression:
@@ -52,33 +55,12 @@ def declare() -> Expression:
 
 
 @dataclass(frozen=True)
-class BlockScaled(Operator):
+class BlockScaled(ScaledProduct):
     """The product, for tuner and dispatch."""
 
-    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+    def shapes(self, size: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return a (m, k), b (n, k), d (m, blocks of k), e (blocks of n, blocks of k), c (m, n)."""
-        m, n, k = (workload.size[axis] for axis in "mnk")
-        shapes = {"a": (m, k), "b": (n, k), "d": (m, blocks_of(k)), "e": (blocks_of(n), blocks_of(k)), "c": (m, n)}
-        return tuple(Operand(name, shapes[name], (0, 1)) for name in self.names)
-
-    def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """Return the kernel's view: no batch, b transposed, the strides of b's scales in the tail."""
-        size = workload.size
-        if any(strides[name][1] != 1 and workload.layouts[name] != "s" for name in "abc"):
-            raise UnsupportedError(f"{self.name} of arrays whose rows are no runs")
-        panel, step = strides["e"]
-        return Geometry(
-            (size["m"], size["n"], size["k"]),
-            a=Strides(row=strides["a"][0], column=strides["a"][1]),
-            b=Strides(row=strides["b"][1], column=strides["b"][0]),
-            c=self.output(workload, strides["c"]),
-            d=Strides(row=strides["d"][0], column=strides["d"][1]),
-            tail=_SCALES.pack(0, panel, step),
-        )
-
-    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Return strides of rows and columns."""
-        return Strides(row=strides[0], column=strides[1])
+        return _shapes(size["m"], size["n"], size["k"])
 
     def product(self, workload: Workload) -> Product:
         """Return the product; its side b has the scales of both."""
@@ -91,18 +73,13 @@ class BlockScaled(Operator):
         """Return dtypes.peak_type of the operands."""
         return peak_type(workload.dtype["a"], workload.dtype["b"])
 
-    def flops(self, workload: Workload) -> int:
-        """Return the operations of the product alone, without scales."""
-        size = workload.size
-        return 2 * size["m"] * size["n"] * size["k"]
-
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes."""
         return workload.with_sizes(m=wanted["m"], n=wanted["n"], k=wanted["k"])
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        return grid(workload, m=USUAL[0], n=USUAL[1], k=USUAL[2])
+        return grid(workload, **USUAL)
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
@@ -151,17 +128,7 @@ def workload_from_views(views: Mapping[str, View], epilogue: Sequence[str] = ())
     if types["c"] not in ("float32", "float16", "bfloat16"):
         raise UnsupportedError(f"products of scaled 8-bit floats are float32, float16 or bfloat16, not {types['c']}")
     (m, k), n = views["a"].shape, views["b"].shape[0]
-    return Workload(
-        operator=NAME,
-        sizes=(("m", m), ("n", n), ("k", k)),
-        dtypes=tuple(types.items()),
-        accumulator="float32",
-        math="ieee",
-        layout=tuple((name, "n" if name == "c" else "k") for name in views),
-        # Scales are read one by one, from any address.
-        alignment=tuple((name, alignment_class(view, -1 if name in "abc" else None)) for name, view in views.items()),
-        epilogue=tuple(epilogue),
-    )
+    return scaled_workload(NAME, (("m", m), ("n", n), ("k", k)), views, {"c": "n"}, epilogue)
 
 
 def workload(
@@ -175,6 +142,6 @@ def workload(
     epilogue: Sequence[str] = (),
 ) -> Workload:
     """Return the Workload of contiguous arrays at 16-byte aligned addresses."""
-    shapes = {"a": (m, k), "b": (n, k), "d": (m, blocks_of(k)), "e": (blocks_of(n), blocks_of(k)), "c": (m, n)}
+    shapes = _shapes(m, n, k)
     types = {"a": dtype, "b": dtype_b or dtype, "d": "float32", "e": "float32", "c": out}
     return workload_from_views({name: contiguous(shapes[name], types[name]) for name in shapes}, epilogue)

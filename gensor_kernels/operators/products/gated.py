@@ -11,13 +11,13 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
+from gensor_kernels.operators.declaration.lowered import Product
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, grid
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import decode, facts, peak_type
+from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
@@ -28,13 +28,9 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression, Value
 
 BIASED = "bias_"
-#: Axes of each operand in the declared order; "half" is 0 for the gate and 1 for the other matrix.
-AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "half", "n"), "d": ("half", "n"), "c": ("batch", "m", "n")}
-#: Orders in memory of B's axes, the outermost first, by its layout.
-_ORDERS = {"n": (0, 1, 2, 3), "s": (0, 1, 2, 3), "k": (0, 2, 3, 1)}
-_TOLD = struct.Struct("<q")
-#: Sizes of a portfolio's grid: rows, columns of C, k.
-USUAL = ((1, 16, 128, 1024), (1408, 4096, 14336), (2048, 4096))
+_TAIL = struct.Struct("<q")
+#: Sizes of a portfolio's grid.
+USUAL = {"batch": (1,), "m": (1, 16, 128, 1024), "n": (1408, 4096, 14336), "k": (2048, 4096)}
 
 
 def declare(gate: str, biased: bool) -> tuple[Expression, Expression]:
@@ -64,9 +60,13 @@ def _curve(gate: str, v: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class Gated(Operator):
+class Gated(matmul.Matmul):
     """One gate, with or without a bias, for tuner and dispatch."""
 
+    #: "half" is 0 for the gate and 1 for the other matrix; both may be any distance apart.
+    axes: ClassVar[matmul.Axes] = {**matmul.Matmul.axes, "b": ("batch", "k", "half", "n"), "d": ("half", "n")}
+    units: ClassVar[matmul.Axes] = {**matmul.Matmul.units, "c": ("n",), "d": ("n",)}
+    extents: ClassVar[Mapping[str, int]] = {"half": 2}
     gate: str = "silu"
     biased: bool = False
 
@@ -75,32 +75,14 @@ class Gated(Operator):
         """a, b, the bias d if any, c."""
         return ("a", "b", "d", "c") if self.biased else ("a", "b", "c")
 
-    def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return operands with the axes of AXES; the two halves of b may be any distance apart."""
-        size, found = {**workload.size, "half": 2}, []
-        for name in self.names:
-            axes, unit = AXES[name], workload.layouts[name]
-            if unit not in (*axes, "s") or unit in ("half", "batch") or (name == "c" and unit == "m"):
-                raise ValueError(f"'layout' of {name} is one of its axes or s, not {unit!r}")
-            orders = {"m": (0, 2, 1)} if name == "a" else _ORDERS if name == "b" else {}
-            order = orders.get(unit, tuple(range(len(axes))))
-            shape = tuple(size[axis] for axis in axes)
-            found.append(Operand(name, shape, order, 1, 2 if unit == "s" else 1))
-        return tuple(found)
-
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """Return the kernel's view with one batch axis."""
+        """Return the kernel's view with one batch axis: b and d are the gate's, d's rows the distance to the other
+        bias."""
         size = workload.size
         batch, row, other, column = strides["b"]
-        b = Strides((0, 0, batch), row, column)
         a, c = (self.output(workload, strides[name]) for name in "ac")
-        d = Strides((0, 0, 0), *strides["d"]) if self.biased else Strides()
-        return gated_geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c, d, other)
-
-    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Return strides of batch, rows and columns."""
-        batch, row, column = strides
-        return Strides((0, 0, batch), row, column)
+        b, d = Strides((0, 0, batch), row, column), Strides((0, 0, 0), *strides["d"]) if self.biased else Strides()
+        return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c, d, tail=params_tail(other))
 
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the gated product of both halves in float64; see Operator."""
@@ -114,27 +96,18 @@ class Gated(Operator):
         )
         return gated_bound(self.gate, gate, other, bias, workload.accumulator)
 
-    def product(self, workload: Workload) -> Product | None:
+    def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
         """Return a product with two matrices B, or None for integers and complex numbers, which have no gates."""
         kind = facts(workload.accumulator)
         if kind.is_integer or kind.is_complex:
             return None
-        size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
-        count = 2 * size["batch"] * size["n"] * size["k"]
-        a, b, c = (Side(types[x], units[x], align[x], count if x == "b" else None) for x in "abc")
-        return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c, gate=self.gate, biased=self.biased)
-
-    def peak_dtype(self, workload: Workload) -> str:
-        """Return dtypes.peak_type of the operands."""
-        return peak_type(workload.dtype["a"], workload.dtype["b"])
-
-    def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Return the Workload at exactly the wanted sizes."""
-        return workload.with_sizes(**wanted)
+        size = workload.size
+        sides = self.sides(workload, b=2 * size["batch"] * size["n"] * size["k"])
+        return Product(size["batch"], size["m"], size["n"], size["k"], *sides, gate=self.gate, biased=self.biased)
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
+        return grid(workload, **USUAL)
 
 
 OPERATORS = {
@@ -150,21 +123,9 @@ OPERATORS = {
 }
 
 
-def gated_geometry(
-    sizes: tuple[int, int, int],
-    batch: tuple[int, int, int],
-    a: Strides,
-    b: Strides,
-    c: Strides,
-    d: Strides,
-    other: int,
-) -> Geometry:
-    """Return the kernel's view of a gated product.
-
-    b and d are the gate's matrix and bias, ``other`` is the distance in elements to the second matrix, and d's row
-    stride the distance to the second bias.
-    """
-    return Geometry(sizes, batch, a, b, c, d, _TOLD.pack(other))
+def params_tail(other: int) -> bytes:
+    """Return the bytes of the operator's tail: the distance in elements from the gate's matrix to the other one."""
+    return _TAIL.pack(other)
 
 
 def workload(
@@ -186,18 +147,11 @@ def workload(
     C is (batch, m, n), so B has 2n columns: it is stored (batch, k, 2n), or (batch, 2n, k) with ``trans_b``; the rest
     is as in matmul.workload.
     """
-    rows, columns = (k, m) if trans_a else (m, k)
-    a, c = contiguous((batch, rows, columns), dtype), contiguous((batch, m, n), out or dtype)
-    b = contiguous((batch, 2 * n, k) if trans_b else (batch, k, 2 * n), dtype)
-    a, b = (transpose_view(view) if flag else view for view, flag in ((a, trans_a), (b, trans_b)))
+    a = matmul.stored_view((batch, m, k), dtype, trans_a)
+    b = matmul.stored_view((batch, k, 2 * n), dtype, trans_b)
+    c = contiguous((batch, m, n), out or dtype)
     d = contiguous((2 * n,), dtype) if name.startswith(BIASED) else None
     return workload_from_operands(name, a, b, c, d, math=math, epilogue=epilogue)
-
-
-def transpose_view(view: View) -> View:
-    """Return the view with its last two axes exchanged."""
-    shape, strides = (([*x[:-2], x[-1], x[-2]]) for x in (view.shape, view.strides))
-    return view._replace(shape=tuple(shape), strides=tuple(strides))
 
 
 def halves(view: View) -> tuple[View, int]:

@@ -7,7 +7,7 @@ runtime's import time is budgeted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.tolerance.base import Expected, Magnitude
 
 NAME = "matmul"
+Axes: TypeAlias = "Mapping[str, tuple[str, ...]]"
 
 
 def declare() -> Expression:
@@ -45,8 +46,6 @@ def declare() -> Expression:
     return Expression("c", (batch, m, n), a[batch, m, k] * b[batch, k, n], SUM)
 
 
-#: Axes of each operand in the declared order.
-AXES = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
 #: Logarithms to base 2 of the least m, n and k for which portfolios are chosen, and of the largest of each.
 USUAL_LEAST, USUAL_MOST = (3, 3, 5), (13, 13, 13)
 #: The number of these sizes, and one in how many has a batch.
@@ -54,24 +53,42 @@ USUAL, USUAL_BATCHED, USUAL_BATCH = 96, 8, 16
 
 
 class Matmul(Operator):
-    """Matrix multiplication for tuner and dispatch."""
+    """Matrix multiplication for tuner and dispatch, and the base of products with more in the same kernel."""
+
+    #: Axes of each operand in the declared order, and those of them that may have stride 1.
+    axes: ClassVar[Axes] = {"a": ("batch", "m", "k"), "b": ("batch", "k", "n"), "c": ("batch", "m", "n")}
+    units: ClassVar[Axes] = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}
+    #: Axes that are no sizes of a Workload.
+    extents: ClassVar[Mapping[str, int]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Both factors and the product."""
+        return ("a", "b", "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return a, b and c with one batch axis each."""
-        found = []
-        for name, axes in AXES.items():
-            unit, shape = workload.layouts[name], tuple(workload.size[axis] for axis in axes)
-            if unit not in (*axes[1:], "s") or (name == "c" and workload.conjugated[name]):
+        """Return the operands that have ``axes``: the axis of stride 1 is the innermost one, others are in order."""
+        size, found = {**workload.size, **self.extents}, []
+        for name in filter(self.axes.__contains__, self.names):
+            axes, unit, units = self.axes[name], workload.layouts[name], self.units[name]
+            if unit not in (*units, "s") or (name == "c" and workload.conjugated[name]):
                 given = dict(workload.layout)[name]
-                raise ValueError(f"'layout' of {name} is one of {', '.join(axes[1:])}, s, not {given!r}")
-            order = (0, 2, 1) if unit == axes[1] else (0, 1, 2)
-            found.append(Operand(name, shape, order, 1, 2 if unit == "s" else 1))
+                raise ValueError(f"'layout' of {name} is one of {', '.join(units)}, s, not {given!r}")
+            order = sorted(range(len(axes)), key=lambda axis: (axes[axis] == unit, axis))
+            shape = tuple(size[axis] for axis in axes)
+            found.append(Operand(name, shape, tuple(order), 1, 2 if unit == "s" else 1))
         return tuple(found)
+
+    def sides(self, workload: Workload, **elements: int) -> tuple[Side, Side, Side]:
+        """Return a, b and c for kernel families, with the ``elements`` of those that are no single matrix."""
+        types, units, align, flags = workload.dtype, workload.layouts, workload.align, workload.conjugated
+        a, b, c = (Side(types[x], units[x], align[x], elements.get(x), flags[x]) for x in "abc")
+        return a, b, c
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
         """Return the kernel's view: one batch axis, rows and columns unchanged."""
         size = workload.size
-        a, b, c = (self.output(workload, strides[name]) for name in AXES)
+        a, b, c = (self.output(workload, strides[name]) for name in "abc")
         return Geometry((size["m"], size["n"], size["k"]), (1, 1, size["batch"]), a, b, c)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
@@ -93,9 +110,8 @@ class Matmul(Operator):
 
     def product(self, workload: Workload) -> Product:
         """Return the product itself."""
-        size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
-        a, b, c = [Side(types[name], units[name], align[name], None, workload.conjugated[name]) for name in "abc"]
-        return Product(size["batch"], size["m"], size["n"], size["k"], a, b, c)
+        size = workload.size
+        return Product(size["batch"], size["m"], size["n"], size["k"], *self.sides(workload))
 
     def peak_dtype(self, workload: Workload) -> str:
         """Return dtypes.peak_type of the operands."""
@@ -165,18 +181,19 @@ def workload(
     >>> workload(64, 32, 16, epilogue="bias_relu").flops()
     65536
     """
-    a = _view_of(batch, m, k, dtype, trans_a)
-    b = _view_of(batch, k, n, dtype_b or dtype, trans_b)
+    a = stored_view((batch, m, k), dtype, trans_a)
+    b = stored_view((batch, k, n), dtype_b or dtype, trans_b)
     c = contiguous((batch, m, n), out or default_output(dtype, dtype_b or dtype))
     return workload_from_operands(a, b, c, math=math, conjugate=conjugate, epilogue=epilogue)
 
 
-def _view_of(batch: int, rows: int, columns: int, dtype: str, transposed: bool) -> View:
+def stored_view(shape: tuple[int, ...], dtype: str, transposed: bool) -> View:
+    """Return the View of contiguous matrices, or of matrices that are stored transposed."""
     if not transposed:
-        return contiguous((batch, rows, columns), dtype)
-    view = contiguous((batch, columns, rows), dtype)
-    swapped = (view.strides[0], view.strides[2], view.strides[1])
-    return View((batch, rows, columns), swapped, dtype, view.alignment)
+        return contiguous(shape, dtype)
+    *lead, rows, columns = shape
+    view = contiguous((*lead, columns, rows), dtype)
+    return view._replace(shape=shape, strides=(*view.strides[:-2], view.strides[-1], view.strides[-2]))
 
 
 def workload_from_operands(

@@ -16,8 +16,8 @@ from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import matmul
 
-#: Rows, columns and k of a portfolio's grid.
-USUAL = ((1, 16, 128, 1024), (1024, 4096), (1024, 4096))
+#: Sizes of a portfolio's grid.
+USUAL = {"batch": (1,), "m": (1, 16, 128, 1024), "n": (1024, 4096), "k": (1024, 4096)}
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PreparedMatmul(prologue.Prepared, matmul.Matmul):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
+        return grid(workload, **USUAL)
 
 
 def _make_operator(vectors: int) -> PreparedMatmul:

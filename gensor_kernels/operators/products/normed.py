@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
 PREFIX = "matmul_"
-_TOLD = struct.Struct("<d i")
-#: Rows, columns and k of a portfolio's grid.
-USUAL = ((16, 128, 1024, 8192), (128, 768, 4096), (768, 4096))
+_TAIL = struct.Struct("<d i")
+#: Sizes of a portfolio's grid.
+USUAL = {"batch": (1,), "m": (16, 128, 1024, 8192), "n": (128, 768, 4096), "k": (768, 4096)}
 
 
 def declare(norm: str) -> tuple[Expression, ...]:
@@ -86,7 +86,7 @@ class Normed(matmul.Matmul):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of sizes of language models."""
-        return grid(workload, batch=(1,), m=USUAL[0], n=USUAL[1], k=USUAL[2])
+        return grid(workload, **USUAL)
 
 
 OPERATORS = {
@@ -102,7 +102,7 @@ OPERATORS = {
 
 def params_tail(eps: float, before: int) -> bytes:
     """Return the bytes of the operator's tail: eps and the number of operations before the norm."""
-    return _TOLD.pack(eps, before)
+    return _TAIL.pack(eps, before)
 
 
 def with_norm(norm: str, product: Workload, before: int) -> Workload:

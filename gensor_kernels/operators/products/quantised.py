@@ -7,33 +7,37 @@ row of B for all of k.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import matmul
+from .scaled import ScaledProduct, scaled_workload
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
 #: Elements of k that may share a scale.
 GROUPS = (0, 32, 64, 128)
-_ZEROS = struct.Struct("<Q 2q")
 
 
 def groups_of(k: int, group: int) -> int:
     """Return the number of groups of ``group`` elements in ``k``."""
     return -(-k // group) if group else 1
+
+
+def _shapes(m: int, n: int, k: int, bits: int, group: int) -> dict[str, tuple[int, int]]:
+    scales = n, groups_of(k, group)
+    return {"a": (m, k), "b": (n, k * bits // 8), "d": scales, "e": scales, "c": (m, n)}
 
 
 def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
@@ -45,39 +49,27 @@ def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Quantised(Operator):
+class Quantised(ScaledProduct):
     """A product with 8-bit or 4-bit weights, with or without zeros."""
 
     bits: int = 8
     zeros: bool = False
 
-    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+    def shapes(self, size: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return a (m, k), b (n, bytes of k), d and e (n, groups), c (m, n)."""
+        return _shapes(size["m"], size["n"], size["k"], self.bits, size["group"])
+
+    def operands(self, workload: Workload) -> tuple[Operand, ...]:
+        """Return the operands; ValueError for another group than the class has, and for half bytes."""
         size = workload.size
         if workload.layouts["d"] != str(size["group"]) or size["k"] * self.bits % 8:
             raise ValueError(f"{self.name}: the layout of d is the group {size['group']}, and k is whole bytes")
-        m, n, k, groups = size["m"], size["n"], size["k"], groups_of(size["k"], size["group"])
-        shapes = {"a": (m, k), "b": (n, k * self.bits // 8), "d": (n, groups), "e": (n, groups), "c": (m, n)}
-        return tuple(Operand(name, shapes[name], (0, 1)) for name in self.names)
+        return super().operands(workload)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
-        """Return the kernel's view: no batch, b transposed, the zeros' strides in the tail."""
-        size, units = workload.size, {name: strides[name] for name in "abc"}
-        if any(units[name][1] != 1 and workload.layouts[name] != "s" for name in "abc"):
-            raise UnsupportedError(f"{self.name} of arrays whose rows are no runs")
-        zeros = strides.get("e", (0, 0))
-        return Geometry(
-            (size["m"], size["n"], size["k"]),
-            a=Strides(row=units["a"][0], column=units["a"][1]),
-            b=Strides(row=units["b"][1], column=units["b"][0]),
-            c=Strides(row=units["c"][0], column=units["c"][1]),
-            d=Strides(row=strides["d"][1], column=strides["d"][0]),
-            tail=_ZEROS.pack(0, *zeros),
-        )
-
-    def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
-        """Return strides of rows and columns."""
-        return Strides(row=strides[0], column=strides[1])
+        """Return the kernel's view, with d transposed as b is."""
+        found = super().geometry(workload, strides)
+        return replace(found, d=Strides(row=found.d.column, column=found.d.row))
 
     def product(self, workload: Workload) -> Product:
         """Return the product; its side b has scales."""
@@ -89,11 +81,6 @@ class Quantised(Operator):
     def peak_dtype(self, workload: Workload) -> str:
         """Return the type of a."""
         return workload.dtype["a"]
-
-    def flops(self, workload: Workload) -> int:
-        """Return the operations of the product alone, without dequantisation."""
-        size = workload.size
-        return 2 * size["m"] * size["n"] * size["k"]
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes, k rounded up to whole bytes."""
@@ -205,21 +192,9 @@ def workload_from_views(
     if group not in GROUPS:
         raise UnsupportedError(f"groups of {group}: kernels take {', '.join(map(str, GROUPS[1:]))}, or all of k")
     m, n = views["c"].shape
-    return Workload(
-        operator=name_of(bits, "e" in views),
-        sizes=(("m", m), ("n", n), ("k", k), ("group", group)),
-        dtypes=tuple(types.items()),
-        accumulator="float32",
-        math="ieee",
-        layout=tuple((name, {"c": "n", "d": str(group)}.get(name, "k")) for name in views),
-        alignment=tuple((name, _alignment(name, view)) for name, view in views.items()),
-        epilogue=tuple(epilogue),
-    )
-
-
-def _alignment(name: str, view: View) -> int:
-    """Return the alignment class; scales and zeros are read one by one, from any address."""
-    return alignment_class(view, -1 if name in "abc" else None)
+    views = {**views, "b": views["b"]._replace(dtype=types["b"])}
+    sizes = (("m", m), ("n", n), ("k", k), ("group", group))
+    return scaled_workload(name_of(bits, "e" in views), sizes, views, {"c": "n", "d": str(group)}, epilogue)
 
 
 def workload(
@@ -235,8 +210,7 @@ def workload(
     epilogue: Sequence[str] = (),
 ) -> Workload:
     """Return the Workload of contiguous arrays at 16-byte aligned addresses."""
-    groups = groups_of(k, group)
-    shapes = {"a": (m, k), "b": (n, k * bits // 8), "d": (n, groups), "e": (n, groups), "c": (m, n)}
+    shapes = _shapes(m, n, k, bits, group)
     types = {"a": dtype, "b": "int8", "d": dtype, "e": "int8", "c": out or dtype}
     views = {name: contiguous(shapes[name], types[name]) for name in ("a", "b", "d", *("e" * zeros), "c")}
     return workload_from_views(views, bits, k, group, epilogue)

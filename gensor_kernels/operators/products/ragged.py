@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.lowered import Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator, grid
-from gensor_kernels.operators.types.dtypes import decode, facts, peak_type, product_type
+from gensor_kernels.operators.declaration.lowered import Product
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, grid
+from gensor_kernels.operators.types.dtypes import decode, facts, product_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
@@ -27,10 +27,8 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
 NAME = "ragged_matmul"
-#: Axes of each operand in the declared order.
-AXES = {"a": ("m", "k"), "b": ("groups", "k", "n"), "d": ("groups",), "c": ("m", "n")}
-#: Groups, rows of all groups, columns and k of a portfolio's grid.
-USUAL = ((8, 64), (64, 512, 4096, 16384), (2048, 4096), (2048, 7168))
+#: Sizes of a portfolio's grid.
+USUAL = {"groups": (8, 64), "m": (64, 512, 4096, 16384), "n": (2048, 4096), "k": (2048, 7168)}
 
 
 def declare() -> Expression:
@@ -46,25 +44,22 @@ def declare() -> Expression:
 
 
 @dataclass(frozen=True)
-class Ragged(Operator):
+class Ragged(matmul.Matmul):
     """The product of groups, for tuner and dispatch."""
 
-    names = ("a", "b", "d", "c")
+    axes: ClassVar[matmul.Axes] = {"a": ("m", "k"), "b": ("groups", "k", "n"), "d": ("groups",), "c": ("m", "n")}
+    units: ClassVar[matmul.Axes] = {**matmul.Matmul.units, "c": ("n",), "d": ("groups",)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Rows of A, the matrices, the ends, rows of C."""
+        return ("a", "b", "d", "c")
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
-        """Return rows of A, the matrices, the ends, rows of C."""
-        found = []
-        for name in self.names:
-            axes, unit = AXES[name], workload.layouts[name]
-            choices = ("groups",) if name == "d" else tuple(axis for axis in axes if axis != "groups")
-            if unit not in (*choices, "s") or (name == "c" and unit == "m"):
-                raise ValueError(f"'layout' of {name} is one of {', '.join(choices)} or s, not {unit!r}")
-            if unit == "m" and workload.align[name] > facts(workload.dtype[name]).itemsize:
-                raise ValueError(f"groups start at any row: {name} along m is aligned to its elements only")
-            order = sorted(range(len(axes)), key=lambda axis: (axes[axis] == unit, axis))
-            shape = tuple(workload.size[axis] for axis in axes)
-            found.append(Operand(name, shape, tuple(order), 1, 2 if unit == "s" else 1))
-        return tuple(found)
+        """Return the operands; ValueError for rows of A that are aligned along m."""
+        if workload.layouts["a"] == "m" and workload.align["a"] > facts(workload.dtype["a"]).itemsize:
+            raise ValueError("groups start at any row: a along m is aligned to its elements only")
+        return super().operands(workload)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
         """Return the kernel's view: groups are the batch, along which only B has a stride."""
@@ -93,19 +88,15 @@ class Ragged(Operator):
 
     def product(self, workload: Workload) -> Product:
         """Return a batch of groups with the mean number of rows."""
-        size, types, units, align = workload.size, workload.dtype, workload.layouts, workload.align
+        size = workload.size
         rows, groups = size["m"], size["groups"]
-        a, b, c = (Side(types[x], units[x], align[x], rows * size["k"] if x == "a" else None) for x in "abc")
-        return Product(groups, -(-rows // max(groups, 1)), size["n"], size["k"], a, b, c, rows=max(rows, 1))
+        sides = self.sides(workload, a=rows * size["k"])
+        return Product(groups, -(-rows // max(groups, 1)), size["n"], size["k"], *sides, rows=max(rows, 1))
 
     def flops(self, workload: Workload) -> int:
         """Return the operations: every row is multiplied once, 2 per multiply-add."""
         size = workload.size
         return 2 * size["m"] * size["n"] * size["k"]
-
-    def peak_dtype(self, workload: Workload) -> str:
-        """Return dtypes.peak_type of the operands."""
-        return peak_type(workload.dtype["a"], workload.dtype["b"])
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload with m rows in all; a wanted batch of three has 32 groups, as many as a warp counts at
@@ -115,7 +106,7 @@ class Ragged(Operator):
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return a grid of mixtures of experts."""
-        return grid(workload, **dict(zip(("groups", "m", "n", "k"), USUAL, strict=True)))
+        return grid(workload, **USUAL)
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]
@@ -163,9 +154,7 @@ def workload(
     B is stored (groups, k, n), or (groups, n, k) with ``trans_b``; other parameters are as in matmul.workload.
     """
     a, c = contiguous((m, k), dtype), contiguous((m, n), out or matmul.default_output(dtype))
-    b = contiguous((groups, n, k) if trans_b else (groups, k, n), dtype)
-    if trans_b:
-        b = b._replace(shape=(groups, k, n), strides=(b.strides[0], b.strides[2], b.strides[1]))
+    b = matmul.stored_view((groups, k, n), dtype, trans_b)
     return workload_from_operands(a, b, c, contiguous((groups,), "int32"), math=math, epilogue=epilogue)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.functions.grouped import RAGGED
+from gensor_kernels.dispatch.functions.grouped_matmul import GROUPED_MATMUL
 from gensor_kernels.families.core.params import ragged_tiles
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
@@ -101,7 +101,7 @@ def test_invalid_offsets_on_the_device_read_no_other_memory():
     x, w = np.ones((20, 8), np.float32), np.ones((3, 8, 4), np.float32)
     for ends in ([-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]):
         with gensor_kernels.emulated("sm_87"):
-            found = current_runtime().serve(RAGGED, (x, w, np.array(ends, np.int32)), None)
+            found = current_runtime().serve(GROUPED_MATMUL, (x, w, np.array(ends, np.int32)), None)
         assert found.shape == (20, 4)
 
 

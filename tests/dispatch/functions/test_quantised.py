@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.functions.quantised import QUANTISED_LINEAR, check
+from gensor_kernels.dispatch.functions.low_precision_matmul import QUANTISED_LINEAR, Weights
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
@@ -33,7 +33,7 @@ def test_the_size_of_a_group_follows_by_exact_division_or_is_given(k, count, gro
     x, w = np.ones((1, k), np.float16), np.ones((1, k), np.int8)
     scales = np.array([[1, 10, 3, 5][:count]], np.float16)
     wanted = sum(int(scales[0, place // size]) for place in range(k))
-    parameters = check(x, w, scales, None, group)
+    parameters = Weights.of(x, w, scales, None, group)
     assert QUANTISED_LINEAR.library(FakeDevice(), (x, w, scales, None), parameters, None) == wanted
     with gensor_kernels.emulated("sm_87"):
         if size in quantised.GROUPS:

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, given_dtype
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
-class RaggedProduct(Function):
+class GroupedMatmul(Function):
     """x (m, k) by w (groups, k, n), the rows of a group by its matrix; `ends` (groups,) say where groups end."""
 
     name = "grouped_matmul"
@@ -48,23 +47,20 @@ class RaggedProduct(Function):
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides; convert operands to the dtype of the product, and ends to int32."""
-        x, w, ends = call.inputs
-        assert x is not None and w is not None and ends is not None
+        x, w, ends = call.given
         own = np.promote_types(array_dtype(x.dtype), array_dtype(w.dtype)).name
-        copies = [None if each.dtype == own else Copy(own, tuple(range(len(each.shape)))) for each in (x, w)]
+        copies = [None if each.dtype == own else compact(each, own) for each in (x, w)]
         copies.append(None if ends.dtype == "int32" else Copy("int32", (0,)))
         if any(copies):
             raise NeedsCopies(*copies)
-        math = call.math if own == "float32" and call.math == "tf32" else "ieee"
-        names = [step.name for step in call.steps]
-        workload = ragged.workload_from_operands(x, w, call.out, ends, math=math, epilogue=names)
-        strides = {"a": x.strides, "b": w.strides, "c": call.out.strides, "d": ends.strides}
-        return KernelCall(workload, operator(ragged.NAME).geometry(workload, strides))
+        views = {"a": x, "b": w, "c": call.out, "d": ends}
+        math = call.math_of_floats(own)
+        workload = ragged.workload_from_operands(*views.values(), math=math, epilogue=call.epilogue)
+        return KernelCall.of_views(workload, views)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """As it is declared."""
-        wide = None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
-        return LibraryCall((arrays["a"], arrays["b"], arrays["d"]), wide)
+        return LibraryCall((arrays["a"], arrays["b"], arrays["d"]), given_dtype(arrays))
 
     def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
         """Compute one product per group, after reading the ends, which waits for the device."""
@@ -80,4 +76,4 @@ class RaggedProduct(Function):
         return value
 
 
-RAGGED = RaggedProduct()
+GROUPED_MATMUL = GroupedMatmul()
