@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.devices.device import reach
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.explain import explain
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.graph.ir.derived import owner_of
 
 if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.graph.ir.graph import Node
 
 #: Computes the results of a node from its inputs, of which some may be None.
@@ -32,10 +32,11 @@ class Run:
     changes no array in place, except the state of a node with IN_PLACE.
     """
 
-    def __init__(self, constants: Constants, explains: bool = False):
+    def __init__(self, on_device: Callable[[Device, np.ndarray], DeviceArray], explains: bool = False):
         self.runtime = current.current_runtime()
         self.xp = self.runtime.device.xp
-        self.constants = constants
+        #: Returns the copy of a constant on the device, or None for any other array.
+        self.on_device = on_device
         #: Tensors that are still needed, by name.
         self.values: dict[str, Any] = {}
         #: Explanations of the calls of the current node, if the run explains.
@@ -55,7 +56,7 @@ class Run:
         """Return an array of the device; the copy of a NumPy array is kept."""
         if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
             return value
-        found = self.constants.on(self.runtime.device, value)
+        found = self.on_device(self.runtime.device, value)
         if found is None:
             if id(value) not in self.uploaded:
                 self.uploaded[id(value)] = value, upload(self.runtime.device, value)
@@ -116,40 +117,6 @@ def channels_last(array: Any) -> Any:
 def channels_first(array: Any) -> Any:
     """Return a tensor (n, h, w, c) as a view with the axes (n, c, h, w)."""
     return array.transpose(0, 3, 1, 2)
-
-
-class Constants:
-    """Constants of a graph on one device.
-
-    Graphs of a model share `placed`, the copies on the device by the identity of the NumPy array.
-    """
-
-    def __init__(self, values: Iterable[np.ndarray], placed: dict[int, tuple[np.ndarray, Any]]):
-        self.placed = placed
-        self._all: dict[int, np.ndarray] = {}
-        self._by_owner: dict[int, list[np.ndarray]] = {}
-        for value in values:
-            self._all[id(value)] = value
-            self._by_owner.setdefault(id(owner_of(value)), []).append(value)
-
-    def on(self, device: Any, value: np.ndarray) -> Any:
-        """Return a constant, or a view of one, on the device, or None for any other array."""
-        if id(value) in self._all:
-            if id(value) not in self.placed:
-                self.placed[id(value)] = value, upload(device, value)
-            return self.placed[id(value)][1]
-        at, (before, size) = value.ctypes.data, reach(value.shape, value.strides, value.itemsize)
-        for whole in self._by_owner.get(id(owner_of(value)), ()):
-            offset = at - whole.ctypes.data
-            if (
-                reach(whole.shape, whole.strides, whole.itemsize) == (0, whole.nbytes)
-                and before <= offset
-                and offset - before + size <= whole.nbytes
-            ):
-                copy = self.on(device, whole)
-                shape, strides = tuple(value.shape), tuple(value.strides)
-                return device.borrow(device.pointer(copy) + offset, shape, strides, value.dtype, copy, device.number)
-        return None
 
 
 def upload(device: Any, value: np.ndarray) -> Any:

@@ -109,7 +109,7 @@ def _is_index(graph: Graph, name: str) -> bool:
 
 
 def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
-    from . import LOWERINGS
+    from . import lower
 
     run = Dry(runtime)
     for name in dict.fromkeys(name for node in nodes for name in node.reads() if name not in made):
@@ -118,12 +118,10 @@ def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mappin
             return UNKNOWN
         run.values[name] = found
     for node in nodes:
-        arguments = [run.values.get(each) if each else None for each in node.inputs]
         try:
-            results = LOWERINGS[node.op](run, node, *arguments)
+            run.values.update(zip(node.outputs, lower(run, node), strict=False))
         except REFUSED:
             return UNKNOWN
-        run.values.update(zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=False))
     return Served(run.microseconds, run.staged)
 
 
