@@ -88,7 +88,8 @@ def answer(kind: str, message: bytes) -> tuple[bytes, bool]:
     """
     try:
         task = KINDS[kind].from_arguments(unpack(message))
-        return pack({"result": task.pack(task.run())}), False
+        result = task.pack(task.run())
+        return pack({"result": result}), False
     except Exception as error:  # whatever it is, another worker may do better
         return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]}), isinstance(error, BoardGoneError)
 
