@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype
+from gensor_kernels.dispatch.calls.arguments import Operands, named_dtype
 from gensor_kernels.dispatch.contractions.path import Chain, flags_of, make_chain, parse_operands, strategy_of, take
 from gensor_kernels.dispatch.contractions.spec import einsum_form
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
@@ -52,7 +52,9 @@ def contract_chain(
         return runtime.contract(einsum_form(text, (flags[0], flags[1])), a, b, None, dtype)
     if asking.get():
         chain = make_chain(text, operands, dtype, strategy, flags)
-        raise Question(steps=tuple(Question(call, each) for call, each in _steps(runtime, chain, operands)))
+        raise Question(
+            steps=tuple(Question(call, Operands(each, None, ())) for call, each in _steps(runtime, chain, operands))
+        )
     whole = _whole(runtime, text, operands, dtype, strategy, flags)
     if whole.library:
         given = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
@@ -110,7 +112,7 @@ class _Whole:
 
 
 def _row(call: Call, arrays: Sequence[DeviceArray]) -> Any:
-    return recorded.describe(call, 4, arrays, None, ())
+    return recorded.describe(call, 4, Operands(arrays, None, ()))
 
 
 def _whole(
@@ -132,7 +134,7 @@ def _whole(
 
 
 def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> bool:
-    made = (make.make(call, arrays, None, ()) for call, arrays in _steps(runtime, chain, operands))
+    made = (make.make(call, Operands(arrays, None, ())) for call, arrays in _steps(runtime, chain, operands))
     return all(plan.tier == 4 for plan, _ in made)
 
 
