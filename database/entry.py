@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from .record import Binary, Kernel, Record, RowType, Source, Verification
+from .record import Binary, Kernel, Record, Source, Verification
+
+if TYPE_CHECKING:
+    from .store import Store
 
 #: Outcomes after which a kernel is never used again, even with other right results.
 REJECTING = ("wrong", "failed", "not_compiled")
-
-
-class Rows(Protocol):
-    """The part of a Store from which an answer reads its kernel's code."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether cubins of this store may be loaded."""
-
-    def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
-        """See Store.rows."""
-
-    def get(self, kind: type[RowType], digest: str) -> RowType | None:
-        """See Store.get."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +21,7 @@ class StoredKernel:
 
     kernel: Kernel
     verified: str
-    stores: tuple[Rows, ...] = field(repr=False, compare=False, default=())
+    stores: tuple[Store, ...] = field(repr=False, compare=False, default=())
 
     @property
     def usable(self) -> bool:
