@@ -10,19 +10,22 @@ A call that waits is served by the first verified kernel; the rest of its tuning
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Store, StoreError, Verification
 from gensor_database.errors import first_told
+from gensor_database.trust import make_folder
 from gensor_kernels import config, forking
+from gensor_kernels.dispatch.file_lock import State, file_lock
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.selection.tiers import Choice, Request, choose
@@ -31,7 +34,6 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 
-from .lock import claim
 from .tuned_calls import TunedCalls
 from .worker import PATIENCE, Ended, Worker, WorkerError
 from .writeback import Notes
@@ -118,6 +120,20 @@ def tune(
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = not (again and mine) and _is_stored(database, workload, arch)
         return stored if stored or not mine else _request(request, BACKGROUND_WORKER if background else WORKER, notes)
+
+
+@contextmanager
+def claim(database: Path, key: str, patience: float) -> Iterator[bool]:
+    """Whether it is for the caller to do what `key` names: False where another process has done it meanwhile, or is
+    not done with it after `patience` seconds. Waiting processes then read what has been stored.
+
+    Where no file can be made or locked, everybody does it: twice the work, and the same rows.
+    """
+    with suppress(OSError):
+        make_folder(database.parent)
+    path = database.with_name(f"{database.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.tuning")
+    with file_lock(path, patience, hand_over=True) as state:
+        yield state in (State.HELD, State.ABSENT)
 
 
 def _can_store(database: Path) -> bool:
