@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.operators.types.epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
-from .prologue import check, compute, fuse
+from .prologue import check, contract
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -82,21 +80,15 @@ class Defined:
             Operation(name, None if labels is None else _broadcast(next(rest), labels, self.form[1]), scalar)
             for name, scalar, labels in self.before
         ]
-        if before:
-            check(runtime, a, before)
         output = self.form[3]
         steps = tuple(
             Operation(name, None if labels is None else _spread(next(rest), labels, output), scalar)
             for name, scalar, labels in self.steps
         )
-        found = fuse(runtime, self.form, a, b, before) if before else None
-        if found is not None:
-            return found.run(runtime, a, b, before, steps)
-        first: Any = a
-        if before:
-            first = first if a.dtype.kind == "c" else first.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-            first = compute(runtime, first, before)
-        return runtime.contract(self.form, first, b, None, None, steps)
+        if not before:
+            return runtime.contract(self.form, a, b, None, None, steps)
+        check(runtime, a, before)
+        return contract(runtime, self.form, a, b, before, steps)
 
 
 def _words(part: str) -> list[str]:
