@@ -437,6 +437,13 @@ def _parameters(
     return read(stride, padding, dilation, groups, layout, tuple(w.shape), output_padding)
 
 
+def image_layout(layout: str) -> str:
+    """Return a layout of images; ValueError for another word."""
+    if layout not in IMAGES:
+        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
+    return layout
+
+
 def _is_plain(value: Any) -> bool:
     """Return whether an argument may be a key: numbers of other types are equal to whole numbers, and refused."""
     kind = type(value)
@@ -447,8 +454,7 @@ def _is_plain(value: Any) -> bool:
 def _read(
     stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: tuple[int, ...], output_padding: Any
 ) -> Parameters:
-    if layout not in IMAGES:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
+    image_layout(layout)
     (stride_h, stride_w), (dilation_h, dilation_w) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     transposed = output_padding is not None
     taps = [w[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if len(w) == 4 else [1, 1]

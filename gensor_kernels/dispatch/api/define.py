@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import Operation
@@ -76,15 +76,8 @@ class Defined:
         runtime = current_runtime()
         runtime.check(a, b, None, tuple(Operation("add", each) for each in operands), None)
         rest = iter(operands)
-        before = [
-            Operation(name, None if labels is None else _broadcast(next(rest), labels, self.form[1]), scalar)
-            for name, scalar, labels in self.before
-        ]
-        output = self.form[3]
-        steps = tuple(
-            Operation(name, None if labels is None else _spread(next(rest), labels, output), scalar)
-            for name, scalar, labels in self.steps
-        )
+        before = _operations(self.before, self.form[1], rest)
+        steps = _operations(self.steps, self.form[3], rest)
         if not before:
             return runtime.contract(self.form, a, b, None, None, steps)
         check(runtime, a, before)
@@ -118,20 +111,21 @@ def _step(
     return name, float(rest[0]) if rest else 0.0, labels
 
 
+def _operations(
+    steps: Sequence[tuple[str, float, Labels | None]], axes: Labels, arrays: Iterator[DeviceArray]
+) -> tuple[Operation, ...]:
+    """Return operations on an array with these axes, with the next ones of `arrays`."""
+    return tuple(
+        Operation(name, None if labels is None else _broadcast(next(arrays), labels, axes), scalar)
+        for name, scalar, labels in steps
+    )
+
+
 def _broadcast(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
-    """Return a prologue's array as it broadcasts to an operand with these axes."""
+    """Return an operation's array as it broadcasts to an array with these axes."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
     turned = array.transpose([labels.index(label) for label in dict.fromkeys(axes) if label in labels])
     extents = iter(turned.shape)
     firsts = [axes.index(label) == place for place, label in enumerate(axes)]
     return turned.reshape([next(extents) if own and x in labels else 1 for own, x in zip(firsts, axes, strict=True)])
-
-
-def _spread(array: DeviceArray, labels: Labels, output: Labels) -> Any:
-    """Return an epilogue's array as it broadcasts to a result with the axes `output`."""
-    if array.ndim != len(labels):
-        raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
-    placed = array.transpose([labels.index(label) for label in output if label in labels])
-    extents = iter(placed.shape)
-    return placed.reshape([next(extents) if label in labels else 1 for label in output])

@@ -25,7 +25,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
-from gensor_kernels.dispatch.functions.contraction import layout_of, steps_along
+from gensor_kernels.dispatch.functions.contraction import steps_along, strided
 from gensor_kernels.dispatch.functions.fused_matmul import PROLOGUE, Prologue
 from gensor_kernels.dispatch.functions.prologue_convolution import PrologueParameters, ones
 from gensor_kernels.dispatch.observe import dry_run
@@ -200,7 +200,7 @@ class FusedContraction:
     ) -> Any:
         """Return the result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
         layout, xp = self.lowered.layout, runtime.device.xp
-        assert layout is not None and layout.a and layout.b and layout.c
+        assert layout is not None
         labels = self.lowered.subscripts.operands[0]
         arrays = [step.operand for step in before if step.operand is not None]
         vectors = [_vector(xp, x, labels, a.shape, layout.summed) for x in arrays]
@@ -215,7 +215,7 @@ class FusedContraction:
     def _align(self, xp: Any, array: DeviceArray) -> Any:
         """Return an epilogue's array as a window with the axes of the product's result; copied if it has gaps there."""
         found, layout = self.lowered, self.lowered.layout
-        assert layout is not None and layout.c is not None
+        assert layout is not None
         full = xp.broadcast_to(array, found.shape)
         try:
             steps = steps_along(full.shape, full.strides, found)
@@ -241,9 +241,9 @@ def _fuse(
         return None
     if {a.dtype.name, b.dtype.name} & set(EIGHT_BIT_FLOATS):  # no kernel takes them, and NumPy cannot stride them
         return None
-    found = lower(form, layout_of(a), layout_of(b), None if dtype is None else named_dtype(dtype), turning=False)
+    found = lower(form, strided(a), strided(b), None if dtype is None else named_dtype(dtype), turning=False)
     unworthy = "" if runtime.device.emulated else found.unworthy
-    if found.layout is None or found.is_staged or unworthy:
+    if found.layout is None or unworthy:
         return None
     labels = found.subscripts.operands[0]
     if not set(labels).issuperset(found.layout.summed):  # axes of b alone are summed

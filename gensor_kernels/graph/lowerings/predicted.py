@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import Served, find_call, find_time
+from gensor_kernels.dispatch.api.explain import CallTime, find_call, find_time
 from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Axes of a tensor from the outermost to the innermost in memory, by name; others are in order.
 Orders = Mapping[str, Sequence[int]]
 #: The answer for nodes with unknown shapes or times.
-UNKNOWN = Served(None, False)
+UNKNOWN = CallTime(None, False)
 #: Errors of lowerings for nodes that no kernel computes.
 REFUSED = (GensorError, ValueError, TypeError, np.exceptions.AxisError)
 
@@ -60,7 +60,7 @@ class Dry(Run):
 
 
 #: Known answers, by what they depend on, for each Runtime and the contents of its library.
-_known: WeakKeyDictionary[Runtime, tuple[Any, dict[Any, Served]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Runtime, tuple[Any, dict[Any, CallTime]]] = WeakKeyDictionary()
 
 
 def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
@@ -75,7 +75,7 @@ def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
     return answer(runtime, graph, nodes, {}).us
 
 
-def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> Served:
+def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> CallTime:
     """Return the predicted microseconds of the kernels of some nodes, and whether calls copy an operand.
 
     Nodes of equal shapes and orders in memory are predicted once, in whichever graph.
@@ -108,7 +108,9 @@ def _is_index(graph: Graph, name: str) -> bool:
     return name in graph.constants and graph.constants[name].dtype.kind in "iub" and graph.constants[name].size <= 64
 
 
-def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
+def _dry_run(
+    runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders
+) -> CallTime:
     from . import LOWERINGS
 
     run = Dry(runtime)
@@ -124,7 +126,7 @@ def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mappin
         except REFUSED:
             return UNKNOWN
         run.values.update(zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=False))
-    return Served(run.microseconds, run.staged)
+    return CallTime(run.microseconds, run.staged)
 
 
 def _stand_in(runtime: Runtime, graph: Graph, name: str, order: Sequence[int] | None) -> Any:
