@@ -54,5 +54,7 @@ class ArrayLike(Protocol):
         """Number of axes."""
 
 
+#: An array of a device's own library: CuPy, whose arrays have no types, or NumPy on the emulator.
+DeviceArray: TypeAlias = Any
 #: Extents, or strides, by axis.
 Shape: TypeAlias = "tuple[int, ...]"

@@ -8,9 +8,10 @@ with the result's root mean square unless nearly all terms cancel.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 import numpy as np
+
+from gensor_kernels.arrays import DeviceArray
 
 #: An element is off where it differs by more than this share of its magnitude and of the root mean square.
 GROSS = 0.25
@@ -20,7 +21,7 @@ FEW = 0.01
 MOST = 1 << 22
 
 
-def sample(array: Any) -> Any:
+def sample(array: DeviceArray) -> DeviceArray:
     """Return a copy of at most about `MOST` elements of an array: of all of them, or of every n-th slice.
 
     Types that the array library may not know, such as bfloat16, are copied as their bits.
@@ -32,7 +33,7 @@ def sample(array: Any) -> Any:
     return (array if step <= 1 else array[(slice(None),) * longest + (slice(None, None, step),)]).copy()
 
 
-def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
+def agree(xp: ModuleType, result: DeviceArray, expected: DeviceArray) -> bool:
     """Return whether an array of the array library `xp` is the same but for rounding as one whose `sample` is
     `expected`. NaN and infinities are at the same places in both, as are their signs.
 
@@ -50,19 +51,19 @@ def agree(xp: ModuleType, result: Any, expected: Any) -> bool:
     return off <= FEW * expected.size
 
 
-def is_finite(xp: ModuleType, expected: Any, dtype: str) -> bool:
+def is_finite(xp: ModuleType, expected: DeviceArray, dtype: str) -> bool:
     """Return whether a `sample` of a result of a type has neither NaN nor infinities."""
     return bool(xp.isfinite(widen(expected, dtype)).all())
 
 
-def kinds(xp: ModuleType, values: Any) -> Any:
+def kinds(xp: ModuleType, values: DeviceArray) -> DeviceArray:
     """Return a number per element: 0 for finite ones, else which of its parts are NaN, inf and -inf."""
     if values.dtype.kind == "c":
         return kinds(xp, values.real) + 4 * kinds(xp, values.imag)
     return xp.where(xp.isnan(values), 1, xp.where(xp.isinf(values), xp.where(values > 0, 2, 3), 0))
 
 
-def widen(array: Any, dtype: str) -> Any:
+def widen(array: DeviceArray, dtype: str) -> DeviceArray:
     """Return elements of a type as float64 or complex128, contiguous; bfloat16 by its bits, so that no array library
     needs to know the type."""
     if dtype == "bfloat16":
@@ -70,7 +71,7 @@ def widen(array: Any, dtype: str) -> Any:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, order="C")
 
 
-def near(xp: ModuleType, values: Any, expected: Any, share: float) -> Any:
+def near(xp: ModuleType, values: DeviceArray, expected: DeviceArray, share: float) -> DeviceArray:
     """Return where values differ from the expected ones by at most this share of their magnitude plus their root mean
     square; False for NaN."""
     size = xp.abs(expected)

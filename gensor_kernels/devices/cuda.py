@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from operator import attrgetter
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels import forking
-from gensor_kernels.arrays import Array, Shape
+from gensor_kernels.arrays import Array, DeviceArray, Shape
 from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
 from gensor_kernels.errors import BuildError, MachineError, ToolMissingError, UnknownArchError
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.attributes import from_attributes
 
-from . import borrowed, cupy_internals
+from . import cupy_internals
 from .advice import about_device, about_import
-from .cupy_internals import FLOAT32, allow_shared_bytes, entry, load_module
+from .cupy_internals import FLOAT32, Kernel, KernelModule, Memory, allow_shared_bytes, entry, load_module
 from .dependent import choose_launch
-from .device import Arguments, Code, Device, Launcher, launcher, ready
+from .device import Arguments, Code, Device, Handle, KernelArgument, Launcher, launcher, reach, ready
 from .graphs import Graphs
 from .lending import Lender, LendingAllocator
 from .originals import Original
@@ -33,13 +34,12 @@ from .tensor_maps import Mapped
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-Handle = Callable[[int], Any]
 #: Dynamic shared memory that a kernel may use without an attribute, in bytes.
 PLAIN_SHARED_BYTES = 48 * 1024
 SINGLE = (FLOAT32, np.dtype(np.complex64))  # types that the TF32 switch affects
 
 
-def import_cupy() -> Any:
+def import_cupy() -> ModuleType:
     """Return the `cupy` module; ToolMissingError with one sentence if it is absent or cannot be used."""
     try:
         import cupy
@@ -66,7 +66,7 @@ def make_current(number: int) -> None:
         raise ToolMissingError(about_device(error)) from error
 
 
-def _mapped_launcher(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: int) -> Launcher:
+def _mapped_launcher(pairs: Sequence[tuple[Callable[..., None], Launch]], handle: Handle, sms: int) -> Launcher:
     """Return a launcher for kernels with tensor maps after Params, or with persistent blocks on ``sms``
     multiprocessors.
 
@@ -77,7 +77,7 @@ def _mapped_launcher(pairs: Sequence[tuple[Any, Launch]], handle: Handle, sms: i
         for function, each in pairs
     ]
 
-    def launch(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+    def launch(arguments: tuple[Any, KernelArgument], arrays: Any, steps: Any, workspace: Any) -> None:
         for function, grid, each, mapped in calls:
             given = arguments[1] if mapped is None else mapped(arguments[0])
             function(grid, (each.block,), given, each.shared_bytes)
@@ -91,8 +91,8 @@ class Modules:
 
     def __init__(self, device: CudaDevice):
         self.device = device
-        self._loaded: dict[str, Any] = {}
-        self._functions: dict[tuple[str, str], Any] = {}
+        self._loaded: dict[str, KernelModule] = {}
+        self._functions: dict[tuple[str, str], tuple[Kernel, int]] = {}
         self.after_fork()
         forking.renew(self)
 
@@ -100,18 +100,18 @@ class Modules:
         """Make a new lock."""
         self._lock = threading.RLock()
 
-    def functions(self, code: Code, launches: Sequence[Launch]) -> list[Any]:
+    def functions(self, code: Code, launches: Sequence[Launch]) -> list[Kernel]:
         """Return the entries of a kernel's launches; BuildError if the driver refuses it or its shared memory."""
         with self._lock, self.device.current():
             if code.digest not in self._loaded:
                 self._loaded[code.digest] = self._module(code)
             return [self._function(code, each) for each in launches]
 
-    def _module(self, code: Code) -> Any:
+    def _module(self, code: Code) -> KernelModule:
         device = self.device
         if code.cubin:
             try:
-                return self._load_image(code.cubin)
+                return load_module(device.cupy, code.cubin)
             except device.refusals as error:
                 if not device.compiles:
                     raise BuildError(f"the driver refused the stored cubin: {error}") from error
@@ -125,14 +125,11 @@ class Modules:
         if binary.error is not None:
             raise BuildError("NVRTC refused the kernel", binary.error)
         try:
-            return self._load_image(binary.cubin)
+            return load_module(device.cupy, binary.cubin)
         except device.refusals as error:
             raise BuildError(f"the driver refused a cubin by {binary.toolchain}: {error}") from error
 
-    def _load_image(self, image: bytes) -> Any:
-        return load_module(self.device.cupy, image)
-
-    def _function(self, code: Code, launch: Launch) -> Any:
+    def _function(self, code: Code, launch: Launch) -> Kernel:
         """Return the entry of a loaded module, with permission to use the shared memory of `launch`."""
         found = self._functions.get((code.digest, launch.entry))
         try:
@@ -234,11 +231,11 @@ class CudaDevice(Device):
         """Return whether an array's memory is on this device."""
         return self.where is None or self.where(array) == self.number
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
         """Return a new C-contiguous array, not initialised, from CuPy's allocator."""
         return self._array(shape, dtype)
 
-    def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:
+    def workspace(self, nbytes: int, zero: bool) -> tuple[Memory, int]:
         """Return (owner, address) of memory from CuPy's pool, which reuses it in the order of the stream."""
         memory = self.cupy.cuda.alloc(nbytes)
         if zero:
@@ -249,23 +246,44 @@ class CudaDevice(Device):
         """Wait for the current stream; raises the faults of its kernels."""
         self.cupy.cuda.get_current_stream().synchronize()
 
-    def host(self, array: Any) -> np.ndarray:
+    def host(self, array: DeviceArray) -> np.ndarray:
         """Return a copy in host memory."""
         return array.get()
 
     # ---- arrays of other libraries
 
-    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+    def borrow(
+        self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int
+    ) -> DeviceArray:
         """See Device.borrow."""
-        return borrowed.array(self.cupy, address, shape, strides, dtype, owner, number)
+        cupy, dtype = self.cupy, np.dtype(dtype)
+        before, size = reach(shape, strides, dtype.itemsize)
+        memory = cupy.cuda.UnownedMemory(address - before, max(size, 1), owner, number)
+        return cupy.ndarray(shape, dtype, cupy.cuda.MemoryPointer(memory, before), strides)
 
-    def running_on(self, stream: int, number: int, mixed: bool) -> AbstractContextManager[None]:
-        """See borrowed.running_on."""
-        return borrowed.running_on(self.cupy, stream, number, mixed)
+    @contextmanager
+    def running_on(self, stream: int, number: int, mixed: bool) -> Iterator[None]:
+        """Make device `number` and the stream at an address CuPy's current ones within a block.
+
+        With `mixed`, CuPy's own arrays take part: the stream first waits for CuPy's stream, which then waits for it.
+        """
+        with self.cupy.cuda.Device(number):
+            own, theirs = self.cupy.cuda.get_current_stream(), cupy_internals.stream(self.cupy, stream)
+            if own.ptr == theirs.ptr:
+                yield
+                return
+            if mixed:
+                theirs.wait_event(own.record())
+            with theirs:
+                yield
+            if mixed:
+                own.wait_event(theirs.record())
 
     def wait_for(self, stream: int) -> None:
-        """See borrowed.wait_for."""
-        borrowed.wait_for(self.cupy, stream)
+        """Make the current stream wait for all work enqueued so far on the stream at an address."""
+        current, other = self.cupy.cuda.get_current_stream(), cupy_internals.stream(self.cupy, stream)
+        if current.ptr != other.ptr:
+            current.wait_event(other.record())
 
     # ---- kernels
 
@@ -276,13 +294,13 @@ class CudaDevice(Device):
         except RuntimeError:  # the legacy stream cannot be queried while another stream captures
             return True
 
-    def lasting(self, *owners: Any) -> AbstractContextManager[None]:
+    def lasting(self, *owners: object) -> AbstractContextManager[None]:
         """See Graphs.lasting."""
         if not self.capturing():
             return nullcontext()
         return self._graphs.lasting(self.cupy.cuda, self.stream, *owners)
 
-    def lending(self, lender: Lender | None) -> AbstractContextManager[Any]:
+    def lending(self, lender: Lender | None) -> AbstractContextManager[object]:
         """See Device.lending: CuPy's allocator of this thread asks the lender."""
         cuda, base = self.cupy.cuda, self.cupy.cuda.get_allocator()
         if isinstance(base, LendingAllocator):
@@ -304,15 +322,15 @@ class CudaDevice(Device):
                 raise
             return stream.end_capture().launch
 
-    def parameters(self) -> tuple[bytearray, Any]:
+    def parameters(self) -> tuple[bytearray, KernelArgument]:
         """See Device.parameters."""
         return Arguments(self._handle).arguments
 
-    def clear(self, array: Any) -> None:
+    def clear(self, array: DeviceArray) -> None:
         """See Device.clear."""
         array.data.memset_async(0, array.nbytes)
 
-    def copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
         """See Device.copy: one copy of memory, where both are contiguous."""
         if isinstance(source, np.ndarray):
             target.set(source)
@@ -334,7 +352,7 @@ class CudaDevice(Device):
         """Return the address of the calling thread's current stream, as launches by CuPy pass it."""
         return int(self.cupy.cuda.get_current_stream().ptr) or self._null_stream
 
-    def current(self) -> Any:
+    def current(self) -> AbstractContextManager[object]:
         """Return a context in which this device is current: modules belong to a device."""
         return self.cupy.cuda.Device(self.number)
 
@@ -344,7 +362,7 @@ class CudaDevice(Device):
         """Return CuPy's own switch, set by the environment variable `CUPY_TF32`: see cupy_internals.tf32_switch."""
         return bool(self._switch(FLOAT32) == self._tf32)
 
-    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
+    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> DeviceArray:
         """Return the original cupy.matmul; with `precision` "ieee" without TF32, regardless of CuPy's switch."""
         if precision == "ieee" and self.tf32() and np.promote_types(a.dtype, b.dtype) in SINGLE:
             with self._lock:
@@ -355,7 +373,7 @@ class CudaDevice(Device):
                     self._set_switch(True)
         return self.xp.matmul(a, b, out=out)
 
-    def erfc(self, x: Array) -> Any:
+    def erfc(self, x: Array) -> DeviceArray:
         """Return the complementary error function, element-wise."""
         from cupyx.scipy.special import erfc
 
@@ -363,7 +381,7 @@ class CudaDevice(Device):
 
     # ---- measuring
 
-    def sample(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
+    def sample(self, calls: Sequence[Callable[[], object]], rounds: int | None = None) -> list[list[float]]:
         """See sampling.take_samples."""
         return take_samples(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls, rounds)
 

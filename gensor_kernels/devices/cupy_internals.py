@@ -15,11 +15,18 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
 
 FLOAT32 = np.dtype(np.float32)
+#: Objects of CuPy, which has no types: a kernel (cupy.cuda.Function) and its module, a stream, an event, memory.
+Kernel: TypeAlias = Any
+KernelModule: TypeAlias = Any
+Stream: TypeAlias = Any
+Event: TypeAlias = Any
+Memory: TypeAlias = Any
 
 
 class _Struct:
@@ -48,7 +55,7 @@ def argument_type(cupy: Any) -> type:
     return Argument
 
 
-def load_module(cupy: Any, image: bytes) -> Any:
+def load_module(cupy: ModuleType, image: bytes) -> KernelModule:
     """Return a module of a cubin in memory (cupy/cuda/function.pyx); the documented `RawModule` loads from files
     only."""
     module = cupy.cuda.function.Module()
@@ -56,28 +63,28 @@ def load_module(cupy: Any, image: bytes) -> Any:
     return module
 
 
-def entry(module: Any, name: str) -> Any:
+def entry(module: KernelModule, name: str) -> Kernel:
     """Return the named kernel of a loaded module (cupy/cuda/function.pyx); it keeps the module loaded."""
     return module.get_function(name)
 
 
-def entry_address(function: Any) -> int:
+def entry_address(function: Kernel) -> int:
     """Return the driver's handle of a kernel, a CUfunction (cupy/cuda/function.pyx)."""
     return int(function.ptr)
 
 
-def allow_shared_bytes(driver: Any, function: Any, nbytes: int) -> None:
+def allow_shared_bytes(driver: ModuleType, function: Kernel, nbytes: int) -> None:
     """Allow a kernel this much dynamic shared memory (cupy_backends/cuda/api/driver.pyx); `driver` is driver_api's."""
     attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     driver.funcSetAttribute(entry_address(function), attribute, nbytes)
 
 
-def driver_api(cupy: Any) -> Any:
+def driver_api(cupy: ModuleType) -> ModuleType:
     """Return CuPy's module of driver functions, with its error CUDADriverError (cupy_backends/cuda/api/driver.pyx)."""
     return cupy.cuda.driver
 
 
-def errors(cupy: Any) -> tuple[type[Exception], type[Exception]]:
+def errors(cupy: ModuleType) -> tuple[type[Exception], type[Exception]]:
     """Return the error classes of driver and runtime; both are RuntimeErrors (cupy_backends/cuda/api)."""
     return cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError
 
@@ -87,7 +94,7 @@ def raised_by_cupy(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
 
 
-def tf32_switch(cupy: Any) -> tuple[Callable[[Any], Any], Any, Callable[[bool], None]]:
+def tf32_switch(cupy: ModuleType) -> tuple[Callable[[np.dtype[Any]], object], object, Callable[[bool], None]]:
     """Return (CuPy's query of its TF32 switch, the state that means TF32, a function that sets the switch).
 
     `cupy._core.get_compute_type` and `set_compute_type`, with the states of cupy/_core/_routines_linalg.pyx.  Without
@@ -111,7 +118,7 @@ class _Stream:
         return 0, self.address
 
 
-def stream(cupy: Any, address: int) -> Any:
+def stream(cupy: ModuleType, address: int) -> Stream:
     """Return CuPy's object for the stream at an address: 0 and 1 are the legacy default stream, 2 the thread's own.
 
     `Stream.from_external` came with CuPy 14, which deprecates `ExternalStream`; CuPy 13 has only the latter
@@ -126,7 +133,7 @@ def stream(cupy: Any, address: int) -> Any:
     return cupy.cuda.ExternalStream(address)
 
 
-def null_stream(cupy: Any) -> int:
+def null_stream(cupy: ModuleType) -> int:
     """Return the stream that a launch goes to where the current stream is 0: 2, the thread's own, if CuPy is set so.
 
     A launch by CuPy goes there (`get_current_stream_ptr` of cupy_backends/cuda/stream.pyx), although `Stream.null.ptr`
@@ -138,7 +145,7 @@ def null_stream(cupy: Any) -> int:
     return per_thread if get_default_stream_ptr() == per_thread else 0
 
 
-def cublas_version(cupy: Any) -> int:
+def cublas_version(cupy: ModuleType) -> int:
     """Return the version of cuBLAS, such as 120800.
 
     `cublasGetProperty` is found through the module that is linked with it (cupy_backends/cuda/libs/cublas.pyx):
@@ -153,11 +160,11 @@ def cublas_version(cupy: Any) -> int:
     return version
 
 
-def backends(cupy: Any) -> dict[str, Any]:
+def backends(cupy: ModuleType) -> dict[str, str | int]:
     """Return what computes CuPy's products: `CUPY_ACCELERATORS` where it is set, and the versions of cuBLAS and, if it
     is among these, of cuTENSOR (cupy_backends/cuda/libs/cutensor.pyx); each is left out if it cannot be found."""
     named = os.environ.get("CUPY_ACCELERATORS", "").replace(" ", "").lower()
-    found: dict[str, Any] = {"accelerators": named} if named else {}
+    found: dict[str, str | int] = {"accelerators": named} if named else {}
     with suppress(Exception):  # it is not installed, or a platform where no symbol is found this way
         found["cublas"] = cublas_version(cupy)
     if "cutensor" in named.split(","):

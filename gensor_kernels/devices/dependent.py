@@ -13,7 +13,7 @@ from typing import Any
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.arch import Arch
 
-from .cupy_internals import entry_address
+from .cupy_internals import Kernel, entry_address
 from .driver import driver_function, driver_version
 
 #: Name in Arch.features.
@@ -50,7 +50,7 @@ class DependentLaunch:
     since the previous launch was made in it.
     """
 
-    def __init__(self, function: Any, launch: Launch, blocks: int, stream: Callable[[], int]):
+    def __init__(self, function: Kernel, launch: Launch, blocks: int, stream: Callable[[], int]):
         self._function, self._stream = function, stream
         self._entry = ctypes.c_void_p(entry_address(function))
         self._launch = driver_function("cuLaunchKernelEx")
@@ -67,7 +67,9 @@ class DependentLaunch:
             self._function(grid, block, given, shared_bytes)
 
 
-def choose_launch(function: Any, launch: Launch, arch: Arch | None, stream: Callable[[], int]) -> Any:
+def choose_launch(
+    function: Kernel, launch: Launch, arch: Arch | None, stream: Callable[[], int]
+) -> Kernel | DependentLaunch:
     """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
     if arch is None or FEATURE not in arch.features or not launch.dependent or driver_version() < OLDEST_DRIVER:
         return function

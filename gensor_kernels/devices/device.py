@@ -8,11 +8,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from gensor_kernels.arrays import Array, Shape
+from gensor_kernels.arrays import Array, DeviceArray, Shape
 from gensor_kernels.build.source import bind
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import SIZE
@@ -65,6 +65,11 @@ class Code:
         return bind(self.text, dict(self.constants))
 
 
+#: What the library's launch takes as a kernel's argument.
+KernelArgument: TypeAlias = Any
+Handle = Callable[[int], KernelArgument]
+
+
 class Arguments(threading.local):
     """Kernel arguments of each thread: kernels are launched from memory that no two threads may write at a time.
 
@@ -72,7 +77,7 @@ class Arguments(threading.local):
     does not change while the thread lives.
     """
 
-    def __init__(self, handle: Callable[[int], Any] = lambda address: address):
+    def __init__(self, handle: Handle = lambda address: address):
         buffer = bytearray(SIZE)
         self._pinned = (ctypes.c_char * SIZE).from_buffer(buffer)  # a bytearray that is exported cannot move
         self.arguments = buffer, handle(ctypes.addressof(self._pinned))
@@ -82,7 +87,7 @@ class Arguments(threading.local):
 WORD = "L" if array("L").itemsize == 8 else "Q"
 
 
-def ready(template: bytes, handle: Callable[[int], Any] = lambda address: address) -> tuple[array[int], Any]:
+def ready(template: bytes, handle: Handle = lambda address: address) -> tuple[array[int], KernelArgument]:
     """Return new Params with the contents of `template`: their words, for writing addresses, and the launch argument.
 
     The words must not be resized, which would move them.
@@ -92,30 +97,30 @@ def ready(template: bytes, handle: Callable[[int], Any] = lambda address: addres
 
 
 #: Enqueues launches: takes `local.arguments`, (result, a, b), the epilogue's steps and the workspace's owner.
-Launcher = Callable[[Any, Any, Any, Any], None]
+Launcher = Callable[[tuple[Any, KernelArgument], Sequence[DeviceArray], Sequence[Any], Any], None]
 
 
 @dataclass(frozen=True)
 class OneLaunch:
     """A Launcher of one kernel with Params as its only argument; callers may call `function` directly."""
 
-    function: Callable[..., Any]
+    function: Callable[..., None]
     grid: tuple[int]
     block: tuple[int]
     shared_bytes: int
 
-    def __call__(self, arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+    def __call__(self, arguments: tuple[Any, KernelArgument], arrays: object, steps: object, workspace: object) -> None:
         """Enqueue the launch."""
         self.function(self.grid, self.block, arguments[1], self.shared_bytes)
 
 
-def launcher(pairs: Sequence[tuple[Any, Launch]]) -> Launcher:
+def launcher(pairs: Sequence[tuple[Callable[..., None], Launch]]) -> Launcher:
     """Return a Launcher on the current stream; the driver copies Params before a call returns."""
     calls = [OneLaunch(function, (each.grid,), (each.block,), each.shared_bytes) for function, each in pairs]
     if len(calls) == 1:
         return calls[0]
 
-    def several(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+    def several(arguments: tuple[Any, KernelArgument], arrays: Any, steps: Any, workspace: Any) -> None:
         for each in calls:
             each(arguments, arrays, steps, workspace)
 
@@ -156,14 +161,14 @@ class Device:
     arch: Arch | None
     unsupported: str
     number: int = 0
-    xp: Any
+    xp: Any  # NumPy, CuPy, or CuPy's own functions (originals.py)
     emulated: bool
     pointer: Callable[[Array], int]
     where: Callable[[Array], int] | None
     dlpack_kinds: tuple[int, ...] = ()
     integrated = False
     local: Arguments
-    ready: Callable[[bytes], tuple[array[int], Any]]
+    ready: Callable[[bytes], tuple[array[int], KernelArgument]]
     refusals: tuple[type[Exception], ...]
     faults: tuple[type[Exception], ...]
 
@@ -175,18 +180,20 @@ class Device:
         """Return whether an array's memory is on this device."""
         raise NotImplementedError
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
         """Return a new C-contiguous array, not initialised."""
         raise NotImplementedError
 
-    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+    def borrow(
+        self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int
+    ) -> DeviceArray:
         """Return an array on memory of another library, which `owner` keeps alive.
 
         `address` is that of the first element, strides are in bytes, `number` is the memory's device.
         """
         raise NotImplementedError
 
-    def workspace(self, nbytes: int, zero: bool) -> tuple[Any, int]:
+    def workspace(self, nbytes: int, zero: bool) -> tuple[object, int]:
         """Return (owner, address) of temporary memory on the current stream; it may be dropped after the launch."""
         raise NotImplementedError
 
@@ -194,7 +201,7 @@ class Device:
         """Wait for the current stream; raises one of `faults` if a kernel failed."""
         raise NotImplementedError
 
-    def host(self, array: Any) -> np.ndarray:
+    def host(self, array: DeviceArray) -> np.ndarray:
         """Return the array in host memory: a copy, or the array itself if it is there already."""
         raise NotImplementedError
 
@@ -205,14 +212,14 @@ class Device:
         """
         raise NotImplementedError
 
-    def lasting(self, *owners: Any) -> AbstractContextManager[None]:
+    def lasting(self, *owners: object) -> AbstractContextManager[None]:
         """Return a context in which this thread's allocations live as long as the graph being captured.
 
         `owners`, which hold memory that the graph reads, live as long.
         """
         return nullcontext()
 
-    def lending(self, lender: Lender | None) -> AbstractContextManager[Any]:
+    def lending(self, lender: Lender | None) -> AbstractContextManager[object]:
         """Return a context in which this thread's allocations are requests to a lender; None: the device's own memory.
 
         On the emulator only results and workspaces of kernels are: NumPy allocates by itself.
@@ -230,15 +237,15 @@ class Device:
         """
         return None
 
-    def parameters(self) -> tuple[bytearray, Any]:
+    def parameters(self) -> tuple[bytearray, KernelArgument]:
         """Return new kernel arguments, as `local.arguments`."""
         raise NotImplementedError
 
-    def clear(self, array: Any) -> None:
+    def clear(self, array: DeviceArray) -> None:
         """Enqueue zeros into an array of bytes."""
         raise NotImplementedError
 
-    def copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
         """Enqueue a copy into an array of the same shape and dtype; `source` may be a NumPy array."""
         raise NotImplementedError
 
@@ -273,28 +280,28 @@ class Device:
         """Return whether `load` finds a binary and compiles nothing."""
         return bool(code.cubin)
 
-    def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
+    def build(self, codes: Sequence[Code], done: Callable[[int, object], None]) -> None:
         """Build the binaries that `load` would build, several at a time; `done` as in `ordered_map`."""
         raise NotImplementedError
 
-    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
+    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> DeviceArray:
         """Return the library's own matmul; its switch decides on TF32 unless `precision` is "ieee"."""
         raise NotImplementedError
 
-    def erfc(self, x: Array) -> Any:
+    def erfc(self, x: Array) -> DeviceArray:
         """Return the complementary error function, element-wise."""
         raise NotImplementedError
 
     # ---- measuring
 
-    def sample(self, calls: Sequence[Callable[[], Any]], rounds: int | None = None) -> list[list[float]]:
+    def sample(self, calls: Sequence[Callable[[], object]], rounds: int | None = None) -> list[list[float]]:
         """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream.
 
         `rounds` is the number of samples of each, None for a number that suits the duration of the calls.
         """
         raise NotImplementedError
 
-    def agrees(self, result: Any, expected: Any) -> bool:
+    def agrees(self, result: DeviceArray, expected: DeviceArray) -> bool:
         """Return whether two results of one call, of the second a `sample`, are the same but for rounding: see
         agreement.agree."""
         return agree(self.xp, result, expected)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 
 @cache
-def driver_function(name: str) -> Any:
+def driver_function(name: str) -> Callable[..., int]:
     """Return a function of the driver library that returns a CUresult; OSError or AttributeError if it is missing."""
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     function = getattr(library, name)

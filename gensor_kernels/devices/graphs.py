@@ -21,11 +21,13 @@ import gc
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 from weakref import WeakSet, ref
 
 from gensor_kernels import forking
 
+from .cupy_internals import Memory
 from .driver import driver_function
 from .lending import LendingAllocator
 from .sampling import relaxed_capture
@@ -43,7 +45,7 @@ _acquire_lock = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(
 )
 _RELEASE_LOCK = ctypes.cast(ctypes.pythonapi.PyThread_release_lock, ctypes.c_void_p)
 
-Allocator = Callable[[int], Any]
+Allocator = Callable[[int], Memory]
 
 
 class Capture(NamedTuple):
@@ -114,22 +116,22 @@ class GraphMemory:
     """Memory of one graph: its free blocks by stream, the smallest fitting block first, and other owners of memory."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, Any] = {}
-        self._free: dict[int, list[tuple[int, Any]]] = {}
+        self._owners: dict[int, object] = {}
+        self._free: dict[int, list[tuple[int, Memory]]] = {}
         self._lock = threading.Lock()
 
-    def take(self, stream: int, nbytes: int) -> tuple[int, Any] | None:
+    def take(self, stream: int, nbytes: int) -> tuple[int, Memory] | None:
         """Return (size, memory) that earlier calls on this stream have dropped, or None if no block fits."""
         free = self._free.setdefault(stream, [])
         with self._lock:
             fitting = [(size, place) for place, (size, _) in enumerate(free) if nbytes <= size <= MOST_WASTE * nbytes]
             return free.pop(min(fitting)[1]) if fitting else None
 
-    def keep(self, owners: Iterable[Any]) -> None:
+    def keep(self, owners: Iterable[object]) -> None:
         """Keep objects that hold memory which the graph reads."""
         self._owners.update((id(each), each) for each in owners)
 
-    def give(self, stream: int, size: int, memory: Any) -> None:
+    def give(self, stream: int, size: int, memory: Memory) -> None:
         """Take memory back, without a lock: garbage may be collected anywhere."""
         self._free.setdefault(stream, []).append((size, memory))
 
@@ -137,7 +139,7 @@ class GraphMemory:
 class Lent:
     """Memory in use by an array or a call: it goes back to its graph with the last reference."""
 
-    def __init__(self, owner: GraphMemory, stream: int, size: int, memory: Any):
+    def __init__(self, owner: GraphMemory, stream: int, size: int, memory: Memory):
         self._owner, self._given = ref(owner), (stream, size, memory)
 
     def __del__(self) -> None:
@@ -150,10 +152,10 @@ class GraphAllocator:
     """CuPy's allocator within a captured call. `base` is the caller's, `stream` returns the current stream's
     address."""
 
-    def __init__(self, cuda: Any, memory: GraphMemory, base: Allocator, stream: Callable[[], int]):
+    def __init__(self, cuda: ModuleType, memory: GraphMemory, base: Allocator, stream: Callable[[], int]):
         self._cuda, self.memory, self._base, self._stream = cuda, memory, base, stream
 
-    def __call__(self, nbytes: int) -> Any:
+    def __call__(self, nbytes: int) -> Memory:
         """Return memory of the graph."""
         if nbytes == 0:
             return self._base(0)
@@ -183,7 +185,7 @@ class Graphs:
         """Make a new lock."""
         self._lock = threading.Lock()
 
-    def lasting(self, cuda: Any, stream: Callable[[], int], *owners: Any) -> AbstractContextManager[None]:
+    def lasting(self, cuda: ModuleType, stream: Callable[[], int], *owners: object) -> AbstractContextManager[None]:
         """Return a context in which CuPy's allocations of this thread live as long as the graph being captured; so
         do `owners`."""
         base = cuda.get_allocator()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from types import ModuleType
 
+from .cupy_internals import Memory
 from .sampling import relaxed_capture
 
 #: The byte that fills memory of the emulator whose contents nothing may read: a NaN in every floating-point type.
@@ -30,7 +31,7 @@ class Lease:
 
     def __init__(self, number: int, address: int, returned: Callable[[int], None] | None):
         self.number, self.address, self.returned = number, address, returned
-        self.memory: Any = None
+        self.memory: Memory = None
 
     def __del__(self) -> None:
         if self.returned is not None:  # from wherever Python drops it: without a lock
@@ -50,11 +51,11 @@ class Lent(threading.local):
 class LendingAllocator:
     """CuPy's allocator within `lending`. `base` is the caller's, `captures`: allocations happen inside a capture."""
 
-    def __init__(self, cuda: Any, lender: Lender, base: Callable[[int], Any], number: int, captures: bool):
+    def __init__(self, cuda: ModuleType, lender: Lender, base: Callable[[int], Memory], number: int, captures: bool):
         self.base = base
         self._cuda, self._lender, self._number, self._captures = cuda, lender, number, captures
 
-    def __call__(self, nbytes: int) -> Any:
+    def __call__(self, nbytes: int) -> Memory:
         """Return memory of the lender's choice."""
         if nbytes == 0:
             return self.base(0)

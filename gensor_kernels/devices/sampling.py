@@ -10,16 +10,16 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
-from .cupy_internals import backends
+from .cupy_internals import Event, backends
+from .driver import driver_function
 
 ROUNDS, FEW_ROUNDS = 9, 3
 LONG_US = 20_000.0  # of all calls together: longer calls are sampled in few rounds
@@ -34,10 +34,12 @@ MOST_HIDDEN_US = 5_000.0
 POWER_MODE = Path("/var/lib/nvpmodel/status")
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
-Call = Callable[[], Any]
+Call = Callable[[], object]
 
 
-def take_samples(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None) -> list[list[float]]:
+def take_samples(
+    cupy: ModuleType, l2_bytes: float, calls: Sequence[Call], rounds: int | None = None
+) -> list[list[float]]:
     """Return microseconds per call, a list of samples for each of `calls`; each is called twice before.
 
     `rounds` is the number of samples of each, by default nine, or three for long calls.
@@ -46,7 +48,7 @@ def take_samples(cupy: Any, l2_bytes: float, calls: Sequence[Call], rounds: int 
         return _samples(Fill(cupy, max(int(2 * l2_bytes), SMALLEST_FILL)), calls, rounds)
 
 
-def conditions(cupy: Any) -> str:
+def conditions(cupy: ModuleType) -> str:
     """Return the conditions of measured times, without the part: driver, CuPy and its backends, and on a Jetson the
     power mode."""
     found = {"cupy": str(cupy.__version__), "driver": cupy.cuda.runtime.driverGetVersion(), **backends(cupy)}
@@ -65,7 +67,7 @@ class Fill:
     the L2, which is not documented for a copy engine; a sum of the whole array would be the work of one block.
     """
 
-    def __init__(self, cupy: Any, nbytes: int):
+    def __init__(self, cupy: ModuleType, nbytes: int):
         self.cuda = cupy.cuda
         self.array = cupy.zeros((max(nbytes // (4 * ROW), 1), ROW), np.float32)
         self._fills(2)  # the first may load a kernel
@@ -85,19 +87,19 @@ class Fill:
         end.synchronize()
         return self.us_between(start, end), taken[0]
 
-    def enqueue(self, work: Call, hidden_us: float) -> tuple[Any, Any]:
+    def enqueue(self, work: Call, hidden_us: float) -> tuple[Event, Event]:
         """Enqueue `work` after fills that hide this much time of the host; return the events before and after it."""
         self._fills(math.ceil(min(hidden_us, MOST_HIDDEN_US) / self.lead_us) + 1)
         return self._between(work)
 
-    def _between(self, work: Call) -> tuple[Any, Any]:
+    def _between(self, work: Call) -> tuple[Event, Event]:
         start, end = self.cuda.Event(), self.cuda.Event()
         start.record()
         work()
         end.record()
         return start, end
 
-    def us_between(self, start: Any, end: Any) -> float:
+    def us_between(self, start: Event, end: Event) -> float:
         """Return the microseconds between two completed events."""
         return self.cuda.get_elapsed_time(start, end) * 1e3
 
@@ -122,7 +124,7 @@ def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list
     repeats = max(1, min(MOST_REPEATS, math.ceil(SAMPLE_US / max(min(once), 1.0))))
     rounds = rounds or (FEW_ROUNDS if sum(once) * repeats > LONG_US else ROUNDS)
 
-    def sample(call: Call, host_us: float) -> tuple[Any, Any]:
+    def sample(call: Call, host_us: float) -> tuple[Event, Event]:
         return fill.enqueue(lambda: [call() for _ in range(repeats)], repeats * host_us)
 
     pairs = [[sample(*each) for each in zip(calls, host, strict=True)] for _ in range(rounds)]
@@ -137,20 +139,14 @@ def relaxed_capture() -> Iterator[None]:
 
     See cuThreadExchangeStreamCaptureMode of the CUDA driver API.  Without a driver this does nothing.
     """
-    exchange = _exchange()
     mode = ctypes.c_int(RELAXED)
-    if exchange is not None:
-        exchange(ctypes.byref(mode))
+    try:
+        exchange = driver_function("cuThreadExchangeStreamCaptureMode")
+    except (OSError, AttributeError):
+        yield
+        return
+    exchange(ctypes.byref(mode))
     try:
         yield
     finally:
-        if exchange is not None:
-            exchange(ctypes.byref(mode))
-
-
-def _exchange() -> Any:
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        return driver.cuThreadExchangeStreamCaptureMode
-    except (OSError, AttributeError):
-        return None
+        exchange(ctypes.byref(mode))

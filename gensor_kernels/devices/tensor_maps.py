@@ -12,6 +12,7 @@ from gensor_kernels.families.core import tensor_maps
 from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.families.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
 
+from .device import Handle, KernelArgument
 from .driver import driver_function
 
 #: Number of calls, and of maps, that are cached; a freed buffer costs only its entry until then.
@@ -24,7 +25,7 @@ _NO_INTERLEAVE, _SWIZZLE_128, _L2_256, _ZEROS = 0, 3, 3, 0
 Encode = Callable[[Described], bytes]
 
 
-def _driver_function(name: str) -> Any:
+def _driver_function(name: str) -> Callable[..., int]:
     """Return a function of the driver library; BuildError if it is missing (older than CUDA 12)."""
     try:
         return driver_function(name)
@@ -75,7 +76,7 @@ class Mapped:
     `handle` makes the launch argument from the buffer's address.
     """
 
-    def __init__(self, maps: tuple[TensorMap, ...], handle: Callable[[int], Any], encode: Encode = encode):
+    def __init__(self, maps: tuple[TensorMap, ...], handle: Handle, encode: Encode = encode):
         self._maps, self._handle, self._encode = maps, handle, encode
         self._copied = any(each.copied_at is not None for each in maps)
         self._stored, self._third = (any(each.operand == name for each in maps) for name in "cd")
@@ -83,7 +84,7 @@ class Mapped:
         self._kept: dict[tuple[TensorMap, bytes], bytes] = {}
         self._local = threading.local()
 
-    def __call__(self, packed: bytearray) -> Any:
+    def __call__(self, packed: bytearray) -> KernelArgument:
         """Return the launch argument for a call's Params, valid until this thread calls again."""
         key = tensor_maps.call_key(packed, self._copied, self._stored, self._third)
         found = self._calls.get(key)
@@ -104,12 +105,12 @@ class Mapped:
             _keep(self._kept, key, found)
         return found
 
-    def _own(self) -> tuple[bytearray, Any]:
+    def _own(self) -> tuple[bytearray, KernelArgument]:
         local = self._local
         if not hasattr(local, "arguments"):
             size = MAPS_OFFSET + MAP_BYTES * len(self._maps)
             buffer = bytearray(size)
             local.pinned = (ctypes.c_char * size).from_buffer(buffer)  # a bytearray that is exported cannot move
             local.arguments = buffer, self._handle(ctypes.addressof(local.pinned))
-        found: tuple[bytearray, Any] = local.arguments
+        found: tuple[bytearray, KernelArgument] = local.arguments
         return found

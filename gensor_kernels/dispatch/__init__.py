@@ -1,7 +1,9 @@
-"""From a call to a launch. Imports between these folders point down this list:
+"""From a call to a launch: `key.py` looks up the Plan of a warm call, all else happens once per kind of call.
+
+Imports between these folders point down this list:
 
 api           the public functions: from what a caller wrote to the call of a Function
-plans         keys, Plans, first calls, copies, launches, trials, recorded calls: one stack for all Functions
+plans         first calls, copies, launches, trials, recorded calls: one stack for all Functions
 functions     what each public function means to kernels, and how the array library computes the same
 contractions  einsum and its like as labels of axes: groups, windows, order of pairs
 tuning        races, tuning in the background, and the way of their results into the user's database

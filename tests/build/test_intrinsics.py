@@ -31,11 +31,13 @@ def test_every_intrinsic_compiles_for_every_target(target):
     assert binary.entries["test"].spill_bytes == 0
 
 
+#: Functions of an intrinsics' header: of the host's, some are the emulator's own.
+FUNCTION = r"^(?:DEVICE [^=(]*?|using emulator::|#define (?=KERNEL|cover))(\w+)[(;]"
+
+
 def test_both_bodies_have_the_same_intrinsics():
     def names(path: Path) -> set[str]:
-        return set(re.findall(r"^DEVICE [^=(]*?(\w+)\(", path.read_text(), re.MULTILINE)) | set(
-            re.findall(r"^#define (KERNEL|cover)\(", path.read_text(), re.MULTILINE)
-        )
+        return set(re.findall(FUNCTION, path.read_text(), re.MULTILINE))
 
     host = names(FOLDER / "gensor_emulator.h")
     gpu = names(CUDA["intrinsics_ptx.cuh"]) | names(CUDA["intrinsics_arithmetic.cuh"])
@@ -50,7 +52,7 @@ def test_both_bodies_have_the_same_intrinsics():
 )
 def test_both_bodies_of_further_intrinsics_have_the_same_functions(name, functions):
     texts = [(FOLDER / f"gensor_emulator_{name}.h").read_text(), CUDA[f"{name}.cuh"].read_text()]
-    host, gpu = (re.findall(r"^DEVICE \S+ (\w+)\(", text, re.MULTILINE) for text in texts)
+    host, gpu = (re.findall(FUNCTION, text, re.MULTILINE) for text in texts)
     assert host == gpu == functions
 
 

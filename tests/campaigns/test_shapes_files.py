@@ -12,7 +12,7 @@ import typer.main
 from typer.testing import CliRunner
 
 from gensor_kernels.errors import GensorError
-from gensor_tuner.cli import app, commands
+from gensor_tuner.cli import app, tuning
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
 from tests.campaign_size import FULL, SEED, tell
@@ -86,7 +86,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own" / "k.db"))
     monkeypatch.setattr(Run, "rows", lambda self, rows: iter(()))
-    monkeypatch.setattr(commands, "check_compilers", lambda verify, jobs: None)
+    monkeypatch.setattr(tuning, "check_compilers", lambda verify, jobs: None)
     return tmp_path
 
 

@@ -84,7 +84,10 @@ class FakeCupy:
 
 @pytest.fixture(autouse=True)
 def no_driver(monkeypatch):
-    monkeypatch.setattr(sampling, "_exchange", lambda: None)
+    def missing(name):
+        raise OSError(f"no driver has {name}")
+
+    monkeypatch.setattr(sampling, "driver_function", missing)
 
 
 def simulated(monkeypatch, cupy):

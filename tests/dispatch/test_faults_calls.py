@@ -14,6 +14,7 @@ from gensor_database import Store, Verification
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.plans import make
 from gensor_kernels.dispatch.plans import trial as plans_trial
+from gensor_kernels.dispatch.plans.stage import StagedPlan
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import race
 from gensor_kernels.errors import BuildError
@@ -88,12 +89,11 @@ def test_without_memory_for_copies_the_library_gets_the_callers_arrays(scarce, m
     a, b = whole((64, 64), 1), whole((64, 64), 2).astype(np.float64)
     call = lambda: scarce.call(a, b, None, (), np.float32, None)  # noqa: E731
     call()
-    from gensor_kernels.dispatch.plans.plan import CopyPlan
 
     def refuse(*_):
         raise MemoryError("no memory for a copy")
 
-    monkeypatch.setattr(CopyPlan, "_copy", refuse)
+    monkeypatch.setattr(StagedPlan, "_copy", refuse)
     np.testing.assert_array_equal(call(), (a @ b).astype(np.float32))
 
 
@@ -210,7 +210,8 @@ def test_the_plan_stays_if_no_other_can_be_made_after_a_race(monkeypatch, caplog
     def refuse(*_, **__):
         raise BuildError("gone meanwhile")
 
-    monkeypatch.setattr(make, "plan_of", refuse)
+    (trial,) = made.plans.values()
+    monkeypatch.setattr(trial, "_again", refuse)
     assert products(made, 4) == [0] * 4
     assert "after a race: gone meanwhile" in caplog.text
 

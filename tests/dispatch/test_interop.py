@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.devices import borrowed
+from gensor_kernels.devices.cuda import CudaDevice
 from gensor_kernels.devices.device import reach
 from gensor_kernels.dispatch.api import interop
 from tests.doubles.kernels import kernels, put, runtime_of, workload
@@ -132,13 +132,13 @@ def theirs(orin):
 @pytest.fixture
 def mixed(monkeypatch):
     """A list with an entry per call on PyTorch's stream: whether arrays of CuPy take part."""
-    seen, running_on = [], borrowed.running_on
+    seen, running_on = [], CudaDevice.running_on
 
-    def spied(cupy, address, number, mixed):
+    def spied(device, address, number, mixed):
         seen.append(mixed)
-        return running_on(cupy, address, number, mixed)
+        return running_on(device, address, number, mixed)
 
-    monkeypatch.setattr(borrowed, "running_on", spied)
+    monkeypatch.setattr(CudaDevice, "running_on", spied)
     return seen
 
 
@@ -267,7 +267,8 @@ def test_calls_with_cupys_arrays_skip_the_exchange(gpu, monkeypatch):
 
 
 def test_memory_with_negative_strides_is_borrowed_whole():
-    array = borrowed.array(cupy, 0x7E0000000400, (4, 8), (-64, 4), np.float32, None, 0)
+    gpu = SimpleNamespace(cupy=cupy)
+    array = CudaDevice.borrow(gpu, 0x7E0000000400, (4, 8), (-64, 4), np.float32, None, 0)
     assert array.data.ptr == 0x7E0000000400 and array.strides == (-64, 4)
     assert array.data.mem.ptr == 0x7E0000000400 - 192 and array.data.mem.size == 192 + 32
     assert reach((0, 8), (64, 4), 4) == (0, 0)

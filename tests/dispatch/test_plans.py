@@ -14,6 +14,7 @@ from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import StridedCopy
 from gensor_kernels.dispatch.plans import make
+from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan, Plan
 from gensor_kernels.errors import BuildError
 from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, starters, workload
@@ -198,10 +199,10 @@ def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():
 def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
     one = np.zeros(1, np.float32)
     long = np.lib.stride_tricks.as_strided(one, (2**31, 1), (0, 0))
-    choice, lowered = make.choose(*asked(stocked_runtime, long, one[None]), False)
+    choice, lowered = choose(*asked(stocked_runtime, long, one[None]), False)
     assert choice.tier == 4 and "2^31" in choice.reason and lowered is None
     wide = np.lib.stride_tricks.as_strided(one, (2**30, 64), (0, 0))  # extents fit, the offset of its end does not
-    _, lowered = make.choose(*asked(stocked_runtime, wide, one[None].repeat(64, 0)), False)
+    _, lowered = choose(*asked(stocked_runtime, wide, one[None].repeat(64, 0)), False)
     assert lowered.problem.geometry.sizes == (2**30, 1, 64)
 
 
@@ -260,8 +261,7 @@ def test_threads_make_one_kernel_stand_by(beside, captured):
         time.sleep(0.02)  # the other thread comes meanwhile
         return made[-1]
 
-    call = SimpleNamespace(device=beside.device, function=SimpleNamespace(by_library=lambda *_: served.append(None)))
-    call.parameters = call.result = call.precision = None
+    call = SimpleNamespace(device=beside.device, by_library=lambda _: served.append(None))
     plan = LibraryPlan(call, "", standby)
     plan.serve((), None, ())
     beside.device.is_capturing = captured

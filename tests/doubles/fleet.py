@@ -8,7 +8,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from gensor_tuner.fleet import abilities, wire
-from gensor_tuner.fleet.worker_side import TOPIC
 
 from .tasks import Counted
 
@@ -47,7 +46,7 @@ def die(task):
 
     worker = get_worker()
     begun = {"key": worker.get_current_task(), "worker": worker.address}
-    while begun not in [event for _, event in sync(worker.loop, worker.scheduler.events, topic=TOPIC)]:
+    while begun not in [event for _, event in sync(worker.loop, worker.scheduler.events, topic=wire.TOPIC)]:
         time.sleep(0.05)
     os._exit(3)
 

@@ -86,12 +86,12 @@ def products(made, runs, out=False):
 
 
 def asked(runtime, a, b, out=None, steps=(), dtype=None, precision=None):
-    """What `runtime.call` would ask the tiers: a kind of call, inputs, out and epilogue."""
+    """What `runtime.call` would ask the tiers: a kind of call and its operands."""
     with runtime.dry_run():
         try:
             runtime.call(a, b, out, steps, dtype, precision)
         except Question as question:
-            return question.call, question.inputs, question.out, question.epilogue
+            return question.call, question.operands
     raise AssertionError("the call was made")
 
 

@@ -17,8 +17,7 @@ from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types import epilogue
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.build.features import features
-from gensor_tuner.build.pool import candidate
+from gensor_tuner.build.pool import candidate, features
 from tests.campaign_size import FULL, sample
 from tests.mutator.programs import configurations
 

@@ -5,31 +5,38 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+import tempfile
 import time
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Context, Exit, Option, Typer
+from typer.completion import completion_init, get_completion_script
 
 import gensor_kernels
+from gensor_database.exchange import export as export_store
 from gensor_database.store import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, json_lines, say
+from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.store import maintenance
+from gensor_tuner.store.export import write_records
+from gensor_tuner.store.inspection import counts_text
 from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
-from . import STOPPED, commands
-from .completion import SHELLS, answer_scripts, script
-from .fleet import fleet
+from . import STOPPED, tuning
 from .options import (
     ARCH,
     ArchOption,
@@ -46,8 +53,19 @@ from .options import (
     ShapesOption,
     TopOption,
     bytes_of,
+    capability,
+    cores,
+    database,
+    existing,
+    existing_file,
     one_of,
 )
+from .tuning import Settings
+
+PROGRAM = "gensor-tune"
+SHELLS = ("bash", "zsh", "fish")
+#: The variable by which a shell's script requests completions.
+VARIABLE = "_GENSOR_TUNE_COMPLETE"
 
 app = Typer(
     add_completion=False,
@@ -58,10 +76,27 @@ app = Typer(
     pretty_exceptions_enable=False,
 )
 
+fleet = Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
 app.add_typer(fleet, name="fleet")
 
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
 UsageError: Any = BadParameter.__base__
+
+
+@contextmanager
+def shapes_of(model: Path, arch: str, inputs: Sequence[str]) -> Iterator[Path]:
+    """The shapes that a model calls, as a file that is there while they are tuned."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / f"{model.stem}.csv"
+        write_shapes(model, out, arch, inputs)
+        yield out
+
+
+def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str]) -> None:
+    """Write the shapes that a model calls."""
+    from gensor_tuner.shapes import from_model, model_cache
+
+    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
 
 
 def _version(asked: bool) -> None:
@@ -123,7 +158,9 @@ def tune(
         other = "--model" if model else "--budget"
         raise BadParameter(f"{other} takes one --arch: run gensor-tune once for each")
     if cluster is not None:
-        commands.check_cluster(cluster)
+        from gensor_tuner.fleet.connect import check as check_address
+
+        check_address(cluster)
     try:
         share = None if shard is None else Shard.of(shard)
     except ValueError as error:
@@ -138,24 +175,26 @@ def tune(
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
-    began, cores = time.monotonic(), commands.cores(jobs)
-    options = Options(top=top, seed=seed, jobs=cores, graph=graph, verify=verify, strategy=strategy)
-    with commands.shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
+    began = time.monotonic()
+    options = Options(top=top, seed=seed, jobs=cores(jobs), graph=graph, verify=verify, strategy=strategy)
+    with shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
         if model is not None and budget is not None:
             took = duration((time.monotonic() - began) * 1e6)
             say(f"gensor-tune: {model} was read in {took}, which --budget does not count", sys.stderr)
-        named = "" if model is None else model.name
-        code = commands.tune(
-            *(arch, rows, db, options),
+        settings = Settings(
+            arch_names=arch,
+            db=database(db),
+            options=options,
             measure=measure,
             budget=budget,
             json_path=json,
             quiet=quiet,
-            model=named,
+            model="" if model is None else model.name,
             cluster=cluster,
             distrust=distrust,
             shard=share,
         )
+        code = tuning.tune(settings, rows)
     raise Exit(code)
 
 
@@ -178,8 +217,20 @@ def run(
     """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
         raise BadParameter("--out goes with --profile: it names the plot")
+    from gensor_tuner.report import layers as drawing
+    from gensor_tuner.shapes import from_model
+
     plot = (out or Path(f"{model.stem}.png")) if profile else None
-    commands.run_model(model, emulate, input or [], plot, json)
+    with json_lines(json) as lines:
+        found = from_model.layers(model, emulate, from_model.extents_of(input or []), timed=plot is not None)
+        for line in drawing.json_lines(found) if lines is not None else ():
+            write_line(lines, line)
+        for line in str(found).split("\n"):
+            say(line)
+        if plot is not None:
+            part = lookup(emulate).part if emulate else "this machine's GPU"
+            drawing.plot(found, printable(f"{model.name} on {part}", 80), plot)
+            say(f"gensor-tune: the plot is in {plot}", file=sys.stderr)
 
 
 @app.command()
@@ -190,7 +241,7 @@ def shapes(
     input: InputOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
-    commands.model_shapes(model, out, arch, input or [])
+    write_shapes(model, out, arch, input or [])
 
 
 @app.command()
@@ -206,7 +257,19 @@ def show(
     """Print the records of a database, or one kernel with its program, resources, verification and walk."""
     if source and kernel is None:
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
-    raise Exit(commands.show(db, arch, kernel, json, source))
+    from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
+
+    with existing(db) as store:
+        if kernel is not None and source:
+            lines = source_lines(store, kernel)
+        elif kernel is not None:
+            lines = list(kernel_lines(store, kernel))
+            if not lines:
+                raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
+        else:
+            lines = list(record_lines(store, capability(arch), json))
+    for line in lines:
+        say(line)
 
 
 @app.command()
@@ -224,10 +287,21 @@ def export(
     """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
-    if not json:
-        raise Exit(commands.export(out, db, arch))
-    with commands.existing(db) as store:
-        raise Exit(export_lines(store, out, commands.capability(arch), binaries))
+    only = capability(arch)
+    with existing(db) as store:
+        if json:
+            raise Exit(export_lines(store, out, only, binaries))
+        if out.suffix != ".db":
+            count = write_records(store, out, only)
+            say(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
+            return
+        if only is None:
+            raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
+        try:
+            counts = export_store(store, out, only)
+        except StoreError as error:  # its message names the unfinished temporary file
+            raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
+        say(f"{out}: {counts_text(dict(sorted(counts.items())))} for {only}")
 
 
 @app.command()
@@ -241,21 +315,40 @@ def pretune(
     drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
-    options = Options(top=top, seed=seed, jobs=commands.cores(jobs))
-    raise Exit(commands.pretune(arch, shapes, out, options, drawn))
+    options = Options(top=top, seed=seed, jobs=cores(jobs))
+    raise Exit(tuning.pretune(arch, shapes, out, options, drawn))
 
 
 @app.command()
 def archs() -> None:
     """List every compute capability and part with the figures used in predictions."""
-    raise Exit(commands.archs())
+    head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
+    say(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
+    for arch in all_archs():
+        peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
+        kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
+        figures = " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
+        unsure = ", ".join(sorted(arch.unsure))
+        say(
+            f"{arch.name:<8} {arch.part:<22} {arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
+            f"{figures}  {unsure}"
+        )
+    say(
+        json.dumps(
+            {
+                "unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation",
+                "fp16 kept": "the best published rate of large products on ordinary data, where power limits them",
+            }
+        ),
+        file=sys.stderr,
+    )
 
 
 @app.command()
 def completion(shell: Annotated[str, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
     one_of("SHELL", shell, SHELLS)
-    for line in script(shell).splitlines():
+    for line in get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell).splitlines():
         say(line)
 
 
@@ -274,7 +367,7 @@ def where(
     json: Annotated[bool, Option("--json", help="JSON lines instead of text.")] = False,
 ) -> None:
     """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
-    raise Exit(maintenance.where(commands.capability(arch), json))
+    raise Exit(maintenance.where(capability(arch), json))
 
 
 @app.command()
@@ -286,7 +379,7 @@ def prune(
     dry_run: DryRunOption = False,
 ) -> None:
     """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
-    raise Exit(maintenance.prune(commands.existing_file(db), other_abi, dry_run))
+    raise Exit(maintenance.prune(existing_file(db), other_abi, dry_run))
 
 
 @app.command()
@@ -309,7 +402,7 @@ def import_(
     ] = False,
 ) -> None:
     """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
-    raise Exit(import_lines(source, commands.database(db), binaries))
+    raise Exit(import_lines(source, database(db), binaries))
 
 
 @app.command()
@@ -326,7 +419,7 @@ def measure(
 
     limit = None if memory is None else bytes_of(memory)
     with json_lines(json) as lines:
-        raise Exit(run(commands.existing_file(db), out, shapes, budget, limit, lines))
+        raise Exit(run(existing_file(db), out, shapes, budget, limit, lines))
 
 
 @app.command()
@@ -352,7 +445,7 @@ def merge(
     if out is not None and db is not None:
         raise BadParameter("--db adds to a database, -o makes one: name one of them")
     with json_lines(json) as lines:
-        raise Exit(run(sources, out or commands.database(db), out is not None, binaries, lines))
+        raise Exit(run(sources, out or database(db), out is not None, binaries, lines))
 
 
 @app.command()
@@ -370,8 +463,8 @@ def verify(
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
-        only = commands.capability(arch)
-        raise Exit(run(commands.existing_file(db), only, rebuild, execute, commands.cores(jobs), lines))
+        only = capability(arch)
+        raise Exit(run(existing_file(db), only, rebuild, execute, cores(jobs), lines))
 
 
 @app.command()
@@ -386,8 +479,8 @@ def refresh(
     from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
-        only = commands.capability(arch)
-        raise Exit(run(commands.existing_file(db), only, budget, commands.cores(jobs), lines))
+        only = capability(arch)
+        raise Exit(run(existing_file(db), only, budget, cores(jobs), lines))
 
 
 @app.command()
@@ -399,8 +492,8 @@ def report(
     """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
     from gensor_tuner.report.page import write
 
-    with commands.existing(db) as store:
-        say(write(store, commands.capability(arch), out), file=beside(out))
+    with existing(db) as store:
+        say(write(store, capability(arch), out), file=beside(out))
 
 
 @app.command()
@@ -422,11 +515,32 @@ def check(
     raise Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
 
 
+@fleet.callback()
+def machines() -> None:
+    """Machines that tune for others, on a Dask cluster."""
+
+
+@fleet.command()
+def worker(
+    scheduler: Annotated[str, Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
+    jobs: JobsOption = 0,
+    scratch: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
+    ] = None,
+) -> None:
+    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures for each GPU."""
+    from gensor_tuner.fleet import worker as serving
+
+    serving.check(scheduler)
+    serving.serve(scheduler, cores(jobs), scratch, lambda line: say(f"gensor-tune: {line}", sys.stderr))
+
+
 def main() -> None:
     """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
-    answer_scripts()
+    if VARIABLE in os.environ:  # a shell's script requests completions
+        completion_init()
     try:
-        sys.exit(app(prog_name="gensor-tune", standalone_mode=False) or 0)
+        sys.exit(app(prog_name=PROGRAM, standalone_mode=False) or 0)
     except UsageError as error:
         if len(sys.argv) == 1:  # the message is the help
             error.show()

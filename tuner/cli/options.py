@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated
 
 from typer import BadParameter, Option
 
-from gensor_kernels import spelling
+from gensor_database.store import Store
+from gensor_kernels import config, spelling
+from gensor_kernels.build import parallel
+from gensor_kernels.errors import ConfigError
+from gensor_kernels.machine.arch import capability_name, lookup
 
 ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
 ClusterOption = Annotated[
@@ -40,6 +45,37 @@ RecordsArchOption = Annotated[str | None, Option(help="Only records of this capa
 BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def cores(jobs: int) -> int:
+    """Return the number of jobs for `--jobs`: 0 means every core this process may use."""
+    return jobs or parallel.usable_cores()
+
+
+def database(path: Path | None) -> Path:
+    """Return the path given by `--db`, else the user's database from the environment."""
+    return path if path is not None else config.user_database()
+
+
+def existing_file(path: Path | None) -> Path:
+    """Return the database's path, or raise ConfigError with advice where there is no such file."""
+    file = database(path)
+    if not os.path.exists(file):  # false also for a name that is too long
+        raise ConfigError(f"{file} does not exist: tune into it first, or name another database with --db")
+    return file
+
+
+def existing(path: Path | None) -> Store:
+    """Open the database for reading; errors as in `existing_file`."""
+    return Store.open(existing_file(path), readonly=True)
+
+
+def capability(arch: str | None) -> str | None:
+    """Return the compute capability that rows are stored under, for a part's or a capability's name.
+
+    A capability that archs.toml does not list is accepted as it is.
+    """
+    return None if arch is None else capability_name(arch) or lookup(arch).name
 
 
 def bytes_of(text: str) -> int:

@@ -14,14 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from gensor_kernels.errors import GensorError
 from gensor_kernels.install import command
 from gensor_tuner.tasks.task import Result, Task
 
 from . import wire
 from .abilities import FOLLOWS, Abilities, abilities, parse_abilities
-from .connect import connected, refill
-from .errors import FleetError, LostTaskError
-from .worker_side import TOPIC, advertise, offer, perform
+from .connect import FleetError, connected, refill
+from .wire import TOPIC, advertise, offer, perform
 
 #: Runs of a task, each on another worker, before it counts as lost.
 ATTEMPTS = 3
@@ -33,6 +33,10 @@ TICK = 0.5
 START = "gensor-tune fleet worker --scheduler"
 
 Answer = TypeVar("Answer")
+
+
+class LostTaskError(GensorError):
+    """A task that no worker could finish."""
 
 
 @dataclass

@@ -10,9 +10,9 @@ from typing import Any
 
 from gensor_kernels import config
 from gensor_kernels.build import parallel
+from gensor_kernels.errors import ConfigError, GensorError
 
 from .abilities import abilities
-from .errors import FleetError
 
 LOCAL = re.compile(r"local(?::([1-9][0-9]{0,3}))?\Z")
 REMOTE = re.compile(r"(tcp|tls|ws|wss)://[^\s/]+:[0-9]{1,5}/?\Z")
@@ -24,7 +24,11 @@ FAILURES = 2
 STARTS = 2
 
 
-class AddressError(ValueError):
+class FleetError(GensorError):
+    """The cluster cannot be used; what was reported is stored."""
+
+
+class AddressError(ConfigError):
     """No address of a cluster."""
 
 

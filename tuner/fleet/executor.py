@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import Executor, Result, Task, ignore
 
-from .cluster import Cluster
-from .errors import LostTaskError
+from .cluster import Cluster, LostTaskError
 
 
 class Fleet(Executor):

@@ -1,13 +1,18 @@
-"""Tasks and results as bytes: JSON after its digest. Nothing here is ever unpickled, and every result is checked."""
+"""Tasks and results as bytes: JSON after its digest; and the functions that run on workers, the only ones sent by name.
+
+Nothing here is ever unpickled, and every result is checked.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import traceback
 import zlib
 from typing import Any
 
+from gensor_kernels.errors import GensorError
 from gensor_kernels.families.validation import MALFORMED
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.measure.board import BoardGoneError
@@ -16,14 +21,18 @@ from gensor_tuner.strategies.request import Request
 from gensor_tuner.tasks.task import Result, Task
 from gensor_tuner.verify.verify import Execute
 
+from .abilities import abilities
+
 KINDS: dict[str, type[Task[Any]]] = {each.kind: each for each in (Request, Compile, Execute, Time, ExecuteOnDevice)}
 DIGEST_BYTES = hashlib.sha256().digest_size
 LARGEST = 1 << 28  # bytes of a message, inflated
+#: Events of workers: which task begins where.
+TOPIC = "gensor"
 #: Characters kept from the end of a worker's traceback.
 TOLD = 400
 
 
-class CorruptError(Exception):
+class CorruptError(GensorError):
     """Bytes that are no result of the requested task, or the reason why there is none."""
 
 
@@ -78,3 +87,26 @@ def result_of(task: Task[Result], message: bytes) -> Result:
         return task.unpack(body["result"])
     except MALFORMED as error:
         raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:TOLD]}") from None
+
+
+def perform(kind: str, message: bytes, key: str) -> bytes:
+    """Run one task; the client learns where it began, and counts from then."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    os.environ.setdefault("GENSOR_CACHE_DIR", os.path.join(worker.local_directory, "gensor-cache"))
+    worker.log_event(TOPIC, {"key": key, "worker": worker.address})
+    answered, gone = answer(kind, message)
+    if gone:  # its tasks go to other workers
+        worker.loop.add_callback(worker.close, reason="gensor-device-gone")
+    return answered
+
+
+def offer() -> dict[str, Any]:
+    """Return what this worker's machine can do."""
+    return abilities().to_json()
+
+
+async def advertise(resources: dict[str, float], dask_worker: Any = None) -> None:
+    """Offer resources, on a worker that was started without them."""
+    await dask_worker.set_resources(**resources)

@@ -21,8 +21,7 @@ from gensor_tuner.output import plural
 from gensor_tuner.verify.device_process import EndedError
 
 from .abilities import FOLLOWS, abilities
-from .connect import REMOTE, WORKER_CONFIG, reason, security_of
-from .errors import FleetError
+from .connect import REMOTE, WORKER_CONFIG, FleetError, reason, security_of
 
 #: Seconds between attempts to reach a scheduler that is not there.
 AGAIN_SECONDS = 5.0

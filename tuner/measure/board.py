@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from gensor_kernels.devices.device import Code
+from gensor_kernels.errors import GensorError
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
@@ -43,7 +44,7 @@ def opener() -> Callable[[int], Timer]:
     return found
 
 
-class BoardGoneError(Exception):
+class BoardGoneError(GensorError):
     """The device cannot be opened any more."""
 
 

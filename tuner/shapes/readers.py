@@ -11,7 +11,7 @@ from gensor_kernels.operators.attention import attention, forms, sequences
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.rows import views as rows
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue, pooling
+from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, pooling
 
 from .columns import Element, Line, Read, before, element, steps
 
@@ -35,7 +35,7 @@ def convolution(line: Line) -> Read:
         if op != "conv2d_transpose" and sizes["groups"] == sizes["c"] == sizes["k_out"]:
             workload = _depthwise(line, sizes, layout, types)
             listed = before(line)
-            return Read(depthwise_prologue.workload(listed, workload) if listed else workload)
+            return Read(conv_prologue.workload(listed, workload) if listed else workload)
         workload = conv.workload(
             **sizes,
             layout=layout,

@@ -34,7 +34,7 @@ KILLED = (-9, -15)  # exit codes of a process that SIGKILL or SIGTERM ended
 Say = Callable[[Any], None]
 
 
-class EndedError(Exception):
+class EndedError(GensorError):
     """The process died, or did not answer: the text says which.
 
     `killed`: somebody ended it, as a system does that lacks memory; no kernel sends such a signal.

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.devices.emulator.run import AddressSpace, Counters, KernelFault, run
+from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.params import Step
 from gensor_kernels.operators import operator
@@ -23,7 +24,7 @@ INTEGER_OPERATIONS = frozenset({"bias", "add", "mul", "relu"})
 PADDING = 3  # vectors added after each row, so that the end of a row is not the start of the next row
 
 
-class Failure(Exception):
+class Failure(GensorError):
     """A run that failed or computed wrong numbers: the outcome, the reason, and the error over the tolerance."""
 
     def __init__(self, outcome: str, detail: str, worst: float = 0.0):

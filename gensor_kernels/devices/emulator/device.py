@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.arrays import Array, Shape
-from gensor_kernels.devices.device import Arguments, Code, Device, Launcher, reach
+from gensor_kernels.arrays import Array, DeviceArray, Shape
+from gensor_kernels.devices.device import Arguments, Code, Device, KernelArgument, Launcher, reach
 from gensor_kernels.devices.lending import POISON, Lender, Lent
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.core.family import Launch
@@ -54,7 +54,7 @@ class EmulatorDevice(Device):
             return False
         return value.dtype.isnative and holds_numbers(value)
 
-    def pointer(self, array: Any) -> int:
+    def pointer(self, array: DeviceArray) -> int:
         """Return an array's address; TypeError for what is no array, of which a Plan for arrays like it knows
         nothing."""
         if not self.is_array(array):
@@ -65,13 +65,14 @@ class EmulatorDevice(Device):
         """Return True: there is one memory."""
         return True
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """Return a new C-contiguous array, filled with a pattern that no result has."""
-        array = np.empty(shape, dtype) if self._lent.lender is None else self._on_loan(shape, np.dtype(dtype))
+        array = np.empty(shape, dtype) if self._lent.lender is None else self._on_loan(shape, dtype)
         array.reshape(-1).view(np.uint8)[...] = POISON
         return array
 
-    def _on_loan(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def _on_loan(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        dtype = np.dtype(dtype)
         nbytes = math.prod(shape) * dtype.itemsize
         if nbytes == 0:
             return np.empty(shape, dtype)
@@ -92,19 +93,21 @@ class EmulatorDevice(Device):
         finally:
             self._lent.lender = before
 
-    def parameters(self) -> tuple[bytearray, Any]:
+    def parameters(self) -> tuple[bytearray, KernelArgument]:
         """See Device.parameters."""
         return Arguments().arguments
 
-    def clear(self, array: Any) -> None:
+    def clear(self, array: DeviceArray) -> None:
         """See Device.clear."""
         array[...] = 0
 
-    def copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: DeviceArray, source: DeviceArray) -> None:
         """See Device.copy."""
         target[...] = source
 
-    def borrow(self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int) -> Any:
+    def borrow(
+        self, address: int, shape: Shape, strides: Shape, dtype: DTypeLike, owner: object, number: int
+    ) -> DeviceArray:
         """Return the NumPy array on memory of another library."""
         before, size = reach(shape, strides, np.dtype(dtype).itemsize)
         if size == 0:
@@ -116,7 +119,7 @@ class EmulatorDevice(Device):
     def workspace(self, nbytes: int, zero: bool) -> tuple[np.ndarray, int]:
         """Return (owner, address) of temporary memory, aligned to 16 bytes and poisoned unless `zero`."""
         if self._lent.lender is not None:
-            owner = self._on_loan((nbytes,), np.dtype(np.uint8))
+            owner = self._on_loan((nbytes,), np.uint8)
             owner[...] = 0 if zero else POISON
             return owner, owner.ctypes.data
         raw = np.full(nbytes + 16, 0 if zero else POISON, np.uint8)
@@ -150,15 +153,15 @@ class EmulatorDevice(Device):
         """Return whether the cache folder has its library. Raises ToolMissingError without g++."""
         return code.digest in self._libraries or is_built(code.source)
 
-    def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
+    def build(self, codes: Sequence[Code], done: Callable[[int, object], None]) -> None:
         """Build libraries on all cores. Raises ToolMissingError without g++; `load` raises errors of g++."""
         build_many([code.source for code in codes], done=done)
 
-    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> Any:
+    def product(self, a: Array, b: Array, precision: str | None = None, out: Array | None = None) -> DeviceArray:
         """Raise UnsupportedError: there is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
-    def erfc(self, x: Array) -> Any:
+    def erfc(self, x: Array) -> DeviceArray:
         """Raise UnsupportedError: there is no library to fall back to."""
         raise UnsupportedError("an emulated device serves calls by kernels only")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from gensor_kernels.families.core.family import Launch
 
 from .device import EmulatorDevice
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 
 class RehearsalDevice(EmulatorDevice):
     """The emulator of an arch, without kernels: every result is zeros, which take no memory until they are written.
@@ -19,7 +22,7 @@ class RehearsalDevice(EmulatorDevice):
     Indices that a program computes from them are valid ones.
     """
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
         """Return a new C-contiguous array of zeros."""
         return np.zeros(shape, dtype)
 
@@ -35,7 +38,7 @@ class RehearsalDevice(EmulatorDevice):
         """Return True: there is nothing to build."""
         return True
 
-    def build(self, codes: Sequence[Code], done: Callable[[int, Any], None]) -> None:
+    def build(self, codes: Sequence[Code], done: Callable[[int, object], None]) -> None:
         """Report every code as built."""
         for number in range(len(codes)):
             done(number, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype
+from gensor_kernels.dispatch.calls.arguments import Operands, named_dtype
 from gensor_kernels.dispatch.contractions.path import (
     Chain,
     Step,
@@ -68,7 +68,7 @@ def contract_chain(
         result = runtime.device.xp.einsum(text, *given, dtype=dtype, optimize=optimize)
         if record.active:
             for step, call, arrays in _calls(runtime, chain, operands):
-                recorded.count(step, partial(recorded.describe, call, 4, arrays, None, ()))
+                recorded.count(step, partial(recorded.describe, call, 4, arrays))
         return result
     for step in chain.steps:
         first, second = take(operands, step.places)
@@ -115,20 +115,18 @@ def _chain(
     if found is None:
         found = make_chain(text, operands, dtype, strategy, flags)
         if not runtime.device.emulated:
-            plans = (make.make(call, arrays, None, ())[0] for _, call, arrays in _calls(runtime, found, operands))
+            plans = (make.make(call, arrays)[0] for _, call, arrays in _calls(runtime, found, operands))
             found.library = all(plan.tier == 4 for plan in plans)
         if not runtime.device.capturing():
             runtime.plans[key] = found
     return found
 
 
-def _calls(
-    runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]
-) -> Iterator[tuple[Step, Call, tuple[Any, Any]]]:
+def _calls(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Step, Call, Operands]]:
     """Yield every step, its call and its operands: stand-ins for the results of steps before it."""
     arrays = list(operands)
     for step in chain.steps:
         pair = take(arrays, step.places)
         call = runtime.kind_of(CONTRACTION, pair, Spec(step.form, chain.dtype))
-        yield step, call, pair
+        yield step, call, Operands(pair, None, ())
         arrays.append(call.result.new(runtime.device))

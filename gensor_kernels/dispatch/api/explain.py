@@ -16,8 +16,8 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.lowering import Lowered
     from gensor_kernels.dispatch.plans.runtime import Runtime
+    from gensor_kernels.dispatch.plans.stage import Lowered
     from gensor_kernels.dispatch.selection.tiers import Choice
     from gensor_kernels.machine.arch import Arch
     from gensor_kernels.operators.types.workload import View
@@ -103,13 +103,13 @@ def find_time(runtime: Runtime, question: Question) -> CallTime:
 
     These are the times of `explain`, without the rest of an Explanation.
     """
-    from gensor_kernels.dispatch.plans.make import idle_plan
+    from gensor_kernels.dispatch.plans.plan import idle_plan
 
     if question.steps:
         each = [find_time(runtime, step) for step in question.steps]
         known = [step.us for step in each if step.us is not None]
         return CallTime(sum(known) if len(known) == len(each) else None, any(step.staged for step in each))
-    if question.call is None or idle_plan(question.call, question.inputs, question.epilogue) is not None:
+    if question.call is None or idle_plan(question.call, question.operands) is not None:
         return CallTime(None, False)
     choice, lowered, predicted = _choose(runtime, question)
     time = choice.measured_us or predicted or choice.vendor_us
@@ -120,11 +120,11 @@ def find_time(runtime: Runtime, question: Question) -> CallTime:
 
 def _choose(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:
     """Return what is chosen for a call, the call as kernels see it, and the microseconds predicted of the choice."""
-    from gensor_kernels.dispatch.plans.make import choose
+    from gensor_kernels.dispatch.plans.choose import choose
     from gensor_kernels.machine.roofline import sustained_us
 
     device = runtime.device
-    choice, lowered = choose(question.call, question.inputs, question.out, question.epilogue, device.capturing())
+    choice, lowered = choose(question.call, question.operands, device.capturing())
     predicted = choice.predicted_us
     if lowered is not None and device.arch is not None and predicted is not None:
         predicted = max(predicted, sustained_us(lowered.problem.workload, device.arch))
@@ -135,7 +135,7 @@ def _of_library(question: Question) -> float | None:
     """Return the predicted microseconds of the array library's calls, or None if they are no substitute."""
     from gensor_kernels.dispatch.plans.unfused import microseconds
 
-    return microseconds(question.call, question.inputs, question.out, question.epilogue)
+    return microseconds(question.call, question.operands)
 
 
 def _computes(function: Any) -> bool:
@@ -148,7 +148,7 @@ def _computes(function: Any) -> bool:
 def _answer(runtime: Runtime, question: Question) -> Explanation:
     """Choose as for a call, and say so."""
     from gensor_kernels.dispatch.functions.matmul import WRAPS, exact
-    from gensor_kernels.dispatch.plans.make import idle_plan
+    from gensor_kernels.dispatch.plans.plan import idle_plan
 
     if question.steps:
         steps = [_answer(runtime, each) for each in question.steps]
@@ -156,7 +156,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
         return replace(main, reason=f"{len(steps)} contractions, the longest: {main.reason}", steps=tuple(steps))
     if question.call is None:
         return Explanation(4, question.reason, _part(runtime))
-    idle = idle_plan(question.call, question.inputs, question.epilogue)
+    idle = idle_plan(question.call, question.operands)
     if idle is not None:
         return Explanation(0, idle.reason, _part(runtime))
     choice, lowered, predicted = _choose(runtime, question)

@@ -1,13 +1,13 @@
-"""matmul: the public function, and the short way of repeated calls. Imports little: a first call loads the rest."""
+"""matmul: the public function. Imports little: a first call loads the rest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations, plain_operations
+from gensor_kernels.dispatch.key import short
 
 from . import current
 from .interop import adopting
@@ -16,68 +16,12 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from gensor_kernels.arrays import ArrayLike
-    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items, Precision
-
-Product = TypeVar("Product", bound=Callable[..., Any])
+    from gensor_kernels.dispatch.calls.array import Activation, Items, Precision
 
 _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 
 
-def _short(product: Product) -> Product:
-    """Return a matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the
-    long one.
-
-    It fills in no defaults of keywords and calls nothing but the Plan, or, where the addresses are those the Plan has
-    placed its launch at, only that. The key is that of `Runtime.call`, of matrices without the lists' detour. Inside
-    graph capture what allocates takes the long way too, and with it memory that lasts (interop.py).
-    """
-
-    @wraps(product)
-    def short(a: DeviceArray, b: DeviceArray, /, out: DeviceArray = None, **more: Any) -> Any:
-        if more:
-            return product(a, b, out, **more)
-        runtime = current.only or current.inside.get() or current.lookup()
-        try:
-            type_a, type_b, pa, pb = a.dtype, b.dtype, a.data.ptr, b.data.ptr
-            if out is None:
-                types: Any = type_a if type_b is type_a else (type_a, type_b)
-                key: Any = (types, *a._shape, *a._strides, None, *b._shape, *b._strides)
-                pc = 0
-            else:
-                type_c, pc = out.dtype, out.data.ptr
-                types = type_a if type_b is type_a and type_c is type_a else (type_a, type_b, type_c)
-                try:  # matrices
-                    m, k = a._shape
-                    am, ak = a._strides
-                    bk, n = b._shape
-                    sk, sn = b._strides
-                    cm, cn = out._shape
-                    om, on = out._strides
-                    key = (types, m, k, am, ak, None, bk, n, sk, sn, None, cm, cn, om, on)
-                except ValueError:
-                    key = types, *a._shape, *a._strides, None, *b._shape, *b._strides, None, *out._shape, *out._strides
-            if runtime.where is not None:
-                return product(a, b, out)
-            plan = runtime.find(key)
-        except (AttributeError, ValueError):  # other arrays; NumPy has no buffer of bfloat16
-            return product(a, b, out)
-        if plan is not None:
-            place_a, place_b, place_c, function, grid, block, params, shared, _memory = plan.placed
-            try:
-                if pa == place_a and pb == place_b and pc == place_c:
-                    function(grid, block, params, shared)
-                    return out
-                if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
-                    return plan.run(a, b, out, (), pa, pb, pc)
-            except runtime.troubles as error:
-                plan = runtime.instead(key, plan, error)
-                return plan.serve((a, b), out, ())
-        return product(a, b, out)
-
-    return short  # type: ignore[return-value]
-
-
-@_short
+@partial(short, current)
 @adopting
 def matmul(
     a: ArrayLike,

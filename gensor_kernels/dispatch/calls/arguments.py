@@ -6,7 +6,7 @@ Only `shape` and `dtype` of arrays are read here, no data.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +40,19 @@ class Operation(NamedTuple):
     name: str
     operand: Any = None
     scalar: complex = 0.0
+
+
+class Operands(NamedTuple):
+    """The arrays of a call and its epilogue: inputs, `out` or None, and the operations that follow."""
+
+    inputs: Sequence[Any]
+    out: Any
+    steps: tuple[Operation, ...]
+
+    def arrays(self) -> list[Any]:
+        """Return all arrays, those of the epilogue included."""
+        every = (*self.inputs, self.out, *(step.operand for step in self.steps))
+        return [array for array in every if array is not None]
 
 
 @dataclass(frozen=True)
@@ -250,6 +263,11 @@ def check_operands(steps: tuple[Operation, ...], shape: tuple[int, ...]) -> None
         pairs = zip(reversed(extents), reversed(shape), strict=False)
         if len(extents) > len(shape) or any(extent not in (1, whole) for extent, whole in pairs):
             raise ValueError(f"{name} of shape {extents} does not broadcast to the result's shape {shape}")
+
+
+def is_whole(scalar: complex) -> bool:
+    """Return whether an int32 holds a scalar exactly."""
+    return not isinstance(scalar, complex) and -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
 
 
 # ---- shapes of a matrix product

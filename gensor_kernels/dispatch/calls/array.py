@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
+
+from gensor_kernels.arrays import DeviceArray as DeviceArray
 
 #: Element-wise functions, then gates.
 Activation = Literal[
@@ -22,10 +24,6 @@ Activation = Literal[
 Precision = Literal["ieee", "tf32", "3m", "ozaki"]
 #: Arithmetic of a convolution.
 ConvolutionPrecision = Literal["ieee", "tf32"]
-
-
-#: An array of the device's own library: CuPy, whose arrays have no types, or NumPy inside `emulated`.
-DeviceArray: TypeAlias = Any
 
 
 #: One operation of `epilogue=` or `prologue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill).

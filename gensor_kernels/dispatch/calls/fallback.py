@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .arguments import Operation, Product
+from .arguments import Operation, Product, is_whole
 from .array import Backend, DeviceArray
 
 _INTEGER_STEPS = frozenset({"scale", "bias", "add", "mul", "relu", "relu6", "mask"})
@@ -62,11 +62,6 @@ def apply_steps(
             value = value.astype(np.float64 if value.dtype == np.float64 else np.float32, copy=False)
         value = _apply(device, value, step, dtype)
     return _convert(device.xp, value, dtype)
-
-
-def is_whole(scalar: complex) -> bool:
-    """Return whether an int32 holds a scalar exactly."""
-    return not isinstance(scalar, complex) and -(2.0**31) <= scalar < 2.0**31 and scalar.is_integer()
 
 
 def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import conv_prologue, depthwise_prologue
+from gensor_kernels.operators.windows import conv_prologue
 
 from .base import AbstractCall, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import CONVOLUTION, Convolution
@@ -37,13 +36,12 @@ class PrologueParameters(NamedTuple):
 class PrologueConvolution(Convolution):
     """f(x) under a window, of an image, weights and vectors (channels,); `parameters` is a PrologueParameters.
 
-    `plain` is the convolution without a prologue, `declared` the module of the operator with one.
+    `plain` is the convolution without a prologue.
     """
 
     name = "conv2d with a prologue"
     folds = False  # the prologue's vectors are per channel
     plain: Convolution = CONVOLUTION
-    declared: ModuleType = conv_prologue
 
     def result(self, inputs: Sequence[DeviceArray], parameters: PrologueParameters) -> Result:  # type: ignore[override]
         """Return the Result of the convolution."""
@@ -65,8 +63,8 @@ class PrologueConvolution(Convolution):
             raise NeedsCopies(*staged.copies, *copies) from None
         if any(copies):
             raise NeedsCopies(None, None, *copies)
-        workload = self.declared.from_views(before.names, found.workload, vectors)
-        geometry = self.declared.prologue_geometry(found.geometry, workload, before.scale)
+        workload = conv_prologue.from_views(before.names, found.workload, vectors)
+        geometry = conv_prologue.prologue_geometry(found.geometry, workload, before.scale)
         return replace(found, workload=workload, geometry=geometry)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
@@ -92,7 +90,6 @@ class PrologueDepthwise(PrologueConvolution, Depthwise):
 
     name = "depthwise_conv2d with a prologue"
     plain = DEPTHWISE
-    declared = depthwise_prologue
 
 
 PROLOGUE_CONVOLUTION, PROLOGUE_DEPTHWISE = PrologueConvolution(), PrologueDepthwise()

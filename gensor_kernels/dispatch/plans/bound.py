@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gensor_kernels.devices.device import Device, OneLaunch, reach
+from gensor_kernels.dispatch.calls.arguments import Operands
 
-from .plan import Inputs, Launched, Plan, Steps, SwitchedPlan
+from .plan import Launched, Plan
 from .trial import Trial
-
-if TYPE_CHECKING:
-    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 Repeat = Callable[[], None]
 
@@ -68,20 +66,18 @@ class Binder:
         """Return whether the launches of the piece alone compute its results."""
         return self._only and all(self.knows(array) for array in results)
 
-    def serve(self, plan: Plan, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, plan: Plan, operands: Operands) -> Any:
         """Serve a call of the piece."""
         inner = plan
-        while isinstance(inner, (Trial, SwitchedPlan)):
-            if isinstance(inner, Trial):
-                self.settled &= inner.raced
-                self.trials.append(inner)
-            self.switched |= isinstance(inner, SwitchedPlan)
+        while isinstance(inner, Trial):
+            self.settled &= inner.raced
+            self.trials.append(inner)
             inner = inner.plan
-        arrays = (*inputs, *(step.operand for step in steps))
-        own = all(self.knows(array) for array in arrays if array is not None)
+        self.switched |= inner.switched
+        own = all(self.knows(array) for array in operands._replace(out=None).arrays())
         before = len(self.launches)
-        result, launched = plan.bound(inputs, out, steps)
-        if launched is None or not own or out is not None:
+        result, launched = plan.bound(operands)
+        if launched is None or not own or operands.out is not None:
             self._only = False
             del self.launches[before:]
         else:

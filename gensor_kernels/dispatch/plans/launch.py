@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.devices.device import Launcher, OneLaunch
-from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.calls.fallback import whole_steps
 from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem, clearance
 from gensor_kernels.dispatch.selection.library import Kernel
@@ -34,7 +34,8 @@ from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.geometry import Strides
 
-from .plan import Call, Inputs, Launched, Placed, Plan, Steps, TemporaryPlan
+from .plan import Call, Inputs, Launched, Placed, Plan, Steps
+from .stage import Lowered, StagedPlan
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -52,23 +53,37 @@ class Bound:
     workspace: tuple[int, bool] | None
 
 
-def load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
-    """Bind a kernel to sizes and load it if it is not yet; BuildError where the device refuses it."""
+def launch(call: Call, tier: int, kernel: Kernel, lowered: Lowered, operands: Operands) -> Plan:
+    """Load a kernel and return the Plan that launches it, or the Plan of a call whose arrays are copied first.
+
+    BuildError where the device refuses the kernel.
+    """
+    switched = call.precision is None and lowered.problem.workload.math == "tf32"
+    if lowered.staged:
+        _load(call, kernel, lowered.problem)
+        return StagedPlan(call, tier, lowered, switched)
+    return bind(call, tier, kernel, lowered.problem, operands, switched)
+
+
+def bind(
+    call: Call, tier: int, kernel: Kernel, problem: Problem, operands: Operands, switched: bool = False
+) -> LaunchPlan:
+    """Load a kernel and return the Plan that launches it on arrays as they are."""
+    bound = _load(call, kernel, problem)
+    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(operands.inputs) <= 2
+    kind = PlainLaunchPlan if plain and not any(_is_written(step) for step in operands.steps) else LaunchPlan
+    return kind(call, tier, bound, operands, switched)
+
+
+def _load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
+    """Bind a kernel to sizes and load it if it is not yet."""
     launches = kernel.launches(problem.workload)
     if max(each.grid for each in launches) > LARGEST_EXTENT:
         raise BuildError("its grid would have 2^31 blocks or more")
-    launch = call.device.load(kernel.code, launches)
+    launcher = call.device.load(kernel.code, launches)
     call.runtime.loaded.add(kernel.stored)
     workspace = kernel.workspace(problem.workload)
-    return Bound(kernel, problem, launch, workspace if workspace[0] else None)
-
-
-def launching(call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps) -> KernelPlan:
-    """Return the Plan that launches a bound kernel."""
-    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(inputs) <= 2
-    if plain and not any(_is_written(step) for step in steps):
-        return PlainPlan(call, tier, bound, inputs, out, steps)
-    return KernelPlan(call, tier, bound, inputs, out, steps)
+    return Bound(kernel, problem, launcher, workspace if workspace[0] else None)
 
 
 def _is_written(step: Operation) -> bool:
@@ -76,12 +91,13 @@ def _is_written(step: Operation) -> bool:
     return step.operand is not None or OPERATIONS[step.name].takes_scalar
 
 
-class KernelPlan(Plan):
+class LaunchPlan(Plan):
     """A kernel bound to one set of shapes, strides and dtypes."""
 
-    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps):
+    def __init__(self, call: Call, tier: int, bound: Bound, operands: Operands, switched: bool):
         super().__init__(call)
-        self.tier, self.device, result = tier, call.device, call.result
+        inputs, out, steps = operands
+        self.tier, self.switched, self.device, result = tier, switched, call.device, call.result
         self.local, self.pointer = self.device.local, call.runtime.pointer
         self.launch, self.workspace = bound.launch, bound.workspace
         geometry = bound.problem.geometry
@@ -120,12 +136,14 @@ class KernelPlan(Plan):
         more: Inputs = (),
     ) -> Any:
         """Write this call's addresses and scalars into Params, and launch; `more` are inputs after the second."""
+        if self.switched and not self.device.tf32():
+            return self.call.again(_operands(a, b, out, steps, more), math="ieee")
         result = out
         if out is None:
             result = self.empty(self.allocated, self.dtype)
             pc = self.pointer(result)
         elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
-            return self._through_temporary(a, b, out, steps, more)
+            return self.call.through_temporary(_operands(a, b, out, steps, more))
         owner = None
         if self.workspace is not None:
             owner, address = self.device.workspace(*self.workspace)
@@ -137,15 +155,16 @@ class KernelPlan(Plan):
         if (self.written and self._write_steps(arguments[0], steps, pc)) or (
             more and self._write_inputs(arguments[0], more, pc)
         ):
-            return self._through_temporary(a, b, out, steps, more)
+            return self.call.through_temporary(_operands(a, b, out, steps, more))
         if owner is not None:
             write_pointer(arguments[0], WORKSPACE_OFFSET, address)
         arrays = (result, a, b) if b is not None and not more else (result, *_present((a, b, *more)))
         self.launch(arguments, arrays, steps, owner)
         return result if self.transposition is None or out is not None else result.transpose(self.transposition)
 
-    def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
+    def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
         """See Plan.bound: the launch has its own Params."""
+        inputs, out, steps = operands
         made: list[Launched] = []
         own = self.device.parameters()
 
@@ -162,7 +181,7 @@ class KernelPlan(Plan):
         pointer = self.pointer
         a, b, more = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
         pa, pb, pc = (0 if array is None else pointer(array) for array in (a, b, out))
-        result = KernelPlan.run(twin, a, b, out, steps, pa, pb, pc, more)
+        result = LaunchPlan.run(twin, a, b, out, steps, pa, pb, pc, more)
         return result, made[0] if made else None
 
     def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
@@ -190,11 +209,9 @@ class KernelPlan(Plan):
                 write_pointer(buffer, slot, address)
         return False
 
-    def _through_temporary(
-        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, more: Inputs = ()
-    ) -> Any:
-        inputs = (a, b, *more) if b is not None or more else (a,)
-        return TemporaryPlan(self.call, self.tier).serve(inputs, out, steps)
+
+def _operands(a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, more: Inputs = ()) -> Operands:
+    return Operands((a, b, *more) if b is not None or more else (a,), out, steps)
 
 
 def _present(arrays: Inputs) -> list[Any]:
@@ -217,18 +234,18 @@ def _pack(step: Operation, where: Strides | None) -> params.Step:
     return params.Step(OPERATIONS[step.name].code, step.scalar, dtype, where or Strides())
 
 
-class PlainPlan(KernelPlan):
+class PlainLaunchPlan(LaunchPlan):
     """One launch without workspace, and nothing in Params to write but three addresses: the shortest way.
 
     Params are the Plan's own: each call takes one of `ready`, or makes another while other threads have them. A call
     into `out` at the addresses of the one before is likely to come back, as buffers that are reused do: its Params are
-    not written again, and the launch is `placed`, for matmul's short way (api/matmul.py).
+    not written again, and the launch is `placed`, for matmul's short way (dispatch/key.py).
     """
 
     allocates = False
 
-    def __init__(self, call: Call, tier: int, bound: Bound, inputs: Inputs, out: DeviceArray, steps: Steps):
-        super().__init__(call, tier, bound, inputs, out, steps)
+    def __init__(self, call: Call, tier: int, bound: Bound, operands: Operands, switched: bool):
+        super().__init__(call, tier, bound, operands, switched)
         launch = bound.launch
         assert isinstance(launch, OneLaunch)
         self.last = (0, 0, 0)
@@ -236,7 +253,7 @@ class PlainPlan(KernelPlan):
         ready: list[tuple[Any, Any]] = []
         # One tuple, so that a call reads its Plan from one place in memory.
         self.parts = (
-            *(self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
+            *(switched, self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
             *(launch.function, launch.grid, launch.block, launch.shared_bytes),
         )
         self.placed: Placed = Plan.placed
@@ -253,12 +270,14 @@ class PlainPlan(KernelPlan):
         more: Inputs = (),
     ) -> Any:
         """Write this call's addresses into Params, and launch."""
-        low_a, high_a, low_b, high_b, ready, first, second, function, grid, block, shared = self.parts
+        switched, low_a, high_a, low_b, high_b, ready, first, second, function, grid, block, shared = self.parts
+        if switched and not self.device.tf32():
+            return self.call.again(_operands(a, b, out, steps), math="ieee")
         if out is None:
             result = self.empty(self.allocated, self.dtype)
             pc = self.pointer(result)
         elif low_a < pc - pa < high_a or low_b < pc - pb < high_b:
-            return self._through_temporary(a, b, out, steps)
+            return self.call.through_temporary(_operands(a, b, out, steps))
         else:
             result = out
         try:
@@ -271,7 +290,7 @@ class PlainPlan(KernelPlan):
         function(grid, block, handle, shared)
         if out is not None:
             place = pa, pb, pc
-            if place == self.last:
+            if place == self.last and not switched:
                 self.placed = pa, pb, pc, function, grid, block, handle, shared, words
                 return out
             self.last = place

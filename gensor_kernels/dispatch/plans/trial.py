@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.problem import clearance
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.selection.tiers import Request
 from gensor_kernels.dispatch.tuning.copy_race import weigh
 from gensor_kernels.dispatch.tuning.race import contenders, may, race
-from gensor_kernels.dispatch.tuning.runtime import Kind, Tuned
+from gensor_kernels.dispatch.tuning.tuned_calls import Kind, TunedCalls
 
-from .plan import Inputs, Launched, LibraryPlan, Plan, Steps
+from .launch import bind
+from .plan import Call, Inputs, Launched, Plan, Steps
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -23,44 +25,39 @@ if TYPE_CHECKING:
 RACING_RUN = 2  # the run of a kind of call that races: kinds that never come back must not pay
 HOT_RUN = 64  # the run from which a kind of call is worth a walk
 
-Launch = Callable[[Kernel, Inputs, Any, Steps], Plan]
-Again = Callable[[Inputs, Any, Steps], Plan]
+Again = Callable[[Call, Operands], Plan]
 
 
 class Trial(Plan):
     """A kind of call on trial; `plan` serves it meanwhile.
 
-    `launch` makes the Plan of one kernel, `again` that of the kind of call after a race. A kind of call that copies its
-    arrays is timed as a whole: `copied` is its kind (tuning/copy_race.py) and the Plan that copies.
+    `again` makes the Plan of the kind of call after a race. A kind of call that copies its arrays is timed as a whole:
+    `copied` is its kind (tuning/copy_race.py) and the Plan that copies.
     """
 
-    def __init__(
-        self, plan: Plan, request: Request, launch: Launch, again: Again, copied: tuple[Kind, Plan] | None = None
-    ):
+    def __init__(self, plan: Plan, request: Request, again: Again, copied: tuple[Kind, Plan] | None = None):
         super().__init__(plan.call)
         self.plan, self.request, self.runs, self.tier = plan, request, 0, plan.tier
         self.raced = False
-        self._launch, self._again, self.copied = launch, again, copied
+        self._again, self.copied = again, copied
         self._turn = threading.Lock()
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Serve the call, before which its kind may race."""
         if not self._due():
             return self.plan.serve(inputs, out, steps)
-        if overlaps(self.call.runtime, out, [*inputs, *(step.operand for step in steps)]):
-            plan = self._leave()
-        else:
-            plan = self._step(inputs, out, steps)
+        operands = Operands(inputs, out, steps)
+        plan = self._leave() if overlaps(self.call.runtime, operands) else self._step(operands)
         return plan.serve(inputs, out, steps)
 
-    def bound(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> tuple[Any, Launched | None]:
+    def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
         """Bind the Plan that the race has left."""
-        return self.plan.bound(inputs, out, steps) if self.raced else (self.serve(inputs, out, steps), None)
+        return self.plan.bound(operands) if self.raced else (self.serve(*operands), None)
 
     def ripen(self) -> None:
         """Leave trial: launches that are made without dispatch have come often enough."""
         self.runs = max(self.runs, HOT_RUN)
-        self.call.runtime.settle(self)
+        self._leave()
 
     def _due(self) -> bool:
         """Count a run; return whether it may race, or has come often enough to leave trial.
@@ -72,7 +69,7 @@ class Trial(Plan):
         self.runs += 1
         return self.runs >= (HOT_RUN if self.raced else RACING_RUN)
 
-    def _step(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Plan:
+    def _step(self, operands: Operands) -> Plan:
         """Return the Plan that serves a run that is due. Another thread's turn is not waited for."""
         if not self._turn.acquire(blocking=False):
             return self.plan
@@ -80,38 +77,38 @@ class Trial(Plan):
             if self.raced or self.call.device.capturing():
                 return self._leave()
             self.raced = True
-            if self._race(inputs, out, steps):
-                self._take(inputs, out, steps)
+            if self._race(operands):
+                self._take(operands)
             return self.plan
         finally:
             self._turn.release()
 
-    def _race(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> bool:
+    def _race(self, operands: Operands) -> bool:
         """Time our ways against the library's; return whether there is anything new to know."""
         call, runtime = self.call, self.call.runtime
-        library = LibraryPlan(call, "")
 
-        def theirs() -> Any:
-            return library.serve(inputs, out, steps)
+        def library() -> Any:
+            return call.by_library(operands)
 
         if self.copied is not None:
             kind, copying = self.copied
             stored = contenders(self.request, runtime.library)
-            return bool(stored) and weigh(runtime, kind, lambda: copying.serve(inputs, out, steps), theirs)
+            return bool(stored) and weigh(runtime, kind, lambda: copying.serve(*operands), library)
         if not may(runtime, self.request.problem.workload):  # another kind of call of this Workload has raced meanwhile
             return False
 
-        def bind(kernel: Kernel) -> Callable[[], Any]:
-            target = call.result.new(call.device) if out is None else out
-            plan = self._launch(kernel, inputs, target, steps)
-            return lambda: plan.serve(inputs, target, steps)
+        def bound(kernel: Kernel) -> Callable[[], Any]:
+            target = call.result.new(call.device) if operands.out is None else operands.out
+            given = operands._replace(out=target)
+            plan = bind(call, 1, kernel, self.request.problem, given)
+            return lambda: plan.serve(*given)
 
-        return race(runtime, self.request, bind, theirs, call.function.timing_name(call.device.xp.__name__))
+        return race(runtime, self.request, bound, library, call.function.timing_name(call.device.xp.__name__))
 
-    def _take(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> None:
+    def _take(self, operands: Operands) -> None:
         """Switch to the Plan that won the race; the present one stays if that cannot be made."""
         try:
-            plan = self._again(inputs, out, steps)
+            plan = self._again(self.call, operands)
         except Exception as error:
             config.logger().warning("no kernel could be prepared after a race: %s", error, exc_info=True)
         else:
@@ -120,14 +117,15 @@ class Trial(Plan):
     def _leave(self) -> Plan:
         """Return the Plan that serves; from a certain run on by itself, raced or not."""
         if self.runs >= HOT_RUN:
-            self.call.runtime.settle(self)
+            self.call.runtime.replace(self, self.plan, self.request.problem.workload)
         return self.plan
 
 
-def overlaps(runtime: Tuned, out: DeviceArray, arrays: Sequence[DeviceArray]) -> bool:
+def overlaps(runtime: TunedCalls, operands: Operands) -> bool:
     """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
+    out = operands.out
     if out is None:
         return False
-    at = runtime.pointer(out)
-    pairs = ((array, clearance(array, out)) for array in arrays if array is not None)
+    at, read = runtime.pointer(out), operands._replace(out=None).arrays()
+    pairs = ((array, clearance(array, out)) for array in read)
     return any(low < at - runtime.pointer(array) < high for array, (low, high) in pairs)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 
@@ -34,17 +34,16 @@ VENDOR_SHARE = 0.8
 _PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
 
 
-def microseconds(
-    call: Call, inputs: Sequence[DeviceArray], out: DeviceArray, steps: Sequence[Operation]
-) -> float | None:
+def microseconds(call: Call, operands: Operands) -> float | None:
     """Return the predicted microseconds of tier 4 for a call, or None if the library's calls are no substitute."""
     arch, function = call.device.arch, call.function
     if arch is None or not function.is_substitute(call.result):
         return None
     library = _Library(arch)
-    arrays, target = [library.array(x) for x in inputs], library.array(out)
+    inputs, out, steps = operands
+    counted = [library.array(x) for x in inputs], library.array(out), library.steps(steps)
     try:
-        function.count_passes(library, arrays, target, library.steps(steps), call.parameters, call.result, call.math)
+        function.count_passes(library, *counted, call.parameters, call.result, call.math)
     except _NoSubstituteError:
         return None
     except Exception as error:  # a call is served all the same

@@ -93,8 +93,11 @@ def types_of(workload: Workload) -> tuple[object, ...]:
 
 def fits_class(mine: Workload, workload: Workload) -> bool:
     """Return whether binaries for the class of `mine` may read and write the operands of `workload`."""
-    if types_of(mine) != types_of(workload):
-        return False
+    return types_of(mine) == types_of(workload) and _reads(mine, workload)
+
+
+def _reads(mine: Workload, workload: Workload) -> bool:
+    """Return whether binaries for the class of `mine` take the layouts and alignments of `workload`."""
     if mine.conjugated != workload.conjugated:
         return False
     for name, layout in mine.layouts.items():
@@ -229,10 +232,10 @@ class Library:
         self._programs_stored = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
         #: Programs that a stored kernel can be launched as, by its digest
         self._divided: dict[str, list[Program]] = {}
-        #: measured over predicted time by kernel digest, as far as anybody has asked; see predicting.residual
+        #: measured over predicted time by kernel digest, as far as anybody has asked; see predict.residual
         self.residuals: dict[str, float | None] = {}
-        #: kernels that are predicted together, by the digests of a list of them; see predicting.predict
-        self.groups: dict[tuple[str, ...], list[Any]] = {}
+        #: ways to launch the kernels of a list, by their digests; see predict.predict
+        self.ways: dict[tuple[str, ...], Any] = {}
 
     def reload(self) -> None:
         """Reads the stores again."""
@@ -336,7 +339,7 @@ class Library:
 
     def shelves(self, workload: Workload) -> list[Shelf]:
         """Every class whose binaries compute `workload`, but for epilogues compiled into them."""
-        return [shelf for shelf in self._shelves.get(types_of(workload), ()) if fits_class(shelf.serves, workload)]
+        return [shelf for shelf in self._shelves.get(types_of(workload), ()) if _reads(shelf.serves, workload)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:
         """Return the Workloads a kernel was measured on, with the median in microseconds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -19,18 +19,23 @@ from gensor_kernels.operators.types.workload import Workload
 
 from .library import Kernel, Library
 
-#: Lists of kernels whose groups a library keeps.
+#: Lists of kernels whose ways a library keeps.
 MOST_LISTS = 256
-#: A kernel and the Program that it is launched as.
-Way = tuple[Kernel, Program]
 
 
 class Group(NamedTuple):
-    """Kernels with the same layouts and alignments: their places in a list, one of them, their Programs."""
+    """Kernels with the same layouts and alignments: the places of their ways in a list, one of them, their Programs."""
 
     places: list[int]
     first: Kernel
     roster: Roster
+
+
+class Ways(NamedTuple):
+    """The Programs that each kernel of a list may be launched as, and groups of all of these."""
+
+    programs: list[list[Program]]
+    groups: list[Group]
 
 
 def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library | None = None) -> list[float]:
@@ -38,56 +43,58 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 
     What does not depend on sizes is kept with ``library`` for the next Workload.
     """
-    ways = [(each, each.program) for each in kernels]
-    return _predict(ways, (), workload, arch, library)
+    ways = _ways(kernels, library, "own", lambda kernel: [kernel.program])
+    return _predict(ways, workload, arch)
 
 
 def predict_divided(
     kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library
 ) -> list[tuple[Program, float]]:
     """The best of each kernel's ways to divide k among blocks, and its predicted seconds; see `predict`."""
-    programs = [library.divided(kernel) for kernel in kernels]
-    ways = [(kernel, each) for kernel, own in zip(kernels, programs, strict=True) for each in own]
-    seconds = iter(_predict(ways, ("divided",), workload, arch, library))
+    ways = _ways(kernels, library, "divided", library.divided)
+    seconds = iter(_predict(ways, workload, arch))
     # `zip` ends with `own`, before it takes one of the following seconds.
-    return [min(zip(own, seconds, strict=False), key=itemgetter(1)) for own in programs]
+    return [min(zip(own, seconds, strict=False), key=itemgetter(1)) for own in ways.programs]
 
 
-def _predict(
-    ways: Sequence[Way], kind: tuple[str, ...], workload: Workload, arch: Arch, library: Library | None
-) -> list[float]:
-    seconds = np.full(len(ways), math.inf)
-    for group in _groups(ways, kind, library):
+def _ways(
+    kernels: Sequence[Kernel], library: Library | None, kind: str, programs: Callable[[Kernel], list[Program]]
+) -> Ways:
+    """Return the ways to launch kernels, which follow from their digests and the ``kind`` of ways."""
+    if library is None:
+        return _group(kernels, programs)
+    key = (kind, *[kernel.digest for kernel in kernels])
+    found: Ways | None = library.ways.get(key)
+    if found is None:
+        if len(library.ways) >= MOST_LISTS:
+            library.ways.clear()
+        found = library.ways[key] = _group(kernels, programs)
+    return found
+
+
+def _group(kernels: Sequence[Kernel], programs: Callable[[Kernel], list[Program]]) -> Ways:
+    own = [programs(kernel) for kernel in kernels]
+    ways = [(kernel, program) for kernel, each in zip(kernels, own, strict=True) for program in each]
+    forms: dict[tuple[object, ...], list[int]] = {}
+    for place, (kernel, _) in enumerate(ways):
+        form = kernel.program.family, kernel.serves.layout, kernel.serves.alignment
+        forms.setdefault(form, []).append(place)
+    groups = []
+    for places in forms.values():
+        first, _ = ways[places[0]]
+        groups.append(Group(places, first, Roster(FAMILIES[first.program.family], [ways[i][1] for i in places])))
+    return Ways(own, groups)
+
+
+def _predict(ways: Ways, workload: Workload, arch: Arch) -> list[float]:
+    """Return the seconds of all ways."""
+    seconds = np.full(sum(map(len, ways.programs)), math.inf)
+    for group in ways.groups:
         wanted = group.first.workload(workload)
         if group.roster.family.serves(wanted, arch) is None:
             legal, values = _seconds(group.roster, wanted, arch)
             seconds[np.take(group.places, legal)] = values
     return seconds.tolist()
-
-
-def _groups(ways: Sequence[Way], kind: tuple[str, ...], library: Library | None) -> list[Group]:
-    """Return the groups of ways, which follow from the digests of their kernels and their ``kind``."""
-    if library is None:
-        return _group(ways)
-    key = (*kind, *[kernel.digest for kernel, _ in ways])
-    found: list[Group] | None = library.groups.get(key)
-    if found is None:
-        if len(library.groups) >= MOST_LISTS:
-            library.groups.clear()
-        found = library.groups[key] = _group(ways)
-    return found
-
-
-def _group(ways: Sequence[Way]) -> list[Group]:
-    forms: dict[tuple[object, ...], list[int]] = {}
-    for place, (kernel, _) in enumerate(ways):
-        form = kernel.program.family, kernel.serves.layout, kernel.serves.alignment
-        forms.setdefault(form, []).append(place)
-    return [
-        Group(places, first, Roster(FAMILIES[first.program.family], [ways[i][1] for i in places]))
-        for places in forms.values()
-        for first, _ in (ways[places[0]],)
-    ]
 
 
 def _seconds(roster: Roster, workload: Workload, arch: Arch) -> tuple[np.ndarray, np.ndarray | list[float]]:

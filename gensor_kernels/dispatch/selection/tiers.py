@@ -62,8 +62,12 @@ class Request:
 
     def allows(self, kernel: Kernel) -> bool:
         """Return whether a kernel is available now, and can read the layouts of the operands."""
-        here = kernel.stored not in self.refused and (self.loaded is None or kernel.stored in self.loaded)
-        return here and self.readable(FAMILIES[kernel.program.family])
+        return bool(self.available([kernel])) and self.readable(FAMILIES[kernel.program.family])
+
+    def available(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+        """Return the kernels that can be launched now."""
+        found = [each for each in kernels if each.stored not in self.refused] if self.refused else list(kernels)
+        return found if self.loaded is None else [each for each in found if each.stored in self.loaded]
 
     def readable(self, family: Family) -> bool:
         """Return whether kernels of a family can read the layouts of the operands."""
@@ -205,7 +209,12 @@ def _servers(kernels: Sequence[Kernel], request: Request, library: Library) -> l
     """Return the kernels that can serve, each as it is stored and with the best division of k among blocks, and its
     predicted seconds."""
     workload, arch = request.problem.workload, request.arch
-    kernels = [kernel for kernel in kernels if request.allows(kernel) and kernel.fits_epilogue(workload)]
+    readable = {name: request.readable(FAMILIES[name]) for name in {kernel.program.family for kernel in kernels}}
+    kernels = [
+        kernel
+        for kernel in request.available(kernels)
+        if readable[kernel.program.family] and (kernel.epilogue_codes == 0 or kernel.fits_epilogue(workload))
+    ]
     best = zip(kernels, predict_divided(kernels, workload, arch, library), strict=True)
     return [(kernel, library.launched(kernel, way), time) for kernel, (way, time) in best if math.isfinite(time)]
 

@@ -32,7 +32,7 @@ from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 
 from .lock import claim
-from .runtime import Tuned
+from .tuned_calls import TunedCalls
 from .worker import PATIENCE, Ended, Worker, WorkerError
 from .writeback import Notes
 
@@ -172,7 +172,7 @@ def _request(request: dict[str, Any], worker: Worker, notes: Notes | None) -> bo
 class Background:
     """Hot kinds of calls of one Runtime, tuned one after the other while the program runs."""
 
-    def __init__(self, runtime: Tuned):
+    def __init__(self, runtime: TunedCalls):
         self.runtime = runtime
         self._failed = 0  # in a row
         self._refined: set[str] = set()

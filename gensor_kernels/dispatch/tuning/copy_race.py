@@ -18,7 +18,7 @@ from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.tiers import Choice
 
 from .duel import settle
-from .runtime import Kind, Tuned
+from .tuned_calls import Kind, TunedCalls
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
@@ -29,14 +29,14 @@ WARM_RUNS = 3
 Run = Callable[[], Any]
 
 
-def kind(runtime: Tuned, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
+def kind(runtime: TunedCalls, problem: Problem, arrays: Sequence[DeviceArray]) -> Kind:
     """Return the key by which calls that copy share a timing. Entries of `arrays` may be None."""
     pointer = runtime.pointer
     lie = tuple((x.shape, x.strides, x.dtype, pointer(x) & 15) for x in arrays if x is not None)
     return problem.workload.key(), lie
 
 
-def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
+def against(runtime: TunedCalls, kind: Kind, one_call: bool) -> str:
     """Return why the library serves a call that copies; empty if a kernel on the copies serves it.
 
     `one_call`: the library needs a single call.
@@ -53,7 +53,7 @@ def against(runtime: Tuned, kind: Kind, one_call: bool) -> str:
     return f"timed with its copies: {duration(ours, 4)}, the library {duration(theirs, 4)}"
 
 
-def choose(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice:
+def choose(runtime: TunedCalls, kind: Kind, one_call: bool, choice: Choice) -> Choice:
     """Return the choice among kernels for the copies, after `against`."""
     if choice.kernel is None:
         return choice
@@ -61,7 +61,7 @@ def choose(runtime: Tuned, kind: Kind, one_call: bool, choice: Choice) -> Choice
     return Choice(4, reason, standby=True) if reason else choice
 
 
-def may(runtime: Tuned, kind: Kind, hopeful: bool) -> bool:
+def may(runtime: TunedCalls, kind: Kind, hopeful: bool) -> bool:
     """Return whether a kind of call is to be timed; `hopeful`: a kernel may serve the copies."""
     return hopeful and config.races() and kind not in runtime.wholes
 
@@ -71,7 +71,7 @@ def is_hopeful(choice: Choice) -> bool:
     return choice.kernel is not None or (choice.standby and choice.measured_us is None)
 
 
-def weigh(runtime: Tuned, kind: Kind, ours: Run, theirs: Run) -> bool:
+def weigh(runtime: TunedCalls, kind: Kind, ours: Run, theirs: Run) -> bool:
     """Time a call with its copies against the library's call; return whether any time was taken."""
     try:
         for _ in range(WARM_RUNS):

@@ -12,12 +12,12 @@ from weakref import ref
 
 from gensor_kernels import config
 
-from .runtime import Tuned
+from .tuned_calls import TunedCalls
 
 SECONDS = 10.0  # between two looks, each of one small file
 
 
-def watch(runtime: Tuned, seconds: float = SECONDS) -> threading.Thread | None:
+def watch(runtime: TunedCalls, seconds: float = SECONDS) -> threading.Thread | None:
     """Start a thread that adapts `runtime` to changed conditions while it exists, or None if they cannot change."""
     if "power_mode" not in json.loads(runtime.library.conditions):
         return None
@@ -30,7 +30,7 @@ def watch(runtime: Tuned, seconds: float = SECONDS) -> threading.Thread | None:
     return thread
 
 
-def _look(watched: ref[Tuned], seconds: float) -> None:
+def _look(watched: ref[TunedCalls], seconds: float) -> None:
     pause = threading.Event()
     while not pause.wait(seconds):
         runtime = watched()

@@ -22,7 +22,7 @@ from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
 
 from .duel import settle
-from .runtime import Tuned
+from .tuned_calls import TunedCalls
 
 CONTENDERS = 4
 NEAR = 2.0  # kernels predicted to take longer than this many times the favourite do not race
@@ -35,7 +35,7 @@ Entrant = tuple[Kernel, Callable[[], Any]]
 ALONE = 2
 
 
-def may(runtime: Tuned, workload: Workload) -> bool:
+def may(runtime: TunedCalls, workload: Workload) -> bool:
     """Return whether calls of this Workload are to race: nothing was timed under the present conditions."""
     return config.races() and workload.key() not in runtime.raced and not runtime.library.is_current(workload)
 
@@ -60,7 +60,7 @@ def _has_binary(kernel: Kernel) -> bool:
         return False
 
 
-def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
+def race(runtime: TunedCalls, request: Request, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
     """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken."""
     runtime.raced.add(request.problem.workload.key())
     try:
@@ -92,7 +92,7 @@ def race(runtime: Tuned, request: Request, bind: Bind, vendor: Callable[[], Any]
 
 
 def differing(
-    runtime: Tuned, vendor: Callable[[], Any], entrants: Sequence[Entrant], samples: Sequence[Sequence[float]]
+    runtime: TunedCalls, vendor: Callable[[], Any], entrants: Sequence[Entrant], samples: Sequence[Sequence[float]]
 ) -> list[Kernel]:
     """Return the kernels that are faster than the library's call and compute something else.
 
@@ -121,7 +121,7 @@ def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:
     return entrants
 
 
-def _timing(runtime: Tuned, request: Request, kernel: Kernel | None, name: str, times: Sequence[float]) -> Timing:
+def _timing(runtime: TunedCalls, request: Request, kernel: Kernel | None, name: str, times: Sequence[float]) -> Timing:
     """Return the row of a kernel's times, or of the library's call."""
     arch, digest = request.arch, kernel.digest if kernel is not None else None
     low, median, high = quantiles(times, n=4, method="inclusive")
@@ -144,7 +144,7 @@ def _describe(rows: Sequence[Timing]) -> str:
 
 
 def take_samples(
-    runtime: Tuned, vendor: Callable[[], Any], entrants: list[Entrant], rounds: int | None = None
+    runtime: TunedCalls, vendor: Callable[[], Any], entrants: list[Entrant], rounds: int | None = None
 ) -> list[list[float]]:
     """Return samples of the library's call and of each of `entrants`.
 
@@ -190,7 +190,7 @@ class _Course:
         return [self.last] if max(self.starts.values(), default=0) <= ALONE else sorted(self.starts)
 
 
-def _is_lost(runtime: Tuned) -> bool:
+def _is_lost(runtime: TunedCalls) -> bool:
     """Return whether the device cannot be used any more in this process, say after an illegal access."""
     device = runtime.device
     try:
@@ -200,7 +200,7 @@ def _is_lost(runtime: Tuned) -> bool:
     return False
 
 
-def _refute(runtime: Tuned, request: Request, wrong: Sequence[Kernel]) -> None:
+def _refute(runtime: TunedCalls, request: Request, wrong: Sequence[Kernel]) -> None:
     """Store kernels as wrong, and plan all calls again without them: the others race again."""
     digests, workload = list(dict.fromkeys(kernel.stored for kernel in wrong)), request.problem.workload
     config.logger().warning(
@@ -214,7 +214,7 @@ def _refute(runtime: Tuned, request: Request, wrong: Sequence[Kernel]) -> None:
     runtime.renew(workload)
 
 
-def _blame(runtime: Tuned, digests: list[str], error: Exception) -> None:
+def _blame(runtime: TunedCalls, digests: list[str], error: Exception) -> None:
     names = ", ".join(digest[:12] for digest in digests) or "none of ours"
     config.logger().warning(
         "the device cannot be used any more in this process (%s); what ran on it then and is not used again: %s",

@@ -18,11 +18,12 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import completions
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 
-from . import column, stream_k
+from . import column, rules, stream_k
 from . import complex as contraction_complex
 from . import prologue as contraction_prologue
 from .cases import contraction_cases, impossible_edges
@@ -99,8 +100,12 @@ def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) ->
     return ok & (promised * warps <= arch.threads_per_sm // 32)
 
 
-class ContractionFamily(Family):
+class ContractionFamily(Ruled):
     """The answers that main loops of contractions share."""
+
+    def sizes(self, workload: Workload) -> dict[str, np.int64]:
+        """See rules.sizes."""
+        return rules.sizes(workload)
 
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""

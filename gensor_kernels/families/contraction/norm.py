@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Columns, Part, Values
+from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.machine.arch import Arch
 
 from . import column
@@ -27,32 +27,21 @@ def tile_bytes(v: Numbers, e: Extents) -> Numbers:
 
 
 def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
-    """Tabulate a norm: the tile, whether a block has whole rows, and the cost of the second launch."""
+    """Tabulate a norm: the tile, and the cost of the second launch."""
 
     def tile(v: Values) -> dict[Column, np.ndarray]:
         whole = v["epilogue_staged"] == WHOLE_ROWS
-        vectors = v["block_n"] * e.bytes_c % v["vector_c"] == 0
         return {
             column.TILE: tile_bytes(v, e),
-            column.FITS_ROWS: ~whole | ((v["block_n"] >= e.n) & vectors),
             column.ROW_CLOCKS: whole * v["block_m"] * ROW_CLOCKS,
         }
 
     def leave(v: Values) -> dict[Column, np.ndarray]:
         passes = 1 if e.n <= CHUNK else PASSES[e.norm]
         written, after = reduction(v["split_k"], e, arch, through=in_workspace(v, e), passes=passes)
-        return {
-            column.WRITTEN: written,
-            column.AFTER: after,
-            column.FITS_WHOLE: (v["epilogue_staged"] != WHOLE_ROWS) | (v["split_k"] == 1),
-        }
+        return {column.WRITTEN: written, column.AFTER: after}
 
     return (
-        Part(("block_m", "block_n", "epilogue_staged", "vector_c"), tile),
+        Part(("block_m", "block_n", "epilogue_staged"), tile),
         Part(("split_k", "epilogue_staged"), leave),
     )
-
-
-def norm_legal(c: Columns) -> Numbers:
-    """Return whether a block that normalises has its rows whole, along n and along k."""
-    return c[column.FITS_ROWS] * c[column.FITS_WHOLE] > 0

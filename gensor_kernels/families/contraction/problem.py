@@ -268,7 +268,6 @@ def scale_parts(e: Extents) -> tuple[Part, ...]:
     def function(v: Values) -> dict[Column, np.ndarray]:
         down, across = v["warp_m"] / 16, v["warp_n"] / 8
         ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
-        fits = (v["block_k"] % e.group == 0) | (e.group % v["block_k"] == 0) if e.group else True
         # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
         each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
         return {
@@ -278,7 +277,6 @@ def scale_parts(e: Extents) -> tuple[Part, ...]:
             + across * (1 + 2 * zeros)
             + down * 4 * zeros
             + 14,
-            column.FITS_SCALES: fits & ((v["warp_m"] * v["warp_n"] <= 2560) | (e.group == 0)),
         }
 
     return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()

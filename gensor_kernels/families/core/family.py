@@ -172,6 +172,10 @@ class Family:
         """Return what is tabulated: ``legal`` and ``terms`` read its outputs, and coordinates, from their columns."""
         return ()
 
+    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Return what lattices tabulate for ``legal`` in addition."""
+        return ()
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return which complete Programs compile and can be launched; bool array."""
         raise NotImplementedError

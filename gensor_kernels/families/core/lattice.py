@@ -89,6 +89,10 @@ class Columns(Mapping[str | Column, np.ndarray]):
             code = code + self._points[place] * stride
         return self._tables.blocks[number].take(code, axis=1, mode="clip")
 
+    def where(self, chosen: np.ndarray) -> Columns:
+        """Return the Programs a mask (n,) chooses."""
+        return Columns(self._tables, self._points.take(np.flatnonzero(chosen), axis=1).T)
+
     def __iter__(self) -> Iterator[str | Column]:
         yield from self._tables.place
 
@@ -142,7 +146,8 @@ class Lattice:
 
     @cached_property
     def _tables(self) -> Tables:
-        return Tables(self.coordinates, self.family.parts(self.workload, self.arch))
+        of = self.workload, self.arch
+        return Tables(self.coordinates, (*self.family.parts(*of), *self.family.rule_parts(*of)))
 
     # ---- points, codes, programs
 

@@ -1,6 +1,6 @@
 """gemv: products with a small m or n, whose large operand is streamed (gemv.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -16,16 +16,29 @@ from gensor_kernels.families.contraction.cases import contraction_cases, impossi
 from gensor_kernels.families.contraction.complex import RATES
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.core.rules import Bound, Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
+from . import rules
 from .cost import registers, terms
-from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, MOST_SMALL, forms, long_tile, shape, step_of
+from .shape import (
+    A_COLUMNS,
+    A_ROWS,
+    B_COLUMNS,
+    INPUT_BYTES,
+    MOST_SMALL,
+    SUM_BYTES,
+    forms,
+    long_tile,
+    shape,
+    step_of,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
@@ -33,10 +46,6 @@ if TYPE_CHECKING:
 
 POWERS = tuple(2**p for p in range(11))
 SMALLS = (1, 2, 3, 4, 6, 8, 12, 16)
-#: Bytes a thread may hold: of sums, of weights on their way, of x on its way.
-SUM_BYTES, WEIGHT_BYTES, INPUT_BYTES = 512, 256, 128
-#: Block extent of the long axis times k of a step times parts: bounds the problems a Program is verified on.
-MOST_VERIFIED = 2**21
 #: Threads of an output, threads along the long axis and parts of k whose default completions are the starters: of
 #: weights along k, and of weights along the long axis.
 ROW_STARTERS = ((32, 8, 1), (16, 8, 1), (32, 1, 1), (128, 2, 1), (256, 1, 1), (32, 4, 2), (256, 1, 4), (1024, 1, 16))
@@ -44,7 +53,7 @@ COLUMN_STARTERS = ((16, 8, 1), (8, 32, 1), (16, 4, 1), (32, 8, 1), (64, 4, 1), (
 _OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
-class Gemv(Family):
+class Gemv(Ruled):
     """Products with at most 16 rows, or at most 16 columns."""
 
     name = "gemv"
@@ -96,23 +105,25 @@ class Gemv(Family):
             Coordinate("min_blocks", (0, 1, 2, 3, 4, 6, 8), 2, "launch_bounds", "blocks per SM promised"),
         )
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of gemv.cu; no part without a step; nothing too large to be verified."""
-        e, c = extents(workload), columns
-        s, promised = shape(c, e), np.maximum(c["min_blocks"], 1)
-        by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
-        ok = (s.threads >= 32) & (s.threads <= arch.threads_per_block) & (c["vector"] <= s.width)
-        ok &= ~by_columns | ((c["rows"] == 1) & shared)
-        ok &= c["small"] * s.entries * e.bytes_acc <= SUM_BYTES
-        ok &= c["rows"] * c["items"] * c["vector"] * e.bytes_a <= WEIGHT_BYTES
-        ok &= (
-            np.where(shared, s.x_loads * s.x_elements, c["small"] * c["items"] * c["vector"]) * e.bytes_a <= INPUT_BYTES
-        )
-        ok &= (s.memory <= arch.smem_per_block) & (promised * (s.memory + arch.smem_reserved) <= arch.smem_per_sm)
-        ok &= (promised * s.threads <= arch.threads_per_sm) & (promised <= arch.blocks_per_sm)
-        ok &= (s.split - 1) * s.steps * s.step < e.k
-        ok &= s.long * s.step * s.split <= MOST_VERIFIED
-        return ok & (s.tiles_small * s.tiles_long * s.split * e.batch < 2**31)
+    def sizes(self, workload: Workload) -> dict[str, int]:
+        """The extent of k."""
+        return {"K": extents(workload).k}
+
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """Return the rules for a Workload on an Arch."""
+        return rules.bound(workload, arch)
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        e = extents(workload)
+        s = shape(columns, e)
+        names = ("step", "steps", "long", "x_elements", "x_loads", "c_width")
+        return {
+            **{name.upper(): getattr(s, name) for name in names},
+            "SHARED_BYTES": s.memory,
+            "WARPS": s.threads / 32,
+            "BLOCKS": s.tiles_small * s.tiles_long * s.split * e.batch,
+        }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest accesses, 128 bytes of weights under way; x through shared memory where threads share it."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 MOST_SMALL = 16
 #: Forms of a Program: which operand is streamed, and whether along k or along the long axis.
 B_ROWS, B_COLUMNS, A_ROWS, A_COLUMNS = range(4)
+#: Bytes a thread may hold: of sums, and of x on its way.
+SUM_BYTES, INPUT_BYTES = 512, 128
 #: Scratch bytes up to which all entries of the small axis meet at once.
 ROUND_BYTES = 32768
 
@@ -29,6 +31,11 @@ def forms(workload: Workload) -> tuple[int, ...]:
     if e.n <= MOST_SMALL and not e.prologue:  # the streamed operand goes straight into registers
         found.append(A_COLUMNS if e.unit["a"] == "m" else A_ROWS)
     return tuple(found)
+
+
+def widths(e: Extents) -> dict[str, int]:
+    """Return the most elements per access of each operand."""
+    return {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
 
 
 def step_of(v: Points) -> Any:
@@ -77,8 +84,8 @@ def shape(v: Points, e: Extents) -> Shape:
     by_columns, shared = c["form"] % 2 == 1, c["x_shared"] == 1
     threads, step, wide = c["threads_k"] * c["threads_l"], step_of(c), long_tile(c)
     small, split = c["small"], c["split_k"]
-    widths = {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
-    along_k = {x: widths[x] if e.unit[x] == "k" else 1 for x in "ab"}
+    widest = widths(e)
+    along_k = {x: widest[x] if e.unit[x] == "k" else 1 for x in "ab"}
     # Next to columns x is in shared memory unchanged: a thread stores the elements of one access.
     most = np.where(by_columns, np.minimum(step, max(1, 16 // e.bytes_acc)), np.where(shared, step, c["vector"]))
     x_elements = np.minimum(of_form(c, along_k["a"], along_k["b"]), most)
@@ -97,7 +104,7 @@ def shape(v: Points, e: Extents) -> Shape:
         steps=-(-every // split),
         tiles_small=-(-of_form(c, e.m, e.n) // small),
         tiles_long=-(-of_form(c, e.n, e.m) // wide),
-        width=of_form(c, widths["b"], widths["a"]),
+        width=of_form(c, widest["b"], widest["a"]),
         x_elements=x_elements,
         x_loads=-(-small * (step // x_elements) // threads),
         parts=parts,

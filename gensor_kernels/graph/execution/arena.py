@@ -7,12 +7,19 @@ places. It checks the plan: a place that is still in use is not handed out, and 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.devices.lending import Lease
+from gensor_kernels.devices.lending import POISON, Lease
+
+if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.plans.bound import Repeat
 
 #: Alignment of places in bytes: at least that of any kernel or tensor map.
 UNIT = 256
@@ -64,7 +71,7 @@ def offsets(uses: Sequence[Use]) -> list[int]:
 
     The best of several greedy orders: each request goes into the smallest gap between those whose lifetimes it meets.
     """
-    load = _load(uses)
+    load = _load(uses, [round_up(use.nbytes) for use in uses])
     orders = (
         lambda use: (-use.nbytes, use.first),
         lambda use: (-max(load[use.first : use.last], default=0), -use.nbytes, use.first),
@@ -74,28 +81,23 @@ def offsets(uses: Sequence[Use]) -> list[int]:
     )
     best: list[int] = []
     height = -1
-    bound = max(load, default=0)
     for order in orders:
         ranks = [order(use) for use in uses]
         found = _assign(uses, sorted(range(len(uses)), key=ranks.__getitem__))
         top = max((low + round_up(use.nbytes) for low, use in zip(found, uses, strict=True)), default=0)
         if height < 0 or top < height:
             best, height = found, top
-        if height <= bound:
+        if height <= max(load):
             break
     return best
 
 
-def _load(uses: Sequence[Use]) -> list[int]:
-    """Return the rounded bytes in use at each time."""
-    changes = [0] * (max((use.last for use in uses), default=0) + 1)
-    for use in uses:
-        changes[use.first] += round_up(use.nbytes)
-        changes[use.last] -= round_up(use.nbytes)
-    total, found = 0, []
-    for change in changes:
-        total += change
-        found.append(total)
+def _load(uses: Sequence[Use], sizes: Sequence[int]) -> list[int]:
+    """Return the bytes in use at each time."""
+    changes = np.zeros(max((use.last for use in uses), default=0) + 1, np.int64)
+    np.add.at(changes, [use.first for use in uses], sizes)
+    np.subtract.at(changes, [use.last for use in uses], sizes)
+    found: list[int] = changes.cumsum().tolist()
     return found
 
 
@@ -125,17 +127,8 @@ def make_layout(uses: Sequence[Use], ends: dict[Key, int | None]) -> Layout:
         use.key: Place(offset, use.nbytes, ends[use.key]) for use, offset in zip(uses, offsets(uses), strict=True)
     }
     nbytes = max((place.offset + round_up(place.nbytes) for place in places.values()), default=0)
-    return Layout(places, nbytes, _largest(uses), sum(use.nbytes for use in uses))
-
-
-def _largest(uses: Sequence[Use]) -> int:
-    """Return the bytes of the largest set of requests that are in use at a time."""
-    changes = [(use.first, use.nbytes) for use in uses] + [(use.last, -use.nbytes) for use in uses]
-    total = most = 0
-    for _, change in sorted(changes):
-        total += change
-        most = max(most, total)
-    return most
+    sizes = [use.nbytes for use in uses]
+    return Layout(places, nbytes, max(_load(uses, sizes)), sum(sizes))
 
 
 class Ledger:
@@ -200,13 +193,37 @@ class Ledger:
     def make_layout(self) -> Layout:
         """Return the Layout of this run; memory that was not freed is in use to the end."""
         self._settle()
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for time, event in enumerate(self._events):
-            (first if event >= 0 else last)[max(event, ~event)] = time
-        count = len(self._events)
+        times = {event: time for time, event in enumerate(self._events)}
         uses = [
-            Use(key, nbytes, first[number], last.get(number, count))
+            Use(key, nbytes, times[number], times.get(~number, len(times)))
             for number, (key, nbytes, _) in enumerate(self._keys)
         ]
         return make_layout(uses, {use.key: self._ends.get(use.key) for use in uses})
+
+
+class Arena:
+    """Memory for the places of a Layout, on the current stream."""
+
+    def __init__(self, device: Device, layout: Layout):
+        self.device, self.layout = device, layout
+        self.owner = device.empty((layout.nbytes + UNIT,), np.dtype(np.uint8))
+        self.base = round_up(device.pointer(self.owner))
+
+    def pin(self, array: DeviceArray) -> DeviceArray:
+        """Return an array that keeps the arena alive if it is part of it; other arrays unchanged."""
+        at = self.device.pointer(array)
+        if not self.base <= at < self.base + self.layout.nbytes:
+            return array
+        shape, strides = tuple(array.shape), tuple(array.strides)
+        return self.device.borrow(at, shape, strides, array.dtype, self.owner, self.device.number)
+
+    def poison(self, node: int) -> list[Repeat]:
+        """Return functions that overwrite, on the emulator, the memory that is unused after a node."""
+        places = self.layout.places
+        alive = [place for key, place in places.items() if key[0] <= node and (place.dies is None or place.dies > node)]
+        dead = [place for place in places.values() if place.dies == node and not any(map(place.meets, alive))]
+        return [partial(_spoil, self.base + place.offset, place.nbytes) for place in dead]
+
+
+def _spoil(address: int, nbytes: int) -> None:
+    ctypes.memset(address, POISON, nbytes)

@@ -5,26 +5,22 @@ On a GPU the launches are one CUDA graph; without graphs, and on the emulator, a
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from gensor_kernels import forking
 from gensor_kernels.config import logger
-from gensor_kernels.devices.lending import POISON
+from gensor_kernels.dispatch.plans.bound import Binder, Repeat
 from gensor_kernels.dispatch.plans.trial import HOT_RUN
+from gensor_kernels.graph.lowerings import compute
 
-from .arena import UNIT, Layout, Ledger
-from .nodes import compute
+from .arena import Arena, Ledger
 
 if TYPE_CHECKING:
-    from gensor_kernels.devices.device import Device
     from gensor_kernels.devices.lending import Lease
-    from gensor_kernels.dispatch.plans.bound import Repeat
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.plans.trial import Trial
     from gensor_kernels.graph.ir.graph import Node
@@ -32,23 +28,8 @@ if TYPE_CHECKING:
 
 #: Bound plans of a model on one device, each with its arena.
 MOST_ARENAS = 8
-
-
-class Arena:
-    """Memory for the places of a Layout, on the current stream."""
-
-    def __init__(self, device: Device, layout: Layout):
-        self.device, self.layout = device, layout
-        self.owner = device.empty((layout.nbytes + UNIT,), np.dtype(np.uint8))
-        self.base = -(-device.pointer(self.owner) // UNIT) * UNIT
-
-    def pin(self, array: Any) -> Any:
-        """Return an array that keeps the arena alive if it is part of it; other arrays unchanged."""
-        at = self.device.pointer(array)
-        if not self.base <= at < self.base + self.layout.nbytes:
-            return array
-        shape, strides = tuple(array.shape), tuple(array.strides)
-        return self.device.borrow(at, shape, strides, array.dtype, self.owner, self.device.number)
+#: Numbers of uses: those of all bound plans are in one order.
+_clock = itertools.count()
 
 
 class Recompute:
@@ -58,7 +39,7 @@ class Recompute:
     for the graph inside a capture.
     """
 
-    def __init__(self, arena: Arena, run: Run, node: Node, number: int, targets: Sequence[tuple[int, Any]]):
+    def __init__(self, arena: Arena, run: Run, node: Node, number: int, targets: Sequence[tuple[int, DeviceArray]]):
         self.arena, self.run, self.node, self.number, self.targets = arena, run, node, number, targets
         self.kept: list[Lease] | None = None
 
@@ -82,33 +63,25 @@ class Recompute:
 
 
 class Bound:
-    """A plan bound to memory and launches, on one stream.
+    """A plan bound to memory and launches, on one stream: a Recording fills it in.
 
-    `inputs` are places by the numbers of the inputs that are read, `outputs` results in the arena and constants, and
-    `steps` compute these on tensors of `run` at fixed addresses. `switched`: launches depend on the library's TF32
-    switch. `trials` are kinds of calls to be considered for tuning once they are frequent.
+    `steps` compute `outputs`, results in the arena and constants, from `inputs`, places by the numbers of the inputs
+    that are read. They work on tensors of `run` at fixed addresses.
     """
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        arena: Arena,
-        inputs: Sequence[tuple[int, Any]],
-        outputs: Sequence[Any],
-        steps: Sequence[Repeat],
-        run: Run,
-        switched: bool,
-        trials: Sequence[Trial],
-    ):
+    def __init__(self, runtime: Runtime, arena: Arena, run: Run):
         self.runtime, self.epoch, self.device = runtime, runtime.epoch, runtime.device
-        self.arena, self.inputs, self.outputs, self.steps = arena, tuple(inputs), tuple(outputs), tuple(steps)
-        self.run, self.switched, self.trials = run, switched, list(trials)
+        self.arena, self.run = arena, run
+        self.inputs: list[tuple[int, DeviceArray]] = []
+        self.outputs: list[DeviceArray] = []
+        self.steps: list[Repeat] = []
+        #: Whether launches depend on the library's TF32 switch.
+        self.switched = False
+        #: Kinds of calls to be considered for tuning once they are frequent.
+        self.trials: list[Trial] = []
         self.kept: list[Lease] = []
-        #: Calls so far, and why there is no CUDA graph.
-        self.calls, self.reason = 0, ""
-        #: Time of the last use, by a clock that all plans of a model share.
-        self.clock, self.used = itertools.count(), 0
-        self._new = [(each, tuple(each.shape), each.dtype) for each in self.outputs]
+        #: Calls so far, why there is no CUDA graph, and the number of the last use.
+        self.calls, self.reason, self.used = 0, "", next(_clock)
         self.launch: Callable[[], None] = self._loop
         self.after_fork()
         forking.renew(self)
@@ -126,13 +99,13 @@ class Bound:
         """Return whether dispatch would choose the same kernels again."""
         return self.epoch == self.runtime.epoch and not (self.switched and not self.device.tf32())
 
-    def __call__(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def __call__(self, inputs: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
         """Compute the model: threads that share a stream take turns at enqueueing."""
         copy, empty, results = self.device.copy, self.device.empty, []
         with self.lock:
             self.calls += 1
             is_hot = self.calls == HOT_RUN
-            self.used = next(self.clock)
+            self.used = next(_clock)
             for number, place in self.inputs:
                 copy(place, inputs[number])
             self.launch()
@@ -149,8 +122,10 @@ class Bound:
         for step in self.steps:
             step()
 
-    def capture(self) -> None:
-        """Capture the launches into a graph if the device can."""
+    def close(self, binder: Binder) -> None:
+        """End the recording; capture the launches into a graph if the device can."""
+        self.switched, self.trials = binder.switched, list(dict.fromkeys(binder.trials))
+        self._new = [(each, tuple(each.shape), each.dtype) for each in self.outputs]
         again = [step for step in self.steps if isinstance(step, Recompute)]
         for step in again:
             step.kept = self.kept
@@ -173,8 +148,7 @@ class Arenas:
     """Bound plans of a model on one device, of which the least recently used is replaced."""
 
     def __init__(self) -> None:
-        self._all: dict[Bound, tuple[dict[int, Bound], int]] = {}
-        self._clock = itertools.count()
+        self._bound: dict[Bound, tuple[dict[int, Bound], int]] = {}
         self.after_fork()
         forking.renew(self)
 
@@ -182,34 +156,16 @@ class Arenas:
         """Make a new lock."""
         self._lock = threading.Lock()
 
-    def keep(self, plan: dict[int, Bound], stream: int, bound: Bound) -> None:
+    def keep(self, bound: Bound, plan: dict[int, Bound], stream: int) -> None:
         """Keep the bound plan of a stream, among those of its plan."""
         with self._lock:
-            old = plan.get(stream)
-            if old is not None:
-                self._drop(old)
-            while len(self._all) >= MOST_ARENAS:
-                self._drop(min(self._all, key=lambda each: each.used))
-            self._all[bound] = plan, stream
-            bound.clock = self._clock
-            bound.used = next(self._clock)
+            if stream in plan:
+                self._drop(plan[stream])
+            while len(self._bound) >= MOST_ARENAS:
+                self._drop(min(self._bound, key=lambda each: each.used))
+            self._bound[bound] = plan, stream
             plan[stream] = bound
 
     def _drop(self, bound: Bound) -> None:
-        plan, stream = self._all.pop(bound)
+        plan, stream = self._bound.pop(bound)
         plan.pop(stream, None)
-
-
-def _poison(address: int, nbytes: int) -> Repeat:
-    def spoil() -> None:
-        ctypes.memset(address, POISON, nbytes)
-
-    return spoil
-
-
-def poison_steps(arena: Arena, node: int) -> list[Repeat]:
-    """Return functions that overwrite, on the emulator, the memory that is unused after a node."""
-    places = arena.layout.places
-    alive = [place for key, place in places.items() if key[0] <= node and (place.dies is None or place.dies > node)]
-    dead = [place for place in places.values() if place.dies == node and not any(map(place.meets, alive))]
-    return [_poison(arena.base + place.offset, place.nbytes) for place in dead]

@@ -12,12 +12,10 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node
-from gensor_kernels.graph.lowerings import LOWERINGS
+from gensor_kernels.graph.lowerings import LOWERINGS, compute
 from gensor_kernels.graph.lowerings.base import Host
 from gensor_kernels.graph.lowerings.shapes import infer
 from gensor_kernels.graph.readers.onnx_bounds import most_folded, refuse_large
-
-from .nodes import compute
 
 
 def fold(graph: Graph) -> None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.layouts.laid_out import Layouts
 
     from .plan import Plan
-    from .prepared import Prepared
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ def _result(spec: Spec | None, remarks: str) -> str:
 
 
 def _remarks(node: Node) -> str:
-    weights = node.attributes.get("weights") if node.op == "QuantisedLinear" else None
+    weights = node.attribute("weights") if node.op == "QuantisedLinear" else None
     found = ("channels last" if node.layout == "last" else "", f"{weights} weights" if weights else "")
     return ", ".join(each for each in found if each)
 
@@ -178,12 +177,12 @@ def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
-def outline(prepared: Prepared) -> str:
+def outline(plan: Plan) -> str:
     """Return the nodes of a rewritten graph as a table."""
-    graph, rows = prepared.graph, [("layer", "operators", "result")]
+    graph, rows = plan.graph, [("layer", "operators", "result")]
     rows += [(node.name, str(node), _result(graph.spec(node.outputs[0]), _remarks(node))) for node in graph.nodes]
     lines = list(_table(rows))
-    return "\n".join(lines if prepared.layouts is None else [*lines, str(prepared.layouts)])
+    return "\n".join(lines if plan.layouts is None else [*lines, str(plan.layouts)])
 
 
 def _describe(graph: Graph, node: Node) -> tuple[str, str, Spec | None, str, tuple[Decision, ...]]:

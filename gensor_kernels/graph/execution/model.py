@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 
     import onnx
 
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.graph.ir.graph import Spec
+    from gensor_kernels.graph.readers.onnx_file import Source
     from gensor_kernels.graph.rewrites.state import State
 
+    from .bound import Arenas
     from .layers import Layers, Reasons
     from .memory import Memory
     from .plan import Plan
-    from .prepared import Prepared
     from .session import Session
     from .weights import Weights
 
@@ -61,8 +64,8 @@ class Model:
     array([[0., 0., 1., 2.]], dtype=float32)
     """
 
-    def __init__(self, source: Any, name: str, options: Options = DEFAULT):
-        from .early import refuse_early
+    def __init__(self, source: Source, name: str, options: Options = DEFAULT):
+        from .plan import refuse_early
 
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
@@ -73,14 +76,15 @@ class Model:
         self._plans: dict[tuple[Signature, int, bool, tuple[Any, ...]], Plan] = {}
         #: Plans by Runtime and by the types, dtypes and shapes of arguments that were checked.
         self._known: dict[Any, Plan] = {}
-        self._weights: dict[int, Weights] = {}
+        #: What the plans on a device share.
+        self._shared: dict[int, tuple[Weights, Arenas]] = {}
         with failing("no valid ONNX model"):
             refuse_early(source.graph(), options)  # the graph names operators that are not served
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: DeviceArray, **keywords: DeviceArray) -> Any:
         """Compute the model.
 
         Parameters
@@ -126,7 +130,7 @@ class Model:
     def explain(self, node: str, /) -> Reasons: ...
 
     @overload
-    def explain(self, *args: Any, **keywords: Any) -> Layers: ...
+    def explain(self, *args: DeviceArray, **keywords: DeviceArray) -> Layers: ...
 
     def explain(self, *args: Any, **keywords: Any) -> Reasons | Layers:
         """Show what is fused and what serves each node of a run, or the rules that made one node.
@@ -150,19 +154,18 @@ class Model:
         KeyError
             If no node has the name.
         """
-        from .layers import explain_plan, reasons
+        from .layers import reasons
 
         if len(args) == 1 and not keywords and isinstance(args[0], str):
-            prepared = next(reversed(self._plans.values())) if self._plans else self._prepare()
-            return reasons(prepared.graph, args[0])
+            plan = next(reversed(self._plans.values())) if self._plans else self._prepare()
+            return reasons(plan.graph, args[0])
         exchange = find_exchange(args, keywords)
         if exchange is not None:
             layers: Layers = exchange.call(self.explain, args, keywords)
             return layers
-        inputs = self._bound(args, keywords)
-        return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream())
+        return self._explain(args, keywords)
 
-    def memory(self, *args: Any, **keywords: Any) -> Memory:
+    def memory(self, *args: DeviceArray, **keywords: DeviceArray) -> Memory:
         """Return the memory that the model needs for inputs as of a call, and how its calls run.
 
         The model runs once if it has not yet. `print` shows the bytes of the arena, of the largest live set, and of
@@ -176,15 +179,18 @@ class Model:
             plan(runtime, tuple(inputs.values()))
         return memory_of(plan, runtime.device.stream())
 
-    def profile(self, *args: Any, **keywords: Any) -> Layers:
+    def profile(self, *args: DeviceArray, **keywords: DeviceArray) -> Layers:
         """Run the model once with inputs as of a call, explain every node, and time each by itself on the GPU.
 
         The result is that of `explain`, with `measured_us` on a GPU, and predicted times alone inside `emulated`.
         """
+        return self._explain(args, keywords, timed=True)
+
+    def _explain(self, args: Sequence[DeviceArray], keywords: Mapping[str, DeviceArray], timed: bool = False) -> Layers:
         from .layers import explain_plan
 
         inputs = self._bound(args, keywords)
-        return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed=True)
+        return explain_plan(self._plan(inputs), inputs, current.current_runtime().device.stream(), timed)
 
     def session(self, state: Mapping[str, str] | None = None, **sizes: int) -> Session:
         """Return the model with state that stays on the device: caches of keys and values, and the like.
@@ -221,18 +227,17 @@ class Model:
         ...     [float(session(np.ones((1, 1, 2), "float32"), np.array([place])).item()) for place in range(4)]
         [2.0, 4.0, 6.0, 8.0]
         """
-        from .session import Session, state_of, state_shapes
+        from .session import Session, state_of
 
-        found = state_of(self._source.graph(), state)
-        shapes = state_shapes(self.inputs, found.results, sizes)
+        kept = state_of(self._source.graph(), state)
 
-        def plan_for(given: dict[str, Any]) -> tuple[dict[str, Any], Plan]:
+        def plan_for(given: dict[str, DeviceArray]) -> tuple[dict[str, DeviceArray], Plan]:
             inputs = self._bound((), given)
-            return inputs, self._plan(inputs, found)
+            return inputs, self._plan(inputs, kept)
 
-        return Session(self.inputs, self.outputs, found, shapes, plan_for)
+        return Session(self.inputs, self.outputs, kept, sizes, plan_for)
 
-    def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def placed(self, inputs: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""
         device = current.current_runtime().device
         return {name: array if device.emulated else device.xp.asarray(array) for name, array in inputs.items()}
@@ -260,15 +265,15 @@ class Model:
         found = [graph.shape(name) for node in graph.nodes for name in node.outputs if name]
         return all(shape is not None and all(isinstance(each, int) and each > 0 for each in shape) for shape in found)
 
-    def _prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Prepared:
-        """Return the graph for the sizes that the file declares, or for others."""
-        from .prepared import Prepared
+    def _prepare(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Plan:
+        """Return a plan for the sizes that the file declares, or for others."""
+        from .plan import Plan
         from .weights import Weights
 
         with failing(f"{self._name} cannot be prepared"):
-            return Prepared(self._source.graph(shapes), Weights(), self._options)
+            return Plan(self._source.graph(shapes), Weights(), self._options)
 
-    def _bound(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    def _bound(self, args: Sequence[DeviceArray], keywords: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
         """Return the inputs by name, checked against what the file declares."""
         if len(args) > len(self.inputs):
             raise ValueError(f"{self._name} has {len(self.inputs)} inputs, not {len(args)}")
@@ -292,8 +297,9 @@ class Model:
                 raise ValueError(f"size {name} is {sizes[name]}, the model takes {allowed}")
         return given
 
-    def _plan(self, inputs: Mapping[str, Any], state: State | None = None) -> Plan:
+    def _plan(self, inputs: Mapping[str, DeviceArray], state: State | None = None) -> Plan:
         """Return the plan for inputs of this signature; with `state`, one that writes it in place."""
+        from .bound import Arenas
         from .plan import Plan
         from .weights import Weights
 
@@ -303,10 +309,10 @@ class Model:
         key = signature, id(device), config.deterministic(), state.key() if state else ()
         plan = self._plans.get(key)
         if plan is None:
-            weights = self._weights.setdefault(id(device), Weights())
+            weights, arenas = self._shared.setdefault(id(device), (Weights(), Arenas()))
             with failing(f"{self._name} cannot be prepared for these inputs"):
                 graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
-                plan = Plan(graph, weights, self._options, state)
+                plan = Plan(graph, weights, self._options, state, arenas)
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
@@ -314,7 +320,7 @@ class Model:
         return plan
 
 
-def _check(name: str, array: Any, spec: Any, sizes: dict[str, int]) -> None:
+def _check(name: str, array: DeviceArray, spec: Spec, sizes: dict[str, int]) -> None:
     if not hasattr(array, "shape") or not hasattr(array, "dtype") or is_masked(array):
         raise TypeError(f"input {shown(name)} must be an array, not {shown(array)}")
     if np.dtype(array.dtype) != spec.dtype:

@@ -13,6 +13,7 @@ from gensor_kernels.graph.rewrites.state import State
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
+    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 
     from .layers import Layers
@@ -41,22 +42,21 @@ class Session:
         specs: Mapping[str, Spec],
         results: Sequence[str],
         kept: State,
-        shapes: Mapping[str, tuple[int, ...]],
-        plan_for: Callable[[dict[str, Any]], tuple[dict[str, Any], Plan]],
+        sizes: Mapping[str, int],
+        plan_for: Callable[[dict[str, DeviceArray]], tuple[dict[str, DeviceArray], Plan]],
     ):
         self._kept, self._shared = kept, plan_for
         #: The session's plans with the limits of places, by the model's plans.
         self._plans: dict[Plan, tuple[Plan, dict[str, tuple[int, int]]]] = {}
         self.inputs = [name for name in specs if name not in kept.results]
         self.outputs = [name for name in results if name not in kept.results.values()]
-        xp = current_runtime().device.xp
-        self.state: dict[str, Any] = {}
-        self.state |= _rows(xp, specs, shapes, kept.pairs)
+        shapes, xp = state_shapes(specs, kept.results, sizes), current_runtime().device.xp
+        self.state: dict[str, DeviceArray] = _rows(xp, specs, shapes, kept.pairs)
         for name in kept.results:
             if name not in self.state:
                 self.state[name] = xp.zeros(shapes[name], specs[name].dtype)
 
-    def __call__(self, *args: Any, **keywords: Any) -> Any:
+    def __call__(self, *args: DeviceArray, **keywords: DeviceArray) -> Any:
         """Compute the model, keep its new state, and return the other results, as a call of the model does.
 
         Inputs are in the order of `inputs`, or by name. Places at which a TensorScatter appends may be NumPy arrays;
@@ -76,7 +76,7 @@ class Session:
         wanted = tuple(found[name] for name in self.outputs)
         return wanted[0] if len(wanted) == 1 else wanted
 
-    def explain(self, *args: Any, **keywords: Any) -> Layers:
+    def explain(self, *args: DeviceArray, **keywords: DeviceArray) -> Layers:
         """Run the model once, and show what serves each node, as `Model.explain` does."""
         from .layers import explain_plan
 
@@ -87,7 +87,9 @@ class Session:
         for array in self.state.values():
             array[...] = 0
 
-    def _plan_for(self, args: Any, keywords: Mapping[str, Any]) -> tuple[Plan, dict[str, Any]]:
+    def _plan_for(
+        self, args: Sequence[DeviceArray], keywords: Mapping[str, DeviceArray]
+    ) -> tuple[Plan, dict[str, DeviceArray]]:
         """Return the session's plan for inputs of this signature, and the inputs."""
         if len(args) > len(self.inputs):
             raise ValueError(f"the session takes the inputs {', '.join(self.inputs)}, not {len(args)}")
@@ -146,11 +148,11 @@ def limits(graph: Graph) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         place = {"TensorScatter": 2, "MatMulAppend": 4}.get(node.op, 0)
-        name = (*node.inputs, *[""] * 5)[place]
-        if not place or name not in graph.inputs or node.attributes.get("mode", "linear") in ("circular", b"circular"):
+        name = node.input(place)
+        if not place or name not in graph.inputs or node.attribute("mode") == "circular":
             continue
         cache, update = (2, 0) if place == 4 else (0, 1)
-        axis = 1 if place == 4 else node.attributes.get("axis", -2)
+        axis = 1 if place == 4 else node.attribute("axis")
         capacity, new = ((graph.shape(node.inputs[each]) or (None,) * 4)[axis] for each in (cache, update))
         if isinstance(capacity, int) and isinstance(new, int):
             before = found.get(name, (capacity, new))
@@ -162,13 +164,13 @@ def _in_rows(graph: Graph, *stores: Node | None) -> bool:
     """Return whether caches have the axes (batch, capacity, columns), with equal numbers of rows and dtypes."""
     specs = [graph.inputs[each.inputs[0]] for each in stores if each is not None]
     rows = {spec.shape[:2] if spec.shape is not None and len(spec.shape) == 3 else None for spec in specs}
-    axes = {each.attributes.get("axis", -2) for each in stores if each is not None}
+    axes = {each.attribute("axis") for each in stores if each is not None}
     return len(rows) == 1 and None not in rows and axes <= {1, -2} and len({spec.dtype for spec in specs}) == 1
 
 
 def _rows(
     xp: Any, specs: Mapping[str, Spec], shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]
-) -> dict[str, Any]:
+) -> dict[str, DeviceArray]:
     """Return caches whose rows hold keys and values next to each other, those of equal layers in one piece of memory.
 
     Before each cache come a row for the queries and a row for the keys and values of the newest token. The rows of a

@@ -16,7 +16,7 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.failures import first_line
-from gensor_kernels.graph.lowerings import LOWERINGS
+from gensor_kernels.graph.lowerings import lower
 from gensor_kernels.graph.lowerings.base import Host
 from gensor_kernels.shown import shown
 
@@ -301,8 +301,7 @@ def _evaluate_on_host(model: Any, arrays: Mapping[str, Any]) -> list[Any]:
     run = Host()
     run.values = {**graph.constants, **arrays}
     for node in graph.nodes:
-        found = LOWERINGS[node.op](run, node, *(run.values.get(each) for each in node.inputs))
-        run.values.update(zip(node.outputs, found if isinstance(found, tuple) else (found,), strict=False))
+        run.values.update(zip(node.outputs, lower(run, node), strict=False))
     return [run.values[name] for name in graph.outputs]
 
 

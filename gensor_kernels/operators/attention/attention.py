@@ -152,8 +152,8 @@ class Attention(Operator):
         z, form = workload.size, self.form
         rows = (1 if form.ragged else z["batch"], z["heads"], z["queries"], z["head"])
         entries, keys = (z["pages"], z["page_size"]) if form.paged else (rows[0], z["keys"])
-        shapes = dict.fromkeys("ac", rows) | dict.fromkeys("bd", (entries, z["kv_heads"], keys, z["head"]))
-        shapes |= dict.fromkeys("fg", (z["batch"],))
+        stored, ends = (entries, z["kv_heads"], keys, z["head"]), (z["batch"],)
+        shapes: dict[str, tuple[int, ...]] = {"a": rows, "b": stored, "c": rows, "d": stored, "f": ends, "g": ends}
         if form.mask:
             shapes["e"] = tuple(z[axis] if z["mask_axes"] & bit else 1 for axis, bit in MASK_AXES.items())
         if form.paged:

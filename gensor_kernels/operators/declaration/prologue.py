@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
@@ -165,7 +165,7 @@ class Prepared(Operator):
 
         Kernels may round some of the prepared elements to a neighbour.
         """
-        from gensor_kernels.operators.tolerance.prologue import apply_prologue
+        from gensor_kernels.operators.tolerance.fused import apply_prologue
 
         first, dtype = self.names[0], workload.dtype[self.names[0]]
         listed = steps_of(workload.prologue, arrays_of(workload, arrays), VERIFIED_SCALE)
@@ -179,3 +179,14 @@ class Prepared(Operator):
         found = (each for each in self.operands(workload) if each.name in VECTORS)
         vectors = sum(math.prod(each.shape) * facts(workload.dtype[each.name]).itemsize for each in found)
         return super().bytes_moved(workload) + vectors
+
+
+def prepared(kind: type[Prepared], *plain: Operator) -> dict[str, Prepared]:
+    """Return operators of a kind by name: each of ``plain`` after a prologue, one for each number of vectors."""
+    found = {}
+    for one in plain:
+        own = {each.name: getattr(one, each.name) for each in fields(one)}
+        for vectors in range(MAX_VECTORS + 1):
+            name = one.name + suffix_of(vectors)
+            found[name] = kind(**own | {"name": name, "vectors": vectors})
+    return found

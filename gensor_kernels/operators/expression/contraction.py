@@ -14,15 +14,7 @@ from dataclasses import dataclass
 from .affine import Affine, Axis, Quotient
 from .combiners import SUM
 from .expression import Expression, Read, Tensor
-from .values import Apply, ExpressionError, Value, apply
-
-
-@dataclass(frozen=True)
-class Guard:
-    """A predicate of a padded read: ``0 <= index < extent`` along one axis of the operand."""
-
-    index: Affine
-    extent: int
+from .values import Apply, Value
 
 
 @dataclass(frozen=True)
@@ -36,19 +28,6 @@ class Access:
     def stride(self, axis: Axis, strides: tuple[int, ...]) -> int:
         """Return the elements the address moves by when ``axis`` advances, in a tensor of ``strides`` (elements)."""
         return sum(i.coefficient(axis) * stride for i, stride in zip(self.indices, strides, strict=True))
-
-    def offset(self, strides: tuple[int, ...]) -> int:
-        """Return the element at which the access starts when every axis is 0 (negative inside leading padding)."""
-        return sum(i.constant * stride for i, stride in zip(self.indices, strides, strict=True))
-
-    def guards(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> tuple[Guard, ...]:
-        """Predicates a read needs at these sizes: one per axis of the operand whose index may leave it."""
-        found = []
-        for index, extent in zip(self.indices, shape, strict=True):
-            low, high = index.bounds(sizes)
-            if low < 0 or high >= extent:
-                found.append(Guard(index, extent))
-        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -67,12 +46,6 @@ class Contraction:
         """Flattened size of each group: {"batch": ..., "m": ..., "n": ..., "k": ...}."""
         groups = {"batch": self.batch, "m": self.m, "n": self.n, "k": self.k}
         return {name: math.prod(axis.size(sizes) for axis in group) for name, group in groups.items()}
-
-    def strides(self, operand: str, strides: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-        """Element strides of "a", "b" or "c" along every axis of each group, for a tensor of ``strides``."""
-        access: Access = getattr(self, operand)
-        groups = {"batch": self.batch, "m": self.m, "n": self.n, "k": self.k}
-        return {name: tuple(access.stride(axis, strides) for axis in group) for name, group in groups.items()}
 
 
 def contraction(expression: Expression) -> Contraction | None:
@@ -118,31 +91,3 @@ def _access(value: Value) -> Access | None:
         return None
     indices = tuple(index for index in read.indices if not isinstance(index, Quotient))
     return Access(read.tensor, indices, conjugated) if len(indices) == len(read.indices) else None
-
-
-def einsum(text: str, name: str = "out") -> Expression:
-    """Return the expression of an einsum of one or more operands: ``"b h i d, b h j d -> b h i j"`` or ``"ij,jk"``.
-
-    Axes are single letters, or words where an operand's axes are separated by spaces.  Operands are called a,
-    b, c and so on.  Without an arrow the output has the axes that occur once, in alphabetical order, as in
-    NumPy.  A letter repeated within an operand takes its diagonal.
-    """
-    left, arrow, right = text.partition("->")
-    words = [_words(part) for part in left.split(",")]
-    flat = [word for part in words for word in part]
-    output = _words(right) if arrow else sorted(word for word in set(flat) if flat.count(word) == 1)
-    unknown = [word for word in output if word not in flat]
-    if unknown or len(set(output)) != len(output) or not all(word.isidentifier() for word in flat):
-        raise ExpressionError(f"einsum {text!r}: the output {' '.join(output)!r} does not fit {' '.join(flat)!r}")
-    axis = {word: Axis(word) for word in flat}
-    body: Value | None = None
-    for letter, part in zip("abcdefghijklmnopqrstuvwxyz", words, strict=False):
-        read = Tensor(letter, tuple(axis[word] for word in part))[tuple(axis[word] for word in part)]
-        body = read if body is None else apply("multiply", body, read)
-    reduced = len(set(flat)) > len(output)
-    return Expression(name, tuple(axis[word] for word in output), body, SUM if reduced else None)
-
-
-def _words(part: str) -> list[str]:
-    part = part.strip()
-    return part.split() if " " in part else list(part)

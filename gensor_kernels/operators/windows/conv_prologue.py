@@ -1,6 +1,7 @@
 """Convolutions after a prologue: y = sum of f(x) w, where f(x) is 0 in the padding (declaration/prologue.py).
 
-The declaration is that of the convolution; vectors are operands d and e (groups, channels of a group).
+The declaration is that of the convolution; vectors are operands d and e (groups, channels of a group), of a depthwise
+convolution (channels,).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
@@ -31,20 +31,13 @@ class PreparedConvolution(prologue.Prepared, Convolution):
         return prologue_geometry(geometry, workload, scale)
 
 
-def _make_operator(plain: Convolution, vectors: int) -> PreparedConvolution:
-    name = plain.name + prologue.suffix_of(vectors)
-    return PreparedConvolution(name, plain.declare, plain.parameters, plain.smallest, vectors=vectors)
-
-
-OPERATORS = {
-    each.name: each
-    for each in (_make_operator(x, count) for x in CONVOLUTIONS.values() for count in range(MAX_VECTORS + 1))
-}
+OPERATORS = prologue.prepared(PreparedConvolution, *CONVOLUTIONS.values())
 
 
 def prologue_geometry(geometry: Geometry, workload: Workload, scale: float) -> Geometry:
     """Return the geometry of a convolution with vectors of each group's channels; see prologue.prologue_geometry."""
-    return prologue.prologue_geometry(geometry, scale, workload.size["c"] // workload.size["groups"])
+    groups = workload.size.get("groups")
+    return prologue.prologue_geometry(geometry, scale, workload.size["c"] // groups if groups else 0)
 
 
 def workload(names: Iterable[str], convolution: Workload, dtype: str | None = None) -> Workload:
@@ -59,8 +52,9 @@ def workload(names: Iterable[str], convolution: Workload, dtype: str | None = No
 
 def from_views(names: Sequence[str], convolution: Workload, vectors: Sequence[View]) -> Workload:
     """Return the Workload of a convolution after a prologue with these vectors, (channels,) each."""
-    groups = convolution.size["groups"]
-    vectors = [_by_group(view, groups) for view in vectors]
+    groups = convolution.size.get("groups")
+    if groups:
+        vectors = [_by_group(view, groups) for view in vectors]
     return prologue.with_prologue(convolution, names, vectors)
 
 

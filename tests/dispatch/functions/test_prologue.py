@@ -18,7 +18,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul, matmul_prologue
 from gensor_kernels.operators.types.dtypes import round_to
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, depthwise_prologue
+from gensor_kernels.operators.windows import conv, conv_prologue, depthwise
 from gensor_tuner.search.actions import moves
 from gensor_tuner.shapes.reader import read_shapes
 from tests.campaign_size import sample
@@ -262,16 +262,16 @@ def test_the_tolerance_refuses_padding_that_is_not_zero():
             "padding prepared": convolve(outside, w),
         }
 
-    w = depthwise_prologue.workload(("bias", "tanh"), spatial(dtype="float16", out="float32"))
+    w = conv_prologue.workload(("bias", "tanh"), spatial(dtype="float16", out="float32"))
     found = verdicts(w, results)
     assert found == {name: name == "rounded once" for name in found}
 
 
 def test_types_without_prologues_of_depthwise_convolutions():
     with pytest.raises(UnsupportedError, match="of real numbers"):
-        depthwise_prologue.workload(("relu",), spatial(dtype="int8"))
+        conv_prologue.workload(("relu",), spatial(dtype="int8"))
     with pytest.raises(ValueError, match="with the prologue"):
-        operator("depthwise_conv2d_prologue").operands(depthwise_prologue.workload(NORM, spatial()))
+        operator("depthwise_conv2d_prologue").operands(conv_prologue.workload(NORM, spatial()))
 
 
 def test_depthwise_and_one_dimensional_calls():

@@ -12,7 +12,8 @@ from gensor_kernels.dispatch.calls.arguments import Operation, operations, resol
 from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.functions import grouped_matmul
 from gensor_kernels.dispatch.observe.dry_run import Question
-from gensor_kernels.dispatch.plans import make, unfused
+from gensor_kernels.dispatch.plans import unfused
+from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.machine.arch import lookup
@@ -43,12 +44,12 @@ def on(monkeypatch, tmp_path):
 
 
 def question_of(function, *arguments, **keywords):
-    """The request of a public function to the tiers: a kind of call, inputs, out and epilogue."""
+    """The request of a public function to the tiers: a kind of call and its operands."""
     with current_runtime().dry_run():
         try:
             function(*arguments, **keywords)
         except Question as question:
-            return question.call, question.inputs, question.out, question.epilogue
+            return question.call, question.operands
     raise AssertionError("nothing is computed")
 
 
@@ -111,7 +112,8 @@ FUNCTIONS = {
 def test_functions_are_counted_as_they_are_computed(on, caplog):
     for name, (public, arguments, keywords) in FUNCTIONS.items():
         runtime = on("b200", {})
-        base, inputs, out, steps = question_of(public, *arguments, **keywords)
+        base, operands = question_of(public, *arguments, **keywords)
+        inputs, _, steps = operands
         function, real = base.function, FakeDevice()
         value = function.library(real, inputs, base.parameters, base.math)
         expected = function.finish(real, value, steps, base.parameters, base.result.dtype)
@@ -119,7 +121,7 @@ def test_functions_are_counted_as_they_are_computed(on, caplog):
         value = function.library(counting, [counting.array(x) for x in inputs], base.parameters, base.math)
         result = function.finish(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype), name
-        assert unfused.microseconds(base, inputs, out, steps) == pytest.approx(counting.us) and not caplog.records, name
+        assert unfused.microseconds(base, operands) == pytest.approx(counting.us) and not caplog.records, name
 
 
 def test_a_product_takes_a_share_of_its_bound_and_each_operation_its_bytes():
@@ -141,8 +143,8 @@ def test_calls_without_a_predicted_time_of_the_library(on, caplog):
     for a, wide in ((zeros(16, 16, dtype=HALF), "float32"), (zeros(16, 16, dtype=np.int8), "int32")):
         assert predict(a, a, None, (), wide) is None
     on("b200", {})
-    base, inputs, out, steps = question_of(gensor_kernels.conv2d, image.astype(np.int8), filters.astype(np.int8))
-    assert unfused.microseconds(base, inputs, out, steps) is None and not caplog.records
+    base, operands = question_of(gensor_kernels.conv2d, image.astype(np.int8), filters.astype(np.int8))
+    assert unfused.microseconds(base, operands) is None and not caplog.records
     assert not grouped_matmul.GROUPED_MATMUL.stands_in  # the library reads the groups' ends, for which the host waits
 
 
@@ -185,7 +187,7 @@ def test_a_race_decides(ours, expected, on):
     found = [first(gensor_kernels.matmul(*SQUARES, activation="relu")) for _ in range(3)]
     assert found == expected and len(runtime.device.races) == 1
     on("b200", {})
-    _, lowered = make.choose(*question_of(gate, *SQUARES), False)
+    _, lowered = choose(*question_of(gate, *SQUARES), False)
     runtime = on("b200", kernels(lowered.problem.workload), ours=ours)
     assert "the library's calls" in gensor_kernels.explain(gensor_kernels.matmul, *SQUARES, activation="reglu").reason
     assert [first(gate(*SQUARES)) for _ in range(3)] == expected and len(runtime.device.races) == 1
@@ -200,7 +202,7 @@ def test_kernels_are_loaded_for_graph_capture(fused, on, monkeypatch):
     found = None
     if fused is gate:
         on("b200", {})
-        found = kernels(make.choose(*question_of(gate, *SQUARES), False)[1].problem.workload)
+        found = kernels(choose(*question_of(gate, *SQUARES), False)[1].problem.workload)
     runtime = on("b200", found)
     assert [first(fused(*SQUARES)) for _ in range(2)] == [0, 0] and len(runtime.device.loaded) == 1
     runtime.device.is_capturing = True

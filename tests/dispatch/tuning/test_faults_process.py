@@ -126,7 +126,7 @@ def test_every_lock_of_a_module_is_free_in_a_child():
 
 def test_a_child_computes_cached_values_itself(monkeypatch):
     """The code of a kernel, for example, while another thread reads or compiles it."""
-    program, workload = Program("gemv", {}), matmul.workload(8, 8, 8)
+    program, workload = Program("gemv", {"level": 0}), matmul.workload(8, 8, 8)
     reading, over = threading.Event(), threading.Event()
     slow = Kernel("slow", program, workload, lambda: (reading.set(), over.wait())[1])
     quick = Kernel("quick", program, workload, lambda: 7)

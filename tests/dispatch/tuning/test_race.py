@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gensor_database import Store, Timing, Verification, canonical
-from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.selection import library, predict
@@ -159,9 +159,8 @@ def test_a_result_that_overlaps_an_operand_is_not_raced():
     for _ in range(4):
         runtime.call(a, aligned((64, 64)), a, (), None, None)
     assert not runtime.device.races
-    assert trial.overlaps(runtime, a[:32], [aligned((4, 4)), a[31:]]) and not trial.overlaps(
-        runtime, a[:32], [a[32:], None]
-    )
+    assert trial.overlaps(runtime, Operands([aligned((4, 4)), a[31:]], a[:32], ()))
+    assert not trial.overlaps(runtime, Operands([a[32:], None], a[:32], ()))
 
 
 def test_other_conditions_are_another_race():

@@ -1,7 +1,6 @@
 """Models on a GPU that is a strict double: arenas by stream, launches that are bound, and CUDA graphs."""
 
 import contextlib
-import itertools
 import threading
 from types import SimpleNamespace
 
@@ -103,7 +102,7 @@ def bound_of(made):
 
 def forget(made):
     """Drop all plans of a model, and with them their arenas."""
-    for each in (made._plans, made._known, made._weights):
+    for each in (made._plans, made._known, made._shared):
         each.clear()
 
 
@@ -147,7 +146,7 @@ def test_calls_of_a_graph_make_a_kind_of_call_worth_tuning(raced, monkeypatch):
 def test_another_threads_call_does_not_hide_the_hot_one():
     """It may come between this thread's turn and what follows from it."""
     ripened, made = [], Bound.__new__(Bound)
-    made.calls, made.inputs, made._new, made.launch, made.clock = HOT_RUN - 1, (), (), lambda: None, itertools.count()
+    made.calls, made.inputs, made._new, made.launch = HOT_RUN - 1, (), (), lambda: None
     made.device = SimpleNamespace(copy=None, empty=None)
     made.trials = [SimpleNamespace(ripen=lambda: ripened.append(made.calls))]
 
@@ -168,7 +167,7 @@ def test_views_of_weights_are_on_the_device_once(opened):
     (given, x), sizes = draw(0), []
     for _ in range(4):
         np.testing.assert_allclose(made(given).get(), np.maximum(x @ W1.T, 0), rtol=2e-4, atol=2e-4)
-        (weights,) = made._weights.values()
+        ((weights, _),) = made._shared.values()
         sizes.append(len(weights.placed))
     assert sizes == [sizes[0]] * 4
 

@@ -8,7 +8,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.graph.execution.model import Model
-from gensor_kernels.graph.execution.prepared import Prepared
+from gensor_kernels.graph.execution.plan import Plan
 from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts import laid_out as module
@@ -103,7 +103,7 @@ def test_results_do_not_depend_on_layouts(rule, direct, monkeypatch):
 @pytest.mark.parametrize(("part", "dtype"), sample(list(itertools.product(PARTS, ("float16", None))), 2))
 def test_the_predicted_time_is_never_worse(part, dtype):
     with gensor_kernels.emulated(part):
-        plan = Prepared(Source(body()).graph(), Weights(), Options(dtype))
+        plan = Plan(Source(body()).graph(), Weights(), Options(dtype))
     assert plan.layouts.predicted_us <= plan.layouts.first_us + 1e-9
 
 
@@ -125,7 +125,7 @@ def bottleneck(blocks=2, width=64, side=28):
 @pytest.mark.parametrize("part", sample(PARTS, 1))
 def test_a_residual_body_of_16_bits_has_channels_last(part):
     with gensor_kernels.emulated(part):
-        plan = Prepared(Source(bottleneck()).graph(), Weights(), Options("float16"))
+        plan = Plan(Source(bottleneck()).graph(), Weights(), Options("float16"))
     convolutions = [each for each in plan.graph.nodes if each.op == "Conv"]
     assert [each.layout for each in convolutions] == ["last"] * 6
     assert sum(each.op == "Layout" for each in plan.graph.nodes) <= 1  # before the body

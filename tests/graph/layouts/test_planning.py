@@ -89,7 +89,7 @@ def test_signatures_share_narrow_weights(weights):
     assert first.graph.constants.keys() == second.graph.constants.keys()
     for name, array in first.graph.constants.items():
         assert second.graph.constants[name] is array
-    (kept,) = model._weights.values()
+    ((kept, _),) = model._shared.values()
     held = {id(each) for alike in kept._arrays.values() for each in alike}
     assert held == {id(each) for each in first.graph.constants.values()}
 

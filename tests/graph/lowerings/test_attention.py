@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.attention import _attention
-from gensor_kernels.graph.lowerings.base import Constants, Run
+from gensor_kernels.graph.lowerings.base import Run
 from gensor_kernels.graph.lowerings.caches import pages_of
 from tests.public_cases import onnx_ops
 
@@ -28,7 +29,7 @@ def attend(q, k, v, seen):
 def compute_attention(q, k, v, mask, **attributes):
     """Return the result of a node, and the families of the kernels that computed it."""
     node = Node("Attention", ("q", "k", "v", "m"), ("y",), attributes)
-    run = Run(Constants((), {}), explains=True)
+    run = Run(Weights().on, explains=True)
     (found,) = _attention(run, node, q, k, v, mask)
     return found, [each.family for each in run.explained]
 

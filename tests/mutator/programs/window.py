@@ -1,7 +1,7 @@
 """Programs of the window family: depthwise convolutions and poolings."""
 
 from gensor_kernels.operators.types.workload import Workload
-from gensor_kernels.operators.windows.depthwise_prologue import workload as before_depthwise
+from gensor_kernels.operators.windows.conv_prologue import workload as before_depthwise
 from tests.families.workloads.window import average, convolution, padded, pool
 from tests.mutator.engine.configuration import Configuration
 

@@ -26,8 +26,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.fleet import cluster as clusters
 from gensor_tuner.fleet import worker
 from gensor_tuner.fleet.abilities import abilities
-from gensor_tuner.fleet.cluster import Cluster, Member, Running
-from gensor_tuner.fleet.errors import LostTaskError
+from gensor_tuner.fleet.cluster import Cluster, LostTaskError, Member, Running
 from gensor_tuner.fleet.executor import Fleet
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.measure.board import FAILURES, Board, BoardGoneError

@@ -9,7 +9,7 @@ from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Contents, Library
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_tuner.cli import commands
+from gensor_tuner.cli import tuning
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.drawn import DRAW, MENDING, attentions, find_missed, mending, products, rows
 from gensor_tuner.run.tune import Run
@@ -36,18 +36,18 @@ def test_what_nothing_serves_is_missed_and_what_is_tuned_is_not():
 
 def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch, tmp_path, capsys):
     asked = [matmul.workload(16, 24, 40, dtype="float64"), matmul.workload(40, 16, 24, dtype="float64")]
-    monkeypatch.setattr(commands, "tune", lambda *_, **options: 0)
-    monkeypatch.setattr(commands, "mending", lambda count: iter(asked[:count]))
+    monkeypatch.setattr(tuning, "tune", lambda *_: 0)
+    monkeypatch.setattr(tuning, "mending", lambda count: iter(asked[:count]))
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
     scratch, target = tmp_path / "pretune-sm_87.db", tmp_path / "out.db"
     shutil.copy(tuned[0], scratch)
-    assert commands.pretune("sm_87", tmp_path / "none.csv", target, Options(top=2, jobs=1), 2) == 0
+    assert tuning.pretune("sm_87", tmp_path / "none.csv", target, Options(top=2, jobs=1), 2) == 0
     assert "2 of 2 drawn Workloads are tuned for further kernels" in capsys.readouterr().err
     with Store.open(target, readonly=True) as store, Local(1) as executor:
         classes = {row.class_key for row in store.rows(Portfolio)}
         assert asked[0].class_key() in classes and {row.class_key for row in store.rows(Kernel)} >= classes
         assert {row.key for row in store.rows(Record)} == {each.key() for each in tuned[1]}
-        assert not find_missed(asked, ARCH, commands.library_of(store, ARCH), executor)
+        assert not find_missed(asked, ARCH, tuning.library_of(store, ARCH), executor)
     assert not scratch.exists()
 
 

@@ -93,11 +93,11 @@ def test_malformed_rows_of_a_foreign_file_are_left_out():
 
 
 def test_a_shipped_database_names_no_rows(monkeypatch, tmp_path):
-    from gensor_tuner.cli import commands
+    from gensor_tuner.cli import tuning
 
     asked = []
-    monkeypatch.setattr(commands, "tune", lambda *_, **options: asked.append(options) or 0)
+    monkeypatch.setattr(tuning, "tune", lambda settings, _: asked.append(settings) or 0)
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
     Store.open(tmp_path / "pretune-sm_87.db").close()
-    commands.pretune("sm_87", tmp_path / "net.csv", tmp_path / "out.db", Options(), 0)
-    assert asked[0]["named"] is False
+    tuning.pretune("sm_87", tmp_path / "net.csv", tmp_path / "out.db", Options(), 0)
+    assert asked[0].named is False

@@ -222,7 +222,7 @@ def test_the_options_need_a_verifier(tmp_path):
 
 
 def test_the_command_verifies_on_the_device(gensor_tune, monkeypatch, tmp_path):
-    monkeypatch.setattr("gensor_tuner.cli.commands.open_gpu", spoiled.of)
+    monkeypatch.setattr("gensor_tuner.cli.tuning.open_gpu", spoiled.of)
     (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\nmatmul,40,48,64,fp32\n")
     options = ("--arch", "sm_87", "--top", "1", "--jobs", "1", "--measure", "never", "--verify", "device")
     code, out, err = gensor_tune("--shapes", "{}/shapes.csv", "--db", "{}/k.db", *options)

@@ -29,8 +29,7 @@ struct TensorCopy {
     int at[5];
     int moved[2]; // of pixels: columns and rows
     u32 barrier;
-    const char *file;
-    int line;
+    Site site;
 };
 
 // A box on its way from shared memory to a tensor.
@@ -38,8 +37,7 @@ struct TensorStore {
     u32 from;
     const void *map;
     int at[5];
-    const char *file;
-    int line;
+    Site site;
 };
 
 constexpr u32 UNRELEASED = ~0u;
@@ -65,7 +63,7 @@ struct Product {
     u64 a, b;
     u32 *d[32];
     const u32 *held[32];
-    int line;
+    Site site;
     u32 factors[32][4]; // contents of `held` when the product was issued
 };
 

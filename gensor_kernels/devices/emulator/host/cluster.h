@@ -34,10 +34,7 @@ static void release_cluster(int number) {
         if (block.alive && cluster_of(block) == number)
             blocks.push_back(&block);
     order_blocks(blocks, machine.clusters[number].relaxed);
-    std::vector<Thread *> waiting;
-    waiting.swap(machine.clusters[number].waiting);
-    for (Thread *thread : waiting)
-        set_ready(*thread->block, thread->warp(), 1u << thread->lane());
+    wake(machine.clusters[number].waiting);
 }
 
 // All threads of the cluster that have not left are there.
@@ -46,24 +43,24 @@ static bool complete(const ClusterMeeting &meeting) {
     return !meeting.waiting.empty() && (int)meeting.waiting.size() + meeting.left == request.cluster * request.block;
 }
 
-static void meet_in_cluster(bool relaxed, const char *file, int line) {
+static void meet_in_cluster(bool relaxed, Site site) {
     check_stack();
     if (machine.request->cluster < 2)
-        invalid("the barrier of a cluster in a launch without clusters", file, line);
+        invalid("the barrier of a cluster in a launch without clusters", site);
     ClusterMeeting &meeting = machine.clusters[cluster_of(*current->block)];
     meeting.relaxed = relaxed || (meeting.relaxed && !meeting.waiting.empty());
     meeting.waiting.push_back(current);
     if (!complete(meeting))
-        return wait_at(CLUSTER_BARRIER, {file, line});
+        return wait_at(CLUSTER_BARRIER, site);
     ++count(BARRIERS);
     release_cluster(cluster_of(*current->block));
 }
 
-void cluster_barrier(const char *file, int line) {
-    meet_in_cluster(false, file, line);
+void cluster_barrier(Site site) {
+    meet_in_cluster(false, site);
 }
-void cluster_begin(const char *file, int line) {
-    meet_in_cluster(true, file, line);
+void cluster_begin(Site site) {
+    meet_in_cluster(true, site);
 }
 
 static void leave_cluster(const Block &block) {

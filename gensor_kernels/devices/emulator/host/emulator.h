@@ -38,13 +38,6 @@ enum Operation {
 enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
 enum Order { FORWARD, REVERSE, RANDOM };
 
-// Where an instruction stands in the source.
-struct Site {
-    const char *file;
-    int line;
-    bool operator!=(const Site &other) const { return line != other.line || file != other.file; }
-};
-
 // Global memory: the kernel's addresses begin at `begin`, its bytes are at `host`.
 struct Buffer {
     u64 begin, bytes, host;
@@ -237,6 +230,13 @@ void yield_now();
 bool reads_copy(u32 address, bool warp_wide, int line);
 void touch_atoms(u32 address, int bytes, bool loads, int line);
 void change_atoms(u32 address, int bytes, int line);
+
+// Closes a group of what was issued since the last one.
+inline void commit(std::vector<u32> &groups, size_t issued) {
+    for (u32 size : groups)
+        issued -= size;
+    groups.push_back((u32)issued);
+}
 
 inline u64 &count(int counter) {
     return machine.report->counter[counter];

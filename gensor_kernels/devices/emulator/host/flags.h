@@ -8,42 +8,41 @@
 namespace emulator {
 
 // Flags are stored to again and again: their bytes are checked for bounds, not for races.
-static u64 &flag_word(u64 address, const char *file, int line) {
-    check_launched(file, line);
+static u64 &flag_word(u64 address, Site site) {
+    check_launched(site);
     if (address % 8)
-        fault(MISALIGNED, "the flag at %s line %d lies at address %#llx", file, line, address);
+        fault(MISALIGNED, "the flag at %s line %d lies at address %#llx", site.file, site.line, address);
     for (int i = 0; i < machine.request->buffer_count; ++i) {
         const Buffer &buffer = machine.request->buffers[i];
         if (buffer.writable && address >= buffer.begin && address + 8 <= buffer.begin + buffer.bytes)
             return *(u64 *)(buffer.host + (address - buffer.begin));
     }
-    report_outside(address, 8, true, file, line);
+    report_outside(address, 8, true, site);
 }
 
-void give_flag(u64 address, u64 value, const char *file, int line) {
+void give_flag(u64 address, u64 value, Site site) {
     tick();
-    u64 &word = flag_word(address, file, line);
+    u64 &word = flag_word(address, site);
     Flag &flag = machine.flags[address];
     if (flag.given)
-        fault(INVALID, "the flag at %s line %d is given again before it is taken", file, line);
+        fault(INVALID, "the flag at %s line %d is given again before it is taken", site.file, site.line);
     word = value;
     flag.given = true, flag.block = current->block->index;
     flag.known = Known{current->index, 0, now(), 0, ++machine.ticks};
-    for (Thread *thread : flag.waiting)
-        set_ready(*thread->block, thread->warp(), 1u << thread->lane());
-    flag.waiting.clear();
+    wake(flag.waiting);
 }
 
-void take_flag(u64 address, u64 value, const char *file, int line) {
+void take_flag(u64 address, u64 value, Site site) {
     tick();
-    u64 &word = flag_word(address, file, line);
+    u64 &word = flag_word(address, site);
     Flag &flag = machine.flags[address];
     // No order of blocks is promised: the one that gives the flag may start when this one has ended.
     if (machine.request->resident < machine.request->grid)
-        fault(DEADLOCK, "%s line %d waits for a flag in a launch whose blocks are not resident together", file, line);
+        fault(DEADLOCK, "%s line %d waits for a flag in a launch whose blocks are not resident together", site.file,
+              site.line);
     while (word != value) {
         flag.waiting.push_back(current);
-        wait_at(FLAG_WAIT, {file, line});
+        wait_at(FLAG_WAIT, site);
     }
     word = 0;
     if (!flag.given)

@@ -26,18 +26,13 @@
         ++branch.count;                                                                                                \
     } while (0)
 
-// Default arguments are evaluated where a function is called: they name the caller's line.
-#define CALLER const char *file = __builtin_FILE(), int line = __builtin_LINE()
-
-DEVICE int thread_index() {
-    return emulator::thread_index();
-}
-DEVICE int block_index() {
-    return emulator::block_index();
-}
-DEVICE int grid_size() {
-    return emulator::grid_size();
-}
+using emulator::barrier;
+using emulator::block_index;
+using emulator::copy_async_commit;
+using emulator::grid_size;
+using emulator::thread_index;
+using emulator::warp_barrier;
+using emulator::warp_uniform;
 DEVICE u32 unknown(u32 value) {
     return value;
 }
@@ -49,120 +44,106 @@ template <int BYTES, class T>
 DEVICE Vec<BYTES> load_global(gptr<T> p, bool predicate, CALLER) {
     Vec<BYTES> v = Vec<BYTES>::zero();
     if (predicate)
-        emulator::load_global(v.word, p.address, BYTES, file, line);
+        emulator::load_global(v.word, p.address, BYTES, site);
     return v;
 }
 
 template <int BYTES, class T>
 DEVICE void store_global(gptr<T> p, Vec<BYTES> v, bool predicate, CALLER) {
     if (predicate)
-        emulator::store_global(p.address, v.word, BYTES, file, line);
+        emulator::store_global(p.address, v.word, BYTES, site);
 }
 
 template <int LEVEL, class T>
 DEVICE void prefetch_line(gptr<T> p, bool predicate, CALLER) {
     static_assert(LEVEL == 1 || LEVEL == 2, "Lines are fetched to the L1 or the L2.");
     if (predicate)
-        emulator::prefetch_line(p.address, file, line);
+        emulator::prefetch_line(p.address, site);
 }
 
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_written(gptr<T> p, CALLER) {
     Vec<BYTES> v = Vec<BYTES>::zero();
-    emulator::load_written(v.word, p.address, BYTES, file, line);
+    emulator::load_written(v.word, p.address, BYTES, site);
     return v;
 }
 DEVICE void give_flag(gptr<u64> flag, u64 value, CALLER) {
-    emulator::give_flag(flag.address, value, file, line);
+    emulator::give_flag(flag.address, value, site);
 }
 DEVICE void take_flag(gptr<u64> flag, u64 value, CALLER) {
-    emulator::take_flag(flag.address, value, file, line);
+    emulator::take_flag(flag.address, value, site);
 }
 
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_shared(sptr<T> p, CALLER) {
     Vec<BYTES> v = Vec<BYTES>::zero();
-    emulator::load_shared(v.word, p.address, BYTES, file, line);
+    emulator::load_shared(v.word, p.address, BYTES, site);
     return v;
 }
 
 template <int BYTES, class T>
 DEVICE void store_shared(sptr<T> p, Vec<BYTES> v, CALLER) {
-    emulator::store_shared(p.address, v.word, BYTES, file, line);
+    emulator::store_shared(p.address, v.word, BYTES, site);
 }
 
 template <int BYTES, class T, class U>
 DEVICE void copy_async(sptr<T> to, gptr<U> from, u32 predicate, CALLER) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
-    emulator::copy_async(to.address, from.address, BYTES, predicate != 0, file, line);
-}
-DEVICE void copy_async_commit() {
-    emulator::copy_async_commit();
+    emulator::copy_async(to.address, from.address, BYTES, predicate != 0, site);
 }
 template <int N>
-DEVICE void copy_async_wait(CALLER) {
+DEVICE void copy_async_wait() {
     static_assert(N >= 0, "A wait leaves so many groups.");
-    emulator::copy_async_wait(N, file, line);
-}
-
-DEVICE void barrier(CALLER) {
-    emulator::barrier(file, line);
-}
-DEVICE void warp_barrier(CALLER) {
-    emulator::warp_barrier(file, line);
+    emulator::copy_async_wait(N);
 }
 
 template <int N, bool TRANSPOSED, class T>
 DEVICE void load_matrix(u32 (&r)[N], sptr<T> row_address, CALLER) {
     static_assert(N == 1 || N == 2 || N == 4, "ldmatrix loads 1, 2 or 4 matrices.");
-    emulator::load_matrix(r, N, TRANSPOSED, row_address.address, file, line);
+    emulator::load_matrix(r, N, TRANSPOSED, row_address.address, site);
 }
 
 DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t, CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K16_HALF, d, a, b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K16_HALF, d, a, b, site);
 }
 DEVICE void mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bfloat16_t, CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K16_BFLOAT16, d, a, b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K16_BFLOAT16, d, a, b, site);
 }
 DEVICE void mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1], CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K8_HALF, d, a, b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K8_HALF, d, a, b, site);
 }
 DEVICE void mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K8_TF32, d, a, b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K8_TF32, d, a, b, site);
 }
 template <bool A_E5M2, bool B_E5M2>
 DEVICE void mma_m16n8k32_f8(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
     constexpr auto SHAPE = (emulator::MatrixShape)(emulator::M16N8K32_E4M3 + 2 * A_E5M2 + B_E5M2);
-    emulator::multiply_matrix(SHAPE, d, a, b, file, line);
+    emulator::multiply_matrix(SHAPE, d, a, b, site);
 }
 DEVICE void mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K32_INT8, d, a, b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K32_INT8, d, a, b, site);
 }
 DEVICE void mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1], CALLER) {
-    emulator::multiply_matrix(emulator::M8N8K16_INT8, d, a, b, file, line);
+    emulator::multiply_matrix(emulator::M8N8K16_INT8, d, a, b, site);
 }
 
 DEVICE void mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1], CALLER) {
-    emulator::multiply_matrix(emulator::M8N8K4_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
+    emulator::multiply_matrix(emulator::M8N8K4_DOUBLE, d, (const u32 *)a, (const u32 *)b, site);
 }
 DEVICE void mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2], CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K8_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K8_DOUBLE, d, (const u32 *)a, (const u32 *)b, site);
 }
 DEVICE void mma_m16n8k16_f64(double (&d)[4], const double (&a)[8], const double (&b)[4], CALLER) {
-    emulator::multiply_matrix(emulator::M16N8K16_DOUBLE, d, (const u32 *)a, (const u32 *)b, file, line);
+    emulator::multiply_matrix(emulator::M16N8K16_DOUBLE, d, (const u32 *)a, (const u32 *)b, site);
 }
 
 template <class T>
 DEVICE T shuffle_xor(T value, int mask, CALLER) {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "A shuffle moves 4 or 8 bytes.");
     if constexpr (sizeof(T) == 4)
-        return bit_cast<T>((u32)emulator::shuffle_xor(bit_cast<u32>(value), mask, file, line));
+        return bit_cast<T>((u32)emulator::shuffle_xor(bit_cast<u32>(value), mask, site));
     else
-        return bit_cast<T>(emulator::shuffle_xor(bit_cast<u64>(value), mask, file, line));
-}
-
-DEVICE int warp_uniform(int value, CALLER) {
-    return emulator::warp_uniform(value, file, line);
+        return bit_cast<T>(emulator::shuffle_xor(bit_cast<u64>(value), mask, site));
 }
 
 DEVICE float exp_(float x) {

@@ -2,14 +2,12 @@
 #pragma once
 #include "interface.h"
 
-DEVICE void grid_dependency_wait() {
-    emulator::grid_dependency_wait();
-}
+using emulator::grid_dependency_wait;
 DEVICE void launch_dependents() {} // launches run one after the other
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_finished(gptr<T> p, bool predicate, CALLER) {
     Vec<BYTES> v = Vec<BYTES>::zero();
     if (predicate)
-        emulator::load_finished(v.word, p.address, BYTES, file, line);
+        emulator::load_finished(v.word, p.address, BYTES, site);
     return v;
 }

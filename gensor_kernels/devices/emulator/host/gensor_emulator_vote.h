@@ -2,6 +2,4 @@
 #pragma once
 #include "interface.h"
 
-DEVICE bool barrier_any(bool value, CALLER) {
-    return emulator::barrier_any(value, file, line);
-}
+using emulator::barrier_any;

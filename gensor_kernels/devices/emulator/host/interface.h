@@ -7,6 +7,17 @@ typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
+// Where an instruction stands in the kernel's source: named in fault messages, and accesses of the lanes of a warp are
+// matched by it when bank conflicts are counted.
+struct Site {
+    const char *file;
+    int line;
+    bool operator!=(const Site &other) const { return line != other.line || file != other.file; }
+};
+
+// Default arguments are evaluated where a function is called: they name the caller's line.
+#define CALLER emulator::Site site = {__builtin_FILE(), __builtin_LINE()}
+
 // The models of the matrix instructions; the order is that of matrix.h's table.
 enum MatrixShape {
     M16N8K16_HALF,
@@ -47,53 +58,50 @@ int block_index();
 int grid_size();
 u32 shared_base();
 
-// file and line name the access in the kernel's source: they appear in fault messages, and accesses of the lanes
-// of a warp are matched by them when bank conflicts are counted.
-void load_global(void *to, u64 address, int bytes, const char *file, int line);
-void store_global(u64 address, const void *from, int bytes, const char *file, int line);
-void prefetch_line(u64 address, const char *file, int line);
-void load_written(void *to, u64 address, int bytes, const char *file, int line);
-void load_finished(void *to, u64 address, int bytes, const char *file, int line);
-void give_flag(u64 address, u64 value, const char *file, int line);
-void take_flag(u64 address, u64 value, const char *file, int line);
+void load_global(void *to, u64 address, int bytes, Site site);
+void store_global(u64 address, const void *from, int bytes, Site site);
+void prefetch_line(u64 address, Site site);
+void load_written(void *to, u64 address, int bytes, Site site);
+void load_finished(void *to, u64 address, int bytes, Site site);
+void give_flag(u64 address, u64 value, Site site);
+void take_flag(u64 address, u64 value, Site site);
 void grid_dependency_wait();
-void load_shared(void *to, u32 address, int bytes, const char *file, int line);
-void store_shared(u32 address, const void *from, int bytes, const char *file, int line);
-void copy_async(u32 to, u64 from, int bytes, bool predicate, const char *file, int line);
+void load_shared(void *to, u32 address, int bytes, Site site);
+void store_shared(u32 address, const void *from, int bytes, Site site);
+void copy_async(u32 to, u64 from, int bytes, bool predicate, Site site);
 void copy_async_commit();
-void copy_async_wait(int groups, const char *file, int line);
-void barrier(const char *file, int line);
-bool barrier_any(bool value, const char *file, int line);
-void warp_barrier(const char *file, int line);
-void load_matrix(u32 *registers, int count, bool transposed, u32 address, const char *file, int line);
-void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line);
-void mbarrier_init(u32 address, int arrivals, const char *file, int line);
+void copy_async_wait(int groups);
+void barrier(CALLER);
+bool barrier_any(bool value, CALLER);
+void warp_barrier(CALLER);
+void load_matrix(u32 *registers, int count, bool transposed, u32 address, Site site);
+void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, Site site);
+void mbarrier_init(u32 address, int arrivals, Site site);
 void mbarrier_fence();
-void mbarrier_arrive(u32 address, const char *file, int line);
-void mbarrier_arrive_at(u32 address, int block, const char *file, int line);
-void cluster_barrier(const char *file, int line);
-void cluster_begin(const char *file, int line);
-void prefetch_map(const void *map, const char *file, int line);
-void mbarrier_expect(u32 address, int bytes, const char *file, int line);
-void mbarrier_wait(u32 address, u32 parity, const char *file, int line);
+void mbarrier_arrive(u32 address, Site site);
+void mbarrier_arrive_at(u32 address, int block, Site site);
+void cluster_barrier(CALLER);
+void cluster_begin(CALLER);
+void prefetch_map(const void *map, Site site);
+void mbarrier_expect(u32 address, int bytes, Site site);
+void mbarrier_wait(u32 address, u32 parity, Site site);
 // `blocks`: a bit for each block of the cluster that gets what is copied, or ONLY_HERE.
 constexpr u32 ONLY_HERE = 1u << 16;
-void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, const char *file, int line);
-void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, const char *file,
-                 int line);
-void store_tensor(const void *map, u32 from, const int *at, const char *file, int line);
+void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site);
+void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, Site site);
+void store_tensor(const void *map, u32 from, const int *at, Site site);
 void store_tensor_commit();
 void store_tensor_wait(int groups);
 void proxy_fence();
-void store_matrix(u32 row, const u32 *registers, const char *file, int line);
-void group_fence(const char *file, int line);
-void group_commit(const char *file, int line);
-void group_wait(int groups, const char *file, int line);
+void store_matrix(u32 row, const u32 *registers, Site site);
+void wgmma_fence(CALLER);
+void wgmma_commit(CALLER);
+void group_wait(int groups, Site site);
 // `held`: the four registers of A, or null where `a` is the descriptor of its tile.
-void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, const char *file, int line);
-void exchange_registers(int from, int to, const char *file, int line);
-u64 shuffle_xor(u64 value, int mask, const char *file, int line);
-int warp_uniform(int value, const char *file, int line);
-bool elect_one(const char *file, int line);
+void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, Site site);
+void exchange_registers(int from, int to, Site site);
+u64 shuffle_xor(u64 value, int mask, Site site);
+int warp_uniform(int value, CALLER);
+bool elect_one(CALLER);
 
 } // namespace emulator

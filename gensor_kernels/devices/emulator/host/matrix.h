@@ -208,17 +208,17 @@ inline void multiply_warp(Warp &warp, MatrixShape shape) {
 
 // Lane 8m + i gives the address of row i of matrix m; lane 4i + j gets elements 2j and 2j + 1 of row i, or, transposed,
 // of column i. Lanes that give no row must give valid addresses on sm_75 (PTX ISA, ldmatrix): that is asked everywhere.
-inline void load_matrix_warp(Warp &warp, int matrices, bool transposed, const char *file, int line) {
+inline void load_matrix_warp(Warp &warp, int matrices, bool transposed, Site site) {
     for (int lane = 8 * matrices; lane < WARP; ++lane)
-        check_shared((u32)warp.word[lane], 16, file, line);
+        check_shared((u32)warp.word[lane], 16, site);
     for (int m = 0; m < matrices; ++m) {
         uint16_t tile[8][8];
         u32 address[8];
         for (int i = 0; i < 8; ++i) {
             address[i] = (u32)warp.word[8 * m + i];
-            memcpy(tile[i], check_shared(address[i], 16, file, line), 16);
+            memcpy(tile[i], check_shared(address[i], 16, site), 16);
             if (machine.request->races)
-                shadow_read(address[i], 16, true, line);
+                shadow_read(address[i], 16, true, site.line);
         }
         count(CONFLICTS_MATRIX_LOAD) += phase_conflicts(address, 0xff, 16);
         for (int lane = 0; lane < WARP; ++lane) {

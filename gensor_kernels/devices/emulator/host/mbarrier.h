@@ -14,8 +14,8 @@ namespace emulator {
 constexpr u32 ATOM = 1024;                // bytes of shared memory over which a 128-byte swizzle repeats
 constexpr int MOST_COUNT = (1 << 20) - 1; // of arrivals, and of bytes either way (PTX ISA 9.7.13.15.2)
 
-[[noreturn]] static void invalid(const char *what, const char *file, int line) {
-    fault(INVALID, "%s at %s line %d", what, file, line);
+[[noreturn]] static void invalid(const char *what, Site site) {
+    fault(INVALID, "%s at %s line %d", what, site.file, site.line);
 }
 
 // ---- clocks
@@ -111,22 +111,22 @@ static void join_all(Block &block) {
 
 // ---- mbarriers
 
-static MBarrier &find_mbarrier(Async &async, u32 address, const char *file, int line) {
+static MBarrier &find_mbarrier(Async &async, u32 address, Site site) {
     for (MBarrier &each : async.barriers)
         if (each.address == address) {
             if (!each.fenced || warp_async().known[each.owner] < each.made)
                 fault(RACE,
                       "the use at %s line %d of the mbarrier at shared byte %u is not ordered with its "
                       "initialisation at line %d",
-                      file, line, address - SHARED_BASE, each.line);
+                      site.file, site.line, address - SHARED_BASE, each.line);
             return each;
         }
-    fault(INVALID, "%s line %d uses shared byte %d as an mbarrier, which it is not", file, line,
+    fault(INVALID, "%s line %d uses shared byte %d as an mbarrier, which it is not", site.file, site.line,
           (int)(address - SHARED_BASE));
 }
 
-void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
-    check_shared(address, 8, file, line);
+void mbarrier_init(u32 address, int arrivals, Site site) {
+    check_shared(address, 8, site);
     Async &async = async_state();
     Block &block = *current->block;
     if (async.warps.empty()) {
@@ -138,14 +138,14 @@ void mbarrier_init(u32 address, int arrivals, const char *file, int line) {
         }
     }
     if (arrivals < 1)
-        invalid("an mbarrier that nothing arrives at", file, line);
+        invalid("an mbarrier that nothing arrives at", site);
     if (arrivals > MOST_COUNT)
-        invalid("an mbarrier of more than 2^20 - 1 arrivals", file, line);
+        invalid("an mbarrier of more than 2^20 - 1 arrivals", site);
     for (MBarrier &each : async.barriers)
         if (each.address == address)
-            invalid("a second initialisation of an mbarrier", file, line);
+            invalid("a second initialisation of an mbarrier", site);
     MBarrier made;
-    made.address = address, made.arrivals = made.pending = arrivals, made.line = line;
+    made.address = address, made.arrivals = made.pending = arrivals, made.line = site.line;
     made.owner = own_place(), made.made = warp_async().known[own_place()];
     made.gathered = made.published = nothing_known(block);
     async.barriers.push_back(made);
@@ -161,77 +161,76 @@ void mbarrier_fence() {
 }
 
 // Bytes that are announced, or less than 0 where copies came before that.
-static void announce(MBarrier &barrier, long long bytes, const char *file, int line) {
+static void announce(MBarrier &barrier, long long bytes, Site site) {
     barrier.bytes += bytes;
     if (barrier.bytes > MOST_COUNT || barrier.bytes < -MOST_COUNT)
-        invalid("more than 2^20 - 1 bytes in a phase of an mbarrier", file, line);
+        invalid("more than 2^20 - 1 bytes in a phase of an mbarrier", site);
 }
 
 // The phase ends when all have arrived and all bytes that were announced have come.
-static void settle(MBarrier &barrier, const char *file, int line) {
+static void settle(MBarrier &barrier, Site site) {
     if (barrier.pending < 0)
-        invalid("more arrivals at an mbarrier than it was made for", file, line);
+        invalid("more arrivals at an mbarrier than it was made for", site);
     if (barrier.pending || barrier.bytes)
         return;
     barrier.pending = barrier.arrivals, ++barrier.phase;
     barrier.published = barrier.gathered;
     barrier.gathered.assign(barrier.gathered.size(), 0);
-    for (Thread *thread : barrier.waiting)
-        set_ready(*thread->block, thread->warp(), 1u << thread->lane());
-    barrier.waiting.clear();
+    wake(barrier.waiting);
 }
 
-static void arrive(MBarrier &barrier, const char *file, int line) {
+static void arrive(MBarrier &barrier, Site site) {
     WarpAsync &own = warp_async();
     // PTX ISA 9.7.13.15.4: some wait for a phase has returned before anybody arrives in the next one.
     if (barrier.observed < barrier.phase)
-        invalid("an arrival at an mbarrier whose last phase nobody has waited for", file, line);
+        invalid("an arrival at an mbarrier whose last phase nobody has waited for", site);
     release_accesses(*current->block, current->warp(), false);
     join(barrier.gathered, own.known);
     ++own.known[own_place()];
     --barrier.pending;
-    settle(barrier, file, line);
+    settle(barrier, site);
 }
 
-void mbarrier_arrive(u32 address, const char *file, int line) {
+void mbarrier_arrive(u32 address, Site site) {
     tick();
-    arrive(find_mbarrier(async_state(), address, file, line), file, line);
+    arrive(find_mbarrier(async_state(), address, site), site);
 }
 
 // A block of the current one's cluster, whose shared memory is there.
-static Block &peer(int rank, const char *file, int line) {
+static Block &peer(int rank, Site site) {
     const int size = machine.request->cluster, wanted = current->block->index / size * size + rank;
     if (rank < 0 || rank >= size)
-        invalid("a block that the cluster does not have", file, line);
+        invalid("a block that the cluster does not have", site);
     for (Block &block : machine.blocks)
         if (block.index == wanted && block.alive)
             return block;
-    fault(RACE, "%s line %d reaches for the shared memory of block %d, which is not there", file, line, wanted);
+    fault(RACE, "%s line %d reaches for the shared memory of block %d, which is not there", site.file, site.line,
+          wanted);
 }
 
-void mbarrier_arrive_at(u32 address, int block, const char *file, int line) {
+void mbarrier_arrive_at(u32 address, int block, Site site) {
     tick();
-    arrive(find_mbarrier(peer(block, file, line).async, address, file, line), file, line);
+    arrive(find_mbarrier(peer(block, site).async, address, site), site);
 }
 
-void mbarrier_expect(u32 address, int bytes, const char *file, int line) {
+void mbarrier_expect(u32 address, int bytes, Site site) {
     tick();
-    MBarrier &barrier = find_mbarrier(async_state(), address, file, line);
-    announce(barrier, bytes, file, line);
-    arrive(barrier, file, line);
+    MBarrier &barrier = find_mbarrier(async_state(), address, site);
+    announce(barrier, bytes, site);
+    arrive(barrier, site);
 }
 
-void mbarrier_wait(u32 address, u32 parity, const char *file, int line) {
+void mbarrier_wait(u32 address, u32 parity, Site site) {
     tick();
     if (parity > 1)
-        invalid("a parity that is neither 0 nor 1", file, line);
-    find_mbarrier(async_state(), address, file, line);
+        invalid("a parity that is neither 0 nor 1", site);
+    find_mbarrier(async_state(), address, site);
     size_t index = 0;
     while (async_state().barriers[index].address != address)
         ++index;
     while ((async_state().barriers[index].phase & 1) == parity) {
         async_state().barriers[index].waiting.push_back(current);
-        wait_at(MBARRIER_WAIT, {file, line});
+        wait_at(MBARRIER_WAIT, site);
     }
     MBarrier &barrier = async_state().barriers[index];
     WarpAsync &own = warp_async();

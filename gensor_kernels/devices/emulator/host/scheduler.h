@@ -123,6 +123,13 @@ static void set_ready(Block &block, int w, u32 lanes) {
         block.ready_warps |= 1u << w;
 }
 
+// Lets threads that wait continue.
+static void wake(std::vector<Thread *> &waiting) {
+    for (Thread *thread : waiting)
+        set_ready(*thread->block, thread->warp(), 1u << thread->lane());
+    waiting.clear();
+}
+
 static inline __attribute__((always_inline)) void wait_at(Operation operation, Site site) {
     Block &block = *current->block;
     Warp &warp = current_warp();
@@ -168,55 +175,55 @@ static void finish_warp_barrier(Warp &warp) {
     ++warp.epoch;
 }
 
-void warp_barrier(const char *file, int line) {
-    if (meet(WARP_BARRIER, {file, line}, current_warp().alive)) {
+void warp_barrier(Site site) {
+    if (meet(WARP_BARRIER, site, current_warp().alive)) {
         finish_warp_barrier(current_warp());
         release_warp();
     }
 }
 
-void load_matrix(u32 *registers, int count, bool transposed, u32 address, const char *file, int line) {
+void load_matrix(u32 *registers, int count, bool transposed, u32 address, Site site) {
     tick();
     Warp &warp = current_warp();
     warp.d[current->lane()] = registers, warp.word[current->lane()] = address;
-    if (meet(LOAD_MATRIX, {file, line}, ALL_LANES)) {
-        load_matrix_warp(warp, count, transposed, file, line);
+    if (meet(LOAD_MATRIX, site, ALL_LANES)) {
+        load_matrix_warp(warp, count, transposed, site);
         release_warp();
     }
 }
 
 // Each lane stores the row whose address it gave.
-void store_matrix(u32 address, const u32 *registers, const char *file, int line) {
+void store_matrix(u32 address, const u32 *registers, Site site) {
     Warp &warp = current_warp();
     u32 row[4];
     warp.a[current->lane()] = registers, warp.d[current->lane()] = row;
-    if (meet(STORE_MATRIX, {file, line}, ALL_LANES)) {
+    if (meet(STORE_MATRIX, site, ALL_LANES)) {
         for (int lane = 0; lane < WARP; ++lane)
             for (int j = 0; j < 4; ++j)
                 ((u32 *)warp.d[lane])[j] = warp.a[lane % 8 * 4 + j][lane / 8];
         release_warp();
     }
-    store_shared(address, row, 16, file, line);
+    store_shared(address, row, 16, site);
 }
 
-void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, const char *file, int line) {
+void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, Site site) {
     Warp &warp = current_warp();
     int lane = current->lane();
     warp.d[lane] = d, warp.a[lane] = a, warp.b[lane] = b;
-    if (meet(MULTIPLY_MATRIX, {file, line}, ALL_LANES)) {
+    if (meet(MULTIPLY_MATRIX, site, ALL_LANES)) {
         multiply_warp(warp, shape);
         release_warp();
     }
 }
 
-u64 shuffle_xor(u64 value, int mask, const char *file, int line) {
+u64 shuffle_xor(u64 value, int mask, Site site) {
     Warp &warp = current_warp();
     int lane = current->lane();
     u64 result;
     warp.word[lane] = value, warp.d[lane] = &result;
     if (mask < 0 || mask >= WARP)
-        fault(INVALID, "shuffle_xor with mask %d at %s line %d", mask, file, line);
-    if (meet(SHUFFLE, {file, line}, ALL_LANES)) {
+        fault(INVALID, "shuffle_xor with mask %d at %s line %d", mask, site.file, site.line);
+    if (meet(SHUFFLE, site, ALL_LANES)) {
         for (int i = 0; i < WARP; ++i)
             *(u64 *)warp.d[i] = warp.word[i ^ mask];
         ++count(SHUFFLES);
@@ -226,13 +233,14 @@ u64 shuffle_xor(u64 value, int mask, const char *file, int line) {
 }
 
 // The shuffle would return the first lane's value for every lane: it must be that of each.
-int warp_uniform(int value, const char *file, int line) {
+int warp_uniform(int value, Site site) {
     Warp &warp = current_warp();
     warp.word[current->lane()] = (u64)value;
-    if (meet(SHUFFLE, {file, line}, ALL_LANES)) {
+    if (meet(SHUFFLE, site, ALL_LANES)) {
         for (int i = 1; i < WARP; ++i)
             if (warp.word[i] != warp.word[0])
-                fault(INVALID, "a warp_uniform value that differs from lane to lane at %s line %d", file, line);
+                fault(INVALID, "a warp_uniform value that differs from lane to lane at %s line %d", site.file,
+                      site.line);
         ++count(SHUFFLES);
         release_warp();
     }
@@ -245,8 +253,8 @@ static int leader() {
     return request.order == FORWARD ? 0 : request.order == REVERSE ? WARP - 1 : (int)(request.seed % WARP);
 }
 
-bool elect_one(const char *file, int line) {
-    if (meet(SHUFFLE, {file, line}, ALL_LANES))
+bool elect_one(Site site) {
+    if (meet(SHUFFLE, site, ALL_LANES))
         release_warp();
     return current->lane() == leader();
 }
@@ -274,25 +282,25 @@ static void check_stack() {
         fault(STACK, "the thread overflowed its stack of %zu bytes", STACK_BYTES);
 }
 
-void barrier(const char *file, int line) {
+void barrier(Site site) {
     check_stack();
     Block &block = *current->block;
     // CUDA allows a barrier in conditional code only where the condition is the same for the whole block.
-    if (block.at_barrier && block.barrier_site != Site{file, line})
-        fault(DIVERGENT, "the thread is at the barrier of line %d while others are at that of line %d", line,
+    if (block.at_barrier && block.barrier_site != site)
+        fault(DIVERGENT, "the thread is at the barrier of line %d while others are at that of line %d", site.line,
               block.barrier_site.line);
-    block.barrier_site = Site{file, line};
+    block.barrier_site = site;
     if (++block.at_barrier != block.alive)
-        return wait_at(BARRIER, {file, line});
+        return wait_at(BARRIER, site);
     release_block(block);
     u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // the warps continue in their order, not from here
     switch_to(pick_in(block, last, last));
 }
 
-bool barrier_any(bool value, const char *file, int line) {
+bool barrier_any(bool value, Site site) {
     Block &block = *current->block;
     block.vote |= value;
-    barrier(file, line);
+    barrier(site);
     return block.voted;
 }
 

@@ -38,7 +38,7 @@ static unsigned char *element(const TensorCopy &copy, const int *at, u32 count, 
         inside = inside && at[i] >= 0 && (u32)at[i] < map.extent[i];
         address += (u64)at[i] * map.stride[i - 1];
     }
-    return inside ? check_global(address, (int)(count * map.element), access, copy.file, copy.line) : nullptr;
+    return inside ? check_global(address, (int)(count * map.element), access, copy.site) : nullptr;
 }
 
 static int last_of_box(const TensorMap &map, int axis) {
@@ -113,8 +113,8 @@ static void deliver(Block &block, const TensorCopy &copy) {
     MBarrier &barrier = block.async.barriers[copy.barrier];
     for (u32 at = copy.to; at < copy.to + rows * 128; at += ATOM)
         block.async.atoms[(at - SHARED_BASE) / ATOM].in_flight = false;
-    announce(barrier, -128 * (long long)rows, copy.file, copy.line);
-    settle(barrier, copy.file, copy.line);
+    announce(barrier, -128 * (long long)rows, copy.site);
+    settle(barrier, copy.site);
 }
 
 // No thread can continue: one of the copies in flight arrives. False where there is none.
@@ -135,27 +135,26 @@ static bool deliver_one() {
     return false;
 }
 
-static void check_is_map(const TensorMap &map, const char *file, int line) {
+static void check_is_map(const TensorMap &map, Site site) {
     if ((u64)&map % 64 || (map.magic != TENSOR_MAP_MAGIC && !is_of_pixels(map)))
-        invalid("no tensor map", file, line);
+        invalid("no tensor map", site);
 }
-void prefetch_map(const void *map, const char *file, int line) {
-    check_is_map(*(const TensorMap *)map, file, line);
+void prefetch_map(const void *map, Site site) {
+    check_is_map(*(const TensorMap *)map, site);
 }
 
 static void check_map(const TensorMap &map, const TensorCopy &copy) {
-    const char *file = copy.file;
-    int line = copy.line;
-    check_is_map(map, file, line);
+    const Site site = copy.site;
+    check_is_map(map, site);
     if (copy.to % ATOM || (map.box[2] == 1 && map.box[1] % 8))
         fault(MISALIGNED,
               "a tensor copy at %s line %d to shared byte %u: with a 128-byte swizzle, tiles begin at and "
               "hold multiples of 1024 bytes",
-              file, line, copy.to - SHARED_BASE);
+              site.file, site.line, copy.to - SHARED_BASE);
     if (map.box[0] * map.element != 128 || map.box[1] > 256 || map.box[2] > 256 || map.base % 16 ||
         (map.stride[0] | map.stride[1] | map.stride[2] | map.stride[3]) % 16)
-        invalid("a box that no tensor map can have", file, line);
-    check_shared(copy.to + rows_of(map) * 128 - 16, 16, file, line);
+        invalid("a box that no tensor map can have", site);
+    check_shared(copy.to + rows_of(map) * 128 - 16, 16, site);
 }
 
 // No product may still read what the copy overwrites, no other copy may be on its way there, and no ordinary access
@@ -165,19 +164,19 @@ static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
         Atom &atom = atom_at(block, to);
         if (atom.barriers)
-            invalid("a tensor copy over an mbarrier", copy.file, copy.line);
+            invalid("a tensor copy over an mbarrier", copy.site);
         const bool apart = !atom.touched || (atom.filled && !atom.loaded && !atom.unfenced && all_known(atom.wrote));
         const bool ordered = !atom.in_flight && !atom.reading && apart && all_known(atom.read);
         if (machine.request->races && !ordered)
-            fault(RACE, "the tensor copy at %s line %d to shared byte %u is not ordered with %s line %d", copy.file,
-                  copy.line, to - SHARED_BASE,
+            fault(RACE, "the tensor copy at %s line %d to shared byte %u is not ordered with %s line %d",
+                  copy.site.file, copy.site.line, to - SHARED_BASE,
                   !apart           ? "the ordinary access of"
                   : atom.in_flight ? "the copy of"
                                    : "the product, or load, of",
                   !apart           ? atom.touched
                   : atom.in_flight ? atom.line
                                    : atom.read_line);
-        atom.in_flight = true, atom.filled = true, atom.line = copy.line;
+        atom.in_flight = true, atom.filled = true, atom.line = copy.site.line;
         atom.barrier = copy.barrier, atom.phase = block.async.barriers[copy.barrier].phase;
         atom.read = atom.wrote = nothing_known(block);
         atom.touched = 0;
@@ -189,15 +188,15 @@ static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
     for (int axis = 0; axis < 2; ++axis) {
         const int at = copy.at[1 + axis], from = map.lower[axis], moved = copy.moved[axis];
         if (at < from || at > last_of_box(map, axis) || (at - from) % map.step[axis])
-            invalid("a tensor copy from a pixel outside of its box", copy.file, copy.line);
+            invalid("a tensor copy from a pixel outside of its box", copy.site);
         if (moved < 0 || moved > 255)
-            invalid("a tensor copy of pixels that are moved by less than 0 or more than 255", copy.file, copy.line);
+            invalid("a tensor copy of pixels that are moved by less than 0 or more than 255", copy.site);
     }
 }
 
 // To one block: its own mbarrier counts the bytes.
 static void request_for(Block &block, TensorCopy copy, u32 address) {
-    const MBarrier &barrier = find_mbarrier(block.async, address, copy.file, copy.line);
+    const MBarrier &barrier = find_mbarrier(block.async, address, copy.site);
     copy.barrier = (u32)(&barrier - block.async.barriers.data());
     claim(block, copy, rows_of(*(const TensorMap *)copy.map) * 128);
     if (machine.request->early)
@@ -208,32 +207,31 @@ static void request_for(Block &block, TensorCopy copy, u32 address) {
 
 static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels) {
     const TensorMap &map = *(const TensorMap *)copy.map;
-    check_launched(copy.file, copy.line);
+    check_launched(copy.site);
     check_map(map, copy);
     if (is_of_pixels(map) != pixels)
-        invalid("a tensor copy by a map of the other kind", copy.file, copy.line);
+        invalid("a tensor copy by a map of the other kind", copy.site);
     if (pixels)
         check_pixels(map, copy);
     count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += rows_of(map) * 8;
     if (blocks == ONLY_HERE)
         return request_for(*current->block, copy, barrier);
     if (!blocks || blocks >> machine.request->cluster)
-        invalid("a tensor copy for no block, or for blocks that the cluster does not have", copy.file, copy.line);
+        invalid("a tensor copy for no block, or for blocks that the cluster does not have", copy.site);
     for (int rank = 0; blocks >> rank; ++rank)
         if (blocks >> rank & 1)
-            request_for(peer(rank, copy.file, copy.line), copy, barrier);
+            request_for(peer(rank, copy.site), copy, barrier);
 }
 
-void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, const char *file, int line) {
+void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site) {
     tick();
-    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, file, line};
+    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, site};
     request(copy, barrier, blocks, false);
 }
 
-void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, const char *file,
-                 int line) {
+void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, Site site) {
     tick();
-    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], 0}, {moved[0], moved[1]}, 0, file, line};
+    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], 0}, {moved[0], moved[1]}, 0, site};
     request(copy, barrier, blocks, true);
 }
 

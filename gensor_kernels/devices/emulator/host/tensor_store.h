@@ -35,7 +35,7 @@ void proxy_fence() {
 }
 
 static TensorCopy as_copy(const TensorStore &store) {
-    TensorCopy copy{store.from, store.map, {}, {0, 0}, 0, store.file, store.line};
+    TensorCopy copy{store.from, store.map, {}, {0, 0}, 0, store.site};
     memcpy(copy.at, store.at, sizeof copy.at);
     return copy;
 }
@@ -62,19 +62,20 @@ static void execute(const TensorStore &store) {
         }
 }
 
-void store_tensor(const void *map, u32 from, const int *at, const char *file, int line) {
+void store_tensor(const void *map, u32 from, const int *at, Site site) {
     tick();
-    check_launched(file, line);
-    TensorStore store{from, map, {at[0], at[1], at[2], at[3], at[4]}, file, line};
+    check_launched(site);
+    TensorStore store{from, map, {at[0], at[1], at[2], at[3], at[4]}, site};
     const TensorMap &described = *(const TensorMap *)map;
     check_map(described, as_copy(store));
     if (is_of_pixels(described))
-        invalid("a tensor store by a map of pixels", file, line);
+        invalid("a tensor store by a map of pixels", site);
     if (machine.request->races)
-        shadow_read(from, (int)described.box[1] * 128, false, line);
+        shadow_read(from, (int)described.box[1] * 128, false, site.line);
     each_atom_of(store, [&](Atom &atom) {
         if (machine.request->races && atom.unfenced)
-            fault(RACE, "the tensor store at %s line %d reads what threads wrote without a proxy fence", file, line);
+            fault(RACE, "the tensor store at %s line %d reads what threads wrote without a proxy fence", site.file,
+                  site.line);
         ++atom.leaving;
     });
     count(TENSOR_STORES) += 1, count(GLOBAL_STORE_1 + 4) += described.box[1] * 8;
@@ -84,10 +85,7 @@ void store_tensor(const void *map, u32 from, const int *at, const char *file, in
 }
 
 void store_tensor_commit() {
-    u32 grouped = 0;
-    for (u32 size : current->store_groups)
-        grouped += size;
-    current->store_groups.push_back((u32)current->stores.size() - grouped);
+    commit(current->store_groups, current->stores.size());
 }
 
 static void end_store(const TensorStore &store) {
@@ -99,7 +97,7 @@ static void end_store(const TensorStore &store) {
     const u32 bytes = ((const TensorMap *)store.map)->box[1] * 128;
     Shadow &shadow = current->block->shadow;
     for (u32 i = (store.from - SHARED_BASE) >> shadow.log2; i < (store.from - SHARED_BASE + bytes) >> shadow.log2; ++i)
-        note_read(shadow.cells[i], now(), false, store.line);
+        note_read(shadow.cells[i], now(), false, store.site.line);
 }
 
 void store_tensor_wait(int groups) {
@@ -116,7 +114,7 @@ void store_tensor_wait(int groups) {
 
 static void check_stores_end() {
     if (!current->stores.empty())
-        fault(RACE, "the thread ends while the tensor store of line %d is on its way", current->stores[0].line);
+        fault(RACE, "the thread ends while the tensor store of line %d is on its way", current->stores[0].site.line);
 }
 
 } // namespace emulator

@@ -9,24 +9,24 @@ namespace emulator {
 // ---- which atoms a product reads
 
 template <class Act>
-static void each_atom(const SharedOperand &operand, int first, int rows, const char *file, int line, Act act) {
+static void each_atom(const SharedOperand &operand, int first, int rows, Site site, Act act) {
     for (int row = first; row < first + rows; row += 8)
         for (int half = 0; half < 2; ++half) {
             const u32 address = operand.chunk(row, half * 16 / operand.element);
-            check_shared(address, 16, file, line);
+            check_shared(address, 16, site);
             act(atom_at(*current->block, address));
         }
 }
 
 template <class Act>
-static void each_atom_of(const Product &product, const char *file, Act act) {
+static void each_atom_of(const Product &product, Act act) {
     const GroupShape &shape = product.shape;
     if (!shape.held) {
-        const SharedOperand a(product.a, shape.a, shape.a_transposed, file, product.line);
-        each_atom(a, current->warp() % 4 * 16, 16, file, product.line, act);
+        const SharedOperand a(product.a, shape.a, shape.a_transposed, product.site);
+        each_atom(a, current->warp() % 4 * 16, 16, product.site, act);
     }
-    const SharedOperand b(product.b, shape.b, shape.b_transposed, file, product.line);
-    each_atom(b, 0, shape.n, file, product.line, act);
+    const SharedOperand b(product.b, shape.b, shape.b_transposed, product.site);
+    each_atom(b, 0, shape.n, product.site, act);
 }
 
 // Behind a copy, threads may have stored to what a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers or
@@ -49,23 +49,23 @@ static void check_written(const Atom &atom, int line) {
     }
 }
 
-static void begin_reading(const Product &product, const char *file) {
+static void begin_reading(const Product &product) {
     const WarpAsync &own = warp_async();
-    each_atom_of(product, file, [&](Atom &atom) {
+    each_atom_of(product, [&](Atom &atom) {
         if (!atom.filled)
-            fault(UNINITIALISED, "the product at %s line %d reads shared memory that no tensor copy has filled", file,
-                  product.line);
+            fault(UNINITIALISED, "the product at %s line %d reads shared memory that no tensor copy has filled",
+                  product.site.file, product.site.line);
         if (machine.request->races && (atom.in_flight || own.seen[atom.barrier] <= atom.phase))
-            fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", file, product.line,
-                  atom.line);
-        check_written(atom, product.line);
-        ++atom.reading, atom.read_line = product.line;
+            fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", product.site.file,
+                  product.site.line, atom.line);
+        check_written(atom, product.site.line);
+        ++atom.reading, atom.read_line = product.site.line;
     });
 }
 
 static void end_reading(const Product &product) {
     const u32 now = warp_async().known[own_place()];
-    each_atom_of(product, "wgmma", [&](Atom &atom) { --atom.reading, atom.read[own_place()] = now; });
+    each_atom_of(product, [&](Atom &atom) { --atom.reading, atom.read[own_place()] = now; });
 }
 
 // PTX ISA 9.7.13.15: an mbarrier that was initialised is touched by operations of mbarriers alone.
@@ -119,7 +119,7 @@ void touch_atoms(u32 address, int bytes, bool loads, int line) {
 // True for the last lane. `what` is compared with what the other warps of the warpgroup issue there.
 static bool meet_in_group(Operation operation, Site site, int what = 0) {
     if (async_state().warps.empty())
-        invalid("wgmma or setmaxnreg before any mbarrier", site.file, site.line);
+        invalid("wgmma or setmaxnreg before any mbarrier", site);
     if (!meet(operation, site, ALL_LANES))
         return false;
     if ((current->warp() | 3) >= (int)current->block->warps.size())
@@ -129,44 +129,45 @@ static bool meet_in_group(Operation operation, Site site, int what = 0) {
     return true;
 }
 
-void group_fence(const char *file, int line) {
-    if (meet_in_group(GROUP_ORDER, {file, line}, -1)) {
+void wgmma_fence(Site site) {
+    if (meet_in_group(GROUP_ORDER, site, -1)) {
         warp_async().fenced = true;
         release_warp();
     }
 }
 
 // PTX ISA 9.7.15.7.1: only products of one shape follow each other on the same sums without a wait.
-static void check_shape(const std::vector<Product> &earlier, const Product &product, const char *file) {
+static void check_shape(const std::vector<Product> &earlier, const Product &product) {
     for (const Product &before : earlier)
         if (before.d[0] == product.d[0] && (before.shape.n != product.shape.n || before.shape.a != product.shape.a))
             fault(RACE,
                   "the product at %s line %d has the sums of one of another shape at line %d, which is on its way",
-                  file, product.line, before.line);
+                  product.site.file, product.site.line, before.site.line);
 }
 
-void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, const char *file, int line) {
+void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, Site site) {
     Warp &warp = current_warp();
     const int lane = current->lane();
     warp.d[lane] = d, warp.a[lane] = held, warp.word[lane] = a ^ b << 1;
-    if (!meet_in_group(MULTIPLY_GROUP, {file, line}, shape.n << 2 | shape.held << 1 | shape.kept))
+    if (!meet_in_group(MULTIPLY_GROUP, site, shape.n << 2 | shape.held << 1 | shape.kept))
         return;
     WarpAsync &own = warp_async();
     if (!own.fenced)
-        fault(RACE, "the product at %s line %d: no wgmma_fence orders its sums with what came before", file, line);
-    Product product{shape, a, b, {}, {}, line};
+        fault(RACE, "the product at %s line %d: no wgmma_fence orders its sums with what came before", site.file,
+              site.line);
+    Product product{shape, a, b, {}, {}, site};
     for (int i = 0; i < WARP; ++i) {
         if (warp.word[i] != (a ^ b << 1))
-            invalid("matrix descriptors that differ from lane to lane", file, line);
+            invalid("matrix descriptors that differ from lane to lane", site);
         product.d[i] = (u32 *)warp.d[i], product.held[i] = warp.a[i];
         if (shape.held)
             memcpy(product.factors[i], warp.a[i], sizeof product.factors[i]);
     }
     own.issued.push_back(a), own.issued.push_back(b);
-    check_shape(own.open, product, file);
+    check_shape(own.open, product);
     for (const std::vector<Product> &group : own.groups)
-        check_shape(group, product, file);
-    begin_reading(product, file);
+        check_shape(group, product);
+    begin_reading(product);
     if (machine.request->early)
         execute(product);
     own.open.push_back(product);
@@ -174,15 +175,15 @@ void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, co
 }
 
 // PTX ISA 9.7.15.5.2: registers of A are not touched before the product is over.
-static void check_held(const Product &product, const char *file) {
+static void check_held(const Product &product) {
     for (int i = 0; i < WARP && product.shape.held; ++i)
         if (memcmp(product.factors[i], product.held[i], sizeof product.factors[i]))
-            fault(RACE, "the product at %s line %d has registers of A that changed before it was waited for", file,
-                  product.line);
+            fault(RACE, "the product at %s line %d has registers of A that changed before it was waited for",
+                  product.site.file, product.site.line);
 }
 
-void group_commit(const char *file, int line) {
-    if (!meet_in_group(GROUP_ORDER, {file, line}, -2))
+void wgmma_commit(Site site) {
+    if (!meet_in_group(GROUP_ORDER, site, -2))
         return;
     WarpAsync &own = warp_async();
     own.groups.push_back(own.open);
@@ -190,13 +191,13 @@ void group_commit(const char *file, int line) {
     release_warp();
 }
 
-void group_wait(int groups, const char *file, int line) {
-    if (!meet_in_group(GROUP_ORDER, {file, line}, groups))
+void group_wait(int groups, Site site) {
+    if (!meet_in_group(GROUP_ORDER, site, groups))
         return;
     WarpAsync &own = warp_async();
     while ((int)own.groups.size() > groups) {
         for (const Product &product : own.groups.front()) {
-            check_held(product, file);
+            check_held(product);
             if (!machine.request->early)
                 execute(product);
             end_reading(product);
@@ -207,26 +208,23 @@ void group_wait(int groups, const char *file, int line) {
 }
 
 // setmaxnreg: `from` is what the launch gave each thread. Taking waits until the block has that many left over.
-void exchange_registers(int from, int to, const char *file, int line) {
-    if (!meet_in_group(REGISTERS, {file, line}, to))
+void exchange_registers(int from, int to, Site site) {
+    if (!meet_in_group(REGISTERS, site, to))
         return;
     Async &async = async_state();
     if (from * machine.request->block > 65536 || (async.launched_registers && async.launched_registers != from))
-        invalid("a setmaxnreg from more registers than a launch can give, or from others than before", file, line);
+        invalid("a setmaxnreg from more registers than a launch can give, or from others than before", site);
     async.launched_registers = from;
     if (to % 8 || to < 24 || to > 256 || warp_async().registers)
-        invalid("a setmaxnreg that is no multiple of 8 from 24 to 256, or a second one", file, line);
+        invalid("a setmaxnreg that is no multiple of 8 from 24 to 256, or a second one", site);
     warp_async().registers = to;
     const int more = WARP * (to - from);
     while (more > async.free_registers) {
         async.waiting.push_back(current);
-        wait_at(REGISTERS, {file, line});
+        wait_at(REGISTERS, site);
     }
     async.free_registers -= more;
-    std::vector<Thread *> waiting;
-    waiting.swap(async.waiting);
-    for (Thread *thread : waiting)
-        set_ready(*thread->block, thread->warp(), 1u << thread->lane());
+    wake(async.waiting);
     release_warp();
 }
 
@@ -234,7 +232,7 @@ void exchange_registers(int from, int to, const char *file, int line) {
 static void check_async_end(Block &block) {
     Async &async = block.async;
     if (!async.copies.empty())
-        fault(RACE, "the block ends while the tensor copy of line %d is on its way", async.copies[0].line);
+        fault(RACE, "the block ends while the tensor copy of line %d is on its way", async.copies[0].site.line);
     for (size_t w = 0; w < async.warps.size(); ++w) {
         const WarpAsync &own = async.warps[w], &first = async.warps[w / 4 * 4];
         if (!own.open.empty() || !own.groups.empty())

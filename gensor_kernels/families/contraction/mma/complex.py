@@ -14,13 +14,10 @@ from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.machine.arch import Arch
 
 from . import column as mma
-from .instructions import MMA_LATENCY, instructions, kind, least_registers, waits
+from .instructions import MMA_LATENCY, instructions, kind, waits
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
-
-#: Words of all sums of a warp's thread, times 32; beyond, they spill (MOST_DOUBLES).
-MOST_SUM_WORDS = 4608
 
 
 def multiply(workload: Workload, arch: Arch) -> Part:
@@ -50,12 +47,10 @@ def multiply(workload: Workload, arch: Arch) -> Part:
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9 for 85 Programs
             # of both forms, asynchronous copies: median error 12 registers.
             mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
-            mma.LEAST_REGISTERS: least_registers(count),
             column.BASE_REGISTERS: held / 32 + 0.8 * fragments + 0.2 * fragments * steps / of_k + 16,
             mma.SECOND_FRAGMENTS: 0 * fragments,
             column.OUTPUTS: outputs,
             column.K_STEPS: steps,
-            column.FITS_WARP: (held <= MOST_SUM_WORDS) & (v["block_k"] / of_k % 4 == 0),
         }
 
     return Part(("warp_m", "warp_n", "block_k", "instruction", "copy", NAME), function, fixed=True)

@@ -46,7 +46,7 @@ from gensor_kernels.machine.arch import Arch
 from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
-from .instructions import EIGHT_BIT, MMA_LATENCY, MOST_SHORT_SUMS, instructions, kind, least_registers, waits
+from .instructions import MMA_LATENCY, Code, instructions, kind, waits
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -58,7 +58,6 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 #: Outputs of a warp; beyond, accumulators spill.
 MOST_WARP_OUTPUTS = 5120
-MOST_DOUBLES, MOST_SLICED = 2048, 1536
 
 
 def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:
@@ -87,9 +86,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
     def copy(v: Values) -> dict[Column, np.ndarray]:
         through = v["copy"] == 0
-        narrow = np.minimum(v["vector_a"], v["vector_b"]) < 4
         return {
-            column.FITS_COPY: np.where(through, v["stages"] == 2, ~narrow),
             # Registers per copy: the piece itself, or its address and predicate (fitted too).
             mma.HOLD["a"]: np.where(through, 1.6 * np.maximum(v["vector_a"] / 4, 1), 1.6),
             mma.HOLD["b"]: np.where(through, 1.6 * np.maximum(v["vector_b"] / 4, 1), 1.6),
@@ -105,9 +102,6 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         row = v["warp_n"] * size
         return {
-            # mma_slab.cuh has rows of whole 16-byte chunks, also where C is stored from registers.
-            column.FITS_STORE: (v["warp_n"] * e.bytes_c % 16 == 0)
-            & (~staged | (v["warp_n"] * e.bytes_c % v["vector_c"] == 0)),
             column.STORES: size / (width * 32.0),
             column.STORE_LINES: np.where(staged, np.maximum(width / 4, width * 32.0 / row), 8.0),
             column.SLAB: slab_bytes(v, e),
@@ -144,7 +138,6 @@ def _warps(axis: str) -> Part:
         count = np.maximum(block // warp, 1)
         return {
             {"m": column.DOWN, "n": column.ACROSS}[axis]: count,
-            column.FITS[axis]: block % warp == 0,
             mma.POWER[axis]: power_of_two_in(count),
         }
 
@@ -160,13 +153,12 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     rates = {choice.code: arch.rate(choice.rate) for choice in choices}
     in_parts = choices[0].products > 1
     further = {1: 10, 4: 8}.get(element, 0) + 40 * (words(e) == 3)
-    most = {1: MOST_WARP_OUTPUTS, 2: MOST_DOUBLES, 3: MOST_SLICED}[words(e)]
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps = v["block_k"] * element / 32
         count = np.array([counts[int(code)] for code in v["instruction"]])
         clocks = 32 / element * 4 / np.array([rates[int(code)] for code in v["instruction"]]) * choices[0].products
-        short = v["instruction"] == EIGHT_BIT  # fragments hold as many bytes of k, and twice the elements
+        short = v["instruction"] == Code.F8_K32  # fragments hold as many bytes of k, and twice the elements
         of_k = np.where(short, 1, 1 / np.minimum(count, 1))  # fragments along k that one instruction takes
         reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32 / of_k
         outputs = v["warp_m"] * v["warp_n"]
@@ -185,14 +177,10 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             column.STEP_ISSUE: reads + 9 + promoting,
             # DOUBLE_FRAGMENTS of mma_pipeline.cuh; the rest is fitted to the allocations of NVRTC 12.9.
             mma.DOUBLE_NEEDS: held / 32 + 2 * fragments + 48,
-            mma.LEAST_REGISTERS: least_registers(np.where(short, 1, count)),
             column.BASE_REGISTERS: held / 32 + 0.5 * fragments + 36 + further + widened,
             mma.SECOND_FRAGMENTS: 0.7 * fragments,
             column.OUTPUTS: outputs,
             column.K_STEPS: steps,
-            column.FITS_WARP: (sums <= np.where(short, MOST_SHORT_SUMS, most))
-            & (v["block_k"] * element / of_k % 32 == 0)
-            & ~(short & (v["copy"] == 0)),
         }
         if words(e) == 2:  # the fragments of a whole step are read ahead, and more where there is room
             ahead = 1.7 * fragments / of_k * steps
@@ -211,7 +199,6 @@ def _in_parts(v: Values, arch: Arch, sums: np.ndarray) -> dict[Column, np.ndarra
         **mma_split_float.costs(v, arch),
         column.BASE_REGISTERS: mma_split_float.registers(v),
         mma.DOUBLE_NEEDS: np.full_like(sums, 1e6, dtype=np.float64),
-        column.FITS_WARP: (sums <= mma_split_float.MOST_WARP_OUTPUTS) & (v["block_k"] % 16 == 0),
     }
 
 
@@ -309,7 +296,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
             reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
             outputs = {column.READ_ISSUE[operand]: reads, column.READ_CLOCKS[operand]: count * 4 * degree}
             if cost:
-                widened = (v["copy"] == 1) & (v.get("instruction", 0) != EIGHT_BIT)
+                widened = (v["copy"] == 1) & (v.get("instruction", 0) != Code.F8_K32)
                 words = widened * matrices * v[f"warp_{axis}"] * v["block_k"] * bytes_in_memory(e, operand) / 128
                 outputs[column.READ_ISSUE[operand]] = reads + words * cost[0]
                 outputs[mma.READ_WIDENING[operand]] = words * cost[1]

@@ -1,6 +1,6 @@
 """contraction_mma: tensor cores through mma.sync, ldmatrix and cp.async (contraction_mma.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -17,27 +17,24 @@ from gensor_kernels.families.contraction import complex as contraction_complex
 from gensor_kernels.families.contraction import prologue as contraction_prologue
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches, plain_branches
 from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms, register_limit
-from gensor_kernels.families.contraction.norm import norm_legal, tile_bytes
+from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
+from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
-from . import column as mma
-from . import cost
+from . import cost, rules
 from . import split_float as mma_split_float
-from .cost import BLOCKS, k_contiguous
-from .instructions import EIGHT_BIT, INSTRUCTIONS, SHORT_SUM, default_instruction, instructions, kind
+from .cost import BLOCKS
+from .instructions import INSTRUCTIONS, SHORT_SUM, Code, default_instruction, instructions, kind
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Copies of a thread per operand and step, and along one axis (predicate bits).
-MOST_COPIES = 64
-MOST_PREDICATES = 32
 OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
 OUTPUTS["complex128"] = ("complex128",)
 FLOAT_OUTPUTS = ("float16", "bfloat16", "float32")
@@ -124,7 +121,7 @@ class ContractionMma(ContractionFamily):
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
         e = extents(workload)
         steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in cost.STEP_BYTES]
-        codes = tuple(i.code for i in instructions(kind(workload) or "", arch))
+        codes = tuple(int(i.code) for i in instructions(kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
             *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, steps),
@@ -162,32 +159,23 @@ class ContractionMma(ContractionFamily):
         """Return what contraction_mma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_mma.cu, and at least one block per SM."""
-        e = extents(workload)
-        fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
-        return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """Return the rules for a Workload on an Arch."""
+        return rules.bound(workload, arch, self.streams)
 
-    def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        warps = c[column.DOWN] * c[column.ACROSS]
-        ok = (
-            c[column.FITS["m"]]
-            * c[column.FITS["n"]]
-            * c[column.FITS_WARP]
-            * c[column.FITS_COPY]
-            * c[column.FITS_STORE]
-            * c.get(column.FITS_SCALES, 1)
-        ) > 0
-        for operand in ("a", "b"):
-            _, passes, pieces = cost.thread_copies(c, operand, warps)
-            along = passes if k_contiguous(workload, operand) else pieces
-            ok &= (passes * pieces <= MOST_COPIES) & (along <= MOST_PREDICATES)
-        ok &= c[mma.LEAST_REGISTERS] <= register_limit(c, warps, arch)
-        if extents(workload).norm:
-            ok &= norm_legal(c)
-        if extents(workload).prologue:
-            ok &= (c[column.INLINED] == 0) | (c["copy"] == 0)
-        return ok & shared.block_fits(c, arch, warps, self._memory(c, warps, workload))
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        warps = columns[column.DOWN] * columns[column.ACROSS]
+        found = {
+            "WARPS": warps,
+            "SHARED_BYTES": self._memory(columns, warps, workload),
+            "REGISTERS": register_limit(columns, warps, arch),
+        }
+        for operand in "ab":
+            _, passes, pieces = cost.thread_copies(columns, operand, warps)
+            whole = {"PASSES": passes, "COLUMNS": pieces, "PIECES_PER_THREAD": passes * pieces}
+            found |= {f"{operand.upper()}_{name}": value for name, value in whole.items()}
+        return found
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Three stages of the widest copies where they fit, swizzled; the warp tile that reuses fragments best."""
@@ -200,7 +188,7 @@ class ContractionMma(ContractionFamily):
         in_parts = kind(workload) == mma_split_float.KIND
         instruction = default_instruction(columns["block_k"], workload, arch)
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
-        tiles = warp_tiles(m, n, held * np.where(instruction == EIGHT_BIT, 2, 1))
+        tiles = warp_tiles(m, n, held * np.where(instruction == Code.F8_K32, 2, 1))
         promised = np.maximum(like * int(in_parts), stream_k.least_blocks(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
@@ -251,15 +239,15 @@ class ContractionMma(ContractionFamily):
 
     def summed_by(self, program: Program, workload: Workload) -> Workload:
         """8-bit floats that are not widened have another type of sums (operators/tolerance/base.py)."""
-        return replace(workload, accumulator=SHORT_SUM) if program["instruction"] == EIGHT_BIT else workload
+        return replace(workload, accumulator=SHORT_SUM) if program["instruction"] == Code.F8_K32 else workload
 
     def with_own_cases(self, found: list[Case], program: Program) -> list[Case]:
         """Add inputs whose sums overflow in bfloat16 parts and have to be formed again."""
-        return mma_split_float.with_lost_sums(found) if program["instruction"] == 5 else found
+        return mma_split_float.with_lost_sums(found) if program["instruction"] == Code.F32_PARTS else found
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of contractions, of sums that are formed again, and of unchanged outputs."""
-        own = frozenset({mma_split_float.AGAIN} if program["instruction"] == 5 else ())
+        own = frozenset({mma_split_float.AGAIN} if program["instruction"] == Code.F32_PARTS else ())
         return super().branches(program, workload) | own | plain_branches(program, workload, program["warp_n"])
 
     def widest(self, program: Program, workload: Workload) -> Program:
@@ -274,7 +262,7 @@ class ContractionMma(ContractionFamily):
     def shared(self, program: Program) -> Program:
         """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
         found = super().shared(program)
-        return found.replace(min_blocks=max(found["min_blocks"], int(program["instruction"] == 5)))
+        return found.replace(min_blocks=max(found["min_blocks"], int(program["instruction"] == Code.F32_PARTS)))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,9 +29,14 @@ MMA_LATENCY, READ_LATENCY, BARRIER = 33.0, 33.0, 25.0
 LEAST_DOUBLE_REGISTERS = 64
 
 
-#: Code of the instruction that multiplies 8-bit floats as they are, the accumulator of its sums, and how many of these
-#: a warp sums at most, with as many long ones.
-EIGHT_BIT, SHORT_SUM, MOST_SHORT_SUMS = 9, "float22", 2560
+#: Accumulator of the sums of 8-bit floats that are multiplied as they are.
+SHORT_SUM = "float22"
+
+
+class Code(IntEnum):
+    """Values of the coordinate "instruction", and of the macro INSTRUCTION."""
+
+    F16_K16, F16_K8, TF32_K8, I8_K32, I8_K16, F32_PARTS, F64_K16, F64_K8, F64_K4, F8_K32 = range(10)
 
 
 class Instruction(NamedTuple):
@@ -46,26 +52,26 @@ class Instruction(NamedTuple):
 
 INSTRUCTIONS = {
     "f16": (
-        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
-        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
+        Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(Code.F16_K8, 2, "mma_m16n8k8_f16", "mma_f16"),
     ),
     "f8": (
-        Instruction(0, 1, "mma_m16n8k16", "mma_f16"),
-        Instruction(1, 2, "mma_m16n8k8_f16", "mma_f16"),
-        Instruction(9, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
+        Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(Code.F16_K8, 2, "mma_m16n8k8_f16", "mma_f16"),
+        Instruction(Code.F8_K32, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
     ),
-    "bf16": (Instruction(0, 1, "mma_m16n8k16", "mma_f16"),),
-    "tf32": (Instruction(2, 1, "tf32", "mma_tf32"),),
+    "bf16": (Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),),
+    "tf32": (Instruction(Code.TF32_K8, 1, "tf32", "mma_tf32"),),
     "s8": (
-        Instruction(3, 1, "mma_m16n8k32_s8", "mma_s8"),
-        Instruction(4, 4, "mma_m8n8k16_s8", "mma_s8"),
+        Instruction(Code.I8_K32, 1, "mma_m16n8k32_s8", "mma_s8"),
+        Instruction(Code.I8_K16, 4, "mma_m8n8k16_s8", "mma_s8"),
     ),
     "f64": (
-        Instruction(6, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
-        Instruction(7, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
-        Instruction(8, 2, "mma_m8n8k4_f64", "mma_f64"),
+        Instruction(Code.F64_K16, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(Code.F64_K8, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
+        Instruction(Code.F64_K4, 2, "mma_m8n8k4_f64", "mma_f64"),
     ),
-    mma_split_float.KIND: (Instruction(5, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
+    mma_split_float.KIND: (Instruction(Code.F32_PARTS, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
 }
 
 
@@ -98,15 +104,10 @@ def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
 def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
     """Codes of the first instructions that divide steps of ``block_k``: of one that widens nothing, if there is one."""
     e = extents(workload)
-    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: each.code != EIGHT_BIT)
+    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: each.code != Code.F8_K32)
     element = e.element // (2 if e.is_complex else 1)
     fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
     return np.select(fits, [i.code for i in choices], choices[-1].code)
-
-
-def least_registers(count: np.ndarray) -> np.ndarray:
-    """Return the registers that ptxas requests, where a step has this number of instructions."""
-    return np.where(count < 1, LEAST_DOUBLE_REGISTERS, 0)
 
 
 def waits(latency: np.ndarray, reads: Numbers, copy: np.ndarray) -> dict[Column, np.ndarray]:

@@ -23,8 +23,6 @@ from . import column as mma
 
 #: Its name among instructions.INSTRUCTIONS.
 KIND = "f32"
-#: Outputs of a warp; more of them spill, under any launch bounds.
-MOST_WARP_OUTPUTS = 2560
 #: The branch of sums that are formed again.
 AGAIN = "again"
 #: Inputs are drawn times two to this where sums have to be lost and formed again: lifted they overflow, in truth not.

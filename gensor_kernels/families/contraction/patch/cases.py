@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gensor_kernels.families.contraction.thin_filters import SMALL, thin
+from gensor_kernels.families.contraction.cases import SMALL, thin
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts

@@ -139,6 +139,10 @@ class Rewritten(Family):
         """Return the main loop's parts, as the rewrite changes them."""
         return self.rewrite.parts(self.main.parts(self._rewritten(workload), arch), workload, arch)
 
+    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Return the main loop's."""
+        return self.main.rule_parts(self._rewritten(workload), arch)
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Apply the main loop's rules."""
         return self.main.legal(columns, self._rewritten(workload), arch)

@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
+from gensor_kernels.families.contraction.cases import SMALL, THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float
 from gensor_kernels.families.contraction.mma.family import ContractionMma
 from gensor_kernels.families.contraction.mma.instructions import kind
 from gensor_kernels.families.contraction.problem import extents
-from gensor_kernels.families.contraction.thin_filters import SMALL, THIN, one_tap
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.cases import Case

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.base import ContractionFamily
+from gensor_kernels.families.contraction.cases import THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float as mma_split_float
 from gensor_kernels.families.contraction.problem import Extents, extents
-from gensor_kernels.families.contraction.thin_filters import THIN, one_tap
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.cost import KINDS
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma

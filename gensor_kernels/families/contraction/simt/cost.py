@@ -35,11 +35,6 @@ STEPS = (4, 8, 16, 32, 64)
 THREAD_TILES = (1, 2, 4, 6, 8, 12, 16)
 VTHREADS = (1, 2, 4, 8)
 LANES = (1, 2, 4, 8, 16, 32)
-#: Bytes of accumulators a thread may hold.
-ACCUMULATOR_BYTES = 768
-#: Multiply-adds of a thread's unrolled step: 16 KB of code, a quarter of what 4096 made, which took NVRTC 1.5 s instead
-#: of 0.6. An SM's innermost instruction cache is thought to be of this size (unsure: nothing official says so).
-STEP_MULTIPLIES = 1024
 
 
 def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:
@@ -67,10 +62,6 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     def ring(v: Values) -> dict[Column, np.ndarray]:
         return {column.RING: ring_bytes(v, workload)}
 
-    def fits_store(v: Values) -> dict[Column, np.ndarray]:
-        whole = v["block_n"] * e.bytes_c % v["vector_c"] == 0
-        return {column.FITS_STORE: whole | (v["epilogue_staged"] == 0)}
-
     def stages(v: Values) -> dict[Column, np.ndarray]:
         # With one buffer, loads, stores and math of a block take turns.
         single = v["stages"] == 1
@@ -87,7 +78,6 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _loads(workload, "b"),
         Part(("stages", "block_k", "block_m", "block_n", "pad", "form"), ring, fixed=True),
         Part(("stages",), stages, fixed=True),
-        Part(("block_n", "vector_c", "epilogue_staged"), fits_store, fixed=True),
         _stores(workload),
         *((inline_part(e, arch),) if e.prologue else ()),
     )
@@ -98,15 +88,10 @@ def _threads(axis: str) -> Part:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         block, thread = v[f"block_{axis}"], v[f"thread_{axis}"]
-        lanes = v["lanes_m"] if axis == "m" else 32 // v["lanes_m"]
-        count = np.maximum(block // thread, 1)
-        return {
-            {"m": column.DOWN, "n": column.ACROSS}[axis]: count,
-            column.FITS[axis]: (block % thread == 0) & (count % lanes == 0),
-            simt.EXTENT[axis]: block,
-        }
+        count = {"m": column.DOWN, "n": column.ACROSS}[axis]
+        return {count: np.maximum(block // thread, 1), simt.EXTENT[axis]: block}
 
-    return Part((f"block_{axis}", f"thread_{axis}", "lanes_m"), function, fixed=True)
+    return Part((f"block_{axis}", f"thread_{axis}"), function, fixed=True)
 
 
 def _multiply(workload: Workload, arch: Arch) -> Part:
@@ -124,7 +109,6 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             # Fitted to the allocations of NVRTC 12.9 for 130 Programs of every type: median error 10 registers.
             column.BASE_REGISTERS: (1.2 * tall * wide * both + 0.65 * (tall + wide * both)) * held / 4 + 39,
             column.OUTPUTS: tall * wide * 32,
-            column.FITS_SUMS: (tall * wide * held * both <= ACCUMULATOR_BYTES) & (multiplies <= STEP_MULTIPLIES),
             simt.ROW_WORDS: store_rows(tall, wide, word) * word,
             simt.ROW_ROUNDS: tall / store_rows(tall, wide, word),
             simt.STEPS: v["block_k"],
@@ -192,7 +176,6 @@ def _fragment(workload: Workload, operand: str) -> Part:
         return {
             column.READ_ISSUE[operand]: tiles * reads,
             column.READ_CLOCKS[operand]: tiles * groups * clocks,
-            simt.FITS_GROUPS[operand]: thread % groups == 0,
         }
 
     return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function, fixed=True)
@@ -224,7 +207,6 @@ def _loads(workload: Workload, operand: str) -> Part:
         return elements, {
             simt.PER_LINE[operand]: np.maximum(inner // elements, 1),
             simt.LINES[operand]: outer,
-            simt.FITS_VECTOR[operand]: inner % elements == 0,
             simt.LOAD_WORDS[operand]: np.maximum(v[f"vector_{operand}"] / 4, 1) * 0.4 + 1.2,
         }
 

@@ -1,7 +1,7 @@
 """contraction_simt: multiply-adds on the CUDA cores, for every dtype and any strides
 (contraction_simt.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gensor_kernels.families.contraction.cost import (
     window_issue,
     window_registers,
 )
-from gensor_kernels.families.contraction.norm import norm_legal, tile_bytes
+from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import (
     MASKED,
     bytes_in_memory,
@@ -35,19 +35,18 @@ from gensor_kernels.families.contraction.problem import (
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
+from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 
 from . import column as simt
-from . import cost
+from . import cost, rules
 from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, is_transposed, load_clocks, matrices
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Global loads per thread, operand and step.
-MOST_LOADS = 32
 #: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
 SAVED = 4.2
 _WARPS = 33
@@ -153,28 +152,15 @@ class ContractionSimt(ContractionFamily):
         """Return what contraction_simt tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_simt.cu, and at least one block per SM."""
-        e = extents(workload)
-        fits = once(columns, "legal", e.is_plain, lambda: self._fits(columns, workload, arch))
-        return fits & (columns[column.FITS_SPLIT] > 0) & stream_k.legal(columns, arch)
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """Return the rules for a Workload on an Arch."""
+        return rules.bound(workload, arch)
 
-    def _fits(self, c: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        warps = c[column.DOWN] * c[column.ACROSS] * (1 / 32)
-        fits = (
-            c[column.FITS["m"]]
-            * c[column.FITS["n"]]
-            * c[column.FITS_SUMS]
-            * c[simt.FITS_GROUPS["a"]]
-            * c[simt.FITS_GROUPS["b"]]
-        )
-        ok = fits * c[simt.FITS_VECTOR["a"]] * c[simt.FITS_VECTOR["b"]] * c[column.FITS_STORE] > 0
-        for operand in ("a", "b"):
-            inner, outer = self._loads(c, workload, operand, warps)
-            ok &= inner * outer <= MOST_LOADS
-        if extents(workload).norm:
-            ok &= norm_legal(c)
-        return ok & shared.block_fits(c, arch, warps, self._memory(c, workload))
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        warps = columns[column.DOWN] * columns[column.ACROSS] * (1 / 32)
+        loads = {f"{x.upper()}_LOADS": np.multiply(*self._loads(columns, workload, x, warps)) for x in "ab"}
+        return {"WARPS": warps, "SHARED_BYTES": self._memory(columns, workload), **loads}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest loads that divide the tile, double buffering, the squarest thread tile with enough warps."""

@@ -86,6 +86,10 @@ class ContractionWeightsWgmma(ContractionFamily):
         """Return what contraction_weights_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
+    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Rules are columns of cost.py."""
+        return ()
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Apply the rules of contraction_weights_wgmma.cu."""
         ok = (columns[wgmma.FITS_GROUPS] * columns[column.FITS_SUMS]) > 0

@@ -116,6 +116,10 @@ class ContractionWgmma(ContractionFamily):
         """Return what contraction_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
+    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
+        """Rules are columns of cost.py."""
+        return ()
+
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Apply the rules of contraction_wgmma.cu."""
         c = columns

@@ -1,10 +1,11 @@
-"""Lower a call to a problem of kernels, with copies of arrays whose layouts no kernel takes."""
+"""Stage a call: lower it to a problem of kernels, with copies of arrays whose layouts no kernel takes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.problem import Problem, broadcast, is_odd, operand_dtype, repeats_itself, view_of
 from gensor_kernels.dispatch.functions.base import (
     AbstractCall,
@@ -19,13 +20,14 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import View, contiguous
 
-from .plan import Call, Inputs, Steps
+from .plan import Call, Inputs, Plan, Steps
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: How often a call is made again with copies of the copies before.
 MOST_COPIES = 3
+OPERANDS_COPIED, RESULT_COPIED = "operands are copied", "the result goes through a temporary"
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,48 @@ class Lowered:
     @property
     def staged(self) -> str | None:
         """A description of the copies before the launch, or None without copies."""
-        copied = self.words or ("operands are copied",) * self.copied
-        return "; ".join((*copied, *("the result goes through a temporary",) * self.temporary)) or None
+        copied = self.words or (OPERANDS_COPIED,) * self.copied
+        return "; ".join((*copied, *(RESULT_COPIED,) * self.temporary)) or None
 
 
-def lower(call: Call, inputs: Inputs, out: DeviceArray, steps: Steps) -> Lowered:
+class StagedPlan(Plan):
+    """Copies what no kernel reads as it lies and makes the call again, or computes a new result and copies that."""
+
+    def __init__(self, call: Call, tier: int, lowered: Lowered, switched: bool):
+        super().__init__(call)
+        self.tier, self.lowered, self.switched = tier, lowered, switched
+        self.reason = OPERANDS_COPIED if lowered.copied else RESULT_COPIED
+
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+        """Copy, call, and round."""
+        call, lowered = self.call, self.lowered
+        if self.switched and not call.device.tf32():
+            return call.again(Operands(inputs, out, steps), math="ieee")
+        if not lowered.copied:
+            return call.through_temporary(Operands(inputs, out, steps))
+        copies = lowered.copies or (None,) * len(inputs)
+        arrays = [self._copy(array, copy) for array, copy in zip(inputs, copies, strict=True)]
+        steps = tuple(
+            step if spread is None else step._replace(operand=spread.make(call.device, step.operand, call.result.shape))
+            for step, spread in zip(steps, lowered.spread, strict=True)
+        )
+        if not lowered.rounded:
+            return call.again(Operands(arrays, out, steps), lowered.parameters)
+        wider = call.again(Operands(arrays, None, steps), lowered.parameters)
+        found = wider.astype(call.result.dtype, copy=False)
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+    def _copy(self, array: DeviceArray, copy: Copying | None) -> Any:
+        return array if array is None or copy is None else copy.make(self.call.device, array)
+
+
+def stage(call: Call, operands: Operands) -> Lowered:
     """Lower a call to a problem of kernels, with a new result where no kernel writes the layout of `out`."""
     pointer = call.runtime.pointer
+    inputs, out, steps = operands
     if out is not None and out.dtype == call.result.dtype and not (is_odd(out, pointer(out)) or repeats_itself(out)):
         try:
             return _lower(call, inputs, view_of(out, pointer(out)), steps, fresh=False)

@@ -1,0 +1,105 @@
+"""Rules that several main loops of contractions share, and the macros that rules are about (core/rules.py)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gensor_kernels.families.core.macros import macro_token
+from gensor_kernels.families.core.rules import LAUNCH, Rule
+from gensor_kernels.operators.types.dtypes import PARTS
+
+from . import complex as contraction_complex
+from . import stream_k
+from .problem import Extents, extents
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+#: Macros of coordinates with other names.
+COORDINATES = {"A_VECTOR": "vector_a", "B_VECTOR": "vector_b", "C_VECTOR": "vector_c", "BLOCKS": stream_k.NAME}
+SIZES = ("K", "N")
+DERIVED = {
+    "MATRICES": "2 if GATE else 1",
+    "SPLIT": "SPLIT_K > 1 or EPILOGUE_STAGED != 2 if NORM else SPLIT_K > 1",
+    "NORM_WIDTH": "C_VECTOR // sizeof(OUT_TYPE) if C_UNIT else 1",
+    "STREAM": "BLOCKS > 0",
+    "MOST_INT": "2147483647",
+    "STEPS": "(K + BLOCK_K - 1) // BLOCK_K",
+    "PROMISED": "maximum(MIN_BLOCKS, 1)",
+    "A_PREPARED": "PROLOGUE and not MATERIALISED and not PROLOGUE_OF_B",
+    "B_PREPARED": "PROLOGUE and not MATERIALISED and PROLOGUE_OF_B",
+}
+COLUMNS_OF_C = Rule(
+    "Columns of C that are not adjacent are stored one by one.",
+    "C_UNIT or C_VECTOR == sizeof(OUT_TYPE)",
+    given=True,
+)
+#: Splits, streams and norms.
+SHARED = (
+    Rule("Every part of k has a step.", "SPLIT_K - 1 < STEPS", asserted=False, sized=True),
+    Rule("Streams are plain products.", "not SPLIT and not RAGGED_ROWS and not NORM and not GATE", when="STREAM"),
+    Rule(
+        "All blocks of a stream, which wait for one another, are resident as promised to the compiler.",
+        "BLOCKS <= MIN_BLOCKS * SMS",
+        when="STREAM",
+        asserted=False,
+    ),
+    Rule(
+        "A stream counts the steps of two waves in 32 bits.",
+        "2 * BLOCKS * STEPS <= MOST_INT",
+        when="STREAM",
+        asserted=False,
+        sized=True,
+    ),
+    Rule("Without a tile of whole rows, sums go through the workspace.", "SPLIT == (EPILOGUE_STAGED != 2)", "NORM"),
+    Rule("Stores into C must fill the block tile's rows.", "BLOCK_N % NORM_WIDTH == 0", "NORM and not SPLIT"),
+    Rule("A block that normalises has whole rows.", "BLOCK_N >= N", "NORM and not SPLIT", asserted=False, sized=True),
+    *LAUNCH,
+)
+
+
+def absent(workload: Workload, streams: bool) -> dict[str, int]:
+    """Return the macros of coordinates that only some lattices have, where the lattice of a Workload has none."""
+    e = extents(workload)
+    found = {} if e.prologue else {"MATERIALISED": 0}
+    found |= {} if streams and stream_k.serves(e) else {"BLOCKS": 0}
+    return found | ({} if e.is_complex else {contraction_complex.NAME.upper(): 1})
+
+
+def names(workload: Workload) -> dict[str, Any]:
+    """Return the macros that a class decides."""
+    e = extents(workload)
+    stored = {f"{x.upper()}_STORED": e.multiplied if e.dtype[x] == PARTS else e.dtype[x] for x in "ab"}
+    return {
+        **class_macros(e, workload.accumulator),
+        **{name: macro_token(dtype) for name, dtype in stored.items()},
+        **{f"{x}_UNIT": int(e.unit[x.lower()] != "s") for x in "ABC"},
+        "GATE": bool(e.gate),
+        "RAGGED_ROWS": bool(e.rows),
+        "NORM": bool(e.norm),
+        "SCALED": e.scaled,
+        "GROUP": e.group,
+        "PROLOGUE": bool(e.prologue),
+        "PROLOGUE_OF_B": e.prepared == "b",
+        "MATH_TF32": workload.math == "tf32",
+    }
+
+
+def sizes(workload: Workload) -> dict[str, int | np.int64]:
+    """Return the sizes that rules are about."""
+    e = extents(workload)
+    return {"K": np.int64(e.k), "N": np.int64(e.n)}
+
+
+def class_macros(e: Extents, accumulator: str) -> dict[str, int | str]:
+    """Return the types and layouts of operands."""
+    return {
+        "IN_TYPE": macro_token(e.multiplied),
+        "OUT_TYPE": macro_token(e.dtype["c"]),
+        "ACC_TYPE": macro_token(accumulator),
+        "A_LAYOUT": int(e.unit["a"] == "m"),
+        "B_LAYOUT": int(e.unit["b"] == "n"),
+        "C_UNIT": int(e.unit["c"] != "s"),
+    }

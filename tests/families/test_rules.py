@@ -1,0 +1,84 @@
+"""Tables of rules: static_asserts say the same, and what is taken for given holds for every legal Program."""
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from gensor_kernels.build.source import files, flatten
+from gensor_kernels.families.core.rules import Bound, Names, Rule, Rules, in_cpp
+from gensor_kernels.families.registry import FAMILIES
+from tests.campaign_size import sample
+
+from .lattices import random_legal
+from .workloads import contract, space
+
+TABLES = {
+    name: import_module(module)
+    for name, family in FAMILIES.items()
+    if find_spec(module := f"{type(family).__module__.rpartition('.')[0]}.rules") and name in family.source
+}
+every = pytest.mark.parametrize("name", TABLES)
+
+
+def asserted(source: str) -> Iterator[tuple[str, str]]:
+    """Return the message and the condition, without white space, of every static_assert of a source."""
+    for each in re.finditer(r'static_assert\((?P<condition>.*?),\s*"(?P<text>[^"]*)"\);', source, re.DOTALL):
+        yield each["text"], "".join(each["condition"].split())
+
+
+def printed(rules: Rules) -> set[tuple[str, str]]:
+    """Return the same of a table."""
+    each = (rule for rule in rules.table if rule.asserted)
+    return {(rule.text, "".join(in_cpp(rule.condition, rules.constants).split())) for rule in each}
+
+
+@every
+def test_static_asserts_say_what_the_rules_say(name):
+    family, table = FAMILIES[name], printed(TABLES[name].RULES)
+    assert table <= {*asserted(flatten(family.source))}
+    own = {*asserted(files()[family.source].read_text())}
+    assert own and own <= table
+
+
+@every
+def test_rules_that_are_given_hold_for_every_legal_program(name):
+    table = TABLES[name].RULES
+    for index in sample(range(len(contract(name).served)), 4):
+        lattice = space(name, index)
+        bound = lattice.family.bound(lattice.workload, lattice.arch)
+        columns, of = lattice.columns(random_legal(lattice, 300, seed=index)), (lattice.workload, lattice.arch)
+        computed = lattice.family.computed(columns, *of)
+        names = Names(bound, columns, {**computed, **lattice.family.sizes(lattice.workload)})
+        for rule in table.table:
+            for operand in rule.of or ("",):
+                assert not rule.given or np.all(names.holds(rule, operand)), rule
+
+
+@pytest.mark.parametrize(
+    ("condition", "values", "holds", "cpp"),
+    [
+        ("A % 16 == 0 and B // 8 != 1", {"A": [16, 8, 32], "B": [8, 16, 24]}, [0, 0, 1], "A % 16 == 0 && B / 8 != 1"),
+        ("not (A or B)", {"A": [0, 0, 1], "B": [0, 1, 0]}, [1, 0, 0], "!(A || B)"),
+        ("A - (B - C) == 2 * (A + B)", {"A": [1], "B": [0], "C": [1]}, [1], "A - (B - C) == 2 * (A + B)"),
+        ("A or (B and C)", {"A": [0, 1], "B": [1, 0], "C": [1, 0]}, [1, 1], "A || (B && C)"),
+        ("(A if B else C) <= 4", {"A": [4, 9], "B": [1, 0], "C": [9, 4]}, [1, 1], "(B ? A : C) <= 4"),
+        ("A if B else B if C else A == 2", {"A": [2, 2], "B": [0, 0], "C": [0, 1]}, [1, 0], "B ? A : C ? B : A == 2"),
+        ("same_type(T, i8) == (A >= 2)", {"T": "i8", "A": [1, 2]}, [0, 1], "same_type<T, i8> == (A >= 2)"),
+        ("B == 0 or A % B == 0", {"A": [1, 2], "B": 0}, [1, 1], "B == 0 || A % B == 0"),
+        ("TWO * A == TileB.LINES", {"A": [1, 2], "B_ROWS": [8, 9]}, [1, 0], "2 * A == TileB::LINES"),
+        ("minimum(A, 3) == sizeof(T)", {"A": [2, 9], "T": "half_t"}, [1, 0], "minimum(A, 3) == sizeof(T)"),
+    ],
+)
+def test_conditions_as_masks_and_as_cpp(condition, values, holds, cpp):
+    rule = Rule("", condition)
+    rules = Rules((rule,), {"B_ROWS": "b_rows"}, of_operand={"LINES": "ROWS // 4"}, constants={"TWO": 2})
+    columns = {name.lower(): np.array(value) for name, value in values.items() if isinstance(value, list)}
+    known = {name: value for name, value in values.items() if not isinstance(value, list)}
+    found = Names(Bound(rules, known), columns).holds(rule)
+    assert np.broadcast_to(found, len(holds)).tolist() == [bool(each) for each in holds]
+    assert in_cpp(condition, rules.constants) == cpp
+    assert rule.row(rules.constants) == f"|  | `{cpp.replace('|', chr(92) + '|')}` |"

@@ -1,0 +1,317 @@
+"""Runs of `gensor-tune` itself: from its settings to tuned rows, their table and the summary."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from gensor_database.layers import PRETUNED
+from gensor_database.store import Store, StoreError
+from gensor_database.text import duration
+from gensor_database.writing import is_replaceable
+from gensor_kernels import config
+from gensor_kernels.build import nvrtc
+from gensor_kernels.errors import ConfigError
+from gensor_kernels.machine.arch import Arch, lookup
+from gensor_tuner.budget.run import BudgetedRun
+from gensor_tuner.gpu import GpuError, open_gpu
+from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
+from gensor_tuner.measure.timer import Timer, open_timer
+from gensor_tuner.output import json_lines, plural, say, write_line
+from gensor_tuner.run import many
+from gensor_tuner.run.class_run import Options
+from gensor_tuner.run.drawn import find_missed, mending
+from gensor_tuner.run.result import Result, json_line
+from gensor_tuner.run.shards import Shard
+from gensor_tuner.run.shipped import library_of, ship
+from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
+from gensor_tuner.run.tune import Run, in_turn, names_of
+from gensor_tuner.run.unfinished import Unfinished
+from gensor_tuner.shapes.reader import Row, read_shapes
+from gensor_tuner.store.inspection import counts_text
+from gensor_tuner.store.uses import name_of
+from gensor_tuner.tasks.local import Local
+from gensor_tuner.verify.device_process import DeviceVerifier
+from gensor_tuner.verify.verify import check_compilers
+
+from .fleet_progress import ArchProgress, FleetShown
+from .progress import Shown
+
+if TYPE_CHECKING:
+    from gensor_tuner.fleet.executor import Fleet
+
+Verifier = DeviceVerifier | RemoteVerifier | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line asks of a run.
+
+    `arch_names` are capabilities or parts as they were written, `db` is the database to tune into. Records name their
+    rows where `named`. For the shapes of a `model`, they name the model in place of the file, and the lines of `--json`
+    also report how the end-to-end time falls. `cluster` is the address of a Dask cluster, whose workers are believed
+    unless `distrust`. `shard`: tune this share of the classes alone.
+    """
+
+    arch_names: Sequence[str]
+    db: Path
+    options: Options
+    measure: str = "never"
+    budget: float | None = None
+    json_path: Path | None = None
+    quiet: bool = False
+    named: bool = True
+    model: str = ""
+    cluster: str | None = None
+    distrust: bool = False
+    shard: Shard | None = None
+
+    @property
+    def archs(self) -> list[Arch]:
+        """The parts to tune for."""
+        return [lookup(name) for name in self.arch_names]
+
+
+def tune(settings: Settings, shapes: Path) -> int:
+    """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0."""
+    archs, options = settings.archs, settings.options
+    rows = read_shapes(shapes, lambda line: None if settings.model else say(f"gensor-tune: {line}", sys.stderr))
+    shares = [rows] * len(archs) if settings.shard is None else settings.shard.rows(rows, archs)
+    check_compilers(options.verify, options.jobs)
+    label = settings.model or name_of(shapes)
+    with ExitStack() as stack:
+        fleet = stack.enter_context(open_fleet(settings)) if settings.cluster is not None else None
+        if fleet is not None:
+            options = replace(options, jobs=fleet.jobs)
+        devices = [_open_device(arch, settings, fleet, stack) for arch in archs]
+        if fleet is not None:
+            required = settings.measure == "require" or options.verify == "device"
+            fleet.cluster.ready((), [arch.part for arch in archs] if required else ())
+        lines = stack.enter_context(json_lines(settings.json_path))
+        store = stack.enter_context(Store.open(settings.db))
+        unfinished = stack.enter_context(Unfinished.of(settings.db))
+        progress = stack.enter_context(closing(_progress(settings, shares, fleet)))
+        report = Report(settings, label, rows, shares, progress, lines, fleet)
+        say(report.table.header(), flush=True)
+        runs = []
+        for number, (arch, (timer, verifier)) in enumerate(zip(archs, devices, strict=True)):
+            given = (arch, store, options, progress.of(number), timer, verifier)
+            run = Run(*given, notify=progress.notify)
+            if settings.budget is not None:
+                searching = options.strategy == "walk" and options.graph == "full"  # others are compared by their finds
+                packaged = stack.enter_context(_packaged_store(arch)) if searching else None
+                run = BudgetedRun(
+                    *given, notify=progress.notify, budget=settings.budget, packaged=packaged, fell=report.fell
+                )
+            run.unfinished, run.executor = unfinished, fleet
+            run.file, run.in_file = label if settings.named else None, rows
+            runs.append(run)
+        stack.callback(report.conclude)
+        named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
+        told = f"{len(rows)} {plural('row', len(rows))}"
+        told = told if settings.shard is None else settings.shard.describe(shares, rows)
+        say(f"gensor-tune: {told} for {named_archs} into {settings.db}", file=sys.stderr)
+        for number, row, result in _tune_archs(runs, shares, settings.budget is not None, fleet, options):
+            report.add(number, row, result)
+    statuses = {result.status for *_, result in report.results}
+    if "ok" in statuses:
+        say(f"gensor-tune: {next_steps(settings.db, settings.db == _users())}", file=sys.stderr)
+    return 1 if statuses & {"failed", "skipped"} else 0
+
+
+@dataclass
+class Report:
+    """What a run tells: a line of the table for each row in the file's order, lines of `--json`, the summary."""
+
+    settings: Settings
+    label: str
+    rows: Sequence[Row]
+    shares: Sequence[Sequence[Row]]
+    progress: Shown | FleetShown
+    lines: TextIO | None
+    fleet: Fleet | None
+    results: list[tuple[int, Row, Result]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._began = time.perf_counter()
+        self.table = Table(self.rows, self.settings.arch_names)
+        every = [(number, row) for number, own in enumerate(self.shares) for row in own]
+        self._ordered = InOrder(every, self._print)
+
+    def _print(self, number: int, row: Row, result: Result) -> None:
+        self.progress.row(self.table.line(row, result, self.settings.arch_names[number]))
+
+    def add(self, number: int, row: Row, result: Result) -> None:
+        """Report a row of the run with this number."""
+        self.results.append((number, row, result))
+        self.progress.report(number)
+        if row.error is not None and number == 0:  # the same for every arch
+            self.progress.notify(row.error)
+        write_line(self.lines, json_line(row, result, self.settings.archs[number]))
+        self._ordered.add(number, row, result)
+
+    def fell(self, after_s: float, us: float, served: int, workloads: int) -> None:
+        """Write a line about the end-to-end time of a model: of verified kernels once all workloads are served."""
+        told = {"after_s": round(after_s, 3), "end_to_end_us": us, "served": served, "workloads": workloads}
+        write_line(self.lines if self.settings.model else None, json.dumps(told))
+
+    def conclude(self) -> None:
+        """Print the rest of the table and the summary, whatever has ended the run."""
+        self.progress.close()
+        self._ordered.rest()
+        names, shard = self.settings.arch_names, self.settings.shard
+        who = "gensor-tune: " + (f"shard {shard}: " if shard is not None else "")  # not the totals of whole models
+        every = sum(map(len, self.shares))
+        if len(self.results) < every:
+            say(f"{who}stopped after {len(self.results)} of {every} rows", sys.stderr)
+        for number, name in enumerate(names):
+            own = [(row, result) for run, row, result in self.results if run == number]
+            told = [*summary([result for _, result in own]), *totals(own, self.label)] if own or not self.rows else []
+            for line in told:
+                say(f"{who}{f'{name}: ' if len(names) > 1 else ''}{line}", sys.stderr)
+        took = duration((time.perf_counter() - self._began) * 1e6)
+        compiled = nvrtc.compile_count() + (0 if self.fleet is None else self.fleet.cluster.counts["compile"])
+        say(f"gensor-tune: {took}, {compiled} {plural('compilation', compiled)}", file=sys.stderr, flush=True)
+
+
+def _progress(settings: Settings, shares: Sequence[Sequence[Row]], fleet: Fleet | None) -> Shown | FleetShown:
+    """Return the progress: one bar here, one for each arch on a cluster."""
+    if fleet is None:
+        options, rows = settings.options, sum(map(len, shares))
+        return Shown(options.jobs, options.top, settings.budget, rows, settings.quiet)
+    pairs = zip(settings.arch_names, shares, strict=True)
+    bars = [ArchProgress(name, len(own), lambda: fleet.jobs) for name, own in pairs]
+    return FleetShown(bars, fleet.cluster.at_work, settings.quiet)
+
+
+def _open_device(
+    arch: Arch, settings: Settings, fleet: Fleet | None, stack: ExitStack
+) -> tuple[Timer | RemoteTimer | None, Verifier]:
+    """Return the timer and the verifier for an arch, on this machine's GPU or on a cluster's; None without."""
+    verify, measure = settings.options.verify, settings.measure
+    if fleet is None:
+        verifier = stack.enter_context(verifier_for(arch, verify))
+        return timer_for(arch, measure), verifier
+    idle = measure == "never" or (measure == "auto" and not fleet.cluster.measuring(arch.part))
+    timer = None if idle else RemoteTimer(arch.part, fleet)
+    return timer, RemoteVerifier(arch.part, fleet) if verify == "device" else None
+
+
+def verifier_for(arch: Arch, verify: str) -> AbstractContextManager[DeviceVerifier | None]:
+    """Return a context manager with the verifier for `--verify device`, or with None for the other methods.
+
+    Raises GpuError where the GPU is missing or has another architecture.
+    """
+    if verify != "device":
+        return nullcontext()
+    try:
+        return DeviceVerifier(partial(open_gpu, arch)).start()
+    except GpuError as error:
+        raise GpuError(f"--verify device needs a GPU of {arch.name}: {error}") from None
+
+
+def timer_for(arch: Arch, measure: str) -> Timer | None:
+    """Return a timer on this machine's GPU, or None; with `--measure require`, raise GpuError instead of None."""
+    if measure == "never":
+        return None
+    try:
+        return open_timer(arch)
+    except GpuError as error:
+        if measure == "require":
+            raise GpuError(f"--measure require needs a GPU of {arch.name}: {error}") from None
+        if error.worth_telling:
+            say(f"gensor-tune: not measuring: {error}", file=sys.stderr)
+        return None
+
+
+def _tune_archs(
+    runs: Sequence[Run], rows: Sequence[Sequence[Row]], budgeted: bool, fleet: Fleet | None, options: Options
+) -> Iterator[tuple[int, Row, Result]]:
+    """Yield the rows of all runs with their results: by a budget, on a cluster, or class by class on this machine."""
+    if budgeted:
+        for number, run in enumerate(runs):
+            yield from ((number, row, result) for row, result in run.rows(rows[number]))
+        return
+    todo = yield from many.known(runs, rows)
+    for number, run in enumerate(runs):
+        run.progress.plan([names_of(each.by_key) for each in todo if each.run == number or fleet is None])
+    if fleet is not None:
+        yield from many.together(runs, todo, fleet)
+    elif todo:
+        with Local(options.jobs) as executor:
+            yield from in_turn(runs, todo, executor)
+
+
+@contextmanager
+def open_fleet(settings: Settings) -> Iterator[Fleet]:
+    """Connect to a cluster that can run all tasks; FleetError where it cannot, in one sentence."""
+    from gensor_tuner.fleet.cluster import Cluster
+    from gensor_tuner.fleet.executor import Fleet
+
+    def notify(line: str) -> None:
+        say(f"gensor-tune: {line}", sys.stderr)
+
+    assert settings.cluster is not None
+    options = settings.options
+    here = Local(options.jobs)
+    with here, Cluster(settings.cluster, notify) as cluster:
+        cluster.ready(["compile", *(["verify"] if options.verify != "none" else [])])
+        walking = bool(cluster.able("walk"))
+        if not walking:
+            notify("walks stay on this machine: no worker's processor and NumPy give the same last bits")
+        if cluster.dashboard:
+            notify(f"Dask's dashboard: {cluster.dashboard}")
+        yield Fleet(cluster, here, () if walking else ("walk",), settings.distrust)
+
+
+def _packaged_store(arch: Arch) -> AbstractContextManager[Store | None]:
+    """Open the packaged database of an arch, or None if it is absent or cannot be read."""
+    try:
+        return Store.open(PRETUNED / f"{arch.name}.db", readonly=True)
+    except StoreError:
+        return nullcontext()
+
+
+def _users() -> Path | None:
+    try:
+        return config.user_database()
+    except ConfigError:
+        return None
+
+
+def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:
+    """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
+
+    Then `drawn` Workloads are walked, kernels are tuned where the picks of dispatch are far from the best (see
+    `drawn.find_missed`), and the database is exported again.  An interrupted build resumes from the scratch database; a
+    finished build deletes it.
+    """
+    arch = lookup(arch_name)
+    target = out or Path(__file__).resolve().parents[2] / "database" / "pretuned" / f"{arch.name}.db"
+    if not is_replaceable(target):  # checked before hours of work
+        raise ConfigError(f"--out {target}: a database can take the place of a regular file only")
+    scratch = config.cache_dir() / f"pretune-{arch.name}.db"
+    code = tune(Settings([arch_name], scratch, options, named=False), shapes)
+    with Store.open(scratch) as store:
+        run = Run(arch, store, options)
+        asked = [each for each in mending(drawn) if run.unsupported(each) is None]
+        counts = ship(store, arch, target, asked)
+        if asked:
+            with Local(options.jobs) as executor:
+                found = find_missed(asked, arch, library_of(store, arch), executor)
+                told = f"{len(found)} of {len(asked)} drawn Workloads are tuned for further kernels"
+                say(f"gensor-tune: {told}", sys.stderr)
+                run.stock(found, executor)
+            counts = ship(store, arch, target, asked)
+    for leftover in scratch.parent.glob(f"{scratch.name}*"):
+        leftover.unlink()
+    size = target.stat().st_size
+    say(f"{target}: {size} bytes, {counts_text(dict(sorted(counts.items())))}")
+    return code
