@@ -10,7 +10,7 @@ import numpy as np
 
 from gensor_kernels.arrays import ArrayLike
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, check_operands, check_steps, math_of
+from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operands, check_operands, check_steps, math_of
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.dispatch.contractions.axes import Strides, Window, strides_of
@@ -171,45 +171,27 @@ class Contraction(Function):
         return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
 
     def by_library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Spec,
-        result: ContractionResult,
-        math: str | None,
+        self, device: Backend, operands: Operands, parameters: Spec, result: ContractionResult, math: str | None
     ) -> Any:
         """Call the library's function, with its own `out` where it has one."""
-        if steps:
-            return super().by_library(device, inputs, out, steps, parameters, result, math)
+        if operands.steps:
+            return super().by_library(device, operands, parameters, result, math)
+        (a, b), out = operands.inputs, operands.out
         # CuPy's dot takes contiguous results of the right dtype alone.
         fitting = out if out is not None and out.flags.c_contiguous and out.dtype == result.dtype else None
-        found = library_call(device.xp, parameters.form, inputs[0], inputs[1], fitting, parameters.dtype)
+        found = library_call(device.xp, parameters.form, a, b, fitting, parameters.dtype)
         found = found if found.shape == result.shape else found.reshape(result.shape)
-        if out is None or found is out:
-            return found
-        out[...] = found
-        return out
+        return found if found is out else operands.give(found)
 
-    def count_passes(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Spec,
-        result: Any,
-        math: Any,
-    ) -> Any:
+    def count_passes(self, device: Backend, operands: Operands, parameters: Spec, result: Any, math: Any) -> Any:
         """Multiply the windows: the library's functions transpose, and end in a product."""
-        layout, (a, b) = result.product.layout, inputs
+        layout, (a, b) = result.product.layout, operands.inputs
         first, second = result.lowered.conjugated
         a, b = a.conj() if first else a, b.conj() if second else b
         a, b = (b, a) if layout.swapped else (a, b)
         a, b = device.xp.broadcast_to(a, layout.a.shape), device.xp.broadcast_to(b, layout.b.shape)
         value = device.product(a.astype(result.inputs, copy=False), b.astype(result.inputs, copy=False), math)
-        return self.finish(device, value, steps, parameters, result.dtype)
+        return self.finish(device, value, operands.steps, parameters, result.dtype)
 
 
 CONTRACTION = Contraction()
