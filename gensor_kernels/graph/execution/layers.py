@@ -164,7 +164,7 @@ def _result(spec: Spec | None, remarks: str) -> str:
 
 
 def _remarks(node: Node) -> str:
-    weights = node.attributes.get("weights") if node.op == "QuantisedLinear" else None
+    weights = node.attribute("weights") if node.op == "QuantisedLinear" else None
     found = ("channels last" if node.layout == "last" else "", f"{weights} weights" if weights else "")
     return ", ".join(each for each in found if each)
 

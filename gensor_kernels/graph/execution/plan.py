@@ -289,7 +289,7 @@ class Recording:
         """Keep the launches of a node, or the node where the array library computes it."""
         binder, arena = self.binder, bound.arena
         places = [arena.pin(array) for array in results]
-        if binder.is_launches(results) and not node.attributes.get(IN_PLACE):
+        if binder.is_launches(results) and not node.attribute(IN_PLACE):
             for launched in binder.launches:
                 bound.steps += repeat(self.device, launched, arena.pin)
         else:

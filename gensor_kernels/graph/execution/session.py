@@ -148,11 +148,11 @@ def limits(graph: Graph) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         place = {"TensorScatter": 2, "MatMulAppend": 4}.get(node.op, 0)
-        name = (*node.inputs, *[""] * 5)[place]
-        if not place or name not in graph.inputs or node.attributes.get("mode", "linear") in ("circular", b"circular"):
+        name = node.input(place)
+        if not place or name not in graph.inputs or node.attribute("mode") == "circular":
             continue
         cache, update = (2, 0) if place == 4 else (0, 1)
-        axis = 1 if place == 4 else node.attributes.get("axis", -2)
+        axis = 1 if place == 4 else node.attribute("axis")
         capacity, new = ((graph.shape(node.inputs[each]) or (None,) * 4)[axis] for each in (cache, update))
         if isinstance(capacity, int) and isinstance(new, int):
             before = found.get(name, (capacity, new))
@@ -164,7 +164,7 @@ def _in_rows(graph: Graph, *stores: Node | None) -> bool:
     """Return whether caches have the axes (batch, capacity, columns), with equal numbers of rows and dtypes."""
     specs = [graph.inputs[each.inputs[0]] for each in stores if each is not None]
     rows = {spec.shape[:2] if spec.shape is not None and len(spec.shape) == 3 else None for spec in specs}
-    axes = {each.attributes.get("axis", -2) for each in stores if each is not None}
+    axes = {each.attribute("axis") for each in stores if each is not None}
     return len(rows) == 1 and None not in rows and axes <= {1, -2} and len({spec.dtype for spec in specs}) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,14 @@ class Node:
     #: channels innermost, "first" for columns innermost, "" where nothing was chosen.
     layout: str = ""
 
+    def attribute(self, name: str) -> Any:
+        """Return an attribute, by default the standard's value; None where there is neither."""
+        return self.attributes[name] if name in self.attributes else _defaults(self.op).get(name)
+
+    def input(self, place: int) -> str:
+        """Return the tensor at a place of the inputs; "" where it was left out."""
+        return self.inputs[place] if place < len(self.inputs) else ""
+
     def reads(self) -> tuple[str, ...]:
         """Return the tensors that this node reads, those of its epilogue included."""
         return tuple(each for each in (*self.inputs, *(step.operand for step in self.epilogue)) if each)
@@ -68,6 +77,23 @@ class Node:
 
     def __str__(self) -> str:
         return " + ".join(self.joined if self.op == "Elementwise" else (self.op, *self.joined))
+
+
+@cache
+def _defaults(op: str) -> dict[str, Any]:
+    """Return default values of an operator's attributes by the ONNX standard."""
+    from onnx import defs, helper
+
+    found = {}
+    for name, each in defs.get_schema(op, OPSET).attributes.items() if defs.has(op) else ():
+        value = helper.get_attribute_value(each.default_value) if each.default_value.type else None
+        # The standard's numbers are decimal, and stored in 32 bits.
+        found[name] = float(str(np.float32(value))) if isinstance(value, float) else _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else tuple(value) if isinstance(value, list) else value
 
 
 class Decision(NamedTuple):

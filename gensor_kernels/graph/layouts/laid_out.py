@@ -79,7 +79,7 @@ def _takes_both(graph: Graph, node: Node) -> bool:
         return False
     known = all(graph.shape(each) is not None for each in (*node.reads(), *node.outputs) if each)
     if node.op in REDUCTIONS:
-        axes = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        axes = graph.constants.get(node.input(1))
         whole = node.op == "GlobalMaxPool" or (axes is not None and sorted(int(each) % 4 for each in axes) == [2, 3])
         return known and whole and _is_image(graph, node.inputs[0])
     images = node.reads() if node.op in NEUTRAL else node.inputs[:1]
@@ -157,7 +157,7 @@ class _Choice:
 
     def _may_cross(self, name: str, node: Node) -> bool:
         others = (*node.inputs[1:], *(step.operand for step in node.epilogue))
-        if node.attributes.get("group", 1) > 1:
+        if (node.attribute("group") or 1) > 1:
             return False
         return node.op in EITHER and node.inputs[0] == name and name not in others
 

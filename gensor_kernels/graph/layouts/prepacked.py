@@ -22,7 +22,7 @@ def prepack_weights(graph: Graph) -> None:
     orders: dict[Any, tuple[int, ...] | None] = {}
     made: dict[tuple[str, tuple[int, ...]], str] = {}
     for place, node in enumerate(graph.nodes):
-        name = node.inputs[1] if len(node.inputs) > 1 else ""
+        name = node.input(1)
         if name not in graph.constants:
             continue
         order = _order(graph, node, graph.constants[name], orders)
@@ -41,14 +41,14 @@ def _order(graph: Graph, node: Node, weights: Any, orders: dict[Any, tuple[int, 
         found = weight_orders(graph, node)
         return None if found is None else found[node.layout == "last"]
     shape = graph.shape(node.inputs[0]) if node.op in ("MatMul", "Gemm") else None
-    if shape is None or weights.ndim != 2 or weights.dtype.name not in FLOATS or node.attributes.get("transA", 0):
+    if shape is None or weights.ndim != 2 or weights.dtype.name not in FLOATS or node.attribute("transA"):
         return None
     if not all(isinstance(each, int) for each in shape):
         return None
     rows = math.prod(int(each or 0) for each in shape[:-1])
     if not 0 < rows <= MOST_ROWS:
         return None
-    axis = -1 if node.attributes.get("transB", 0) else -2
+    axis = -1 if node.attribute("transB") else -2
     key = weights.shape, weights.dtype.name, axis, rows
     if key not in orders:
         given = current_runtime().device.xp.asarray(weights)

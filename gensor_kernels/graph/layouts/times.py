@@ -64,7 +64,7 @@ def weight_orders(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int,
         return (1, 0, 2, 3), (1, 2, 3, 0)
     if node.op != "Conv":
         return None
-    shape, groups = graph.shape(node.inputs[1]), node.attributes.get("group", 1)
+    shape, groups = graph.shape(node.inputs[1]), node.attribute("group")
     depthwise = shape is not None and groups > 1 and shape[0] == groups and shape[1] == 1
     return (0, 1, 2, 3), (1, 2, 3, 0) if depthwise else (0, 2, 3, 1)
 

@@ -13,23 +13,22 @@ from gensor_kernels.shown import shown
 from . import arrays, attention, caches, contractions, elementwise, resize, rows, windows
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.graph.ir.graph import Node
 
-    from .base import Run
+    from .base import Run, Tensor
 
 MODULES = (arrays, attention, caches, contractions, elementwise, resize, rows, windows)
 #: Lowerings by operator.
 LOWERINGS = {operator: lowering for module in MODULES for operator, lowering in module.LOWERINGS.items()}
 
 
-def lower(run: Run, node: Node) -> tuple[DeviceArray, ...]:
+def lower(run: Run, node: Node) -> tuple[Tensor, ...]:
     """Return the results of a node."""
     found = LOWERINGS[node.op](run, node, *(run.values[each] if each else None for each in node.inputs))
     return found if isinstance(found, tuple) else (found,)
 
 
-def compute(run: Run, node: Node) -> tuple[DeviceArray, ...]:
+def compute(run: Run, node: Node) -> tuple[Tensor, ...]:
     """Return the results of a node; errors are ModelError or UnsupportedError and name the node."""
     run.node = node
     try:

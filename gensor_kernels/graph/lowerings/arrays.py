@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base import Lowering, Run, attribute, channels_first, channels_last, refusal
+from .base import Lowering, Run, Tensor, channels_first, channels_last, refusal
 from .elementwise import wide
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
 
-def _reshape(run: Run, node: Node, x: Any, shape: Any) -> Any:
+def _reshape(run: Run, node: Node, x: Tensor, shape: Tensor) -> Tensor:
     extents = run.integers(shape)
-    if not attribute(node, "allowzero", 0):
+    if not node.attribute("allowzero"):
         extents = [x.shape[place] if extent == 0 else extent for place, extent in enumerate(extents)]
     try:
         if min(extents, default=0) < -1:
@@ -26,35 +27,35 @@ def _reshape(run: Run, node: Node, x: Any, shape: Any) -> Any:
         raise refusal(node, f"a tensor of shape {tuple(x.shape)} cannot have the shape {tuple(extents)}") from None
 
 
-def _transpose(run: Run, node: Node, x: Any) -> Any:
-    return x.transpose(attribute(node, "perm", tuple(reversed(range(x.ndim)))))
+def _transpose(run: Run, node: Node, x: Tensor) -> Tensor:
+    return x.transpose(node.attribute("perm") or tuple(reversed(range(x.ndim))))
 
 
-def _flatten(run: Run, node: Node, x: Any) -> Any:
-    axis = attribute(node, "axis", 1)
+def _flatten(run: Run, node: Node, x: Tensor) -> Tensor:
+    axis = node.attribute("axis")
     axis += x.ndim if axis < 0 else 0
     return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
-def _squeeze(run: Run, node: Node, x: Any, axes: Any = None) -> Any:
+def _squeeze(run: Run, node: Node, x: Tensor, axes: Tensor = None) -> Tensor:
     chosen = None if axes is None else tuple(run.integers(axes))
     return x.squeeze(chosen)
 
 
-def _unsqueeze(run: Run, node: Node, x: Any, axes: Any) -> Any:
+def _unsqueeze(run: Run, node: Node, x: Tensor, axes: Tensor) -> Tensor:
     xp, x = run.together(x)
     return xp.expand_dims(x, tuple(run.integers(axes)))
 
 
-def _concat(run: Run, node: Node, *values: Any) -> Any:
+def _concat(run: Run, node: Node, *values: Tensor) -> Tensor:
     xp, *values = run.together(*values)  # type: ignore[assignment]
-    axis = attribute(node, "axis")
+    axis = node.attribute("axis")
     if node.layout == "last":
         return channels_first(xp.concatenate([channels_last(each) for each in values], axis=(0, 3, 1, 2)[axis]))
     return xp.concatenate(values, axis=axis)
 
 
-def _layout(run: Run, node: Node, x: Any) -> Any:
+def _layout(run: Run, node: Node, x: Tensor) -> Tensor:
     """Copy an image into the other layout."""
     xp, x = run.together(x)
     if node.layout == "last":
@@ -62,8 +63,8 @@ def _layout(run: Run, node: Node, x: Any) -> Any:
     return xp.ascontiguousarray(x)
 
 
-def _split(run: Run, node: Node, x: Any, sizes: Any = None) -> Any:
-    axis, count = attribute(node, "axis", 0), len(node.outputs)
+def _split(run: Run, node: Node, x: Tensor, sizes: Tensor = None) -> Tensor:
+    axis, count = node.attribute("axis"), len(node.outputs)
     if sizes is not None:
         extents = run.integers(sizes)
         if len(extents) != count or sum(extents) != x.shape[axis] or min(extents) < 0:
@@ -80,7 +81,15 @@ def _split(run: Run, node: Node, x: Any, sizes: Any = None) -> Any:
     return tuple(found)
 
 
-def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def _slice(
+    run: Run,
+    node: Node,
+    x: Tensor,
+    starts: Tensor,
+    ends: Tensor,
+    axes: Tensor = None,
+    steps: Tensor = None,
+) -> Tensor:
     first, last = run.integers(starts), run.integers(ends)
     along = list(range(len(first))) if axes is None else run.integers(axes)
     stride = [1] * len(first) if steps is None else run.integers(steps)
@@ -96,8 +105,8 @@ def _slice(run: Run, node: Node, x: Any, starts: Any, ends: Any, axes: Any = Non
     return x[tuple(key)]
 
 
-def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
-    axis = attribute(node, "axis", 0)
+def _gather(run: Run, node: Node, x: Tensor, indices: Tensor) -> Tensor:
+    axis = node.attribute("axis")
     if indices.ndim == 0 and run.is_known(node.inputs[1], indices):  # a view
         return x[(*(slice(None),) * (axis % x.ndim), int(indices))]
     xp, x, indices = run.together(x, indices)
@@ -105,22 +114,22 @@ def _gather(run: Run, node: Node, x: Any, indices: Any) -> Any:
     return xp.take(x, indices, axis=axis)
 
 
-def _gather_elements(run: Run, node: Node, x: Any, indices: Any) -> Any:
+def _gather_elements(run: Run, node: Node, x: Tensor, indices: Tensor) -> Tensor:
     xp, x, indices = run.together(x, indices)
     return x[_elements(xp, node, x, indices)]
 
 
-def _elements(xp: Any, node: Node, x: Any, indices: Any) -> tuple[Any, ...]:
+def _elements(xp: ModuleType, node: Node, x: Tensor, indices: Tensor) -> tuple[Tensor, ...]:
     """Return full indices for an array of indices along one axis."""
-    axis, rank = attribute(node, "axis", 0), indices.ndim
+    axis, rank = node.attribute("axis"), indices.ndim
     key = [xp.arange(extent).reshape(-1, *(1,) * (rank - place - 1)) for place, extent in enumerate(indices.shape)]
     key[axis] = xp.where(indices < 0, indices + x.shape[axis], indices)
     return tuple(key)
 
 
-def _gather_nd(run: Run, node: Node, x: Any, indices: Any) -> Any:
+def _gather_nd(run: Run, node: Node, x: Tensor, indices: Tensor) -> Tensor:
     xp, x, indices = run.together(x, indices)
-    batch = attribute(node, "batch_dims", 0)
+    batch = node.attribute("batch_dims")
     lead = x.shape[:batch]
     flat = x.reshape(math.prod(lead), *x.shape[batch:])
     places = indices.reshape(math.prod(lead), -1, indices.shape[-1])
@@ -133,8 +142,8 @@ def _gather_nd(run: Run, node: Node, x: Any, indices: Any) -> Any:
 _UPDATES = {"add": "add", "mul": "multiply", "max": "maximum", "min": "minimum"}
 
 
-def _update(xp: Any, node: Node, x: Any, key: tuple[Any, ...], updates: Any) -> Any:
-    found, reduction = x.copy(), attribute(node, "reduction", "none")
+def _update(xp: ModuleType, node: Node, x: Tensor, key: tuple[Any, ...], updates: Tensor) -> Tensor:
+    found, reduction = x.copy(), node.attribute("reduction")
     if reduction == "none":
         found[key] = updates
         return found
@@ -145,50 +154,50 @@ def _update(xp: Any, node: Node, x: Any, key: tuple[Any, ...], updates: Any) -> 
     return found
 
 
-def _scatter_nd(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_nd(run: Run, node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     xp, x, indices, updates = run.together(x, indices, updates)
     return _update(xp, node, x, tuple(indices[..., each] for each in range(indices.shape[-1])), updates)
 
 
-def _scatter_elements(run: Run, node: Node, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_elements(run: Run, node: Node, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     xp, x, indices, updates = run.together(x, indices, updates)
     return _update(xp, node, x, _elements(xp, node, x, indices), updates)
 
 
-def _expand(run: Run, node: Node, x: Any, shape: Any) -> Any:
+def _expand(run: Run, node: Node, x: Tensor, shape: Tensor) -> Tensor:
     xp, x = run.together(x)
     return xp.broadcast_to(x, np.broadcast_shapes(tuple(x.shape), tuple(run.integers(shape))))
 
 
-def _tile(run: Run, node: Node, x: Any, repeats: Any) -> Any:
+def _tile(run: Run, node: Node, x: Tensor, repeats: Tensor) -> Tensor:
     xp, x = run.together(x)
     return xp.tile(x, run.integers(repeats))
 
 
-def _shape(run: Run, node: Node, x: Any) -> Any:
-    return np.array(x.shape[slice(attribute(node, "start", 0), attribute(node, "end"))], np.int64)
+def _shape(run: Run, node: Node, x: Tensor) -> Tensor:
+    return np.array(x.shape[slice(node.attribute("start"), node.attribute("end"))], np.int64)
 
 
-def _size(run: Run, node: Node, x: Any) -> Any:
+def _size(run: Run, node: Node, x: Tensor) -> Tensor:
     return np.array(x.size, np.int64)
 
 
-def _cast(run: Run, node: Node, x: Any, like: Any = None) -> Any:
+def _cast(run: Run, node: Node, x: Tensor, like: Tensor = None) -> Tensor:
     if like is not None:
         dtype = like.dtype
     else:
         from onnx import helper
 
-        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attribute(node, "to")))
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attribute("to")))
     if dtype.kind in "OSU" or x.dtype.kind in "OSU":
         raise refusal(node, "tensors of text are not served")
     if dtype.name == "float8_e8m0fnu":
         raise refusal(node, "casts to float8_e8m0fnu are not served")
-    if dtype.name.startswith("float8") and attribute(node, "saturate", 1):
+    if dtype.name.startswith("float8") and node.attribute("saturate"):
         xp, x = run.together(x)
         most = _largest(dtype)
         x = xp.clip(wide(xp, x), -most, most)  # NaN stays NaN
-    if attribute(node, "finite", 0):  # of this package: finite numbers stay finite
+    if node.attribute("finite"):  # of this package: finite numbers stay finite
         xp, x = run.together(x)
         most = x.dtype.type(_largest(dtype))
         x = xp.where(xp.isfinite(x), xp.clip(x, -most, most), x)
@@ -202,17 +211,17 @@ def _largest(dtype: np.dtype[Any]) -> float:
     return float(ml_dtypes.finfo(dtype).max)
 
 
-def _constant_of_shape(run: Run, node: Node, shape: Any) -> Any:
-    value = np.asarray(attribute(node, "value", np.zeros(1, np.float32)))
+def _constant_of_shape(run: Run, node: Node, shape: Tensor) -> Tensor:
+    value = np.asarray(node.attributes.get("value", np.float32(0)))
     return np.full(run.integers(shape), value.ravel()[0], value.dtype)
 
 
-def _range(run: Run, node: Node, start: Any, limit: Any, delta: Any) -> Any:
+def _range(run: Run, node: Node, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
     first, last, step = (run.host(each).item() for each in (start, limit, delta))
     return np.arange(first, last, step, dtype=start.dtype)
 
 
-def _pad(run: Run, node: Node, x: Any, pads: Any, value: Any = None, axes: Any = None) -> Any:
+def _pad(run: Run, node: Node, x: Tensor, pads: Tensor, value: Tensor = None, axes: Tensor = None) -> Tensor:
     xp, x = run.together(x)
     along = list(range(x.ndim)) if axes is None else [each % x.ndim for each in run.integers(axes)]
     given = run.integers(pads)
@@ -223,36 +232,35 @@ def _pad(run: Run, node: Node, x: Any, pads: Any, value: Any = None, axes: Any =
         slice(max(-low, 0), extent - max(-high, 0)) for low, high, extent in zip(before, after, x.shape, strict=True)
     )
     pairs = [(max(low, 0), max(high, 0)) for low, high in zip(before, after, strict=True)]
-    mode = attribute(node, "mode", "constant")
+    mode = node.attribute("mode")
     if mode == "constant":
         fill = 0 if value is None else run.host(value).item()
         return xp.pad(x[cut], pairs, mode="constant", constant_values=fill)
     return xp.pad(x[cut], pairs, mode=mode)
 
 
-def _depth_to_space(run: Run, node: Node, x: Any) -> Any:
+def _depth_to_space(run: Run, node: Node, x: Tensor) -> Tensor:
     n, c, h, w = x.shape
-    b = attribute(node, "blocksize")
-    if attribute(node, "mode", "DCR") == "DCR":
+    b = node.attribute("blocksize")
+    if node.attribute("mode") == "DCR":
         return x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2).reshape(n, c // (b * b), h * b, w * b)
     return x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3).reshape(n, c // (b * b), h * b, w * b)
 
 
-def _space_to_depth(run: Run, node: Node, x: Any) -> Any:
+def _space_to_depth(run: Run, node: Node, x: Tensor) -> Tensor:
     n, c, h, w = x.shape
-    b = attribute(node, "blocksize")
-    order = (0, 3, 5, 1, 2, 4) if attribute(node, "mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
+    b = node.attribute("blocksize")
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)
 
 
-def _trilu(run: Run, node: Node, x: Any, k: Any = None) -> Any:
+def _trilu(run: Run, node: Node, x: Tensor, k: Tensor = None) -> Tensor:
     xp, x = run.together(x)
-    return (xp.triu if attribute(node, "upper", 1) else xp.tril)(x, 0 if k is None else int(run.host(k)))
+    return (xp.triu if node.attribute("upper") else xp.tril)(x, 0 if k is None else int(run.host(k)))
 
 
-def _one_hot(run: Run, node: Node, indices: Any, depth: Any, values: Any) -> Any:
+def _one_hot(run: Run, node: Node, indices: Tensor, depth: Tensor, values: Tensor) -> Tensor:
     xp, indices, values = run.together(indices, values)
-    count, axis = int(run.host(depth).item()), attribute(node, "axis", -1)
+    count, axis = int(run.host(depth).item()), node.attribute("axis")
     axis += indices.ndim + 1 if axis < 0 else 0
     places = xp.where(indices < 0, indices + count, indices)
     shape = [1] * (indices.ndim + 1)
@@ -261,10 +269,10 @@ def _one_hot(run: Run, node: Node, indices: Any, depth: Any, values: Any) -> Any
     return xp.where(hit, values[1], values[0])
 
 
-def _cumsum(run: Run, node: Node, x: Any, axis: Any) -> Any:
+def _cumsum(run: Run, node: Node, x: Tensor, axis: Tensor) -> Tensor:
     xp, x = run.together(x)
     along = int(run.host(axis))
-    back, exclusive = attribute(node, "reverse", 0), attribute(node, "exclusive", 0)
+    back, exclusive = node.attribute("reverse"), node.attribute("exclusive")
     turned = xp.flip(x, along) if back else x
     total = xp.cumsum(turned, axis=along, dtype=x.dtype)
     if exclusive:
@@ -272,12 +280,12 @@ def _cumsum(run: Run, node: Node, x: Any, axis: Any) -> Any:
     return xp.flip(total, along) if back else total
 
 
-def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
+def _top_k(run: Run, node: Node, x: Tensor, k: Tensor) -> Tensor:
     xp, x = run.together(x)
-    count, axis = int(run.host(k).item()), attribute(node, "axis", -1)
+    count, axis = int(run.host(k).item()), node.attribute("axis")
     if not 0 <= count <= x.shape[axis]:
         raise ValueError(f"{count} of {x.shape[axis]} elements are requested")
-    if attribute(node, "largest", 1):  # the first of equal elements comes first
+    if node.attribute("largest"):  # the first of equal elements comes first
         order = xp.flip(x.shape[axis] - 1 - xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
     else:
         order = xp.argsort(x, axis=axis, kind="stable")
@@ -285,25 +293,25 @@ def _top_k(run: Run, node: Node, x: Any, k: Any) -> Any:
     return xp.take_along_axis(x, places, axis=axis), places
 
 
-def _eye_like(run: Run, node: Node, x: Any) -> Any:
+def _eye_like(run: Run, node: Node, x: Tensor) -> Tensor:
     xp, x = run.together(x)
     dtype = x.dtype
-    if attribute(node, "dtype") is not None:
+    if node.attribute("dtype") is not None:
         from onnx import helper
 
-        dtype = helper.tensor_dtype_to_np_dtype(attribute(node, "dtype"))
-    return xp.eye(*x.shape, k=attribute(node, "k", 0), dtype=dtype)
+        dtype = helper.tensor_dtype_to_np_dtype(node.attribute("dtype"))
+    return xp.eye(*x.shape, k=node.attribute("k"), dtype=dtype)
 
 
-def _non_zero(run: Run, node: Node, x: Any) -> Any:
+def _non_zero(run: Run, node: Node, x: Tensor) -> Tensor:
     run.reads_back()  # for the number of places
     xp, x = run.together(x)
     return xp.stack(xp.nonzero(xp.atleast_1d(x))).astype(np.int64)[: x.ndim]
 
 
-def _compress(run: Run, node: Node, x: Any, condition: Any) -> Any:
+def _compress(run: Run, node: Node, x: Tensor, condition: Tensor) -> Tensor:
     xp, x = run.together(x)
-    axis = attribute(node, "axis")
+    axis = node.attribute("axis")
     places = np.flatnonzero(run.host(condition))
     return xp.take(x.ravel() if axis is None else x, xp.asarray(places), axis=0 if axis is None else axis)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from gensor_kernels.dispatch.api.elementwise import elementwise
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import softmax
 
-from .base import Lowering, Run, attribute, is_served, name_of, refusal
+from .base import Lowering, Run, Tensor, is_served, name_of, refusal
 from .caches import Pages, pages_of
 from .elementwise import wide
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 def _attention(
     run: Run,
     node: Node,
-    q: Any,
-    k: Any,
-    v: Any,
-    mask: Any = None,
-    past_key: Any = None,
-    past_value: Any = None,
-    valid: Any = None,
-) -> Any:
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor = None,
+    past_key: Tensor = None,
+    past_value: Tensor = None,
+    valid: Tensor = None,
+) -> Tensor:
     """Compute softmax(softcap(scale * q @ k.T) + mask) @ v; a query that sees no key gives zeros.
 
     `valid` is the number of keys of each batch entry in a cache with room for more. Heads of 16 bits are one kernel,
@@ -41,7 +42,7 @@ def _attention(
         mask = mask.astype(q.dtype)
     merged, past = q.ndim == 3, 0
     if merged:
-        heads, kv_heads = attribute(node, "q_num_heads"), attribute(node, "kv_num_heads")
+        heads, kv_heads = node.attribute("q_num_heads"), node.attribute("kv_num_heads")
         q, k, v = _heads(q, heads), _heads(k, kv_heads), _heads(v, kv_heads)
     fresh = k.shape[2]
     if past_key is not None:
@@ -50,7 +51,7 @@ def _attention(
     if mask is not None and mask.shape[-1] < k.shape[2]:
         pads = [(0, 0)] * (mask.ndim - 1) + [(0, k.shape[2] - mask.shape[-1])]
         mask = xp.pad(mask, pads, mode="constant", constant_values=False if mask.dtype == np.bool_ else -np.inf)
-    scale = attribute(node, "scale")
+    scale = node.attribute("scale")
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
     whole = past == 0 or fresh == q.shape[2]
     is_fused = name_of(q) in ("float16", "bfloat16") and len(node.outputs) < 4 and _is_uniform(q, k, v) and scale > 0
@@ -60,66 +61,66 @@ def _attention(
         y = _attend_cache(run, node, q, pages, valid, scale)
     elif is_fused and valid is None and whole:
         y = _attend(run, node, q, k, v, mask, scale, "lower_right" if past else "upper_left")
-    elif valid is None and len(node.outputs) < 4 and not attribute(node, "softcap", 0.0) and _is_step(q, mask):
+    elif valid is None and len(node.outputs) < 4 and not node.attribute("softcap") and _is_step(q, mask):
         y = _in_steps(run, node, q, k, v, mask, scale, past)
     else:
         offset = past if valid is None else valid.reshape(-1, 1, 1, 1) - q.shape[2]
         y, scores = _compose(run, node, q, k, v, mask, scale, offset, valid)
-    if merged or attribute(node, "heads_last", 0):
+    if merged or node.attribute("heads_last"):
         y = y.transpose(0, 2, 1, 3)  # a view of memory in this order, where one kernel computes
     if merged:
         y = y.reshape(*y.shape[:2], -1)
     return (y, k, v, scores)[: len(node.outputs)]
 
 
-def _heads(x: Any, heads: int) -> Any:
+def _heads(x: Tensor, heads: int) -> Tensor:
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
 
-def _is_uniform(q: Any, k: Any, v: Any) -> bool:
+def _is_uniform(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """Return whether all heads have one size and one dtype, as one kernel needs."""
     return q.shape[3] == k.shape[3] == v.shape[3] and q.dtype == k.dtype == v.dtype
 
 
 def _windows(node: Node) -> tuple[int, int]:
-    return attribute(node, "left_window_size", -1), attribute(node, "right_window_size", -1)
+    return node.attributes.get("left_window_size", -1), node.attributes.get("right_window_size", -1)
 
 
-def _heads_last(run: Run, node: Node, q: Any) -> tuple[Any, ...]:
+def _heads_last(run: Run, node: Node, q: Tensor) -> tuple[Tensor, ...]:
     """Return memory for a result with the axis of rows before that of heads, or () for the order of q."""
-    if not (attribute(node, "heads_last", 0) or attribute(node, "q_num_heads")):
+    if not (node.attribute("heads_last") or node.attribute("q_num_heads")):
         return ()
     batch, heads, queries, size = q.shape
     return (run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3),)
 
 
-def _attend(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, corner: str) -> Any:
+def _attend(run: Run, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, corner: str) -> Tensor:
     left, right = _windows(node)
-    more: dict[str, Any] = {"causal": corner if attribute(node, "is_causal", 0) else False}
+    more: dict[str, Any] = {"causal": corner if node.attribute("is_causal") else False}
     if max(left, right) >= 0:
         if corner == "upper_left" and not more["causal"] and q.shape[2] != k.shape[2]:
             raise refusal(node, "a window over keys of another number than the queries needs is_causal or past keys")
         more["window"] = (left, right)
-    if cap := attribute(node, "softcap", 0.0):
+    if cap := node.attribute("softcap"):
         more["softcap"] = cap
     if out := _heads_last(run, node, q):
         more["out"] = out[0]
     return run.call(attention, q, k, v, mask, scale=scale, **more)
 
 
-def _attend_cache(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale: float) -> Any:
+def _attend_cache(run: Run, node: Node, q: Tensor, pages: Pages, valid: Tensor, scale: float) -> Tensor:
     """Attend to the valid keys of a cache in one kernel."""
     more: dict[str, Any] = {}
     if max(_windows(node)) >= 0:
         more["window"] = _windows(node)
-    if cap := attribute(node, "softcap", 0.0):
+    if cap := node.attribute("softcap"):
         more["softcap"] = cap
     if out := _heads_last(run, node, q):
         more["out"] = out[0]
     return run.call(
         attention,
         *(q, pages.keys, pages.values),
-        causal=bool(attribute(node, "is_causal", 0)),
+        causal=bool(node.attribute("is_causal")),
         scale=scale,
         key_sizes=run.device(valid),
         block_table=run.device(pages.table),
@@ -127,12 +128,12 @@ def _attend_cache(run: Run, node: Node, q: Any, pages: Pages, valid: Any, scale:
     )
 
 
-def _is_step(q: Any, mask: Any) -> bool:
+def _is_step(q: Tensor, mask: Tensor) -> bool:
     """Return whether a mask, if there is one, can be a step of an epilogue."""
     return is_served(q) and (mask is None or mask.dtype in (np.bool_, q.dtype))
 
 
-def _in_steps(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, past: int) -> Any:
+def _in_steps(run: Run, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, past: int) -> Tensor:
     """Compute a product with scale and masks, a softmax, and a product that gives zeros to rows without keys."""
     batch, heads, queries, size = q.shape
     kv_heads, keys = k.shape[1:3]
@@ -160,8 +161,16 @@ def _in_steps(run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: fl
 
 
 def _compose(
-    run: Run, node: Node, q: Any, k: Any, v: Any, mask: Any, scale: float, offset: Any, valid: Any
-) -> tuple[Any, Any]:
+    run: Run,
+    node: Node,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor,
+    scale: float,
+    offset: int | Tensor,
+    valid: Tensor,
+) -> tuple[Tensor, Tensor]:
     """Return the result, and the scores that the node returns."""
     xp = run.together(q)[0]
     batch, heads, queries, size = q.shape
@@ -172,7 +181,7 @@ def _compose(
         *(q.reshape(*grouped, queries, size), k[:, :, None].swapaxes(-1, -2)),
         epilogue=[("scale", float(scale))],
     ).reshape(batch, heads, queries, keys)
-    cap = attribute(node, "softcap", 0.0)
+    cap = node.attribute("softcap")
     capped = (cap * xp.tanh(wide(xp, raw) / cap)).astype(raw.dtype) if cap else raw
     hidden = _key_mask(run.together(valid)[0], node, queries, keys, offset, valid)
     biased = capped
@@ -186,16 +195,16 @@ def _compose(
     shares = xp.where(seen, shares, 0).astype(raw.dtype, copy=False)
     y = run.call(matmul, shares.reshape(*grouped, queries, keys), v[:, :, None])
     steps = (raw, capped, biased, shares)
-    return y.reshape(batch, heads, queries, -1), steps[attribute(node, "qk_matmul_output_mode", 0)]
+    return y.reshape(batch, heads, queries, -1), steps[node.attribute("qk_matmul_output_mode")]
 
 
-def _key_mask(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: Any) -> Any:
+def _key_mask(xp: ModuleType, node: Node, queries: int, keys: int, offset: int | Tensor, valid: Tensor) -> Tensor:
     """Return where a key is hidden, as booleans of `xp` that broadcast to the scores, or None if none is."""
     own = xp.arange(queries)[:, None] + offset
     key = xp.arange(keys)
     left, right = _windows(node)
     found: list[Any] = []
-    if attribute(node, "is_causal", 0):
+    if node.attribute("is_causal"):
         found.append(key > own)
     if left >= 0:
         found.append(key < own - left)
@@ -209,7 +218,7 @@ def _key_mask(xp: Any, node: Node, queries: int, keys: int, offset: Any, valid: 
     return hidden
 
 
-def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any = None) -> Any:
+def _rotary(run: Run, node: Node, x: Tensor, cosine: Tensor, sine: Tensor, positions: Tensor = None) -> Tensor:
     """Rotate pairs of the first elements of each head by an angle per position.
 
     A pair (a, b) becomes (a * cos - b * sin, b * cos + a * sin): two chains of operations on a view with an axis of
@@ -217,11 +226,11 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
     """
     xp, x, cosine, sine, positions = run.together(x, cosine, sine, positions)
     merged = x.ndim == 3
-    heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
-    size = attribute(node, "rotary_embedding_dim", 0) or heads.shape[3]
+    heads = x.reshape(*x.shape[:2], node.attribute("num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
+    size = node.attribute("rotary_embedding_dim") or heads.shape[3]
     if positions is not None:
         cosine, sine = cosine[positions], sine[positions]
-    axis = 4 if attribute(node, "interleaved", 0) else 3
+    axis = 4 if node.attribute("interleaved") else 3
     sine = sine[..., : size // 2]
     sine = xp.stack([-sine, sine], axis=axis - 1 if axis == 3 else -1)
     cosine, sine = xp.expand_dims(cosine[:, :, None, : size // 2], axis), sine[:, :, None]
@@ -238,18 +247,18 @@ def _rotary(run: Run, node: Node, x: Any, cosine: Any, sine: Any, positions: Any
     return result.reshape(x.shape) if merged else result.transpose(0, 2, 1, 3)
 
 
-def _pairs_of(heads: Any, axis: int) -> Any:
+def _pairs_of(heads: Tensor, axis: int) -> Tensor:
     """Return a view of heads with a separate axis of pairs."""
     half = heads.shape[3] // 2
     return heads.reshape(*heads.shape[:3], *((2, half) if axis == 3 else (half, 2)))
 
 
-def _rotate_pairs(run: Run, node: Node, x: Any, ratio: Any, sine: Any) -> Any:
+def _rotate_pairs(run: Run, node: Node, x: Tensor, ratio: Tensor, sine: Tensor) -> Tensor:
     """Rotate pairs of elements of each head: (x * ratio + swapped x) * sine, in one kernel (rewrites/rotations.py)."""
     merged = x.ndim == 3
     x = run.device(x)
-    heads = x.reshape(*x.shape[:2], attribute(node, "num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
-    half, interleaved = heads.shape[3] // 2, attribute(node, "interleaved", 0)
+    heads = x.reshape(*x.shape[:2], node.attribute("num_heads"), -1) if merged else x.transpose(0, 2, 1, 3)
+    half, interleaved = heads.shape[3] // 2, node.attribute("interleaved")
     pairs = (half, 2) if interleaved else (2, half)
     split = heads.reshape(*heads.shape[:3], *pairs)
     swapped = split[..., ::-1] if interleaved else split[..., ::-1, :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,9 +13,10 @@ from gensor_kernels.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
-    from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.graph.ir.graph import Node
 
+#: A tensor of a run: an array of the device, or a NumPy array on the host.
+Tensor: TypeAlias = Any
 #: Computes the results of a node from its inputs, of which some may be None.
 Lowering = Callable[..., Any]
 
@@ -32,13 +33,13 @@ class Run:
     changes no array in place, except the state of a node with IN_PLACE.
     """
 
-    def __init__(self, on_device: Callable[[Device, np.ndarray], DeviceArray], explains: bool = False):
+    def __init__(self, on_device: Callable[[Device, np.ndarray], Tensor], explains: bool = False):
         self.runtime = current.current_runtime()
         self.xp = self.runtime.device.xp
         #: Returns the copy of a constant on the device, or None for any other array.
         self.on_device = on_device
         #: Tensors that are still needed, by name.
-        self.values: dict[str, Any] = {}
+        self.values: dict[str, Tensor] = {}
         #: Explanations of the calls of the current node, if the run explains.
         self.explained: list[Any] | None = [] if explains else None
         #: The current node.
@@ -48,11 +49,11 @@ class Run:
         #: The first node that reads such elements back to the host.
         self.reader: Node | None = None
         #: Copies on the device of host arrays other than constants, by identity.
-        self.uploaded: dict[int, tuple[np.ndarray, Any]] = {}
+        self.uploaded: dict[int, tuple[np.ndarray, Tensor]] = {}
         #: Called with every copy of a host array.
-        self.on_upload: Callable[[Any], None] | None = None
+        self.on_upload: Callable[[Tensor], None] | None = None
 
-    def device(self, value: Any) -> Any:
+    def device(self, value: Tensor) -> Tensor:
         """Return an array of the device; the copy of a NumPy array is kept."""
         if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
             return value
@@ -65,7 +66,7 @@ class Run:
             self.on_upload(found)
         return found
 
-    def host(self, value: Any) -> np.ndarray:
+    def host(self, value: Tensor) -> np.ndarray:
         """Return a NumPy array."""
         node = self.node
         if node is not None:
@@ -78,21 +79,21 @@ class Run:
         """Note that the node needs elements of its inputs on the host: its shapes may differ in the next run."""
         self.reader = self.reader or self.node
 
-    def is_known(self, name: str, value: Any) -> bool:
+    def is_known(self, name: str, value: Tensor) -> bool:
         """Return whether the host knows the elements of a tensor, which are equal in every call of a bound plan."""
         return isinstance(value, np.ndarray) and name not in self.variable
 
-    def integers(self, value: Any) -> list[int]:
+    def integers(self, value: Tensor) -> list[int]:
         """Return the numbers of a tensor of integers."""
         return [int(each) for each in np.ravel(self.host(value))]
 
-    def together(self, *values: Any) -> tuple[Any, ...]:
+    def together(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Return the array library of some tensors, and the tensors, all on the device if one is."""
         if all(value is None or isinstance(value, np.ndarray) for value in values):
             return np, *values
         return self.xp, *(self.device(value) for value in values)
 
-    def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Tensor, **keywords: Tensor) -> Tensor:
         """Compute by a function of this package."""
         arguments = [self.device(each) for each in args]
         if self.explained is not None:
@@ -109,17 +110,17 @@ class Run:
         return found
 
 
-def channels_last(array: Any) -> Any:
+def channels_last(array: Tensor) -> Tensor:
     """Return a tensor (n, c, h, w), or one that broadcasts to it, as a view with the axes (n, h, w, c)."""
     return None if array is None else array[(None,) * (4 - array.ndim)].transpose(0, 2, 3, 1)
 
 
-def channels_first(array: Any) -> Any:
+def channels_first(array: Tensor) -> Tensor:
     """Return a tensor (n, h, w, c) as a view with the axes (n, c, h, w)."""
     return array.transpose(0, 3, 1, 2)
 
 
-def upload(device: Any, value: np.ndarray) -> Any:
+def upload(device: Device, value: np.ndarray) -> Tensor:
     """Return a copy of a NumPy array on the device, in new memory and with the same order of axes."""
     order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
     with device.lending(None):
@@ -127,20 +128,14 @@ def upload(device: Any, value: np.ndarray) -> Any:
     return copy.transpose(np.argsort(order).tolist())
 
 
-def is_served(value: Any) -> bool:
+def is_served(value: Tensor) -> bool:
     """Return whether kernels of rows and of element-wise operations take a tensor."""
     return value.ndim > 0 and value.size > 0 and name_of(value) in FLOATS
 
 
-def name_of(value: Any) -> str:
+def name_of(value: Tensor) -> str:
     """Return the name of a tensor's dtype."""
     return str(value.dtype)
-
-
-def attribute(node: Node, name: str, default: Any = None) -> Any:
-    """Return an attribute of a node; strings as str."""
-    value = node.attributes.get(name, default)
-    return value.decode() if isinstance(value, bytes) else value
 
 
 class Host(Run):
@@ -150,18 +145,18 @@ class Host(Run):
         self.xp = np
         self.explained, self.values, self.variable = None, {}, set()
 
-    def device(self, value: Any) -> Any:
+    def device(self, value: Tensor) -> Tensor:
         """Return the array itself."""
         return value
 
-    def host(self, value: Any) -> np.ndarray:
+    def host(self, value: Tensor) -> np.ndarray:
         """Return the array itself."""
         return value
 
     def reads_back(self) -> None:
         """Do nothing: everything is on the host."""
 
-    def call(self, function: Any, *args: Any, **keywords: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Tensor, **keywords: Tensor) -> Tensor:
         """Leave a node that a kernel computes to the device."""
         raise UnsupportedError("kernels run on the device")
 

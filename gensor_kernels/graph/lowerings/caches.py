@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import IN_PLACE, Lowering, Run, attribute, refusal
+from .base import IN_PLACE, Lowering, Run, Tensor, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class Pages(NamedTuple):
     """Keys and values of a cache as pages, (pages, kv_heads, page_size, head), and the pages of each batch entry."""
 
-    keys: Any
-    values: Any
+    keys: Tensor
+    values: Tensor
     table: np.ndarray
 
 
-def pages_of(k: Any, v: Any) -> Pages | None:
+def pages_of(k: Tensor, v: Tensor) -> Pages | None:
     """Return a contiguous cache (batch, kv_heads, capacity, head) as pages of a power of two, without a copy.
 
     A batch entry of 1,024 keys is one page; one of 96 keys is three pages of 32. Return None where the strides of a
@@ -51,7 +51,7 @@ def pages_of(k: Any, v: Any) -> Pages | None:
     return Pages(keys, values, table)
 
 
-def memory_view(array: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def memory_view(array: Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
     """Return a view of an array's memory, which may be larger than the array; strides are in bytes."""
     if isinstance(array, np.ndarray):
         return np.lib.stride_tricks.as_strided(array, shape, strides)
@@ -70,18 +70,18 @@ def _offsets(batch: int, new: int, step: int) -> np.ndarray:
     return np.arange(batch)[:, None] * step + np.arange(new)
 
 
-def _tensor_scatter(run: Run, node: Node, past: Any, update: Any, places: Any = None) -> Any:
+def _tensor_scatter(run: Run, node: Node, past: Tensor, update: Tensor, places: Tensor = None) -> Tensor:
     """Write `update` into a cache, at one place for each batch entry; into `past` itself if marked so."""
     _, past, update = run.together(past, update)
-    cache = past if attribute(node, IN_PLACE, False) else past.copy()
-    axis = attribute(node, "axis", -2) % past.ndim
-    circular = attribute(node, "mode", "linear") == "circular"
+    cache = past if node.attribute(IN_PLACE) else past.copy()
+    axis = node.attribute("axis") % past.ndim
+    circular = node.attribute("mode") == "circular"
     known = places is None or run.is_known(node.inputs[2], places)
     append(run, cache.swapaxes(1, axis), update.swapaxes(1, axis), places, known, circular, node)
     return cache
 
 
-def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular: bool, node: Node) -> None:
+def append(run: Run, cache: Tensor, update: Tensor, places: Tensor, known: bool, circular: bool, node: Node) -> None:
     """Write rows (batch, new, ...) into a cache (batch, capacity, ...), from row `places[b]` on.
 
     Places that the host knows become slices: one copy for all entries if they agree. Others stay on the device:
@@ -112,7 +112,9 @@ def append(run: Run, cache: Any, update: Any, places: Any, known: bool, circular
         cache[entry, begin : begin + new] = update[entry]
 
 
-def _matmul_append(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any, places: Any = None) -> Any:
+def _matmul_append(
+    run: Run, node: Node, x: Tensor, w: Tensor, keys: Tensor, values: Tensor, places: Tensor = None
+) -> Tensor:
     """Compute queries, keys and values in one product, and append the latter to caches (batch, capacity, columns).
 
     The product stores a single token in the row before the caches (see Session), and the result begins with that row.
@@ -132,7 +134,7 @@ def _matmul_append(run: Run, node: Node, x: Any, w: Any, keys: Any, values: Any,
     return out[..., :queries], *(_view_at(run, each, -pitch, each.shape, each.strides) for each in (keys, values))
 
 
-def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
+def _newest(run: Run, node: Node, places: Tensor, *caches: Tensor) -> Tensor:
     """Move the rows before caches to their places: one copy for all caches at equal distances."""
     device, (batch, capacity), strides = run.runtime.device, caches[0].shape[:2], caches[0].strides
     known = places is None or run.is_known(node.inputs[0], places)
@@ -141,14 +143,14 @@ def _newest(run: Run, node: Node, places: Any, *caches: Any) -> Any:
     groups = [caches] if len(gaps) < 2 and (gaps > 0).all() else [[each] for each in caches]
     gap = int(gaps[0]) if len(groups) == 1 and gaps.size else 0
     for group in groups:
-        shape, steps = (len(group), attribute(node, "columns")), (gap, strides[2])
+        shape, steps = (len(group), node.attribute("columns")), (gap, strides[2])
         rows = memory_view(group[0], (batch, capacity, *shape), (*strides[:2], *steps))
         newest = _view_at(run, group[0], -strides[1], (batch, 1, *shape), (*strides[:2], *steps))
         append(run, rows, newest, places, known, False, node)
     return caches[0]
 
 
-def _view_at(run: Run, array: Any, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+def _view_at(run: Run, array: Tensor, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> Tensor:
     """Return a view of the memory around an array, from `offset` bytes after its first element."""
     device = run.runtime.device
     return device.borrow(device.pointer(array) + offset, shape, strides, array.dtype, array, device.number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,23 +12,25 @@ from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refusal, spatial_axes
+from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, spatial_axes
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
+T = TypeVar("T")
 
-def _matmul(run: Run, node: Node, a: Any, b: Any) -> Any:
+
+def _matmul(run: Run, node: Node, a: Tensor, b: Tensor) -> Tensor:
     if name_of(a) not in FLOATS or a.size == 0 or b.size == 0:
         xp, a, b = run.together(a, b)
         return xp.matmul(a, b)
     return run.call(matmul, a, b, **_epilogue(run.epilogue(node)))
 
 
-def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
-    a = a.T if attribute(node, "transA", 0) else a
-    b = b.T if attribute(node, "transB", 0) else b
-    alpha, beta = attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0)
+def _gemm(run: Run, node: Node, a: Tensor, b: Tensor, c: Tensor = None) -> Tensor:
+    a = a.T if node.attribute("transA") else a
+    b = b.T if node.attribute("transB") else b
+    alpha, beta = node.attribute("alpha"), node.attribute("beta")
     if name_of(a) not in FLOATS or a.size == 0:
         xp, a, b, c = run.together(a, b, c)
         found = alpha * xp.matmul(a, b)
@@ -42,31 +44,31 @@ def _gemm(run: Run, node: Node, a: Any, b: Any, c: Any = None) -> Any:
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 
 
-def _linear(run: Run, node: Node, x: Any, numbers: Any, scales: Any) -> Any:
+def _linear(run: Run, node: Node, x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
     return run.call(linear, x, numbers, scales=scales, **_epilogue(run.epilogue(node)))
 
 
-def _matmul_gate(run: Run, node: Node, a: Any, b: Any, bias: Any = None) -> Any:
+def _matmul_gate(run: Run, node: Node, a: Tensor, b: Tensor, bias: Tensor = None) -> Tensor:
     before = [] if bias is None else [("bias", run.device(bias))]
-    return run.call(matmul, a, b, epilogue=[*before, attribute(node, "gate"), *run.epilogue(node)])
+    return run.call(matmul, a, b, epilogue=[*before, node.attribute("gate"), *run.epilogue(node)])
 
 
 def _epilogue(items: list[Any]) -> dict[str, Any]:
     return {"epilogue": items} if items else {}
 
 
-def _einsum(run: Run, node: Node, *values: Any) -> Any:
-    equation = attribute(node, "equation").replace(" ", "")
+def _einsum(run: Run, node: Node, *values: Tensor) -> Tensor:
+    equation = node.attribute("equation").replace(" ", "")
     if all(name_of(each) in FLOATS for each in values) and len(values) > 1:
         return run.call(einsum, equation, *values)
     xp, *values = run.together(*values)  # type: ignore[assignment]
     return xp.einsum(equation, *values)
 
 
-def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
+def _conv(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Tensor:
     spatial = spatial_axes(node, x.ndim)
-    strides = attribute(node, "strides", (1,) * spatial)
-    dilations = attribute(node, "dilations", (1,) * spatial)
+    strides = node.attribute("strides") or (1,) * spatial
+    dilations = node.attribute("dilations") or (1,) * spatial
     pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
     more: dict[str, Any] = {}
     for item in run.epilogue(node):
@@ -76,7 +78,7 @@ def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
             more["add"] = two_axes(item[1], spatial)
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
     more |= {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
-    more["groups"] = attribute(node, "group", 1)
+    more["groups"] = node.attribute("group")
     if node.layout == "last":
         more |= {"add": channels_last(more.get("add")), "layout": "NHWC"}
         return channels_first(run.call(conv2d, channels_last(x), channels_last(w), bias, **more))
@@ -88,22 +90,22 @@ def _conv(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
     return y if spatial == 2 else y[:, :, 0]
 
 
-def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> Any:
+def _conv_transpose(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Tensor:
     spatial = spatial_axes(node, x.ndim)
-    strides = attribute(node, "strides", (1,) * spatial)
-    dilations = attribute(node, "dilations", (1,) * spatial)
-    extra = attribute(node, "output_padding", (0,) * spatial)
+    strides = node.attribute("strides") or (1,) * spatial
+    dilations = node.attribute("dilations") or (1,) * spatial
+    extra = node.attribute("output_padding") or (0,) * spatial
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
     full = [
         stride * (extent - 1) + each + more
         for stride, extent, each, more in zip(strides, x.shape[2:], reach, extra, strict=True)
     ]
-    mode = attribute(node, "auto_pad", "NOTSET")
-    wanted = attribute(node, "output_shape")
+    mode = node.attribute("auto_pad")
+    wanted = node.attribute("output_shape")
     if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
         wanted = [extent * stride for extent, stride in zip(x.shape[2:], strides, strict=True)]
     if wanted is None:
-        pads = _pairs(attribute(node, "pads", (0,) * (2 * spatial)))
+        pads = _pairs(node.attribute("pads") or (0,) * (2 * spatial))
     else:
         total = [size - each for size, each in zip(full, wanted, strict=True)]
         pads = [(each // 2, each - each // 2) for each in total]
@@ -112,7 +114,7 @@ def _conv_transpose(run: Run, node: Node, x: Any, w: Any, bias: Any = None) -> A
         raise refusal(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
     more: dict[str, Any] = {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
-    more |= {"output_padding": _two(extra, 0), "groups": attribute(node, "group", 1)}
+    more |= {"output_padding": _two(extra, 0), "groups": node.attribute("group")}
     if node.layout == "last":
         y = run.call(conv_transpose2d, channels_last(x), channels_last(w), bias, layout="NHWC", **more)
         return channels_first(y)
@@ -129,9 +131,9 @@ def padding(
     node: Node, extents: Sequence[int], taps: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> list[tuple[int, int]]:
     """Return the (begin, end) padding of each spatial axis of a convolution or a pooling."""
-    mode = attribute(node, "auto_pad", "NOTSET")
+    mode = node.attribute("auto_pad")
     if mode in ("NOTSET", ""):
-        return _pairs(attribute(node, "pads", (0,) * (2 * len(extents))))
+        return _pairs(node.attribute("pads") or (0,) * (2 * len(extents)))
     if mode == "VALID":
         return [(0, 0)] * len(extents)
     found = []
@@ -142,16 +144,16 @@ def padding(
     return found
 
 
-def two_axes(array: Any, spatial: int) -> Any:
+def two_axes(array: Tensor, spatial: int) -> Tensor:
     """Return a tensor with two spatial axes."""
     return array if spatial == 2 or array.ndim < 3 else array[:, :, None]
 
 
-def _two(values: Sequence[Any], first: Any) -> tuple[Any, ...]:
+def _two(values: Sequence[T], first: T) -> tuple[T, ...]:
     return tuple(values) if len(values) == 2 else (first, *values)
 
 
-def _matmul_integer(run: Run, node: Node, a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+def _matmul_integer(run: Run, node: Node, a: Tensor, b: Tensor, a_zero: Tensor = None, b_zero: Tensor = None) -> Tensor:
     if a.dtype == b.dtype == np.int8:
         zeros = [run.host(each) for each in (a_zero, b_zero) if each is not None]
         if not any(each.any() for each in zeros):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.elementwise import elementwise
 
-from .base import Lowering, Run, attribute, channels_first, channels_last, is_served, name_of, refusal
+from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, name_of, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -19,31 +20,31 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-def erf(run: Run, xp: Any, x: Any) -> Any:
+def erf(run: Run, xp: ModuleType, x: Tensor) -> Tensor:
     """Return the error function of each element."""
     if xp is np:
         return np.asarray(_erf(x.astype(np.float64)), np.float64).astype(x.dtype)
     return 1 - run.runtime.device.erfc(x)
 
 
-def wide(xp: Any, x: Any) -> Any:
+def wide(xp: ModuleType, x: Tensor) -> Tensor:
     """Return 16-bit floats as float32, other tensors as they are."""
     return x.astype(np.float32) if name_of(x) in ("float16", "bfloat16") else x
 
 
-def _sigmoid(xp: Any, x: Any) -> Any:
+def _sigmoid(xp: ModuleType, x: Tensor) -> Tensor:
     return 1 / (1 + xp.exp(-x))
 
 
-def _softplus(xp: Any, x: Any) -> Any:
+def _softplus(xp: ModuleType, x: Tensor) -> Tensor:
     return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
 
 
-def _elu(xp: Any, x: Any, alpha: float = 1.0) -> Any:
+def _elu(xp: ModuleType, x: Tensor, alpha: float = 1.0) -> Tensor:
     return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
 
 
-def _gelu(run: Run, xp: Any, x: Any, tanh: bool) -> Any:
+def _gelu(run: Run, xp: ModuleType, x: Tensor, tanh: bool) -> Tensor:
     if tanh:
         return 0.5 * x * (1 + xp.tanh(SQRT_2_OVER_PI * (x + 0.044715 * x**3)))
     return 0.5 * x * (1 + erf(run, xp, x / math.sqrt(2)))
@@ -98,11 +99,11 @@ STEPS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 def _map(op: str) -> Lowering:
     function, defaults = _MAPS[op]
 
-    def lowering(run: Run, node: Node, x: Any) -> Any:
+    def lowering(run: Run, node: Node, x: Tensor) -> Tensor:
         if op in STEPS and is_served(x):
             return run.call(elementwise, x, [STEPS[op]])
         xp, x = run.together(x)
-        keywords = {name: float(attribute(node, name, value)) for name, value in defaults.items()}
+        keywords = {name: float(node.attributes.get(name, value)) for name, value in defaults.items()}
         with np.errstate(all="ignore"):
             return function(xp, wide(xp, x), **keywords).astype(x.dtype)
 
@@ -110,7 +111,7 @@ def _map(op: str) -> Lowering:
 
 
 def _unary(op: str) -> Lowering:
-    def lowering(run: Run, node: Node, x: Any) -> Any:
+    def lowering(run: Run, node: Node, x: Tensor) -> Tensor:
         xp, x = run.together(x)
         with np.errstate(all="ignore"):
             y = getattr(xp, _UNARY[op])(x)
@@ -120,7 +121,7 @@ def _unary(op: str) -> Lowering:
 
 
 def _binary(op: str) -> Lowering:
-    def lowering(run: Run, node: Node, a: Any, b: Any) -> Any:
+    def lowering(run: Run, node: Node, a: Tensor, b: Tensor) -> Tensor:
         xp, a, b = run.together(a, b)
         with np.errstate(all="ignore"):
             return getattr(xp, _BINARY[op])(a, b)
@@ -129,7 +130,7 @@ def _binary(op: str) -> Lowering:
 
 
 def _fold(op: str) -> Lowering:
-    def lowering(run: Run, node: Node, *values: Any) -> Any:
+    def lowering(run: Run, node: Node, *values: Tensor) -> Tensor:
         xp, *values = run.together(*values)  # type: ignore[assignment]
         found = values[0]
         for each in values[1:]:
@@ -139,7 +140,7 @@ def _fold(op: str) -> Lowering:
     return lowering
 
 
-def _chain(run: Run, node: Node, x: Any) -> Any:
+def _chain(run: Run, node: Node, x: Tensor) -> Tensor:
     steps = run.epilogue(node)
     if node.layout == "last":
         return channels_first(run.call(elementwise, channels_last(x), [_channels_last_step(each) for each in steps]))
@@ -154,27 +155,27 @@ def _channels_last_step(step: Any) -> Any:
     return ("add" if name == "bias" else name, channels_last(array), *rest)
 
 
-def _relu(run: Run, node: Node, x: Any) -> Any:
+def _relu(run: Run, node: Node, x: Tensor) -> Tensor:
     if is_served(x):
         return run.call(elementwise, x, ["relu"])
     xp, x = run.together(x)
     return xp.maximum(x, x.dtype.type(0))
 
 
-def _gelu_node(run: Run, node: Node, x: Any) -> Any:
-    tanh = attribute(node, "approximate", "none") == "tanh"
+def _gelu_node(run: Run, node: Node, x: Tensor) -> Tensor:
+    tanh = node.attribute("approximate") == "tanh"
     if is_served(x):
         return run.call(elementwise, x, ["gelu_tanh" if tanh else "gelu"])
     xp, x = run.together(x)
     return _gelu(run, xp, wide(xp, x), tanh).astype(x.dtype)
 
 
-def _erf_node(run: Run, node: Node, x: Any) -> Any:
+def _erf_node(run: Run, node: Node, x: Tensor) -> Tensor:
     xp, x = run.together(x)
     return erf(run, xp, wide(xp, x)).astype(x.dtype)
 
 
-def _div(run: Run, node: Node, a: Any, b: Any) -> Any:
+def _div(run: Run, node: Node, a: Tensor, b: Tensor) -> Tensor:
     xp, a, b = run.together(a, b)
     with np.errstate(all="ignore"):
         if a.dtype.kind not in "iu":
@@ -183,52 +184,52 @@ def _div(run: Run, node: Node, a: Any, b: Any) -> Any:
         return whole + ((a % b != 0) & ((a < 0) != (b < 0))).astype(whole.dtype)
 
 
-def _pow(run: Run, node: Node, a: Any, b: Any) -> Any:
+def _pow(run: Run, node: Node, a: Tensor, b: Tensor) -> Tensor:
     xp, a, b = run.together(a, b)
     with np.errstate(all="ignore"):
         return xp.power(a, b).astype(a.dtype)
 
 
-def _mod(run: Run, node: Node, a: Any, b: Any) -> Any:
+def _mod(run: Run, node: Node, a: Tensor, b: Tensor) -> Tensor:
     xp, a, b = run.together(a, b)
-    return (xp.fmod if attribute(node, "fmod", 0) else xp.mod)(a, b)
+    return (xp.fmod if node.attribute("fmod") else xp.mod)(a, b)
 
 
-def _prelu(run: Run, node: Node, x: Any, slope: Any) -> Any:
+def _prelu(run: Run, node: Node, x: Tensor, slope: Tensor) -> Tensor:
     xp, x, slope = run.together(x, slope)
     return xp.where(x < 0, x * slope, x).astype(x.dtype)
 
 
-def _clip(run: Run, node: Node, x: Any, low: Any = None, high: Any = None) -> Any:
+def _clip(run: Run, node: Node, x: Tensor, low: Tensor = None, high: Tensor = None) -> Tensor:
     xp, x, low, high = run.together(x, low, high)
     if low is not None:
         x = xp.maximum(x, low)
     return x if high is None else xp.minimum(x, high)
 
 
-def _where(run: Run, node: Node, condition: Any, x: Any, y: Any) -> Any:
+def _where(run: Run, node: Node, condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     xp, condition, x, y = run.together(condition, x, y)
     return xp.where(condition, x, y)
 
 
-def _is_inf(run: Run, node: Node, x: Any) -> Any:
+def _is_inf(run: Run, node: Node, x: Tensor) -> Tensor:
     xp, x = run.together(x)
-    negative, positive = attribute(node, "detect_negative", 1), attribute(node, "detect_positive", 1)
+    negative, positive = node.attribute("detect_negative"), node.attribute("detect_positive")
     return xp.isinf(x) & ((x > 0) & bool(positive) | (x < 0) & bool(negative))
 
 
-def _bit_shift(run: Run, node: Node, x: Any, y: Any) -> Any:
+def _bit_shift(run: Run, node: Node, x: Tensor, y: Tensor) -> Tensor:
     xp, x, y = run.together(x, y)
-    return (xp.left_shift if attribute(node, "direction") == "LEFT" else xp.right_shift)(x, y)
+    return (xp.left_shift if node.attribute("direction") == "LEFT" else xp.right_shift)(x, y)
 
 
-def _same(run: Run, node: Node, x: Any, *_: Any) -> Any:
+def _same(run: Run, node: Node, x: Tensor, *_: Tensor) -> Tensor:
     if len(node.outputs) > 1:  # Dropout's mask
         return x, np.ones(x.shape, np.bool_)
     return x
 
 
-def _dropout(run: Run, node: Node, x: Any, ratio: Any = None, training: Any = None) -> Any:
+def _dropout(run: Run, node: Node, x: Tensor, ratio: Tensor = None, training: Tensor = None) -> Tensor:
     if training is not None and bool(run.host(training)):
         raise refusal(node, "models are run for inference; export the model in evaluation mode")
     return _same(run, node, x)

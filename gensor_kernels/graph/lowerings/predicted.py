@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import Served, find_call, find_time
+from gensor_kernels.dispatch.api.explain import CallTime, find_call, find_time
 from gensor_kernels.errors import GensorError, UnsupportedError
 
-from .base import Run
+from .base import Run, Tensor
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 #: Axes of a tensor from the outermost to the innermost in memory, by name; others are in order.
 Orders = Mapping[str, Sequence[int]]
+#: Place of a node among some, and number of its result.
+Made = tuple[int, int]
 #: The answer for nodes with unknown shapes or times.
-UNKNOWN = Served(None, False)
+UNKNOWN = CallTime(None, False)
 #: Errors of lowerings for nodes that no kernel computes.
 REFUSED = (GensorError, ValueError, TypeError, np.exceptions.AxisError)
 
@@ -35,19 +37,19 @@ class Dry(Run):
         self.microseconds: float | None = 0.0
         self.calls, self.staged = 0, False
 
-    def device(self, value: Any) -> Any:
+    def device(self, value: Tensor) -> Tensor:
         """Return an array of the device with the same shape."""
         if value is None or self.runtime.device.emulated or not isinstance(value, np.ndarray):
             return value
         return self.runtime.device.empty(value.shape, value.dtype)
 
-    def host(self, value: Any) -> np.ndarray:
+    def host(self, value: Tensor) -> np.ndarray:
         """Return a NumPy array; UnsupportedError for an array of the device."""
         if not isinstance(value, np.ndarray):
             raise UnsupportedError("a dry run computes no numbers")
         return value
 
-    def call(self, function: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Tensor, **keywords: Tensor) -> Tensor:
         """Add the predicted time of a call, and return an array like its result."""
         question = find_call(self.runtime, function, *map(self.device, args), **keywords)
         last = question.steps[-1] if question is not None and question.steps else question
@@ -60,7 +62,7 @@ class Dry(Run):
 
 
 #: Known answers, by what they depend on, for each Runtime and the contents of its library.
-_known: WeakKeyDictionary[Runtime, tuple[Any, dict[Any, Served]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Runtime, tuple[object, dict[Hashable, CallTime]]] = WeakKeyDictionary()
 
 
 def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
@@ -75,7 +77,7 @@ def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
     return answer(runtime, graph, nodes, {}).us
 
 
-def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> Served:
+def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> CallTime:
     """Return the predicted microseconds of the kernels of some nodes, and whether calls copy an operand.
 
     Nodes of equal shapes and orders in memory are predicted once, in whichever graph.
@@ -91,9 +93,9 @@ def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders
     return answers[key]
 
 
-def _about(graph: Graph, node: Node, made: Mapping[str, Any], orders: Orders) -> Any:
+def _about(graph: Graph, node: Node, made: Mapping[str, Made], orders: Orders) -> Hashable:
     """Return a key of all that a node's time depends on."""
-    tensors: list[Any] = []
+    tensors: list[Hashable] = []
     for name in (*node.inputs, *(step.operand for step in node.epilogue)):
         spec = None if name in made or not name else graph.spec(name)
         values = graph.constants[name].tobytes() if _is_index(graph, name) else b""
@@ -108,7 +110,9 @@ def _is_index(graph: Graph, name: str) -> bool:
     return name in graph.constants and graph.constants[name].dtype.kind in "iub" and graph.constants[name].size <= 64
 
 
-def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Any], orders: Orders) -> Served:
+def _dry_run(
+    runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Made], orders: Orders
+) -> CallTime:
     from . import lower
 
     run = Dry(runtime)
@@ -122,10 +126,10 @@ def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mappin
             run.values.update(zip(node.outputs, lower(run, node), strict=False))
         except REFUSED:
             return UNKNOWN
-    return Served(run.microseconds, run.staged)
+    return CallTime(run.microseconds, run.staged)
 
 
-def _stand_in(runtime: Runtime, graph: Graph, name: str, order: Sequence[int] | None) -> Any:
+def _stand_in(runtime: Runtime, graph: Graph, name: str, order: Sequence[int] | None) -> Tensor:
     """Return an array like a tensor, whose elements are not read, or None if its shape is unknown."""
     if _is_index(graph, name):
         return graph.constants[name]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.shown import shown
 
-from .base import FLOATS, Lowering, Run, attribute, name_of, refusal
+from .base import FLOATS, Lowering, Run, Tensor, name_of, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -32,28 +32,23 @@ _COORDINATES = (
 FLOOR_OR_CEIL = "floor_or_ceil"
 
 
-def _resize(run: Run, node: Node, x: Any, roi: Any = None, scales: Any = None, sizes: Any = None) -> Any:
+def _resize(run: Run, node: Node, x: Tensor, roi: Tensor = None, scales: Tensor = None, sizes: Tensor = None) -> Tensor:
     """Resize the axes in turn: the nearest element, or a linear interpolation between two."""
-    mode, coordinates, rounding = (
-        attribute(node, name, value)
-        for name, value in (
-            *(("mode", "nearest"), ("coordinate_transformation_mode", "half_pixel")),
-            ("nearest_mode", "round_prefer_floor"),
-        )
-    )
+    mode, coordinates, rounding = map(node.attribute, ("mode", "coordinate_transformation_mode", "nearest_mode"))
     if mode not in ("nearest", "linear"):
         raise refusal(node, f"mode {mode!r} is not served, only nearest and linear")
-    if attribute(node, "antialias", 0):
+    if node.attribute("antialias"):
         raise refusal(node, "filters against aliasing are not served")
     if coordinates == "tf_crop_and_resize":
         raise refusal(node, "a region of interest is not served; crop by Slice")
     if coordinates not in _COORDINATES or rounding not in (*_ROUNDINGS, FLOOR_OR_CEIL):
         raise refusal(node, f"coordinates {shown(coordinates)} with rounding {shown(rounding)} are unknown")
-    if attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+    if node.attribute("keep_aspect_ratio_policy") != "stretch":
         raise refusal(node, "sizes that keep the aspect ratio are not served; give the sizes of the result")
     if mode == "linear" and name_of(x) not in FLOATS:
         raise refusal(node, f"linear interpolation of {name_of(x)} is not served, only of floating-point numbers")
-    along = [each % x.ndim for each in attribute(node, "axes", tuple(range(x.ndim)))]
+    axes = node.attribute("axes")
+    along = list(range(x.ndim)) if axes is None else [each % x.ndim for each in axes]
     if sizes is not None:
         wanted = [(int(size), int(size) / x.shape[axis]) for axis, size in zip(along, run.host(sizes), strict=True)]
     else:
@@ -108,7 +103,7 @@ def _weights(given: int, extent: int, scale: float, coordinates: str, dtype: str
     return found.astype(np.float32).astype(dtype)
 
 
-def _select(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
+def _select(run: Run, x: Tensor, axis: int, places: np.ndarray) -> Tensor:
     """Select elements along an axis; equal repeats of all are a broadcast view that is copied once."""
     xp, x = run.together(x)
     times, rest = divmod(len(places), x.shape[axis])
@@ -119,7 +114,7 @@ def _select(run: Run, x: Any, axis: int, places: np.ndarray) -> Any:
     return xp.take(x, xp.asarray(places), axis=axis)
 
 
-def _interpolate(run: Run, x: Any, axis: int, weights: np.ndarray) -> Any:
+def _interpolate(run: Run, x: Tensor, axis: int, weights: np.ndarray) -> Tensor:
     shape = (*x.shape[:axis], len(weights), *x.shape[axis + 1 :])
     if axis == x.ndim - 1:
         return run.call(matmul, x.reshape(-1, x.shape[axis]), run.device(weights).T).reshape(shape)

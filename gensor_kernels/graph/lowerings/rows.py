@@ -11,7 +11,7 @@ import numpy as np
 from gensor_kernels.dispatch.api import norms, reductions
 from gensor_kernels.dispatch.api.elementwise import elementwise
 
-from .base import Lowering, Run, attribute, is_served, refusal
+from .base import Lowering, Run, Tensor, is_served, refusal
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 def _along(function: Callable[..., Any]) -> Lowering:
-    def lowering(run: Run, node: Node, x: Any) -> Any:
-        return run.call(function, x, attribute(node, "axis", -1))
+    def lowering(run: Run, node: Node, x: Tensor) -> Tensor:
+        return run.call(function, x, node.attribute("axis"))
 
     return lowering
 
 
-def _layer_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any = None) -> Any:
-    axis = attribute(node, "axis", -1)
-    shape, eps = x.shape[axis:], attribute(node, "epsilon", 1e-5)
+def _layer_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor = None) -> Tensor:
+    axis = node.attribute("axis")
+    shape, eps = x.shape[axis:], node.attribute("epsilon")
     weight, shift = (_spread(run, each, shape) for each in (scale, bias))
     y = run.call(norms.layer_norm, x, shape, weight, shift, eps)
     if len(node.outputs) == 1:
@@ -39,36 +39,44 @@ def _layer_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any = None) -> A
     return (y, centre.astype(np.float32), deviation.astype(np.float32))[: len(node.outputs)]
 
 
-def _rms_norm(run: Run, node: Node, x: Any, scale: Any) -> Any:
-    shape = x.shape[attribute(node, "axis", -1) :]
-    return run.call(norms.rms_norm, x, shape, _spread(run, scale, shape), attribute(node, "epsilon", 1e-5))
+def _rms_norm(run: Run, node: Node, x: Tensor, scale: Tensor) -> Tensor:
+    shape = x.shape[node.attribute("axis") :]
+    return run.call(norms.rms_norm, x, shape, _spread(run, scale, shape), node.attribute("epsilon"))
 
 
-def _spread(run: Run, array: Any, shape: tuple[int, ...]) -> Any:
+def _spread(run: Run, array: Tensor, shape: tuple[int, ...]) -> Tensor:
     if array is None or tuple(array.shape) == tuple(shape):
         return array
     xp, array = run.together(array)
     return xp.ascontiguousarray(xp.broadcast_to(array, shape))
 
 
-def _scale_channels(run: Run, x: Any, factor: Any, shift: Any) -> Any:
+def _scale_channels(run: Run, x: Tensor, factor: Tensor, shift: Tensor) -> Tensor:
     """Return x * factor + shift, of vectors along the channels (axis 1)."""
     shape = (-1, *(1,) * (x.ndim - 2))
     factor, shift = (run.device(each).reshape(shape) for each in (factor, shift))
     return run.call(elementwise, x, [("mul", factor), ("add", shift)])
 
 
-def _batch_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any, mean: Any, variance: Any) -> Any:
-    if attribute(node, "training_mode", 0):
+def _batch_norm(
+    run: Run,
+    node: Node,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+) -> Tensor:
+    if node.attribute("training_mode"):
         raise refusal(node, "models are run for inference; export the model in evaluation mode")
     xp, scale, bias, mean, variance = run.together(scale, bias, mean, variance)
-    factor = wide(xp, scale) / xp.sqrt(wide(xp, variance) + attribute(node, "epsilon", 1e-5))
+    factor = wide(xp, scale) / xp.sqrt(wide(xp, variance) + node.attribute("epsilon"))
     shift = wide(xp, bias) - wide(xp, mean) * factor
     return _scale_channels(run, x, factor.astype(x.dtype), shift.astype(x.dtype))
 
 
-def _group_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
-    groups, eps = attribute(node, "num_groups"), attribute(node, "epsilon", 1e-5)
+def _group_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+    groups, eps = node.attribute("num_groups"), node.attribute("epsilon")
     count = math.prod(x.shape[1:]) // groups
     rows = run.device(x).reshape(x.shape[0], groups, count)
     return _scale_channels(
@@ -76,27 +84,25 @@ def _group_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
     )
 
 
-def _instance_norm(run: Run, node: Node, x: Any, scale: Any, bias: Any) -> Any:
+def _instance_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     count = math.prod(x.shape[2:])
     rows = run.device(x).reshape(*x.shape[:2], count)
-    normed = run.call(norms.layer_norm, rows, (count,), None, None, attribute(node, "epsilon", 1e-5))
+    normed = run.call(norms.layer_norm, rows, (count,), None, None, node.attribute("epsilon"))
     return _scale_channels(run, normed.reshape(x.shape), scale, bias)
 
 
-def _mean_variance(run: Run, node: Node, x: Any) -> Any:
-    axes = attribute(node, "axes", (0, 2, 3))
+def _mean_variance(run: Run, node: Node, x: Tensor) -> Tensor:
+    axes = node.attribute("axes")
     xp, x = run.together(x)
     centred = x - x.mean(axis=axes, keepdims=True)
     return centred / (xp.sqrt((centred * centred).mean(axis=axes, keepdims=True)) + 1e-9).astype(x.dtype)
 
 
-def _lrn(run: Run, node: Node, x: Any) -> Any:
+def _lrn(run: Run, node: Node, x: Tensor) -> Tensor:
     """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
     xp, x = run.together(x)
-    size, channels = attribute(node, "size"), x.shape[1]
-    alpha, beta, bias = (
-        attribute(node, name, value) for name, value in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
-    )
+    size, channels = node.attribute("size"), x.shape[1]
+    alpha, beta, bias = map(node.attribute, ("alpha", "beta", "bias"))
     low = (size - 1) // 2
     squares = xp.pad(x * x, [(0, 0), (low, size - 1 - low)] + [(0, 0)] * (x.ndim - 2))
     total = squares[:, :channels].copy()
@@ -105,20 +111,20 @@ def _lrn(run: Run, node: Node, x: Any) -> Any:
     return (x / (bias + alpha / size * total) ** beta).astype(x.dtype)
 
 
-def _hardmax(run: Run, node: Node, x: Any) -> Any:
+def _hardmax(run: Run, node: Node, x: Tensor) -> Tensor:
     xp, x = run.together(x)
-    axis = attribute(node, "axis", -1)
+    axis = node.attribute("axis")
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
     return (xp.arange(x.shape[axis]).reshape(shape) == xp.argmax(x, axis=axis, keepdims=True)).astype(x.dtype)
 
 
-def _lp_normalization(run: Run, node: Node, x: Any) -> Any:
+def _lp_normalization(run: Run, node: Node, x: Tensor) -> Tensor:
     xp, x = run.together(x)
-    axis = attribute(node, "axis", -1)
-    powers = xp.abs(x) if attribute(node, "p", 2) == 1 else x * x
+    axis = node.attribute("axis")
+    powers = xp.abs(x) if node.attribute("p") == 1 else x * x
     total = powers.sum(axis=axis, keepdims=True)
-    length = total if attribute(node, "p", 2) == 1 else xp.sqrt(total)
+    length = total if node.attribute("p") == 1 else xp.sqrt(total)
     return xp.where(length == 0, 0, x / xp.where(length == 0, 1, length)).astype(x.dtype)
 
 
@@ -137,7 +143,7 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
 }
 
 
-def _of_nothing(op: str, dtype: np.dtype[Any]) -> Any:
+def _of_nothing(op: str, dtype: np.dtype[Any]) -> float:
     """Return the least or the greatest number of a dtype: the maximum or minimum of no elements."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if op == "ReduceMax" else np.iinfo(dtype).max
@@ -147,14 +153,14 @@ def _of_nothing(op: str, dtype: np.dtype[Any]) -> Any:
 def _reduction(op: str) -> Lowering:
     ours, library = _REDUCTIONS[op]
 
-    def lowering(run: Run, node: Node, x: Any, axes: Any = None) -> Any:
+    def lowering(run: Run, node: Node, x: Tensor, axes: Tensor = None) -> Tensor:
         chosen = None if axes is None else tuple(run.integers(axes))
         if not chosen:
-            if attribute(node, "noop_with_empty_axes", 0):
+            if node.attribute("noop_with_empty_axes"):
                 xp, x = run.together(x)
                 return library(xp, x[None], axis=0, keepdims=False).astype(x.dtype)
             chosen = tuple(range(x.ndim))
-        keep = bool(attribute(node, "keepdims", 1))
+        keep = bool(node.attribute("keepdims"))
         if ours is not None and is_served(x) and chosen:
             return run.call(ours, x, axis=chosen, keepdims=keep)
         xp, x = run.together(x)
@@ -168,9 +174,9 @@ def _reduction(op: str) -> Lowering:
 
 
 def _position(function: Callable[..., Any]) -> Lowering:
-    def lowering(run: Run, node: Node, x: Any) -> Any:
-        axis, keep = attribute(node, "axis", 0), bool(attribute(node, "keepdims", 1))
-        last = attribute(node, "select_last_index", 0)
+    def lowering(run: Run, node: Node, x: Tensor) -> Tensor:
+        axis, keep = node.attribute("axis"), bool(node.attribute("keepdims"))
+        last = node.attribute("select_last_index")
         xp, given = run.together(x)
         given = xp.flip(given, axis) if last else given
         if is_served(x):

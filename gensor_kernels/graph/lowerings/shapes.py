@@ -12,6 +12,8 @@ from gensor_kernels.graph.ir.graph import OPSET, Spec
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
+    import onnx
+
     from gensor_kernels.graph.ir.graph import Graph, Node
 
 #: Values of an attribute by its name, preceded by the operator's if operators differ.
@@ -73,14 +75,14 @@ def _check(graph: Graph, node: Node) -> None:
         if words is not None and value not in words:
             wrong = f"{name} is {shown(value)}, which is none of {', '.join(filter(None, words))}"
     if node.op in ("Conv", "ConvTranspose"):
-        taps, weights = node.attributes.get("kernel_shape"), graph.static(node.inputs[1])
+        taps, weights = node.attribute("kernel_shape"), graph.static(node.inputs[1])
         if taps is not None and weights is not None and tuple(taps) != weights[2:]:
             wrong = f"kernel_shape is {tuple(taps)}, and the weights have the shape {weights}"
     if wrong:
         raise ModelError(f"node {shown(node.name)} ({node}): {wrong}; {REMEDY}")
 
 
-def _type(spec: Spec | None, single: bool) -> Any:
+def _type(spec: Spec | None, single: bool) -> onnx.TypeProto | None:
     """Return the TypeProto of a tensor, or None if its dtype is unknown; `single` makes a scalar of one number."""
     from onnx import helper
 
@@ -90,7 +92,7 @@ def _type(spec: Spec | None, single: bool) -> Any:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(spec.dtype), shape)
 
 
-def _attribute(name: str, value: Any, kind: Any) -> Any:
+def _attribute(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> onnx.AttributeProto:
     from onnx import helper, numpy_helper
 
     if isinstance(value, np.ndarray):

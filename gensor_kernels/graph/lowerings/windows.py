@@ -8,30 +8,30 @@ import numpy as np
 
 from gensor_kernels.dispatch.api import pooling, reductions
 
-from .base import FLOATS, Lowering, Run, attribute, channels_first, channels_last, name_of, refusal, spatial_axes
+from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, spatial_axes
 from .contractions import padding, two_axes
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
 
-def _pool(run: Run, node: Node, x: Any, average: bool) -> Any:
+def _pool(run: Run, node: Node, x: Tensor, average: bool) -> Tensor:
     spatial = spatial_axes(node, x.ndim)
     if len(node.outputs) > 1 and node.outputs[1]:
         raise refusal(node, "the positions of maxima are not served")
     if name_of(x) not in FLOATS:
         raise refusal(node, f"poolings of {name_of(x)} are not served, only of floating-point numbers")
-    taps = attribute(node, "kernel_shape")
-    strides = attribute(node, "strides", (1,) * spatial)
-    dilations = attribute(node, "dilations", (1,) * spatial)
+    taps = node.attribute("kernel_shape")
+    strides = node.attribute("strides") or (1,) * spatial
+    dilations = node.attribute("dilations") or (1,) * spatial
     pads = padding(node, x.shape[2:], taps, strides, dilations)
     if average and max(dilations) > 1:
         raise refusal(node, "average poolings with dilation are not served")
     reach = [(tap - 1) * dilation + 1 for tap, dilation in zip(taps, dilations, strict=True)]
-    counts = bool(attribute(node, "count_include_pad", 0))
+    counts = bool(node.attribute("count_include_pad"))
     x = run.device(x)
     kept: tuple[slice, ...] = ()
-    ceil = bool(attribute(node, "ceil_mode", 0))
+    ceil = bool(node.attribute("ceil_mode"))
     if any(max(pair) > each // 2 for pair, each in zip(pads, reach, strict=True)):
         if average and not counts:
             raise refusal(node, f"a padding of {pads} is more than half of the window")
@@ -57,15 +57,15 @@ def _pool(run: Run, node: Node, x: Any, average: bool) -> Any:
     return y[(..., *kept)]
 
 
-def _max_pool(run: Run, node: Node, x: Any) -> Any:
+def _max_pool(run: Run, node: Node, x: Tensor) -> Tensor:
     return _pool(run, node, x, False)
 
 
-def _average_pool(run: Run, node: Node, x: Any) -> Any:
+def _average_pool(run: Run, node: Node, x: Tensor) -> Tensor:
     return _pool(run, node, x, True)
 
 
-def _global_average(run: Run, node: Node, x: Any) -> Any:
+def _global_average(run: Run, node: Node, x: Tensor) -> Tensor:
     if node.layout == "last":
         return channels_first(run.call(pooling.global_avg_pool2d, channels_last(x), layout="NHWC"))
     if x.ndim == 4:
@@ -73,7 +73,7 @@ def _global_average(run: Run, node: Node, x: Any) -> Any:
     return run.call(reductions.mean, x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
-def _global_max(run: Run, node: Node, x: Any) -> Any:
+def _global_max(run: Run, node: Node, x: Tensor) -> Tensor:
     return run.call(reductions.max, x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 

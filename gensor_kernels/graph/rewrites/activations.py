@@ -41,17 +41,16 @@ def _chain(links: Links, node: Node) -> Found | None:
     if node.op in STEPS:
         return x, (Step(STEPS[node.op]),)
     if node.op == "Gelu":
-        approximate = node.attributes.get("approximate", "none")
-        return x, (Step("gelu_tanh" if approximate in ("tanh", b"tanh") else "gelu"),)
+        return x, (Step("gelu_tanh" if node.attribute("approximate") == "tanh" else "gelu"),)
     if node.op == "Swish":
-        return (x, (Step("silu"),)) if node.attributes.get("alpha", 1.0) == 1 else None
+        return (x, (Step("silu"),)) if node.attribute("alpha") == 1 else None
     if node.op == "Clip":
         low, high = (number(graph, each) if each else None for each in (*node.inputs[1:], "", "")[:2])
         return (x, (Step("relu6"),)) if (low, high) == (0.0, 6.0) else None
     if node.op == "HardSwish":
         return x, (*_hard(graph, node, 1 / 6, 0.5), Step("mul", x))
     if node.op == "HardSigmoid":
-        return x, _hard(graph, node, node.attributes.get("alpha", 0.2), node.attributes.get("beta", 0.5))
+        return x, _hard(graph, node, node.attribute("alpha"), node.attribute("beta"))
     return _where(graph, node) if node.op == "Where" else _pair(links, node)
 
 

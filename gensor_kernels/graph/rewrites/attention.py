@@ -87,7 +87,7 @@ class Attentions(Rewrite):
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, last, shares = links.graph, self._value_product(links, node), node.outputs[0]
         shape = graph.shape(node.inputs[0])
-        if last is None or shape is None or node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
+        if last is None or shape is None or node.attribute("axis") not in (-1, len(shape) - 1):
             return False
         for found in self._patterns(links, node.inputs[0]):
             q, keys, v = found.product.inputs[0], found.product.inputs[1], last.inputs[1]
@@ -171,9 +171,9 @@ class Masks(Rewrite):
     roots = ("Attention",)
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        mask = links.graph.constants.get(node.inputs[3]) if len(node.inputs) > 3 else None
+        mask = links.graph.constants.get(node.input(3))
         shape = links.graph.static(node.inputs[0])
-        if mask is None or shape is None or node.attributes.get("is_causal") or len(node.outputs) > 1:
+        if mask is None or shape is None or node.attribute("is_causal") or len(node.outputs) > 1:
             return False
         visible = mask if mask.dtype == bool else mask == 0
         hidden = ~mask if mask.dtype == bool else mask.astype(np.float64) <= _least(mask.dtype)
@@ -246,7 +246,7 @@ class HeadsLast(Rewrite):
         shape = links.graph.static(node.inputs[0])
         if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:
             return False
-        if turn.attributes.get("perm") != (0, 2, 1, 3):
+        if turn.attribute("perm") != (0, 2, 1, 3):
             return False
         links.take_in(node, turn, attributes=node.attributes | {"heads_last": 1})
         return True

@@ -79,7 +79,7 @@ def other_operand(node: Node, name: str) -> str:
 def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
     """Return the constant axes of a reduction, counted from 0."""
     shape = graph.shape(node.inputs[0])
-    if len(node.inputs) < 2 or node.inputs[1] not in graph.constants or shape is None:
+    if node.input(1) not in graph.constants or shape is None:
         return None
     return tuple(sorted(int(each) % len(shape) for each in graph.constants[node.inputs[1]].ravel()))
 
@@ -87,7 +87,7 @@ def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
 def last_axis(graph: Graph, node: Node) -> bool:
     """Return whether a reduction is over the last axis, which it keeps."""
     shape = graph.shape(node.inputs[0])
-    return bool(shape) and axes_of(graph, node) == (len(shape or ()) - 1,) and node.attributes.get("keepdims", 1) == 1
+    return bool(shape) and axes_of(graph, node) == (len(shape or ()) - 1,) and node.attribute("keepdims") == 1
 
 
 def channels(constant: np.ndarray, count: int, rank: int) -> np.ndarray | None:

@@ -23,7 +23,7 @@ class BatchNorms(Rewrite):
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         spec = links.graph.spec(node.inputs[0])
-        if node.attributes.get("training_mode") or len(node.outputs) > 1 or spec is None or spec.shape is None:
+        if node.attribute("training_mode") or len(node.outputs) > 1 or spec is None or spec.shape is None:
             return False
         if not all(each in links.graph.constants for each in node.inputs[1:]):
             return False
@@ -34,7 +34,7 @@ class BatchNorms(Rewrite):
 def _scale_and_shift(links: Links, node: Node, spec: Spec) -> list[Node]:
     graph = links.graph
     scale, bias, mean, variance = (graph.constants[each].astype(np.float64) for each in node.inputs[1:])
-    factor = scale / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + node.attribute("epsilon"))
     shape = (-1, *(1,) * (len(spec.shape or ()) - 2))
     result = node.outputs[0]
     first = graph.add(result + ".factor", factor.reshape(shape).astype(spec.dtype))

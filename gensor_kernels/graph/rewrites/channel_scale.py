@@ -31,7 +31,7 @@ def _fold(links: Links, conv: Node, node: Node, constant: str) -> bool:
     shape = graph.shape(conv.outputs[0])
     if shape is None or conv.inputs[1] not in graph.constants:
         return False
-    has_bias = len(conv.inputs) > 2 and conv.inputs[2]
+    has_bias = bool(conv.input(2))
     if has_bias and conv.inputs[2] not in graph.constants:
         return False
     weights = graph.constants[conv.inputs[1]]

@@ -29,12 +29,11 @@ class Gates(Rewrite):
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph = links.graph
-        approximate = node.attributes.get("approximate", "none")
-        name = GATES.get((node.op, approximate.decode() if isinstance(approximate, bytes) else approximate))
+        name = GATES.get((node.op, node.attribute("approximate") or "none"))
         last = links.reader(node.outputs[0], "Mul")
         gate = _linear_before(links, node.inputs[0])
         other = None if last is None else _linear_before(links, other_operand(last, node.outputs[0]))
-        if name is None or last is None or gate is None or other is None or node.attributes.get("alpha", 1.0) != 1:
+        if name is None or last is None or gate is None or other is None or node.attribute("alpha") not in (None, 1):
             return False
         first, second = (graph.constants[each.weight] for each in (gate, other))
         if gate.product.inputs[0] != other.product.inputs[0]:
@@ -48,8 +47,8 @@ class Gates(Rewrite):
             zeros = np.zeros(first.shape[1], first.dtype)
             terms = [graph.constants[each.bias] if each.bias else zeros for each in (gate, other)]
             inputs.append(graph.add(weights + ".bias", np.concatenate(terms)))
-        parts = (f"MatMul, {node.op}, MatMul, Mul".split(", "))[1:]
-        new = Node("GatedMatMul", tuple(inputs), last.outputs, {"gate": name}, gate.product.name, (), tuple(parts))
+        parts = (node.op, "MatMul", "Mul")
+        new = Node("GatedMatMul", tuple(inputs), last.outputs, {"gate": name}, gate.product.name, (), parts)
         before = potential(graph, [*gate.nodes, *other.nodes, node, last])
         after = potential(graph, [new])
         links.predicted = before, after

@@ -93,11 +93,11 @@ def _matrix(links: Links, node: Node) -> str | None:
         return None
     if node.op == "MatMul":
         return node.inputs[1]
-    scaled = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
-    term = node.inputs[2] if len(node.inputs) > 2 else ""
-    if scaled != (1.0, 1.0) or node.attributes.get("transA", 0) or (term and not _is_vector(links, term, node)):
+    scaled = node.attribute("alpha"), node.attribute("beta")
+    term = node.input(2)
+    if scaled != (1.0, 1.0) or node.attribute("transA") or (term and not _is_vector(links, term, node)):
         return None
-    if not node.attributes.get("transB", 0):
+    if not node.attribute("transB"):
         return node.inputs[1]
     return links.graph.add(node.inputs[1] + ".turned", constant.T)
 
@@ -110,7 +110,7 @@ def _is_vector(links: Links, name: str, node: Node) -> bool:
 def _with_bias(links: Links, node: Node) -> tuple[Node, str]:
     """Return the last node of a product with a bias, and the bias ("" for none)."""
     if node.op == "Gemm":
-        return node, node.inputs[2] if len(node.inputs) > 2 else ""
+        return node, node.input(2)
     added = links.reader(node.outputs[0], "Add")
     bias = "" if added is None else other_operand(added, node.outputs[0])
     return (added, bias) if added is not None and _is_vector(links, bias, added) else (node, "")

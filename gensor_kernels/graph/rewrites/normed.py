@@ -25,14 +25,14 @@ class NormedProducts(Rewrite):
         shape = graph.static(node.inputs[0])
         if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:
             return False
-        if node.attributes.get("axis", -1) not in (-1, len(shape) - 1):
+        if node.attribute("axis") not in (-1, len(shape) - 1):
             return False
         operands = [each for each in node.inputs[1:] if each]
         spec = graph.spec(node.inputs[0])
         vector = None if spec is None else spec._replace(shape=shape[-1:])
         if any(graph.spec(each) != vector for each in operands):
             return False
-        norm = Step(NORMS[node.op], "", float(node.attributes.get("epsilon", 1e-5)))
+        norm = Step(NORMS[node.op], "", float(node.attribute("epsilon")))
         steps = (*product.epilogue, norm, *map(Step, ("mul", "add"), operands))
         if len(steps) - 1 > MAX_STEPS or any(step.name in NORMS.values() for step in product.epilogue):
             return False

@@ -16,9 +16,9 @@ class Paddings(Rewrite):
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         pad = links.plain(node.inputs[0], "Pad")
         pads = None if pad is None else _zeros(links.graph, pad)
-        if pad is None or pads is None or node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", b"NOTSET"):
+        if pad is None or pads is None or node.attribute("auto_pad") != "NOTSET":
             return False
-        own = node.attributes.get("pads", (0,) * len(pads))
+        own = node.attribute("pads") or (0,) * len(pads)
         attributes = node.attributes | {"pads": tuple(a + b for a, b in zip(own, pads, strict=True))}
         links.change(node, inputs=(pad.inputs[0], *node.inputs[1:]), attributes=attributes)
         links.drop(pad.outputs)
@@ -27,10 +27,9 @@ class Paddings(Rewrite):
 
 def _zeros(graph: Graph, pad: Node) -> tuple[int, ...] | None:
     """Return the (begins, ends) of the spatial axes of a Pad node, None for other padding."""
-    if pad.attributes.get("mode", "constant") not in ("constant", b"constant"):
+    if pad.attribute("mode") != "constant":
         return None
-    filled = pad.inputs[2] if len(pad.inputs) > 2 else ""
-    if (filled and number(graph, filled) != 0) or (len(pad.inputs) > 3 and pad.inputs[3]):
+    if (pad.input(2) and number(graph, pad.input(2)) != 0) or pad.input(3):
         return None
     if pad.inputs[1] not in graph.constants:
         return None

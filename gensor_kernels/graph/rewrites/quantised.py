@@ -60,14 +60,14 @@ def product_dtype(graph: Graph, node: Node, weights: str) -> np.dtype[np.generic
 
 def _matrix(graph: Graph, node: Node) -> np.ndarray | None:
     """Return the constant weights of a product as a matrix (n, k), or None for other nodes and small weights."""
-    if node.op not in ("MatMul", "Gemm") or node.attributes.get("transA", 0):
+    if node.op not in ("MatMul", "Gemm") or node.attribute("transA"):
         return None
     weights, shape = graph.constants.get(node.inputs[1]), graph.shape(node.inputs[0])
     if weights is None or weights.ndim != 2 or weights.size < LEAST or shape is None or len(shape) < 2:
         return None
     if weights.dtype.name not in ("float16", "bfloat16", "float32"):
         return None
-    return weights if node.attributes.get("transB", 0) else weights.T
+    return weights if node.attribute("transB") else weights.T
 
 
 def _in_bits(
@@ -87,9 +87,9 @@ def _steps(graph: Graph, node: Node) -> tuple[Step, ...] | None:
     """Return all operations after the product itself, or None for a Gemm whose term is scaled."""
     if node.op == "MatMul":
         return node.epilogue
-    alpha, beta = node.attributes.get("alpha", 1.0), node.attributes.get("beta", 1.0)
+    alpha, beta = node.attribute("alpha"), node.attribute("beta")
     first = () if alpha == 1 else (Step("scale", "", alpha),)
-    if len(node.inputs) < 3 or not node.inputs[2] or beta == 0:
+    if not node.input(2) or beta == 0:
         return (*first, *node.epilogue)
     return (*first, Step("add", node.inputs[2]), *node.epilogue) if beta == 1 else None
 

@@ -43,7 +43,7 @@ class RotaryEmbeddings(Rewrite):
 def _rotation_source(links: Links, node: Node) -> str | None:
     """Return x of Concat(-x2, x1) along the last axis."""
     shape = links.graph.static(node.outputs[0])
-    if len(node.inputs) != 2 or not shape or node.attributes.get("axis") not in (-1, len(shape) - 1) or shape[-1] % 2:
+    if len(node.inputs) != 2 or not shape or node.attribute("axis") not in (-1, len(shape) - 1) or shape[-1] % 2:
         return None
     negated = links.maker(node.inputs[0], "Neg")
     halves = [None if negated is None else _cut(links, negated.inputs[0]), _cut(links, node.inputs[1])]
@@ -65,7 +65,7 @@ def _cut(links: Links, name: str) -> tuple[str, int, int] | None:
         return None
     if node.op == "Split":
         parts = [links.graph.static(each) for each in node.outputs]
-        if node.attributes.get("axis", 0) not in (-1, len(shape) - 1) or any(part is None for part in parts):
+        if node.attribute("axis") not in (-1, len(shape) - 1) or any(part is None for part in parts):
             return None
         extents = [part[-1] for part in parts if part]
         place = node.outputs.index(name)

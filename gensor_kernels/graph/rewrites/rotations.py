@@ -25,7 +25,7 @@ class Rotations(Rewrite):
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         if not _fits(links.graph, node):
             return False
-        rows, position = _tables(links.graph, node), (*node.inputs, "")[3]
+        rows, position = _tables(links.graph, node), node.input(3)
         gathers = [] if not position else [_gather(links.graph, row, position) for row in rows]
         names = [each.outputs[0] for each in gathers] or rows
         fresh = [each for each in gathers if links.maker(each.outputs[0]) is None]
@@ -48,16 +48,16 @@ def _fits(graph: Graph, node: Node) -> bool:
     shape = graph.shape(node.inputs[0])
     if cosine is None or sine is None or shape is None or not floats(graph, node.inputs[0]):
         return False
-    rank, last = 2 if (*node.inputs, "")[3] else 3, shape[-1]
+    rank, last = 2 if node.input(3) else 3, shape[-1]
     if cosine.shape != sine.shape or cosine.ndim != rank or not isinstance(last, int):
         return False
-    head = last if len(shape) == 4 else last // (node.attributes.get("num_heads") or 1)
-    return (node.attributes.get("rotary_embedding_dim") or head) == head == 2 * cosine.shape[-1]
+    head = last if len(shape) == 4 else last // (node.attribute("num_heads") or 1)
+    return (node.attribute("rotary_embedding_dim") or head) == head == 2 * cosine.shape[-1]
 
 
 def _tables(graph: Graph, node: Node) -> tuple[str, str]:
     """Return the names of the ratios and sines of both halves of a head; one pair for equal inputs."""
-    interleaved = bool(node.attributes.get("interleaved", 0))
+    interleaved = bool(node.attribute("interleaved"))
     stem = "+".join(node.inputs[1:3]) + ".pairs" * interleaved
     ratio, factor = f"{stem}.ratio", f"{stem}.sine"
     if ratio not in graph.constants:

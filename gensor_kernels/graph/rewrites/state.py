@@ -41,7 +41,7 @@ class InPlace(Rewrite):
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         past = node.inputs[0]
-        if node.attributes.get(IN_PLACE) or self.state.get(past) != node.outputs[0] or not links.alone(past):
+        if node.attribute(IN_PLACE) or self.state.get(past) != node.outputs[0] or not links.alone(past):
             return False
         links.change(node, attributes={**node.attributes, IN_PLACE: 1})
         return True
@@ -68,8 +68,8 @@ class Appends(Rewrite):
         keys, values = (_store(links, name) for name in (k, v))
         if keys is None or values is None or self.pairs.get(keys.inputs[0]) != values.inputs[0]:
             return False
-        places = (*keys.inputs, "")[2]
-        if node.attributes.get("axis", 0) not in (-1, 2) or places != (*values.inputs, "")[2]:
+        places = keys.input(2)
+        if node.attribute("axis") not in (-1, 2) or places != values.input(2):
             return False
         columns = [(graph.static(name) or (0,))[-1] for name in (q, k, v)]
         # The queries of a token must fit into the row before its keys and values.
@@ -92,19 +92,19 @@ class Appends(Rewrite):
 def _store(links: Links, name: str) -> Node | None:
     """Return the node that appends a tensor to state along axis 1, if nothing else reads the tensor."""
     node = links.reader(name, "TensorScatter")
-    if node is None or not node.attributes.get(IN_PLACE) or node.inputs[1] != name:
+    if node is None or not node.attribute(IN_PLACE) or node.inputs[1] != name:
         return None
-    linear = node.attributes.get("mode", "linear") in ("linear", b"linear")
-    axis, rank = node.attributes.get("axis", -2), len(links.graph.shape(node.inputs[0]) or ())
+    linear = node.attribute("mode") == "linear"
+    axis, rank = node.attribute("axis"), len(links.graph.shape(node.inputs[0]) or ())
     read = all(_sees_all(each) for each in links.readers(node.outputs[0]))
     return node if linear and axis in (1, -2) and rank == 3 and read else None
 
 
 def _sees_all(node: Node) -> bool:
     """Return whether a node is attention whose last query sees all valid keys, in any order."""
-    inputs = (*node.inputs, *[""] * 7)
     windows = max(node.attributes.get(f"{side}_window_size", -1) for side in ("left", "right"))
-    return node.op == "Attention" and not inputs[3] and bool(inputs[6]) and windows < 0 and len(node.outputs) == 1
+    is_plain = node.op == "Attention" and len(node.outputs) == 1 and windows < 0
+    return is_plain and not node.input(3) and bool(node.input(6))
 
 
 def _newest(graph: Graph) -> None:
@@ -127,7 +127,7 @@ class Lengths(Rewrite):
     roots = ("Attention",)
 
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        name = (*node.inputs, *[""] * 7)[6]
+        name = node.input(6)
         found = links.graph.spec(name) if name else None
         if found is None or found.dtype == np.int32 or name in links.graph.constants:
             return False
@@ -147,7 +147,7 @@ def keep_state(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str])
     for rule in (InPlace(state), Appends(pairs), Lengths()):
         apply_everywhere(rule, links, lambda graph, nodes: None)
     links.store().tidy()
-    written = {name for node in graph.nodes if node.attributes.get(IN_PLACE) for name in node.outputs}
+    written = {name for node in graph.nodes if node.attribute(IN_PLACE) for name in node.outputs}
     kept = {result for result in state.values() if result in written}
     graph.outputs = [name for name in graph.outputs if name not in kept]
     _newest(graph)

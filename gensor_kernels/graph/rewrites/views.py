@@ -77,7 +77,7 @@ class Selects(Rewrite):
         axes = None if shape is None or 0 in shape else follow(graph, chain, shape)
         if axes is None or shape is None or spec is None:
             return False
-        along = node.attributes.get("axis", 0) % len(axes)
+        along = node.attribute("axis") % len(axes)
         if len(axes[along]) != 1:
             return False
         part = axes[along][0]
@@ -116,7 +116,7 @@ def follow(graph: Graph, chain: Sequence[Node], shape: Sequence[int]) -> Axes | 
     axes: Axes = tuple((Part((place,), extent),) if extent > 1 else () for place, extent in enumerate(shape))
     for node in chain:
         if node.op == "Transpose":
-            order = node.attributes.get("perm", tuple(reversed(range(len(axes)))))
+            order = node.attribute("perm") or tuple(reversed(range(len(axes))))
             axes = tuple(axes[place] for place in order)
             continue
         wanted = graph.static(node.outputs[0])
