@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 import gensor_kernels as gk
-from gensor_kernels.operators.tolerance.gated import gated_bound
-from gensor_kernels.operators.tolerance.normed import norm_and_bound
+from gensor_kernels.operators.tolerance.fused import gated_bound, norm_and_bound
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
 

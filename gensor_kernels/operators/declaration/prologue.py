@@ -165,7 +165,7 @@ class Prepared(Operator):
 
         Kernels may round some of the prepared elements to a neighbour.
         """
-        from gensor_kernels.operators.tolerance.prologue import apply_prologue
+        from gensor_kernels.operators.tolerance.fused import apply_prologue
 
         first, dtype = self.names[0], workload.dtype[self.names[0]]
         listed = steps_of(workload.prologue, arrays_of(workload, arrays), VERIFIED_SCALE)

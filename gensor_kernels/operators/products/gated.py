@@ -86,7 +86,7 @@ class Gated(matmul.Matmul):
 
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the gated product of both halves in float64; see Operator."""
-        from gensor_kernels.operators.tolerance.gated import gated_bound
+        from gensor_kernels.operators.tolerance.fused import gated_bound
 
         a, b = (decode(workload.dtype[name], arrays[name]) for name in "ab")
         bias = decode(workload.dtype["d"], arrays["d"]) if self.biased else None

@@ -103,7 +103,7 @@ class Matmul(Operator):
         multiplied = product_type(workload.dtype["a"], workload.dtype["b"])
         product, bound = product_and_bound(a, b, workload, multiplied, structured=conditions.structured)
         if conditions.away is not None:
-            from gensor_kernels.operators.tolerance.prologue import spread
+            from gensor_kernels.operators.tolerance.fused import spread
 
             bound = bound + spread(conditions.away, b)
         return product, bound

@@ -67,7 +67,7 @@ class Normed(matmul.Matmul):
 
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the norm of the rows of the product after its first operations in float64; see Operator."""
-        from gensor_kernels.operators.tolerance.normed import norm_and_bound
+        from gensor_kernels.operators.tolerance.fused import norm_and_bound
 
         product, bound = super().result_and_bound(workload, arrays, conditions)
         values = (product, bound, conditions.steps, workload.accumulator, VERIFIED_EPS)

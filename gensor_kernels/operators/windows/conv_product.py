@@ -198,7 +198,7 @@ class Convolution(Operator):
 
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the product of gathered patches and the filters in float64; see Operator."""
-        from gensor_kernels.operators.tolerance.prologue import spread
+        from gensor_kernels.operators.tolerance.fused import spread
 
         x, w = (decode(workload.dtype[name], arrays[name]) for name in "xw")
         z = workload.size
