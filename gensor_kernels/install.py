@@ -11,6 +11,7 @@ EXTRAS = {
     "distributed": "fleet",
     "lightgbm": "learn",
     "matplotlib": "plot",
+    "msgspec": "tune",
     "onnx": "onnx",
     "onnx_ir": "onnx",
     "onnxscript": "onnx",

@@ -22,7 +22,8 @@ from gensor_kernels.machine.arch import Arch, archs
 #: Packages whose versions matter, whether they are dependencies, extras or a CuPy of any CUDA version.
 PACKAGES = (
     *("gensor-kernels", "numpy", "cupy-cuda12x", "cupy-cuda13x", "cupy", "cuda-bindings", "cuda-pathfinder"),
-    *("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm", "sqlite-utils", "tqdm", "typer"),
+    *("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc", "nvidia-cuda-nvdisasm"),
+    *("msgspec", "sqlite-utils", "tqdm", "typer"),
 )
 VARIABLES = ("GENSOR_", "CUPY_", "CUDA_", "NVRTC_")
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from gensor_kernels.build import resources
 from gensor_kernels.build.elf import entry_usage
 from gensor_kernels.build.nvrtc import Binary, compile_cubin, toolchain
-from gensor_kernels.build.resources import EntryResources
 from gensor_kernels.build.sass import Sass
 from gensor_kernels.build.source import digest
-from gensor_tuner.tasks.checked import checked
 from gensor_tuner.tasks.task import Task
 
 LEFT_OUT = "ptxas leaves out a wait: a DMMA reads sums that the DMMA before it is still writing"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A binary with its machine code by function, which takes a process to read; None where nothing has read it."""
+
+    binary: Binary
+    sass: dict[str, Sass] | None
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Compile(Task[Binary]):
     """One source to compile for one target such as "sm_87"."""
 
     kind: ClassVar[str] = "compile"
+    answer: ClassVar[type] = Compiled
 
     source: str
     target: str
@@ -41,32 +47,19 @@ class Compile(Task[Binary]):
         """Return a binary that could not be compiled."""
         return Binary(self.target, error=reason)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the arguments."""
-        return {"source": self.source, "target": self.target}
+    def pack(self, result: Binary) -> Compiled:
+        """Return a binary with its machine code."""
+        return Compiled(result, resources.disassemble(result.cubin, result.target) if result.error is None else None)
 
-    @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Compile:
-        """Return the task with these arguments."""
-        return cls(**told)
-
-    def pack(self, result: Binary) -> dict[str, Any]:
-        """Return a binary with its machine code, which takes a process to read."""
-        code = resources.disassemble(result.cubin, result.target) if result.error is None else None
-        return {**binary_json(result), "sass": code and {name: asdict(each) for name, each in code.items()}}
-
-    def unpack(self, packed: dict[str, Any]) -> Binary:
+    def unpack(self, answer: Compiled) -> Binary:
         """Return a binary whose report agrees with its cubin; what was read of its machine code is remembered."""
-        code = packed.pop("sass")
-        binary = binary_of(packed)
+        binary = answer.binary
         if binary.target != self.target or (binary.error is None and binary.toolchain != toolchain()):
             raise ValueError(f"a binary of {binary.toolchain} for {binary.target}")
         if binary.error is None:
             _agree(binary)
-            if code is not None:
-                resources.remember(
-                    binary.cubin, binary.target, {name: checked(Sass.from_json(each)) for name, each in code.items()}
-                )
+            if answer.sass is not None:
+                resources.remember(binary.cubin, binary.target, answer.sass)
         return binary
 
 
@@ -94,14 +87,3 @@ def _agree(binary: Binary) -> None:
     told = {name: entry.registers for name, entry in binary.entries.items()}
     if {name: registers for name, (registers, _) in found.items() if name in told} != told:
         raise ValueError(f"a cubin with the registers {found}, not {told}")
-
-
-def binary_json(binary: Binary) -> dict[str, Any]:
-    """Return a binary as JSON."""
-    return {**asdict(binary), "cubin": base64.b64encode(binary.cubin).decode()}
-
-
-def binary_of(told: dict[str, Any]) -> Binary:
-    """Return the binary of `binary_json`."""
-    entries = {name: EntryResources(**figures) for name, figures in told["entries"].items()}
-    return checked(Binary(**{**told, "cubin": base64.b64decode(told["cubin"], validate=True), "entries": entries}))

@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 import platform
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -45,10 +44,6 @@ class Abilities:
 
     facts: dict[str, str]
     missing: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields."""
-        return asdict(self)
 
     def digest(self, kind: str) -> str:
         """Return the digest of what results of a kind follow from."""
@@ -89,12 +84,6 @@ def abilities() -> Abilities:
         except (GensorError, OSError) as error:
             missing[name] = str(error)
     return Abilities(facts, missing)
-
-
-def parse_abilities(abilities: Mapping[str, Any]) -> Abilities:
-    """Return the abilities that another machine has sent as JSON."""
-    texts = [{str(name): str(text) for name, text in abilities[field].items()} for field in ("facts", "missing")]
-    return Abilities(*texts)
 
 
 def _package() -> str:

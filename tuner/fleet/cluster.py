@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 
 from gensor_kernels.errors import GensorError
 from gensor_kernels.install import command
-from gensor_tuner.tasks.task import Result, Task
+from gensor_tuner.tasks.task import Result, Task, from_plain
 
 from . import wire
-from .abilities import FOLLOWS, Abilities, abilities, parse_abilities
+from .abilities import FOLLOWS, Abilities, abilities
 from .connect import FleetError, connected, refill
 from .wire import TOPIC, advertise, offer, perform
 
@@ -212,8 +212,8 @@ class Cluster:
         for address, answered in answers.items():
             name = str(found[address].get("name", address))
             try:
-                can = parse_abilities(answered)
-            except (TypeError, KeyError, AttributeError):
+                can = from_plain(Abilities, answered)
+            except ValueError:
                 reason = f"{type(answered).__name__}: {answered}"
                 self.refused[address] = reason
                 self.notify(f"worker {name} is not used: {reason}; it needs {command('tune')}")

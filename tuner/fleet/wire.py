@@ -10,6 +10,7 @@ import json
 import os
 import traceback
 import zlib
+from dataclasses import asdict
 from typing import Any
 
 from gensor_kernels.errors import GensorError
@@ -18,7 +19,7 @@ from gensor_tuner.build.compile import Compile
 from gensor_tuner.measure.board import BoardGoneError
 from gensor_tuner.measure.on_board import ExecuteOnDevice, Time
 from gensor_tuner.strategies.request import Request
-from gensor_tuner.tasks.task import Result, Task
+from gensor_tuner.tasks.task import Result, Task, from_plain, to_plain
 from gensor_tuner.verify.verify import Execute
 
 from .abilities import abilities
@@ -36,9 +37,9 @@ class CorruptError(GensorError):
     """Bytes that are no result of the requested task, or the reason why there is none."""
 
 
-def pack(body: dict[str, Any]) -> bytes:
+def pack(body: object) -> bytes:
     """Return a message."""
-    text = zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
+    text = zlib.compress(json.dumps(to_plain(body), separators=(",", ":")).encode(), 1)
     return hashlib.sha256(text).digest() + text
 
 
@@ -49,7 +50,7 @@ def unpack(message: bytes) -> dict[str, Any]:
         raise CorruptError(f"{len(message)} bytes that do not match their digest")
     inflater = zlib.decompressobj()
     try:
-        body = json.loads(inflater.decompress(text, LARGEST))
+        body = json.loads(inflater.decompress(text, LARGEST), parse_int=_whole, parse_float=_real)
     except (zlib.error, ValueError, RecursionError) as error:
         raise CorruptError(str(error)) from None
     if not isinstance(body, dict):
@@ -57,9 +58,24 @@ def unpack(message: bytes) -> dict[str, Any]:
     return body
 
 
+def _whole(text: str) -> int:
+    return int(_unsigned(text))
+
+
+def _real(text: str) -> float:
+    return float(_unsigned(text))
+
+
+def _unsigned(text: str) -> str:
+    """Return a number's text: all are counts, seconds or microseconds."""
+    if text.startswith("-"):
+        raise ValueError(f"{text[:40]} is below 0")
+    return text
+
+
 def asked(task: Task[Any]) -> bytes:
     """Return the message that requests a task."""
-    return pack(task.to_json())
+    return pack(task.arguments())
 
 
 def answer(kind: str, message: bytes) -> tuple[bytes, bool]:
@@ -71,7 +87,7 @@ def answer(kind: str, message: bytes) -> tuple[bytes, bool]:
         Its result as a message, or the reason for its absence; and whether the worker's GPU has gone.
     """
     try:
-        task = KINDS[kind].from_json(unpack(message))
+        task = KINDS[kind].from_arguments(unpack(message))
         result = task.pack(task.run())
         return pack({"result": result}), False
     except Exception as error:  # whatever it is, another worker may do better
@@ -84,7 +100,7 @@ def result_of(task: Task[Result], message: bytes) -> Result:
     if "error" in body:
         raise CorruptError(str(body["error"]).strip().splitlines()[-1])
     try:
-        return task.unpack(body["result"])
+        return task.unpack(from_plain(task.answer, body["result"]))
     except MALFORMED as error:
         raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:TOLD]}") from None
 
@@ -103,8 +119,8 @@ def perform(kind: str, message: bytes, key: str) -> bytes:
 
 
 def offer() -> dict[str, Any]:
-    """Return what this worker's machine can do."""
-    return abilities().to_json()
+    """Return what this worker's machine can do: its `Abilities`."""
+    return asdict(abilities())
 
 
 async def advertise(resources: dict[str, float], dask_worker: Any = None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from gensor_kernels.build.source import digest, flatten
 from gensor_kernels.devices.device import Code
@@ -14,12 +14,35 @@ from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.tasks.checked import checked
-from gensor_tuner.tasks.task import Executor, Task
-from gensor_tuner.verify.verify import OUTCOMES, Verdict, describe_case, verified_epilogue
+from gensor_tuner.tasks.task import Executor, Task, from_plain
+from gensor_tuner.verify.verify import Verdict, check_verdict
 
 from .board import board
-from .timer import Kernel, Timed, Times
+from .timer import Kernel, Times
+
+
+class Sent(NamedTuple):
+    """A kernel on its way: its source stays at home, because every machine has it."""
+
+    program: str
+    constants: str
+    target: str
+    cubin: bytes
+
+    @classmethod
+    def of(cls, candidate: Candidate, code: Code) -> Sent:
+        """Return what is sent of a kernel."""
+        return cls(candidate.program.to_json(), candidate.constants, code.target, code.cubin)
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel where it has arrived."""
+        program = program_from_json(self.program)
+        family = FAMILIES[program.family]
+        pairs = tuple(sorted(json.loads(self.constants).items()))
+        name = digest(f"{self.constants} {self.target} {family.source}")
+        code = Code(name, flatten(family.source), pairs, self.target, self.cubin)
+        return Candidate(program, family, self.constants), code
 
 
 @dataclass(frozen=True)
@@ -30,6 +53,7 @@ class Time(Task[Times]):
     """
 
     kind: ClassVar[str] = "time"
+    answer: ClassVar[type] = Times
 
     part_name: str
     workload: Workload | None
@@ -49,59 +73,37 @@ class Time(Task[Times]):
         """Return times of no kernel."""
         return Times.none(len(self.kernels), reason)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the arguments; sources stay at home, because every machine has them."""
-        kernels = [_times_of(*each) for each in self.kernels]
+    def arguments(self) -> dict[str, object]:
+        """Return the fields, the workload by its key."""
         key = None if self.workload is None else self.workload.key()
-        return {"part": self.part_name, "workload": key, "kernels": kernels, "vendor": self.vendor}
+        kernels = [Sent.of(*each) for each in self.kernels]
+        return {"part_name": self.part_name, "workload": key, "kernels": kernels, "vendor": self.vendor}
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Time:
-        """Return the task with these arguments."""
-        kernels = tuple(_kernel(*each) for each in told["kernels"])
-        workload = None if told["workload"] is None else workload_of(told["workload"])
-        return cls(told["part"], workload, kernels, bool(told["vendor"]))
+    def from_arguments(cls, plain: dict[str, Any]) -> Time:
+        """Return the task with these fields."""
+        kernels = tuple(each.kernel for each in from_plain(list[Sent], plain["kernels"]))
+        workload = None if plain["workload"] is None else workload_of(plain["workload"])
+        return cls(plain["part_name"], workload, kernels, plain["vendor"])
 
-    def unpack(self, packed: dict[str, Any]) -> Times:
-        """Return times that can be these kernels': as many, finite and above nothing."""
-        timed = tuple(None if each is None else _timing_of(each) for each in packed["timed"])
-        why = tuple(str(each) for each in packed["why"])
-        vendor = None if packed["vendor"] is None else _timing_of(packed["vendor"])
+    def check(self, result: Times) -> None:
+        """Raise ValueError unless these can be the times of these kernels: as many, finite and above nothing."""
+        timed, why, vendor = result.timed, result.why, result.vendor
         if not len(timed) == len(why) == len(self.kernels) or (vendor is not None and not self.vendor):
             raise ValueError(f"{len(timed)} times for {len(self.kernels)} kernels")
-        lost = packed["lost"]
-        if not isinstance(lost, str) or (lost and (any(timed) or any(why) or vendor is not None)):
+        if result.lost and (any(timed) or any(why) or vendor is not None):
             raise ValueError("times of a task that was lost")
-        if not lost and any((each is None) != bool(reason) for each, reason in zip(timed, why, strict=True)):
+        if not result.lost and any((each is None) != bool(reason) for each, reason in zip(timed, why, strict=True)):
             raise ValueError("a kernel has neither a time nor a reason, or both")
-        if not isinstance(json.loads(packed["conditions"]), dict):
+        if not isinstance(json.loads(result.conditions), dict):
             raise ValueError("the conditions are no JSON object")
-        failed = tuple(packed["failed"])
-        if any(type(each) is not int or not 0 <= each < len(why) or not why[each] for each in failed):
+        if any(not 0 <= each < len(why) or not why[each] for each in result.failed):
             raise ValueError("a kernel that failed has no reason")
-        return Times(timed, vendor, packed["conditions"], why, failed, lost)
-
-
-def _times_of(each: Candidate, code: Code) -> list[str]:
-    return [each.program.to_json(), each.constants, code.target, base64.b64encode(code.cubin or b"").decode()]
-
-
-def _kernel(program: str, constants: str, target: str, cubin: str) -> Kernel:
-    found = program_from_json(program)
-    family = FAMILIES[found.family]
-    pairs = tuple(sorted(json.loads(constants).items()))
-    name = digest(f"{constants} {target} {family.source}")
-    code = Code(name, flatten(family.source), pairs, target, base64.b64decode(cubin, validate=True))
-    return Candidate(found, family, constants), code
-
-
-def _timing_of(told: dict[str, Any]) -> Timed:
-    found = checked(Timed(**told))
-    if not min(found.median_us, found.low_us, found.high_us) > 0:
-        raise ValueError(f"a time of {found.median_us} microseconds")
-    if not min(found.rounds, found.calls):
-        raise ValueError(f"{found.rounds} rounds of {found.calls} calls")
-    return found
+        for each in filter(None, (*timed, vendor)):
+            if not all(0 < us < math.inf for us in (each.median_us, each.low_us, each.high_us)):
+                raise ValueError(f"a time of {each.median_us} microseconds")
+            if not min(each.rounds, each.calls):
+                raise ValueError(f"{each.rounds} rounds of {each.calls} calls")
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class ExecuteOnDevice(Task[Verdict]):
     """A kernel to execute on a part, at its verification cases."""
 
     kind: ClassVar[str] = "execute"
+    answer: ClassVar[type] = Verdict
 
     part_name: str
     workload: Workload
@@ -127,27 +130,19 @@ class ExecuteOnDevice(Task[Verdict]):
         """Return a verdict that says nothing about the kernel."""
         return Verdict("timeout", reason, method="device", part=self.part_name)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the arguments."""
-        return {"part": self.part_name, "workload": self.workload.key(), "kernel": _times_of(*self.kernel)}
+    def arguments(self) -> dict[str, object]:
+        """Return the fields, the workload by its key."""
+        return {"part_name": self.part_name, "workload": self.workload.key(), "kernel": Sent.of(*self.kernel)}
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> ExecuteOnDevice:
-        """Return the task with these arguments."""
-        return cls(told["part"], workload_of(told["workload"]), _kernel(*told["kernel"]))
+    def from_arguments(cls, plain: dict[str, Any]) -> ExecuteOnDevice:
+        """Return the task with these fields."""
+        return cls(plain["part_name"], workload_of(plain["workload"]), from_plain(Sent, plain["kernel"]).kernel)
 
-    def unpack(self, packed: dict[str, Any]) -> Verdict:
-        """Return a verdict of this part; ValueError where a good one lacks cases."""
-        found = Verdict.from_json(packed)
-        found = replace(found, part=found.part or self.part_name)  # a child that died could not name its part
-        candidate, _ = self.kernel
-        if found.outcome not in OUTCOMES or (found.method, found.part) != ("device", self.part_name):
-            raise ValueError(f"a verdict {found.outcome!r} by {found.method!r} of {found.part!r}")
-        if found.outcome == "ok":
-            epilogue = verified_epilogue(candidate, self.workload)
-            cases = candidate.family.cases(candidate.program, self.workload, epilogue)
-            if found.sizes != [describe_case(case) for case in cases] or found.worst > 1 or not found.runs:
-                raise ValueError("a good verdict without all cases")
+    def unpack(self, answer: Verdict) -> Verdict:
+        """Return a verdict of this part: a child that died could not name it."""
+        found = replace(answer, part=answer.part or self.part_name)
+        check_verdict(found, "device", self.part_name, self.kernel[0], self.workload)
         return found
 
 

@@ -18,9 +18,8 @@ from gensor_database.writing import written
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.config import cache_dir
 from gensor_kernels.families.validation import MALFORMED
-from gensor_tuner.build.compile import binary_json, binary_of
 from gensor_tuner.strategies.request import Found
-from gensor_tuner.tasks.task import Executor, Result, Task, ignore
+from gensor_tuner.tasks.task import Executor, Result, Task, from_plain, ignore, to_plain
 
 FOLDER = "unfinished"
 
@@ -54,11 +53,11 @@ class Unfinished:
     def save(self) -> None:
         """Write everything for the next run."""
         kept = {**self.known, **self.new}
-        walks = {key: each.to_json() for key, each in kept.items() if isinstance(each, Found)}
-        binaries = {key: binary_json(each) for key, each in kept.items() if isinstance(each, Binary)}
+        walks = {str(key): each for key, each in kept.items() if isinstance(each, Found)}
+        binaries = {str(key): each for key, each in kept.items() if isinstance(each, Binary)}
         if walks or binaries:
             with written(self.path) as file:
-                json.dump({"walks": walks, "binaries": binaries}, file)
+                json.dump(to_plain({"walks": walks, "binaries": binaries}), file)
 
 
 class Keeping(Executor):
@@ -111,7 +110,7 @@ class Keeping(Executor):
 def _read(path: Path) -> dict[Hashable, Any]:
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
-        walks = {key: Found.from_json(each) for key, each in kept["walks"].items()}
-        return {**walks, **{key: binary_of(each) for key, each in kept["binaries"].items()}}
+        walks, binaries = from_plain(dict[str, Found], kept["walks"]), from_plain(dict[str, Binary], kept["binaries"])
+        return dict([*walks.items(), *binaries.items()])
     except (OSError, *MALFORMED):  # absent, or of another version
         return {}

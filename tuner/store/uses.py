@@ -20,6 +20,7 @@ from gensor_database.text import duration
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
+from gensor_tuner.tasks.task import from_plain
 
 #: The key of a record's provenance: shapes file -> rows.
 KEY = "rows"
@@ -99,11 +100,10 @@ def read(provenance: str) -> list[Use]:
 
 def _use(file: str, values: Any) -> Use | None:
     try:
-        use = Use(file, **values)
-    except TypeError:
+        use = from_plain(Use, {"file": file, **values})
+    except (ValueError, TypeError):
         return None
-    texts = all(isinstance(text, str) for text in (use.name, use.model, use.op, use.sizes))
-    return use if texts and type(use.line) is int and type(use.calls) is int and use.calls > 0 else None
+    return use if use.calls > 0 else None
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:

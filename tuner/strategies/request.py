@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from typing import Any, ClassVar
@@ -18,8 +18,8 @@ from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.search.trace import Leg, Trail
-from gensor_tuner.tasks.task import Task
+from gensor_tuner.search.trace import Trail
+from gensor_tuner.tasks.task import Task, from_plain
 
 from . import Search, strategy
 
@@ -56,14 +56,6 @@ class Facts:
             tuple(sorted(steady.get("products", {}).items())),
         )
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Facts:
-        """Return the facts whose fields, with the Program as its JSON, are `values`."""
-        pairs = {
-            name: tuple((str(word), int(count)) for word, count in values[name]) for name in ("hot_loop", "products")
-        }
-        return cls(**{**values, "program": program_from_json(values["program"]), **pairs})
-
 
 @dataclass(frozen=True)
 class Found:
@@ -78,38 +70,13 @@ class Found:
     seconds: float = field(compare=False)
     lost: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the result as JSON."""
-        places: dict[str, int] = {}  # most legs are in the space of one Workload: its key is written once
-
-        def place(workload: Workload | None) -> int | None:
-            return None if workload is None else places.setdefault(workload.key(), len(places))
-
-        trails = [
-            [t.family, t.graph, t.start, [[leg.seed, leg.path, place(leg.workload)] for leg in t.legs]]
-            for t in self.trails
-        ]
-        best = [[program.to_json(), seconds] for program, seconds in self.best]
-        more = {"evaluations": self.evaluations, "seconds": self.seconds}
-        return {"best": best, "trails": trails, "workloads": list(places), **more}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Found:
-        """Return the result of `to_json`."""
-        trails = []
-        workloads = {place: workload_of(key) for place, key in enumerate(values["workloads"])}
-        for family, graph, start, legs in values["trails"]:
-            made = tuple(Leg(seed, path, workloads.get(place)) for seed, path, place in legs)
-            trails.append(Trail(family, graph, tuple(start), made))
-        best = tuple((program_from_json(program), float(seconds)) for program, seconds in values["best"])
-        return cls(best, tuple(trails), int(values["evaluations"]), float(values["seconds"]))
-
 
 @dataclass(frozen=True)
 class Request(Task[Found]):
     """One walk to take; `start` and `feedback` are empty for the first walk."""
 
     kind: ClassVar[str] = "walk"
+    answer: ClassVar[type] = Found
     in_python: ClassVar[bool] = True
 
     workload: Workload
@@ -136,37 +103,33 @@ class Request(Task[Found]):
         """Return a walk that found nothing."""
         return Found((), (), 0, 0.0, reason)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the request as JSON; the arch goes by the name of its part."""
-        values: dict[str, Any] = {"workload": self.workload.key(), "part": self.arch.part}
-        values |= {name: getattr(self, name) for name in ("seed", "graph", "strategy", "evaluations")}
-        values["feedback"] = [{**asdict(each), "program": each.program.to_json()} for each in self.feedback]
-        values["start"] = [program.to_json() for program in self.start]
-        return values
+    def arguments(self) -> dict[str, object]:
+        """Return the fields; the arch goes by the name of its part."""
+        more = {"workload": self.workload.key(), "arch": self.arch.part}
+        return {each.name: getattr(self, each.name) for each in fields(self)} | more
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Request:
-        """Return the request of `to_json`."""
-        values["workload"], values["arch"] = workload_of(values["workload"]), lookup(values.pop("part"))
-        values["feedback"] = tuple(Facts.from_json(each) for each in values["feedback"])
-        values["start"] = tuple(program_from_json(each) for each in values["start"])
-        return cls(**values)
+    def from_arguments(cls, plain: dict[str, Any]) -> Request:
+        """Return the request with these fields."""
+        more = {"workload": workload_of(plain["workload"]), "arch": lookup(plain["arch"])}
+        more["feedback"] = from_plain(tuple[Facts, ...], plain["feedback"])
+        more["start"] = from_plain(tuple[Program, ...], plain["start"])
+        return cls(**plain | more)
 
-    def pack(self, result: Found) -> dict[str, Any]:
-        """Return what the walk found as JSON."""
-        return result.to_json()
-
-    def unpack(self, packed: dict[str, Any]) -> Found:
-        """Return what a walk elsewhere found: Programs of this Workload's space, one trail for each."""
-        found = Found.from_json(packed)
-        if len(found.best) != len(found.trails):
+    def check(self, result: Found) -> None:
+        """Raise one of `MALFORMED` unless a walk has found Programs of this Workload's space, one trail for each."""
+        if len(result.best) != len(result.trails):
             raise ValueError("a walk has one trail for each of its Programs")
-        if not all(0 <= each < math.inf for each in (found.evaluations, found.seconds, *(us for _, us in found.best))):
-            raise ValueError("a walk's figures are finite and not negative")
+        if not all(each < math.inf for each in (result.seconds, *(us for _, us in result.best))):
+            raise ValueError("a walk's figures are finite")
         space = Space(self.workload, self.arch)
-        for program, _ in found.best:
+        for program, _ in result.best:
+            if program_from_json(program.to_json()) != program:
+                raise ValueError(f"{program.family} has its coordinates in another order")
             space.family(program.family).point(program)
-        return found
+        for workload in {leg.workload for trail in result.trails for leg in trail.legs}:
+            if workload is not None:
+                workload_of(workload.key())
 
 
 @cache

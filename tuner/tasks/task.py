@@ -7,21 +7,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict
 from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
+
 Result = TypeVar("Result")
+Made = TypeVar("Made")
+
+
+def to_plain(value: object) -> Any:
+    """Return a value made of dataclasses and bytes as JSON has it, for `from_plain`."""
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def from_plain(kind: type[Made], plain: object) -> Made:
+    """Return the value of a type that `to_plain` has turned into JSON; ValueError, with the place, for another."""
+    try:
+        return msgspec.convert(plain, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 class Task(ABC, Generic[Result]):
-    """A function with its arguments, which travels as JSON and returns bytes.
+    """A function with its arguments, which travels as JSON, as its result does.
 
-    `kind` is the ability that it needs: walk, compile, verify, time or execute. Tasks that are `in_python` hold
-    Python's lock, so that processes run them in parallel and threads do not. A task that takes longer than `seconds`
-    hangs.
+    `kind` is the ability that it needs: walk, compile, verify, time or execute. `answer` is the type of what `pack`
+    returns. Tasks that are `in_python` hold Python's lock, so that processes run them in parallel and threads do not. A
+    task that takes longer than `seconds` hangs.
     """
 
     kind: ClassVar[str]
+    answer: ClassVar[Any]
     in_python: ClassVar[bool] = False
     seconds: ClassVar[float] = 600.0
 
@@ -43,26 +59,30 @@ class Task(ABC, Generic[Result]):
     def lost(self, reason: str) -> Result:
         """Return the result that stands for a task that no machine could finish."""
 
-    @abstractmethod
-    def to_json(self) -> dict[str, Any]:
-        """Return the arguments, for `from_json`."""
+    def arguments(self) -> object:
+        """Return what `from_arguments` needs, made of dataclasses and bytes."""
+        return self
 
     @classmethod
-    @abstractmethod
-    def from_json(cls, told: dict[str, Any]) -> Task[Result]:
-        """Return the task with these arguments."""
+    def from_arguments(cls, plain: dict[str, Any]) -> Task[Result]:
+        """Return the task whose arguments, as JSON has them, are `plain`."""
+        return from_plain(cls, plain)
 
-    def pack(self, result: Result) -> dict[str, Any]:
-        """Return a result as JSON, for `unpack`; by default, the fields of a dataclass."""
-        packed: dict[str, Any] = asdict(result)  # type: ignore[call-overload]
-        return packed
+    def pack(self, result: Result) -> object:
+        """Return what travels of a result, an `answer`."""
+        return result
 
-    @abstractmethod
-    def unpack(self, packed: dict[str, Any]) -> Result:
-        """Return the result that another machine has packed.
+    def unpack(self, answer: Any) -> Result:
+        """Return the result in the answer of another machine.
 
         Raises one of `MALFORMED` where it cannot be a result of this task.
         """
+        self.check(answer)
+        found: Result = answer
+        return found
+
+    def check(self, result: Result) -> None:
+        """Raise one of `MALFORMED` where a result cannot be one of this task."""
 
 
 def ignore(index: int, result: object) -> None:

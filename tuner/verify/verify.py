@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,8 +27,7 @@ from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.epilogue import join
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.tasks.checked import checked
-from gensor_tuner.tasks.task import Task
+from gensor_tuner.tasks.task import Task, from_plain
 
 from .problem import Failure, Problem
 
@@ -82,14 +81,6 @@ class Verdict:
     method: str = "emulator"  # or device
     part: str = ""  # of the device
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Verdict:
-        """Return the verdict with these fields; ValueError where one has another type or an impossible value."""
-        found = cls(**fields)
-        undefined = found.outcome != "ok" and not found.worst < math.inf  # as a wrong one may be
-        checked(replace(found, worst=0.0) if undefined else found)
-        return found
-
     def to_json(self) -> str:
         """Return canonical JSON without the elapsed time."""
         kept = {name: value for name, value in asdict(self).items() if name != "seconds"}
@@ -104,6 +95,7 @@ class Execute(Task[Verdict]):
     """
 
     kind: ClassVar[str] = "verify"
+    answer: ClassVar[type] = Verdict
 
     candidate: Candidate
     workload: Workload
@@ -117,36 +109,38 @@ class Execute(Task[Verdict]):
         """Return a verdict that says nothing about the candidate."""
         return Verdict("timeout", reason)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the arguments."""
+    def arguments(self) -> dict[str, str]:
+        """Return the Program and its constants; the family and its source are everywhere."""
         told = {"program": self.candidate.program.to_json(), "constants": self.candidate.constants}
         return {**told, "workload": self.workload.key()}
 
     @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Execute:
+    def from_arguments(cls, plain: dict[str, Any]) -> Execute:
         """Return the task with these arguments."""
-        program = program_from_json(told["program"])
-        return cls(Candidate(program, FAMILIES[program.family], told["constants"]), workload_of(told["workload"]))
+        program = program_from_json(plain["program"])
+        return cls(Candidate(program, FAMILIES[program.family], plain["constants"]), workload_of(plain["workload"]))
 
-    def unpack(self, packed: dict[str, Any]) -> Verdict:
-        """Return a verdict of the emulator; ValueError where a good one lacks cases or branches."""
-        found = Verdict.from_json(packed)
-        if found.outcome not in OUTCOMES or found.method != "emulator" or found.part:
-            raise ValueError(f"a verdict {found.outcome!r} by {found.method!r}")
-        if found.outcome == "ok":
-            epilogue = verified_epilogue(self.candidate, self.workload)
-            cases = self.candidate.family.cases(self.candidate.program, self.workload, epilogue)
-            taken = {name for name, count in found.branches.items() if count}
+    def check(self, result: Verdict) -> None:
+        """Raise ValueError unless this is a verdict of the emulator, a good one with all cases and branches."""
+        cases = check_verdict(result, "emulator", "", self.candidate, self.workload)
+        if result.outcome == "ok":
+            taken = {name for name, count in result.branches.items() if count}
             missing = self.candidate.family.branches(self.candidate.program, self.workload) - taken
-            runs = sum(len(case.schedule) for case in cases)
-            if (
-                found.sizes != [describe_case(case) for case in cases]
-                or missing
-                or found.worst > 1
-                or found.runs != runs
-            ):
+            if missing or result.runs != sum(len(case.schedule) for case in cases):
                 raise ValueError("a good verdict without all cases and branches")
-        return found
+
+
+def check_verdict(found: Verdict, method: str, part: str, candidate: Candidate, workload: Workload) -> list[Case]:
+    """Return a candidate's cases; ValueError where another machine's verdict cannot be one on it by `method`."""
+    if found.outcome not in OUTCOMES or (found.method, found.part) != (method, part):
+        raise ValueError(f"a verdict {found.outcome!r} by {found.method!r} of {found.part!r}")
+    if not found.seconds < math.inf:
+        raise ValueError(f"a verdict after {found.seconds} seconds")
+    cases = list(candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload)))
+    sizes = [describe_case(case) for case in cases]
+    if found.outcome == "ok" and (found.sizes != sizes or not found.worst <= 1 or not found.runs):
+        raise ValueError("a good verdict without all cases")
+    return cases
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
@@ -159,8 +153,8 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
     path = _verdict_path(candidate, workload)
     if use_cache and path.is_file():
         try:
-            return Verdict.from_json(json.loads(path.read_text()))
-        except (ValueError, TypeError):  # a truncated file, or a file of another version
+            return from_plain(Verdict, json.loads(path.read_text()))
+        except ValueError:  # a truncated file, or a file of another version
             path.unlink(missing_ok=True)
     try:
         library = build(candidate.source())

@@ -1,7 +1,6 @@
 """Boards measure what other machines compile: a worker with a pretend GPU advertises its part."""
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.fleet import cluster as clusters
-from gensor_tuner.fleet import worker
+from gensor_tuner.fleet import wire, worker
 from gensor_tuner.fleet.abilities import abilities
 from gensor_tuner.fleet.cluster import Cluster, LostTaskError, Member, Running
 from gensor_tuner.fleet.executor import Fleet
@@ -34,7 +33,7 @@ from gensor_tuner.measure.on_board import ExecuteOnDevice, RemoteTimer, Time
 from gensor_tuner.measure.timer import Timed, Times
 from gensor_tuner.run.class_run import ClassRun, Options
 from gensor_tuner.tasks.local import Local
-from gensor_tuner.tasks.task import ignore
+from gensor_tuner.tasks.task import ignore, to_plain
 from gensor_tuner.verify.verify import Execute, Verdict
 from tests.doubles.schedulers import ROOT, alive, children, free_port, process, scheduler, until
 from tests.doubles.strict.machine import installed
@@ -81,7 +80,12 @@ def board(monkeypatch):
 
 def sent(task):
     """A task as it arrives on another machine."""
-    return Time.from_json(task.to_json())
+    return Time.from_arguments(wire.unpack(wire.asked(task)))
+
+
+def received(task, answer):
+    """A result as it arrives from another machine."""
+    return wire.result_of(task, wire.pack({"result": answer}))
 
 
 def timed(board, given, vendor=False):
@@ -89,7 +93,7 @@ def timed(board, given, vendor=False):
     task = Time(PART, WORKLOAD, given, vendor)
     there = sent(task)
     found = board.time(there.workload, there.kernels, there.vendor)
-    assert task.unpack(json.loads(json.dumps(task.pack(found)))) == found
+    assert received(task, task.pack(found)) == found
     return found
 
 
@@ -167,34 +171,35 @@ IMPOSSIBLE_VERDICTS = [
 ]
 
 
-def refuse(task, whole, changes, error=(ValueError, TypeError), words=""):
+def refuse(task, whole, changes, words=None):
     for change in changes:
-        with pytest.raises(error, match=words):
-            task.unpack(whole | change)
+        with pytest.raises(wire.CorruptError, match=words):
+            received(task, whole | change)
 
 
 def test_answers_that_no_worker_can_have_found_are_refused():
     (each,) = kernels(1)
     timing = Time(PART, WORKLOAD, kernels(1), False)
-    assert timing.unpack(TIMES).timed[0].median_us == 2.0
+    assert received(timing, TIMES).timed[0].median_us == 2.0
     refuse(timing, TIMES, IMPOSSIBLE_TIMES)
     on_device, emulated = ExecuteOnDevice(PART, WORKLOAD, each), Execute(each[0], WORKLOAD)
     failed = asdict(Verdict("failed", "it died", method="device"))
-    assert on_device.unpack(failed).part == PART
-    refuse(on_device, failed, OTHER_VERDICTS, ValueError, "verdict")
+    assert received(on_device, failed).part == PART
+    refuse(on_device, failed, OTHER_VERDICTS, "verdict")
     for task, method in ((on_device, "device"), (emulated, "emulator")):
         wrong = asdict(Verdict("wrong", "it differs", worst=2.0, method=method))
-        assert task.unpack(wrong | {"worst": 1e309}).worst == float("inf")  # the error of an infinite result
+        assert received(task, wrong | {"worst": 1e309}).worst == float("inf")  # the error of an infinite result
         refuse(task, wrong, IMPOSSIBLE_VERDICTS)
-    good = json.loads(json.dumps(asdict(emulated.run())))
-    assert emulated.unpack(good).runs > 1
-    refuse(emulated, good, [{"runs": 1}], ValueError, "without all cases")
+    good = asdict(emulated.run())
+    assert received(emulated, good).runs > 1
+    refuse(emulated, good, [{"runs": 1}], "without all cases")
     task = Compile(each[0].source(), lookup(PART).target)
-    packed = json.loads(json.dumps(task.pack(task.run())))
-    (name,) = packed["entries"]
-    wrong_bytes, unguarded = packed["entries"][name] | {"shared_bytes": -4}, packed["sass"][name] | {"unguarded": -1}
-    changes = [{"seconds": -1.0, "sass": None}, {"entries": {name: wrong_bytes}, "sass": None}]
-    refuse(task, packed, [*changes, {"sass": {name: unguarded}}], ValueError, "cannot be")
+    packed = to_plain(task.pack(task.run()))
+    assert received(task, packed).registers
+    (name,), binary = packed["binary"]["entries"], packed["binary"]
+    wrong_bytes, unguarded = binary["entries"][name] | {"shared_bytes": -4}, packed["sass"][name] | {"unguarded": -1}
+    changes = [{"binary": binary | {"seconds": -1.0}}, {"binary": binary | {"entries": {name: wrong_bytes}}}]
+    refuse(task, packed, [*changes, {"sass": {name: unguarded}}], "is below 0")
 
 
 class Losing(Local):
