@@ -12,7 +12,7 @@ import pytest
 
 from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.functions.contraction import Gathered
+from gensor_kernels.dispatch.functions.contraction import StridedCopy
 from gensor_kernels.dispatch.plans import make
 from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan, Plan
@@ -270,8 +270,8 @@ def test_threads_make_one_kernel_stand_by(beside, captured):
 
 
 def test_operands_are_copied_once_for_kernels_only(beside, monkeypatch):
-    copies, real = [], Gathered.make
-    monkeypatch.setattr(Gathered, "make", lambda *each: copies.append(each[2].shape) or real(*each))
+    copies, real = [], StridedCopy.make
+    monkeypatch.setattr(StridedCopy, "make", lambda *each: copies.append(each[2].shape) or real(*each))
     a, b = aligned((64, 8, 8)), aligned((8, 64, 8))
     assert einsum("ikl,kjl->ij", a, b)[0, 0] == 55 and copies == [(8, 64, 8)]
     np.testing.assert_array_equal(einsum("ikl,kjl->ij", a.astype(int), b.astype(int)), np.zeros((64, 64)))

@@ -52,7 +52,7 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
     layout = ("NWC" if last else "NCW") if rank == 3 else ("NHWC" if last else "NCHW")
     if draw.refuses(0.05, "shapes that do not fit"):
         wrong = draw.pick([w[..., None], w[0], np.concatenate([w] * 3, rank - 1 if last else 1)])
-        served.call(getattr(gk, name), x, wrong, groups=groups + 7 * transposed, layout=layout)
+        served.call(getattr(gk, name), x, wrong, groups=c + 1 if transposed else groups, layout=layout)
     one = rank == 3
     keywords: dict[str, Any] = {
         "stride": steps[0] if one else tuple(steps), "dilation": holes[0] if one else tuple(holes), "groups": groups,

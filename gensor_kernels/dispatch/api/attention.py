@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls.whole import real, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .ends import Grouped, ends_of, integers, lengths_of, pages_of
+from .ends import GroupNames, ends_of, integers, lengths_of, pages_of
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -157,8 +157,8 @@ def _lengths(
         raise ValueError(f"q, k and v have the axes (batch, heads, rows, head), not {tuple(q.shape)}, {tuple(k.shape)}")
     found, ragged = [], offsets is not None or sizes is not None
     if ragged:
-        found.append(ends_of(device, Grouped("sequence", "q"), offsets, sizes, q.shape[2]))
-    keys = Grouped("sequence", "k", "key_offsets", "key_sizes")
+        found.append(ends_of(device, GroupNames("sequence", "q"), offsets, sizes, q.shape[2]))
+    keys = GroupNames("sequence", "k", "key_offsets", "key_sizes")
     if table is None:
         if not ragged:
             raise ValueError("key_offsets and key_sizes go with offsets or sizes, or with a block_table")

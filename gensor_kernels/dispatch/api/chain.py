@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operands, named_dtype
-from gensor_kernels.dispatch.contractions.path import Chain, flags_of, make_chain, parse_operands, strategy_of, take
+from gensor_kernels.dispatch.contractions.path import (
+    Chain,
+    Step,
+    flags_of,
+    make_chain,
+    parse_operands,
+    strategy_of,
+    take,
+)
 from gensor_kernels.dispatch.contractions.spec import einsum_form
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
 from gensor_kernels.dispatch.observe import record
@@ -52,19 +61,18 @@ def contract_chain(
         return runtime.contract(einsum_form(text, (flags[0], flags[1])), a, b, None, dtype)
     if asking.get():
         chain = make_chain(text, operands, dtype, strategy, flags)
-        raise Question(
-            steps=tuple(Question(call, Operands(each, None, ())) for call, each in _steps(runtime, chain, operands))
-        )
-    whole = _whole(runtime, text, operands, dtype, strategy, flags)
-    if whole.library:
+        raise Question(steps=tuple(Question(call, each) for _, call, each in _calls(runtime, chain, operands)))
+    chain = _chain(runtime, text, operands, dtype, strategy, flags)
+    if chain.library:
         given = [each.conj() if flag else each for each, flag in zip(operands, flags, strict=True)]
         result = runtime.device.xp.einsum(text, *given, dtype=dtype, optimize=optimize)
         if record.active:
-            whole.count(runtime, operands)
+            for step, call, arrays in _calls(runtime, chain, operands):
+                recorded.count(step, partial(recorded.describe, call, 4, arrays))
         return result
-    for form, places in whole.chain.steps():
-        first, second = take(operands, places)
-        operands.append(runtime.contract(form, first, second, None, whole.chain.dtype))
+    for step in chain.steps:
+        first, second = take(operands, step.places)
+        operands.append(runtime.contract(step.form, first, second, None, chain.dtype))
     return operands[0]
 
 
@@ -93,56 +101,32 @@ def _single(runtime: Runtime, text: str, operand: DeviceArray, dtype: DTypeLike 
     return library(text, operand.astype(np.float32)).astype(operand.dtype)
 
 
-class _Step:
-    """A contraction of a chain as recordings know it: one row."""
-
-
-class _Whole:
-    """A Chain; `library`: each of its contractions would be the library's, so all are one call of its."""
-
-    def __init__(self, chain: Chain, library: bool):
-        self.chain, self.library = chain, library
-        self.steps: dict[int, _Step] = {}
-
-    def count(self, runtime: Runtime, operands: Sequence[DeviceArray]) -> None:
-        """Count every contraction of a chain that was one call of the library's."""
-        for number, (call, arrays) in enumerate(_steps(runtime, self.chain, operands)):
-            step = self.steps.setdefault(number, _Step())
-            recorded.count(step, lambda call=call, arrays=arrays: _row(call, arrays))  # type: ignore[misc]
-
-
-def _row(call: Call, arrays: Sequence[DeviceArray]) -> Any:
-    return recorded.describe(call, 4, Operands(arrays, None, ()))
-
-
-def _whole(
+def _chain(
     runtime: Runtime,
     text: str,
     operands: list[DeviceArray],
     dtype: DTypeLike | None,
     strategy: Any,
     flags: tuple[bool, ...],
-) -> _Whole:
+) -> Chain:
+    """Return the Chain, from the Runtime's plans where it is there."""
     key = ("chain", text, dtype, strategy, flags, *((each.shape, each.strides, each.dtype) for each in operands))
     found: Any = runtime.plans.get(key)
     if found is None:
-        chain = make_chain(text, operands, dtype, strategy, flags)
-        found = _Whole(chain, not runtime.device.emulated and _is_librarys(runtime, chain, operands))
+        found = make_chain(text, operands, dtype, strategy, flags)
+        if not runtime.device.emulated:
+            plans = (make.make(call, arrays)[0] for _, call, arrays in _calls(runtime, found, operands))
+            found.library = all(plan.tier == 4 for plan in plans)
         if not runtime.device.capturing():
             runtime.plans[key] = found
     return found
 
 
-def _is_librarys(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> bool:
-    made = (make.make(call, Operands(arrays, None, ())) for call, arrays in _steps(runtime, chain, operands))
-    return all(plan.tier == 4 for plan, _ in made)
-
-
-def _steps(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Call, tuple[Any, Any]]]:
-    """Return every step with its operands: stand-ins for the results of steps before it."""
+def _calls(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Step, Call, Operands]]:
+    """Yield every step, its call and its operands: stand-ins for the results of steps before it."""
     arrays = list(operands)
-    for form, places in chain.steps():
-        pair = take(arrays, places)
-        call = runtime.kind_of(CONTRACTION, pair, Spec(form, chain.dtype))
-        yield call, pair
+    for step in chain.steps:
+        pair = take(arrays, step.places)
+        call = runtime.kind_of(CONTRACTION, pair, Spec(step.form, chain.dtype))
+        yield step, call, Operands(pair, None, ())
         arrays.append(call.result.new(runtime.device))

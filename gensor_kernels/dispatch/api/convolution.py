@@ -120,11 +120,7 @@ def conv2d(
              [31., 40.]]]], dtype=float32)
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w)
-    try:
-        return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
-    except ValueError:
-        _refuse_misfits(x, w, parameters, add=add, out=out)
-        raise
+    return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
 
 
 @adopting
@@ -207,17 +203,11 @@ def conv1d(
         raise ValueError(f"conv1d: x and w have 3 axes ({layout}), not {x.ndim} and {w.ndim}")
     (_, step), (_, spread) = pair("stride", _one(stride), 1), pair("dilation", _one(dilation), 1)
     pads = padding if isinstance(padding, str) else (0, whole("padding", _one(padding), 0))
-    lifted = [None if value is None else _lift(value, axis, x.ndim) for value in (add, out)]
-    image, filters = _lift(x, axis, 3), _lift(w, axis, 3)
+    image, filters = _lift(x, axis), _lift(w, axis)
     parameters = _parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", filters)
-    try:
-        found = _convolution(
-            *(image, filters, bias, lifted[0], activation, lifted[1], precision, parameters),
-            [_lift_step(item, 3 - axis) for item in prologue] if isinstance(prologue, (list, tuple)) else prologue,
-        )
-    except ValueError:
-        _refuse_misfits(image, filters, parameters, axis, add=add, out=out)
-        raise
+    if isinstance(prologue, (list, tuple)):
+        prologue = [_lift_step(item, 3 - axis) for item in prologue]
+    found = _convolution(image, filters, parameters, bias, add, activation, out, precision, prologue, axis)
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
@@ -314,50 +304,52 @@ def conv_transpose2d(
              [3., 3., 4., 4.]]]], dtype=float32)
     """
     parameters = _parameters(stride, padding, dilation, groups, layout, w, output_padding)
-    try:
-        return _convolution(x, w, bias, add, activation, out, precision, parameters, prologue)
-    except ValueError:
-        _refuse_misfits(x, w, parameters, add=add, out=out)
-        raise
+    return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
 
 
 def _convolution(
     x: DeviceArray,
     w: DeviceArray,
+    p: Parameters,
     bias: DeviceArray,
     add: DeviceArray,
     activation: str | None,
     out: DeviceArray,
     precision: str | None,
-    p: Parameters,
-    prologue: Any = None,
+    prologue: Any,
+    lifted: int | None = None,
 ) -> Any:
+    """Compute a convolution of images; `lifted` is the axis of the result that `add` and `out` of `conv1d` lack."""
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
     from gensor_kernels.dispatch.functions.window import DEPTHWISE
 
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
-    if bias is not None:
-        bias = _bias(bias, w, p)
-    steps = plain_operations("a convolution", 1, bias, add, activation)
-    runtime = current_runtime()
-    if prologue is not None:
-        from gensor_kernels.dispatch.functions.prologue_convolution import PROLOGUE_CONVOLUTION, PROLOGUE_DEPTHWISE
+    term, target = (add, out) if lifted is None else (_lift(add, lifted), _lift(out, lifted))
+    try:
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
+        if bias is not None:
+            bias = _bias(bias, w, p)
+        steps = plain_operations("a convolution", 1, bias, term, activation)
+        runtime = current_runtime()
+        if prologue is not None:
+            from gensor_kernels.dispatch.functions.prologue_convolution import PROLOGUE_CONVOLUTION, PROLOGUE_DEPTHWISE
 
-        from .prologue import convolution
+            from .prologue import convolution
 
-        x, vectors, prepared = convolution(runtime, x, w, prologue, p)
-        if prepared is not None:
-            is_depthwise = _kind(tuple(x.shape), tuple(w.shape), p).depthwise
-            with_prologue = PROLOGUE_DEPTHWISE if is_depthwise else PROLOGUE_CONVOLUTION
-            return runtime.serve(with_prologue, (x, w, *vectors), prepared, out, steps, precision)
-    kind = _kind(tuple(x.shape), tuple(w.shape), p)
-    if kind.product:
-        found = _product(x, w, steps, out, precision, p)
-        if found is not None:
-            return found
-    function = DEPTHWISE if kind.depthwise else CONVOLUTION
-    return runtime.serve(function, (x, w), p, out, steps, precision)
+            x, vectors, parameters = convolution(runtime, x, w, prologue, p)
+            if parameters is not None:
+                is_depthwise = _kind(tuple(x.shape), tuple(w.shape), p).depthwise
+                function = PROLOGUE_DEPTHWISE if is_depthwise else PROLOGUE_CONVOLUTION
+                return runtime.serve(function, (x, w, *vectors), parameters, target, steps, precision)
+        kind = _kind(tuple(x.shape), tuple(w.shape), p)
+        if kind.product:
+            found = _product(x, w, steps, target, precision, p)
+            if found is not None:
+                return found
+        return runtime.serve(DEPTHWISE if kind.depthwise else CONVOLUTION, (x, w), p, target, steps, precision)
+    except ValueError:
+        _refuse_misfits(x, w, p, lifted, add=add, out=out)
+        raise
 
 
 def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> Any:
@@ -445,6 +437,13 @@ def _parameters(
     return read(stride, padding, dilation, groups, layout, tuple(w.shape), output_padding)
 
 
+def image_layout(layout: str) -> str:
+    """Return a layout of images; ValueError for another word."""
+    if layout not in IMAGES:
+        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
+    return layout
+
+
 def _is_plain(value: Any) -> bool:
     """Return whether an argument may be a key: numbers of other types are equal to whole numbers, and refused."""
     kind = type(value)
@@ -455,8 +454,7 @@ def _is_plain(value: Any) -> bool:
 def _read(
     stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: tuple[int, ...], output_padding: Any
 ) -> Parameters:
-    if layout not in IMAGES:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
+    image_layout(layout)
     (stride_h, stride_w), (dilation_h, dilation_w) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     transposed = output_padding is not None
     taps = [w[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if len(w) == 4 else [1, 1]
@@ -486,9 +484,9 @@ def _one(value: Any) -> Any:
     return value[0] if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1 else value
 
 
-def _lift(array: DeviceArray, axis: int, ndim: int) -> Any:
-    """Return an array with another axis of extent 1; one that broadcasts is left as it is."""
-    if array.ndim < ndim:
+def _lift(array: DeviceArray, axis: int | None) -> Any:
+    """Return an array of three axes with another axis of extent 1; one that broadcasts is left as it is."""
+    if array is None or axis is None or array.ndim < 3:
         return array
     return array.reshape(*array.shape[:axis], 1, *array.shape[axis:])
 

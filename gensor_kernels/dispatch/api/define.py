@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.operators.types.epilogue import MAX_STEPS, OPERATIONS, PROLOGUES
@@ -13,7 +11,7 @@ from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
-from .prologue import check, compute, fuse
+from .prologue import check, contract
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -78,25 +76,12 @@ class Defined:
         runtime = current_runtime()
         runtime.check(a, b, None, tuple(Operation("add", each) for each in operands), None)
         rest = iter(operands)
-        before = [
-            Operation(name, None if labels is None else _broadcast(next(rest), labels, self.form[1]), scalar)
-            for name, scalar, labels in self.before
-        ]
-        if before:
-            check(runtime, a, before)
-        output = self.form[3]
-        steps = tuple(
-            Operation(name, None if labels is None else _spread(next(rest), labels, output), scalar)
-            for name, scalar, labels in self.steps
-        )
-        found = fuse(runtime, self.form, a, b, before) if before else None
-        if found is not None:
-            return found.run(runtime, a, b, before, steps)
-        first: Any = a
-        if before:
-            first = first if a.dtype.kind == "c" else first.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-            first = compute(runtime, first, before)
-        return runtime.contract(self.form, first, b, None, None, steps)
+        before = _operations(self.before, self.form[1], rest)
+        steps = _operations(self.steps, self.form[3], rest)
+        if not before:
+            return runtime.contract(self.form, a, b, None, None, steps)
+        check(runtime, a, before)
+        return contract(runtime, self.form, a, b, before, steps)
 
 
 def _words(part: str) -> list[str]:
@@ -126,20 +111,21 @@ def _step(
     return name, float(rest[0]) if rest else 0.0, labels
 
 
+def _operations(
+    steps: Sequence[tuple[str, float, Labels | None]], axes: Labels, arrays: Iterator[DeviceArray]
+) -> tuple[Operation, ...]:
+    """Return operations on an array with these axes, with the next ones of `arrays`."""
+    return tuple(
+        Operation(name, None if labels is None else _broadcast(next(arrays), labels, axes), scalar)
+        for name, scalar, labels in steps
+    )
+
+
 def _broadcast(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
-    """Return a prologue's array as it broadcasts to an operand with these axes."""
+    """Return an operation's array as it broadcasts to an array with these axes."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
     turned = array.transpose([labels.index(label) for label in dict.fromkeys(axes) if label in labels])
     extents = iter(turned.shape)
     firsts = [axes.index(label) == place for place, label in enumerate(axes)]
     return turned.reshape([next(extents) if own and x in labels else 1 for own, x in zip(firsts, axes, strict=True)])
-
-
-def _spread(array: DeviceArray, labels: Labels, output: Labels) -> Any:
-    """Return an epilogue's array as it broadcasts to a result with the axes `output`."""
-    if array.ndim != len(labels):
-        raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")
-    placed = array.transpose([labels.index(label) for label in output if label in labels])
-    extents = iter(placed.shape)
-    return placed.reshape([next(extents) if label in labels else 1 for label in output])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
 
 
-class Grouped(NamedTuple):
+class GroupNames(NamedTuple):
     """Words of messages: what one group is called, the array whose rows are grouped, and the arguments."""
 
     group: str
@@ -25,7 +25,7 @@ class Grouped(NamedTuple):
     sizes: str = "sizes"
 
 
-def ends_of(device: Device, words: Grouped, offsets: Any, sizes: Any, rows: int) -> Any:
+def ends_of(device: Device, words: GroupNames, offsets: Any, sizes: Any, rows: int) -> Any:
     """Return the ends of groups as an array of the device, from offsets or from sizes.
 
     ValueError for arguments that are checked and say what cannot be, and for both or none of them.
@@ -42,7 +42,7 @@ def ends_of(device: Device, words: Grouped, offsets: Any, sizes: Any, rows: int)
     return device.xp.asarray(_to_ends(words, found, sizes is not None, rows))
 
 
-def _to_ends(words: Grouped, given: np.ndarray, are_sizes: bool, rows: int) -> np.ndarray:
+def _to_ends(words: GroupNames, given: np.ndarray, are_sizes: bool, rows: int) -> np.ndarray:
     """Return ends as int32; ValueError where they say what cannot be."""
     import numpy as np
 

@@ -91,14 +91,14 @@ def find_call(runtime: Runtime, function: Callable[..., Any], *args: Any, **keyw
     return None
 
 
-class Served(NamedTuple):
+class CallTime(NamedTuple):
     """How long a call would take, in microseconds (None where nothing is known), and whether it makes copies."""
 
     us: float | None
     staged: bool
 
 
-def find_time(runtime: Runtime, question: Question) -> Served:
+def find_time(runtime: Runtime, question: Question) -> CallTime:
     """Tell how long a call would take: as measured or predicted of our kernel, or else of the array library.
 
     These are the times of `explain`, without the rest of an Explanation.
@@ -108,14 +108,14 @@ def find_time(runtime: Runtime, question: Question) -> Served:
     if question.steps:
         each = [find_time(runtime, step) for step in question.steps]
         known = [step.us for step in each if step.us is not None]
-        return Served(sum(known) if len(known) == len(each) else None, any(step.staged for step in each))
+        return CallTime(sum(known) if len(known) == len(each) else None, any(step.staged for step in each))
     if question.call is None or idle_plan(question.call, question.operands) is not None:
-        return Served(None, False)
+        return CallTime(None, False)
     choice, lowered, predicted = _choose(runtime, question)
     time = choice.measured_us or predicted or choice.vendor_us
     if time is None and lowered is not None:
         time = _of_library(question)
-    return Served(time, lowered is not None and bool(lowered.staged))
+    return CallTime(time, lowered is not None and bool(lowered.staged))
 
 
 def _choose(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:

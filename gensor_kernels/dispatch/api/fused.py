@@ -1,14 +1,12 @@
-"""Matrix products that are no plain ones: gates and norms in their epilogue, operands stored in 8 bits."""
+"""Matrix products with a gate or a norm in their epilogue."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, Operation, named_dtype, operations
 from gensor_kernels.dispatch.functions.fused_matmul import GATED, NORMED, Norm
-from gensor_kernels.dispatch.functions.low_precision_matmul import MIXED_MATMUL, ElementTypes
 from gensor_kernels.operators.products import gated
-from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.operators.types.epilogue import NORMS
 from gensor_kernels.shown import shown
 
@@ -22,16 +20,40 @@ if TYPE_CHECKING:
 EPS = {"layernorm": 1e-5, "rmsnorm": 1e-6}
 
 
-class Gate(NamedTuple):
-    """A gate by name, the bias added before it, and the operations after it."""
+def fused(
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    arguments: Any,
+    out: DeviceArray,
+    dtype: DTypeLike | None,
+    precision: str | None,
+) -> Any:
+    """Compute a matmul with a gate or a norm; `arguments` are the arguments of `operations`."""
+    alpha, bias, add, activation, epilogue = arguments
+    found = _norm_in(epilogue)
+    if found is None:
+        name, own, steps = _parse_gate(*arguments)
+        given, function = None if dtype is None else named_dtype(dtype), GATED[gated.GATES[name]]
+        return runtime.serve(function, (a, b, own), given, out, steps, precision)
+    if bias is not None or add is not None or activation is not None:
+        raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
+    first, norm, last = found
+    try:
+        before, after = operations(alpha, epilogue=first), operations(epilogue=last)
+    except FusedEpilogue:
+        raise ValueError("an epilogue has one gate or norm at most") from None
+    norm = norm._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
+    return runtime.serve(NORMED, (a, b), norm, out, (*before, *after), precision)
 
-    name: str
-    bias: Any
-    steps: tuple[Operation, ...]
 
+def _parse_gate(
+    alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any
+) -> tuple[str, DeviceArray, tuple[Operation, ...]]:
+    """Return (gate, the bias before it, operations after it) of the arguments of `operations`.
 
-def parse_gate(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str | None, epilogue: Any) -> Gate:
-    """Return the gate in the arguments of `operations`; ValueError if anything but one bias comes before it."""
+    ValueError if anything but one bias comes before the gate.
+    """
     if epilogue is None:
         name, items = str(activation), []
         before = operations(alpha, bias, add)
@@ -50,46 +72,7 @@ def parse_gate(alpha: Any, bias: DeviceArray, add: DeviceArray, activation: str 
         after = operations(epilogue=items)
     except FusedEpilogue:
         raise ValueError("an epilogue has one gate at most") from None
-    return Gate(name, before[0].operand if before else None, after)
-
-
-def gated_product(
-    runtime: Runtime,
-    a: DeviceArray,
-    b: DeviceArray,
-    gate: Gate,
-    out: DeviceArray = None,
-    dtype: DTypeLike | None = None,
-    precision: str | None = None,
-) -> Any:
-    """Compute a matmul or linear whose activation or epilogue is a gate; `dtype` is the result's, where it is given."""
-    parameters, function = None if dtype is None else named_dtype(dtype), GATED[gated.GATES[gate.name]]
-    return runtime.serve(function, (a, b, gate.bias), parameters, out, gate.steps, precision)
-
-
-def fused(
-    runtime: Runtime,
-    a: DeviceArray,
-    b: DeviceArray,
-    arguments: Any,
-    out: DeviceArray,
-    dtype: DTypeLike | None,
-    precision: str | None,
-) -> Any:
-    """Compute a matmul with a gate or a norm; `arguments` are the arguments of `operations`."""
-    alpha, bias, add, activation, epilogue = arguments
-    found = _norm_in(epilogue)
-    if found is None:
-        return gated_product(runtime, a, b, parse_gate(*arguments), out, dtype, precision)
-    if bias is not None or add is not None or activation is not None:
-        raise ValueError("epilogue= gives the whole order: put bias, add and activation into it")
-    first, norm, last = found
-    try:
-        before, after = operations(alpha, epilogue=first), operations(epilogue=last)
-    except FusedEpilogue:
-        raise ValueError("an epilogue has one gate or norm at most") from None
-    norm = norm._replace(before=len(before), dtype=None if dtype is None else named_dtype(dtype))
-    return runtime.serve(NORMED, (a, b), norm, out, (*before, *after), precision)
+    return name, before[0].operand if before else None, after
 
 
 def _norm_in(epilogue: Any) -> tuple[list[Any], Norm, list[Any]] | None:
@@ -110,35 +93,3 @@ def _names(items: list[Any]) -> list[str]:
     """Return the names of an epilogue's operations, "" for what has none."""
     names = (item[0] if isinstance(item, (tuple, list)) and item else item for item in items)
     return [name if isinstance(name, str) else "" for name in names]
-
-
-# ---- operands stored in 8 bits
-
-
-def stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
-    """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
-    if isinstance(dtype, str):
-        name: str | None = canonical(dtype) or dtype  # without ml_dtypes: its types may be stored in uint8
-    else:
-        name = None if dtype is None else named_dtype(dtype).name
-    if name is not None and name not in WIDENED:
-        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {shown(name)}")
-    return name
-
-
-def typed_product(
-    runtime: Runtime,
-    inputs: tuple[DeviceArray, DeviceArray],
-    out: DeviceArray,
-    steps: tuple[Operation, ...],
-    dtype: DTypeLike | None,
-    precision: Any,
-    types: tuple[Any, Any],
-) -> Any:
-    """Compute a product of operands whose element types are named."""
-    first, second = (stored_name(f"dtype_{name}", given) for name, given in zip("ab", types, strict=True))
-    runtime.check(inputs[0], inputs[1], out, steps, precision)
-    if dtype is None and out is not None:
-        dtype = out.dtype
-    parameters = ElementTypes(first, second, None if dtype is None else named_dtype(dtype))
-    return runtime.serve(MIXED_MATMUL, inputs, parameters, out, steps, precision)

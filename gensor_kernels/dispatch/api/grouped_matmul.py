@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 
 from .current import current_runtime
-from .ends import Grouped, ends_of
+from .ends import GroupNames, ends_of
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -110,6 +110,6 @@ def grouped_matmul(
     runtime = current_runtime()
     steps = plain_operations("grouped_matmul", 1, bias, None, activation, epilogue)
     runtime.check(x, w, out, steps, precision)
-    ends = ends_of(runtime.device, Grouped("group", "x"), offsets, sizes, x.shape[0] if x.ndim else 0)
+    ends = ends_of(runtime.device, GroupNames("group", "x"), offsets, sizes, x.shape[0] if x.ndim else 0)
     given = None if dtype is None else named_dtype(dtype)
     return runtime.serve(GROUPED_MATMUL, (x, w, ends), given, out, steps, precision)

@@ -25,14 +25,14 @@ from gensor_kernels.operators.types.dtypes import array_dtype
 from . import current
 from .misfit import misfit
 
-Called = TypeVar("Called", bound=Callable[..., Any])
+PublicFunction = TypeVar("PublicFunction", bound=Callable[..., Any])
 
 CAI = "__cuda_array_interface__"
 #: Tensors of these travel as integers: the interfaces between libraries have no word for them.
 AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 
 
-def adopting(function: Called) -> Called:
+def adopting(function: PublicFunction) -> PublicFunction:
     """`function`, which takes arrays of other libraries too. The result is of the first array's kind: a tensor where
     that is one, else the device's; with `out`, it is that."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations
@@ -113,7 +114,14 @@ def linear(
     runtime = current_runtime()
     try:
         if prologue is not None:
-            return _prepared_linear(runtime, x, w, (bias, activation, epilogue), prologue, (scales, zeros, group))
+            from .prologue import apply_prologue, product
+
+            if scales is None and zeros is None and group is None:
+                runtime.check(x, w, None, (), None)
+                with suppress(FusedEpilogue):
+                    steps = operations(1, bias, None, activation, epilogue)
+                    return product(runtime, x, transpose_weights(w), prologue, None, steps, None, None)
+            x = apply_prologue(runtime, x, prologue)
         try:
             steps = operations(1, bias, None, activation, epilogue)
         except FusedEpilogue:
@@ -152,29 +160,6 @@ def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scal
         raise ValueError(f"linear: x is (..., in) and w (out, in), not {tuple(x.shape)} and {tuple(w.shape)}") from None
     if activation in GATES and (w.ndim < 2 or w.shape[0] % 2):
         raise ValueError(f"linear: with {activation}, w is (2 out, in), not {tuple(w.shape)}") from None
-
-
-def _prepared_linear(
-    runtime: Runtime,
-    x: DeviceArray,
-    w: DeviceArray,
-    after: tuple[DeviceArray, Activation | None, Items | None],
-    prologue: Items,
-    quantised: tuple[Any, Any, int | None],
-) -> Any:
-    """Return a linear layer with a prologue; `after`: bias, activation, epilogue; `quantised`: scales, zeros, group."""
-    from .prologue import apply_prologue, product
-
-    (scales, zeros, group), (bias, activation, epilogue) = quantised, after
-    if scales is None and zeros is None and group is None:
-        runtime.check(x, w, None, (), None)
-        try:
-            steps = operations(1, bias, None, activation, epilogue)
-            return product(runtime, x, transpose_weights(w), prologue, None, steps, None, None)
-        except FusedEpilogue:
-            pass
-    x = apply_prologue(runtime, x, prologue)
-    return linear(x, w, bias, activation, scales=scales, zeros=zeros, group=group, epilogue=epilogue)
 
 
 def transpose_weights(w: DeviceArray) -> Any:

@@ -143,10 +143,10 @@ def matmul(
                 return product(runtime, a, b, prologue, out, steps, dtype, precision)
         a = apply_prologue(runtime, a, prologue)
     if dtype_a is not None or dtype_b is not None:
-        from .fused import typed_product
+        from .scaled_matmul import mixed_matmul
 
         steps = plain_operations("matmul of operands with dtype_a or dtype_b", alpha, bias, add, activation, epilogue)
-        return typed_product(runtime, (a, b), out, steps, dtype, precision, (dtype_a, dtype_b))
+        return mixed_matmul(runtime, a, b, (dtype_a, dtype_b), out, steps, dtype, precision)
     if bias is None and add is None and activation is None and epilogue is None and alpha is _ONE:
         return runtime.call(a, b, out, (), dtype, precision)
     try:

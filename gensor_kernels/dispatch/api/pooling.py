@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.conv_parameters import IMAGES
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
-from gensor_kernels.shown import shown
 
+from .convolution import image_layout
 from .current import current_runtime
 from .interop import adopting
 
@@ -168,13 +167,7 @@ def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW",
     """
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
 
-    return current_runtime().serve(POOLING, (x,), PoolParameters("global_avg_pool2d", _layout(layout), ()), out)
-
-
-def _layout(layout: str) -> str:
-    if layout not in IMAGES:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
-    return layout
+    return current_runtime().serve(POOLING, (x,), PoolParameters("global_avg_pool2d", image_layout(layout), ()), out)
 
 
 def _pool(
@@ -201,5 +194,5 @@ def _pool(
             raise ValueError(f"padding must be at most half of the {reach} elements under the window, not {max(pads)}")
     if dilation is not None:
         sizes["dilation_h"], sizes["dilation_w"] = dilation_h, dilation_w
-    parameters = PoolParameters(op, _layout(layout), tuple(sizes.items()))
+    parameters = PoolParameters(op, image_layout(layout), tuple(sizes.items()))
     return current_runtime().serve(POOLING, (x,), parameters, out)

@@ -25,7 +25,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
-from gensor_kernels.dispatch.functions.contraction import layout_of, steps_along
+from gensor_kernels.dispatch.functions.contraction import steps_along, strided
 from gensor_kernels.dispatch.functions.fused_matmul import PROLOGUE, Prologue
 from gensor_kernels.dispatch.functions.prologue_convolution import PrologueParameters, ones
 from gensor_kernels.dispatch.observe import dry_run
@@ -42,36 +42,28 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.subscripts import Labels
 
 
-def parse(items: Any) -> tuple[Operation, ...]:
-    """Return the operations of `prologue=`, written as in an epilogue; ValueError for an operation it cannot have."""
+def read(runtime: Runtime, x: DeviceArray, items: Any) -> tuple[Operation, ...]:
+    """Return the operations of `prologue=` on `x`, written as in an epilogue.
+
+    ValueError for an operation that it cannot have, and as `check`.
+    """
+    steps = _parse(items)
+    check(runtime, x, steps)
+    return steps
+
+
+def _parse(items: Any) -> tuple[Operation, ...]:
     try:
         steps = operations(epilogue=items)
     except FusedEpilogue:
         steps = (Operation("a gate or a norm"),)
-    except TypeError as error:
-        raise TypeError(_of_prologue(error)) from None
-    except ValueError as error:
-        raise ValueError(_of_prologue(error)) from None
+    except (TypeError, ValueError) as error:
+        words = str(error).replace("an epilogue", "a prologue").replace("epilogue", "prologue")
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(words) from None
     for step in steps:
         if step.name not in PROLOGUES:
             raise ValueError(f"prologue operation {step.name!r} is not one of {', '.join(PROLOGUES)}")
     return steps
-
-
-def _of_prologue(error: Exception) -> str:
-    return str(error).replace("an epilogue", "a prologue").replace("epilogue", "prologue")
-
-
-def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
-    """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
-
-    Channels are the last axis of the operand except for `axes` after it.
-    """
-    arrays = [step.operand for step in steps if step.operand is not None]
-    ones = (1,) * axes
-    if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
-        return None
-    return [x.reshape(-1) for x in arrays]
 
 
 def check(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
@@ -86,6 +78,21 @@ def check(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
             raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
 
 
+def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
+    """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
+
+    Channels are the last axis of the operand except for `axes` after it.
+    """
+    arrays = [step.operand for step in steps if step.operand is not None]
+    ones = (1,) * axes
+    if any(x.size != channels or x.ndim <= axes or (channels, *ones) != tuple(x.shape[-1 - axes :]) for x in arrays):
+        return None
+    return [x.reshape(-1) for x in arrays]
+
+
+# ---- by the array library
+
+
 def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
     """Compute the prologue by the array library, in the dtype of `x`; in a dry run return an array like the result."""
     if not steps:
@@ -97,9 +104,19 @@ def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any
 
 def apply_prologue(runtime: Runtime, x: DeviceArray, items: Any) -> Any:
     """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
-    steps = parse(items)
-    check(runtime, x, steps)
-    return compute(runtime, x, steps)
+    return compute(runtime, x, read(runtime, x, items))
+
+
+def _first_operand(runtime: Runtime, a: DeviceArray, b: DeviceArray, steps: Sequence[Operation]) -> Any:
+    """Return the first operand of a product after the prologue, in the promoted dtype of real operands."""
+    return compute(runtime, a if _is_complex(a, b) else a.astype(np.promote_types(a.dtype, b.dtype), copy=False), steps)
+
+
+def _is_complex(a: DeviceArray, b: DeviceArray) -> bool:
+    return "c" in (a.dtype.kind, b.dtype.kind)
+
+
+# ---- products
 
 
 def product(
@@ -113,18 +130,15 @@ def product(
     precision: str | None,
 ) -> Any:
     """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
-    before = parse(items)
-    check(runtime, a, before)
+    before = read(runtime, a, items)
     runtime.check(a, b, out, steps, precision)
-    is_complex = "c" in (a.dtype.kind, b.dtype.kind)
-    vectors = None if is_complex or b.ndim < 2 or not before else vectors_of(before, a.shape[-1], 0)
+    fits = before and b.ndim > 1 and not _is_complex(a, b)
+    vectors = vectors_of(before, a.shape[-1], 0) if fits else None
     if dtype is None and out is not None:
         dtype = wider(a, b, out)
     parameters = Prologue.of(before, dtype)
     if vectors is None or parameters is None:
-        if not is_complex:
-            a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-        return runtime.call(compute(runtime, a, before), b, out, steps, dtype, precision)
+        return runtime.call(_first_operand(runtime, a, b, before), b, out, steps, dtype, precision)
     return runtime.serve(PROLOGUE, (a, b, *vectors), parameters, out, steps, precision)
 
 
@@ -137,18 +151,36 @@ def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
 # ---- contractions
 
 
-def windows(xp: Any, lowered: Lowered, a: DeviceArray, b: DeviceArray, out: DeviceArray) -> tuple[Any, Any, Any]:
-    """Return a product's operands and its result, as windows on arrays."""
-    layout = lowered.layout
-    assert layout is not None and layout.a and layout.b and layout.c
-    first, second = (b, a) if layout.swapped else (a, b)
-    x, y, z = (window(xp, array, each) for array, each in ((first, layout.a), (second, layout.b), (out, layout.c)))
-    return x, y, z
+def contraction(
+    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, items: Any, dtype: DTypeLike | None = None
+) -> Any:
+    """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
+    before = read(runtime, a, items)
+    runtime.check(a, b, None, (), None)
+    return contract(runtime, form, a, b, before, (), dtype)
 
 
-def window(xp: Any, array: DeviceArray, found: Window) -> Any:
-    """Return the view of an array that a Window describes."""
-    return xp.lib.stride_tricks.as_strided(array, found.shape, found.strides)
+def contract(
+    runtime: Runtime,
+    form: Any,
+    a: DeviceArray,
+    b: DeviceArray,
+    before: Sequence[Operation],
+    steps: tuple[Operation, ...],
+    dtype: DTypeLike | None = None,
+) -> Any:
+    """Compute a contraction with the prologue `before` and the epilogue `steps`."""
+    shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
+    laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
+    key = ("prologue", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
+    found: Any = runtime.plans.get(key)
+    if found is None:
+        found = (_fuse(runtime, form, a, b, before, dtype),)
+        if not runtime.device.capturing():
+            runtime.plans[key] = found
+    if found[0] is not None:
+        return found[0].run(runtime, a, b, before, steps)
+    return runtime.contract(form, _first_operand(runtime, a, b, before), b, None, dtype, steps)
 
 
 @dataclass(frozen=True)
@@ -167,71 +199,51 @@ class FusedContraction:
         steps: tuple[Operation, ...],
     ) -> Any:
         """Return the result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
-        layout, shape = self.lowered.layout, a.shape
+        layout, xp = self.lowered.layout, runtime.device.xp
         assert layout is not None
         labels = self.lowered.subscripts.operands[0]
         arrays = [step.operand for step in before if step.operand is not None]
-        vectors = [_vector(runtime.device.xp, x, labels, shape, layout.summed) for x in arrays]
+        vectors = [_vector(xp, x, labels, a.shape, layout.summed) for x in arrays]
         result = runtime.device.empty(layout.allocated, self.lowered.dtype)
-        x, y, z = windows(runtime.device.xp, self.lowered, a, b, result)
-        runtime.serve(PROLOGUE, (x, y, *vectors), self.parameters, z, self._align(runtime, steps))
+        x, y, z = _window(xp, a, layout.a), _window(xp, b, layout.b), _window(xp, result, layout.c)
+        aligned = tuple(
+            step if step.operand is None else step._replace(operand=self._align(xp, step.operand)) for step in steps
+        )
+        runtime.serve(PROLOGUE, (x, y, *vectors), self.parameters, z, aligned)
         return result if layout.order is None else result.transpose(layout.order)
 
-    def _align(self, runtime: Runtime, steps: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        """Return the epilogue with its arrays as windows with the axes of the product's result."""
-        xp, found = runtime.device.xp, self.lowered
-        return tuple(
-            step if step.operand is None else step._replace(operand=_align_operand(xp, found, step.operand))
-            for step in steps
-        )
+    def _align(self, xp: Any, array: DeviceArray) -> Any:
+        """Return an epilogue's array as a window with the axes of the product's result; copied if it has gaps there."""
+        found, layout = self.lowered, self.lowered.layout
+        assert layout is not None
+        full = xp.broadcast_to(array, found.shape)
+        try:
+            steps = steps_along(full.shape, full.strides, found)
+        except UnsupportedError:
+            order = layout.order or tuple(range(len(layout.allocated)))
+            full = xp.ascontiguousarray(full.transpose([int(axis) for axis in np.argsort(order)]))
+            scale = array.dtype.itemsize / found.dtype.itemsize
+            steps = tuple(int(stride * scale) for stride in layout.c.strides)
+        return _window(xp, full, Window(layout.c.shape, steps))
 
 
-def _align_operand(xp: Any, found: Lowered, array: DeviceArray) -> Any:
-    """Return an epilogue's array as such a window; copied where it has gaps there."""
-    layout = found.layout
-    assert layout is not None and layout.c is not None
-    full = xp.broadcast_to(array, found.shape)
-    try:
-        steps = steps_along(full.shape, full.strides, found)
-    except UnsupportedError:
-        order = layout.order or tuple(range(len(layout.allocated)))
-        full = xp.ascontiguousarray(full.transpose([int(axis) for axis in np.argsort(order)]))
-        scale = array.dtype.itemsize / found.dtype.itemsize
-        steps = tuple(int(stride * scale) for stride in layout.c.strides)
-    return window(xp, full, Window(layout.c.shape, steps))
-
-
-def fuse(
-    runtime: Runtime,
-    form: Any,
-    a: DeviceArray,
-    b: DeviceArray,
-    before: Sequence[Operation],
-    dtype: DTypeLike | None = None,
-) -> FusedContraction | None:
-    """Return the contraction with this prologue as kernels compute it, or None if they do not."""
-    laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
-    shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
-    key = ("prologue", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
-    found: Any = runtime.plans.get(key)
-    if found is None:
-        found = (_fuse(runtime, form, a, b, before, dtype),)
-        if not runtime.device.capturing():
-            runtime.plans[key] = found
-    return found[0]
+def _window(xp: Any, array: DeviceArray, found: Window) -> Any:
+    """Return the view of an array that a Window describes."""
+    return xp.lib.stride_tricks.as_strided(array, found.shape, found.strides)
 
 
 def _fuse(
     runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
 ) -> FusedContraction | None:
+    """Return the contraction with this prologue as kernels compute it, or None if they do not."""
     arrays = [step.operand for step in before if step.operand is not None]
-    if not before or "c" in (a.dtype.kind, b.dtype.kind):
+    if not before or _is_complex(a, b):
         return None
     if {a.dtype.name, b.dtype.name} & set(EIGHT_BIT_FLOATS):  # no kernel takes them, and NumPy cannot stride them
         return None
-    found = lower(form, layout_of(a), layout_of(b), None if dtype is None else named_dtype(dtype), turning=False)
+    found = lower(form, strided(a), strided(b), None if dtype is None else named_dtype(dtype), turning=False)
     unworthy = "" if runtime.device.emulated else found.unworthy
-    if found.layout is None or found.is_staged or unworthy:
+    if found.layout is None or unworthy:
         return None
     labels = found.subscripts.operands[0]
     if not set(labels).issuperset(found.layout.summed):  # axes of b alone are summed
@@ -259,22 +271,6 @@ def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], s
     return xp.broadcast_to(wide, [extents[label] for label in summed]).reshape(-1)
 
 
-def contraction(
-    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, items: Any, dtype: DTypeLike | None = None
-) -> Any:
-    """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
-    before = parse(items)
-    check(runtime, a, before)
-    runtime.check(a, b, None, (), None)
-    found = fuse(runtime, form, a, b, before, dtype)
-    if found is not None:
-        return found.run(runtime, a, b, before, ())
-    if "c" not in (a.dtype.kind, b.dtype.kind):
-        a = a.astype(np.promote_types(a.dtype, b.dtype), copy=False)
-    a = compute(runtime, a, before)
-    return runtime.contract(form, a, b, None, dtype)
-
-
 # ---- convolutions
 
 
@@ -286,12 +282,11 @@ def convolution(
     If no kernel takes the prologue, it is applied to the image, and vectors and parameters are empty.
     """
     axes = len(ones(p))
-    before = tuple(_per_channel(step, axes) for step in parse(items))
+    before = tuple(_per_channel(step, axes) for step in _parse(items))
     check(runtime, x, before)
     runtime.check(x, w, None, (), None)
     channels = x.shape[IMAGES[p.layout][3]] if x.ndim == 4 else 0
-    taken = before and "c" not in (x.dtype.kind, w.dtype.kind)
-    vectors = vectors_of(before, channels, axes) if taken else None
+    vectors = vectors_of(before, channels, axes) if before and not _is_complex(x, w) else None
     found = Prologue.of(before)
     if vectors is None or found is None:
         return compute(runtime, x, before), (), None

@@ -1,10 +1,11 @@
-"""Products of 8-bit floats with scales per block: the public function. Imports little."""
+"""Products of operands stored in 8 bits: scaled_matmul, and matmul with `dtype_a` or `dtype_b`. Imports little."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
@@ -13,7 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from gensor_kernels.arrays import ArrayLike
-    from gensor_kernels.dispatch.calls.array import Activation, Items
+    from gensor_kernels.dispatch.calls.arguments import Operation
+    from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items
+    from gensor_kernels.dispatch.functions.low_precision_matmul import ElementTypes
+    from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
 @adopting
@@ -105,15 +109,49 @@ def scaled_matmul(
     array([[ 288.,  288.,  288.],
            [2560., 2560., 2560.]], dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL, ElementTypes
+    from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL
 
-    from .fused import stored_name
-
-    runtime = current_runtime()
+    runtime, inputs = current_runtime(), (a, b, scale_a, scale_b)
     steps = plain_operations("scaled_matmul", 1, bias, None, activation, epilogue)
-    first, second = stored_name("dtype_a", dtype_a), stored_name("dtype_b", dtype_b)
-    runtime.check_inputs((a, b, scale_a, scale_b), out, steps)
-    if dtype is None and out is not None:
-        dtype = out.dtype
-    parameters = ElementTypes(first, second, None if dtype is None else named_dtype(dtype))
-    return runtime.serve(BLOCK_SCALED_MATMUL, (a, b, scale_a, scale_b), parameters, out, steps)
+    types = _stored_name("dtype_a", dtype_a), _stored_name("dtype_b", dtype_b)
+    runtime.check_inputs(inputs, out, steps)
+    return runtime.serve(BLOCK_SCALED_MATMUL, inputs, _element_types(types, dtype, out), out, steps)
+
+
+def mixed_matmul(
+    runtime: Runtime,
+    a: DeviceArray,
+    b: DeviceArray,
+    given: tuple[DTypeLike | None, DTypeLike | None],
+    out: DeviceArray,
+    steps: tuple[Operation, ...],
+    dtype: DTypeLike | None,
+    precision: str | None,
+) -> Any:
+    """Compute a matmul with `dtype_a` or `dtype_b`, which are `given`."""
+    from gensor_kernels.dispatch.functions.low_precision_matmul import MIXED_MATMUL
+
+    types = _stored_name("dtype_a", given[0]), _stored_name("dtype_b", given[1])
+    runtime.check(a, b, out, steps, precision)
+    return runtime.serve(MIXED_MATMUL, (a, b), _element_types(types, dtype, out), out, steps, precision)
+
+
+def _stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
+    """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
+    from gensor_kernels.operators.types.dtypes import WIDENED, canonical
+
+    if isinstance(dtype, str):
+        name: str | None = canonical(dtype) or dtype  # without ml_dtypes: its types may be stored in uint8
+    else:
+        name = None if dtype is None else named_dtype(dtype).name
+    if name is not None and name not in WIDENED:
+        raise ValueError(f"{argument} must be one of {', '.join(WIDENED)}, not {shown(name)}")
+    return name
+
+
+def _element_types(types: tuple[str | None, str | None], dtype: DTypeLike | None, out: DeviceArray) -> ElementTypes:
+    """Return the element types of both operands and of the result, by default that of `out`."""
+    from gensor_kernels.dispatch.functions.low_precision_matmul import ElementTypes
+
+    given = out.dtype if dtype is None and out is not None else dtype
+    return ElementTypes(*types, None if given is None else named_dtype(given))

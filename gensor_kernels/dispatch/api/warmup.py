@@ -78,7 +78,7 @@ def warmup(source: str | os.PathLike[str] | None = None) -> int:
     device = runtime.device
     if device.arch is None:
         return 0
-    placed: dict[str, list[Placed]] = {}
+    placed: dict[str, list[BoundKernel]] = {}
     for workload in _workloads(runtime, None if source is None else Path(source)):
         found = _bind(runtime, workload)
         if found is not None:
@@ -96,7 +96,7 @@ def warmup(source: str | os.PathLike[str] | None = None) -> int:
     return len(placed) if device.emulated and not builds else len(runtime.loaded)
 
 
-class Placed(NamedTuple):
+class BoundKernel(NamedTuple):
     """A kernel bound to one Workload."""
 
     kernel: Kernel
@@ -139,7 +139,7 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
     return [Workload.from_json(line) for line in done.stdout.splitlines()]
 
 
-def _bind(runtime: Runtime, workload: Workload) -> Placed | None:
+def _bind(runtime: Runtime, workload: Workload) -> BoundKernel | None:
     """Return the kernel that would serve, in a graph or outside of one, with its sizes, or None if there is none."""
     from gensor_kernels.dispatch.calls.problem import Problem
     from gensor_kernels.dispatch.selection import tiers
@@ -160,7 +160,7 @@ def _bind(runtime: Runtime, workload: Workload) -> Placed | None:
         kernel = choice.kernel
         if kernel is None:
             return None
-        return Placed(kernel, kernel.launches(workload))
+        return BoundKernel(kernel, kernel.launches(workload))
     except (BuildError, PinError, UnsupportedError) as error:
         config.logger().info("no kernel is loaded for %s: %s", workload.key(), error)
         return None
@@ -175,7 +175,7 @@ def _code(kernel: Kernel) -> Code | None:
         return None
 
 
-def _load(runtime: Runtime, placed: Sequence[Placed]) -> None:
+def _load(runtime: Runtime, placed: Sequence[BoundKernel]) -> None:
     """Loads one kernel for all Workloads it is to serve, unless that would compile it."""
     kernel, device = placed[0].kernel, runtime.device
     code = _code(kernel)

@@ -54,6 +54,13 @@ class Operands(NamedTuple):
         every = (*self.inputs, self.out, *(step.operand for step in self.steps))
         return [array for array in every if array is not None]
 
+    def give(self, value: Any) -> Any:
+        """Return a computed result, in `out` where there is one."""
+        if self.out is None:
+            return value
+        self.out[...] = value
+        return self.out
+
 
 @dataclass(frozen=True)
 class Product:

@@ -57,34 +57,40 @@ class Fit(NamedTuple):
     n: Run
     k: Run
 
-    @property
-    def result(self) -> tuple[Labels, ...]:
-        """The labels of the result's axes."""
-        return tuple(run.labels for run in (*self.lead, self.m, self.n))
-
 
 @dataclass(frozen=True)
 class Layout:
-    """How a contraction is computed.
+    """The product that computes a contraction.
 
-    `swapped`: the second operand is the product's a. `a`, `b` and `c` are windows of (batch..., m, k),
-    (batch..., k, n) and (batch..., m, n) on the product's operands and on the result. A new result is allocated
-    with extents `allocated` and transposed by `order` (None: not at all). `staged` names, for each operand in the
-    caller's order, the axes of the copy or the sum that takes its place first, or is None; `sums` are the labels that
-    are summed over for it. There are no windows then: the contraction is planned again with what staging gives.
-    `labels` are those of every axis of `c`, the outermost first, and `summed` those of k.
+    `a`, `b` and `c` are windows of (batch..., m, k), (batch..., k, n) and (batch..., m, n) on the product's operands
+    and on the result; `labels` are those of every axis of `c`, the outermost first, and `summed` those of k. A new
+    result is allocated with extents `allocated` and transposed by `order` (None: not at all). `swapped`: the second
+    operand is the product's a.
     """
 
-    swapped: bool = False
-    a: Window | None = None
-    b: Window | None = None
-    c: Window | None = None
+    a: Window
+    b: Window
+    c: Window
+    labels: tuple[Labels, ...]
+    summed: Labels
     allocated: tuple[int, ...] = ()
     order: tuple[int, ...] | None = None
-    staged: tuple[Labels | None, Labels | None] = (None, None)
+    swapped: bool = False
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Copies and sums of operands, after which the contraction is lowered again.
+
+    `labels` are, for each operand in the caller's order, the axes of the copy or the sum that takes its place, or None;
+    `sums` are the labels that are summed over for it.
+    """
+
+    labels: tuple[Labels | None, Labels | None] = (None, None)
     sums: tuple[Labels, Labels] = ((), ())
-    labels: tuple[Labels, ...] = ()
-    summed: Labels = ()
+
+
+NOT_STAGED = Staging()
 
 
 def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> Strides:
@@ -166,8 +172,15 @@ def _rest(found: list[Run], operand: int, unit: int) -> list[Run]:
     return [run for run in found if run is not main]
 
 
-def windows(found: Fit, a: Strides, b: Strides, c: Strides) -> tuple[Window, Window, Window]:
-    """Return the product's operands and result, seen through `found`."""
+def layout_of(
+    found: Fit,
+    a: Strides,
+    b: Strides,
+    c: Strides,
+    allocated: tuple[int, ...] = (),
+    order: tuple[int, ...] | None = None,
+) -> Layout:
+    """Return the Layout of a product with these axes, of operands and a result with these strides."""
 
     def axis(run: Run, strides: Strides) -> tuple[int, int]:
         inner = run.labels[-1] if run.labels else None
@@ -180,7 +193,7 @@ def windows(found: Fit, a: Strides, b: Strides, c: Strides) -> tuple[Window, Win
     k = found.k
     first, second = window(a, found.m, k), window(b, k, found.n)
     # A summed axis that one operand lacks is k all the same: it is read again and again.
-    wide = k.extent
-    first = Window((*first.shape[:-1], wide), first.strides)
-    second = Window((*second.shape[:-2], wide, second.shape[-1]), second.strides)
-    return first, second, window(c, found.m, found.n)
+    first = Window((*first.shape[:-1], k.extent), first.strides)
+    second = Window((*second.shape[:-2], k.extent, second.shape[-1]), second.strides)
+    labels = tuple(run.labels for run in (*found.lead, found.m, found.n))
+    return Layout(first, second, window(c, found.m, found.n), labels, k.labels, allocated, order)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gensor_kernels.operators.expression.subscripts import Labels
 
-from .axes import Fit, Groups, Layout, Strides, classify, fit, packed_strides, runs, strides_of, windows
+from .axes import Fit, Groups, Layout, Staging, Strides, classify, fit, layout_of, packed_strides, runs, strides_of
 
 Extents = Mapping[int, int]
 
@@ -43,11 +43,7 @@ class _Product:
         """Return the Layout with operands of these strides, or None if kernels have too few axes for it."""
         if self.out is not None:
             found = fit(self.groups, a, b, self.out, self.extents, self.units)
-            return (
-                None
-                if found is None
-                else Layout(False, *windows(found, a, b, self.out), labels=found.result, summed=found.k.labels)
-            )
+            return None if found is None else layout_of(found, a, b, self.out)
         free = fit(self.groups, a, b, None, self.extents, self.units)
         if free is None:
             return None
@@ -55,7 +51,7 @@ class _Product:
         wanted = fit(self.groups, a, b, c, self.extents, self.units)
         if wanted is not None and self._as_good(wanted, free):
             allocated = tuple(self.extents[each] for each in self.output)
-            return Layout(False, *windows(wanted, a, b, c), allocated, labels=wanted.result, summed=wanted.k.labels)
+            return layout_of(wanted, a, b, c, allocated)
         return self._transpose(free, a, b)
 
     def _as_good(self, wanted: Fit, free: Fit) -> bool:
@@ -69,8 +65,7 @@ class _Product:
         c = packed_strides(axes, self.extents, self.itemsize)
         order = tuple(axes.index(label) for label in self.output)
         allocated = tuple(self.extents[label] for label in axes)
-        turned = None if list(order) == sorted(order) else order
-        return Layout(False, *windows(found, a, b, c), allocated, turned, labels=found.result, summed=found.k.labels)
+        return layout_of(found, a, b, c, allocated, None if list(order) == sorted(order) else order)
 
     def copied(self) -> tuple[Labels | None, Labels | None]:
         """Return the axes of the least copies that make kernels' axes suffice; of both where nothing does."""
@@ -102,10 +97,11 @@ def arrange(
     out: Sequence[int] | None = None,
     *,
     turning: bool = True,
-) -> Layout | None:
+) -> Layout | Staging | None:
     """Return the Layout of a contraction whose result has elements of `itemsize` bytes; no operand is empty.
 
-    `out` gives the strides of a result that exists already; it is None if it cannot be written directly.
+    It is a Staging where an operand is copied or summed first, None where no product writes `out`: the strides of a
+    result that exists already, or None where the layout of the result is free.
     Without `turning` the first operand is the product's a whatever the result's last axis.
     """
     a, b = (strides_of(source.labels, source.shape, source.strides) for source in sources)
@@ -125,18 +121,18 @@ def arrange(
         if out is not None:
             return None
         copies = product.copied()
-        return Layout(swapped, staged=copies[::-1] if swapped else copies)
+        return Staging(copies[::-1] if swapped else copies)
     return replace(found, swapped=swapped)
 
 
-def _sum_axes(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels, Labels]) -> Layout:
+def _sum_axes(swapped: bool, operands: tuple[Strides, Strides], sums: tuple[Labels, Labels]) -> Staging:
     kept = [
         tuple(label for label in strides if label not in summed) if summed else None
         for strides, summed in zip(operands, sums, strict=True)
     ]
     turn = -1 if swapped else 1
     (first, second), (one, other) = kept[::turn], sums[::turn]
-    return Layout(swapped, staged=(first, second), sums=(one, other))
+    return Staging((first, second), (one, other))
 
 
 def _is_second_first(groups: Groups, output: Labels, extents: Extents) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.subscripts import Subscripts, extents, label_text
 
-from .axes import Layout, Window
+from .axes import NOT_STAGED, Layout, Staging
 from .layout import Source, arrange
 from .spec import Form, conjugations, meaning
 
@@ -22,7 +22,7 @@ NARROW = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
-class Laid:
+class StridedArray:
     """An operand: shape, strides in bytes, dtype."""
 
     shape: tuple[int, ...]
@@ -39,18 +39,19 @@ class Laid:
 class Lowered:
     """A contraction as far as it is known without choosing a kernel.
 
-    `layout` is None where there is nothing to compute, and where kernels could not take the operands' dtypes.
-    `conjugated`: which operands are, in the caller's order; `given` is the `dtype` of the caller.
+    `layout` is None where there is nothing to compute, where kernels could not take the operands' dtypes, and where
+    operands are staged first. `conjugated`: which operands are, in the caller's order; `given` is the caller's `dtype`.
     """
 
     form: Form
-    operands: tuple[Laid, Laid]
+    operands: tuple[StridedArray, StridedArray]
     subscripts: Subscripts
     extents: dict[int, int]
     dtype: np.dtype[Any]
     given: np.dtype[Any] | None
     conjugated: tuple[bool, bool]
     layout: Layout | None = None
+    staging: Staging = NOT_STAGED
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -60,7 +61,12 @@ class Lowered:
     @property
     def is_staged(self) -> bool:
         """Whether an operand is copied or summed first."""
-        return self.layout is not None and self.layout.staged != (None, None)
+        return self.staging != NOT_STAGED
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether an axis has no elements."""
+        return 0 in self.extents.values()
 
     @property
     def inputs(self) -> np.dtype[Any]:
@@ -70,9 +76,7 @@ class Lowered:
     @property
     def staged_form(self) -> tuple[Form, np.dtype[Any] | None]:
         """(form, dtype) of the contraction of the staged operands."""
-        layout = self.layout
-        assert layout is not None
-        pairs = zip(layout.staged, self.subscripts.operands, strict=True)
+        pairs = zip(self.staging.labels, self.subscripts.operands, strict=True)
         first, second = (labels if staged is None else staged for staged, labels in pairs)
         form = ("labels", first, second, self.subscripts.output, self.conjugated)
         return form, None if self.rounds_late else self.given
@@ -80,13 +84,11 @@ class Lowered:
     @property
     def rounds_late(self) -> bool:
         """Whether sums of a staged operand stay in float32 until the product is computed."""
-        assert self.layout is not None
-        return self.layout.sums != ((), ()) and self.dtype.name in NARROW
+        return self.staging.sums != ((), ()) and self.dtype.name in NARROW
 
     def staged_dtype(self, number: int) -> np.dtype[Any]:
         """Return the dtype of a staged operand: sums are at least as wide as the result."""
-        assert self.layout is not None
-        if not self.layout.sums[number]:
+        if not self.staging.sums[number]:
             return self.operands[number].dtype
         return np.dtype(np.float32) if self.dtype.name in NARROW else self.dtype
 
@@ -104,33 +106,26 @@ class Lowered:
         summed = {label for labels in self.subscripts.operands for label in labels} - set(self.subscripts.output)
         if all(self.extents[label] == 1 for label in summed):
             return "nothing is summed: the library multiplies element by element"
-        if self.layout is not None and self.layout.c is not None and _is_dots(self.layout.c):
+        if self.layout is not None and self.layout.c.shape[-2:] == (1, 1) and math.prod(self.layout.c.shape) > 1:
             return "one element per product: a block of a kernel would compute a whole tile for it"
         return ""
 
     def describe(self) -> str:
         """Return a description of the operations on the operands before the launch."""
-        assert self.layout is not None
         parts = []
-        for number, name in enumerate(("first", "second")):
-            sums = self.layout.sums[number]
+        for name, labels, sums in zip(("first", "second"), self.staging.labels, self.staging.sums, strict=True):
             if sums:
                 parts.append(f"the {name} operand is summed over {', '.join(map(label_text, sums))}")
-            elif self.layout.staged[number] is not None:
+            elif labels is not None:
                 parts.append(f"the {name} operand is copied")
         return "; ".join(parts)
-
-
-def _is_dots(result: Window) -> bool:
-    """Return whether a product is nothing but many dot products."""
-    return result.shape[-2:] == (1, 1) and math.prod(result.shape) > 1
 
 
 @lru_cache(maxsize=4096)
 def lower(
     form: Form,
-    a: Laid,
-    b: Laid,
+    a: StridedArray,
+    b: StridedArray,
     dtype: np.dtype[Any] | None = None,
     out: tuple[int, ...] | None = None,
     turning: bool = True,
@@ -149,7 +144,7 @@ def lower(
     flags = conjugations(form)
     conjugated = flags[0] and a.dtype.kind == "c", flags[1] and b.dtype.kind == "c"
     found = Lowered(form, (a, b), subscripts, sizes, result, given, conjugated)
-    if 0 in sizes.values() or found.unfit:
+    if found.is_empty or found.unfit:
         return found
     sources = [
         Source(labels, each.shape, each.strides, each.dtype.itemsize)
@@ -158,4 +153,4 @@ def lower(
     layout = arrange((sources[0], sources[1]), subscripts.output, sizes, result.itemsize, out, turning=turning)
     if layout is None:
         raise UnsupportedError("a result whose axes kernels have too few of")
-    return Lowered(form, (a, b), subscripts, sizes, result, given, conjugated, layout)
+    return replace(found, staging=layout) if isinstance(layout, Staging) else replace(found, layout=layout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,13 @@ from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.operators.expression.subscripts import LETTERS, Subscripts, extents, parse, subscripts_text
 from gensor_kernels.shown import shown
 
+from .spec import Form
+
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 #: Strategies of `optimize`, as in CuPy.
 STRATEGIES = ("greedy", "optimal")
-
-Pairs = tuple[tuple[int, int], ...]
 
 
 def parse_operands(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscripts, dict[int, int]]:
@@ -26,41 +27,57 @@ def parse_operands(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscrip
     return subscripts, extents(subscripts, [each.shape for each in operands])
 
 
-def take(operands: list[DeviceArray], places: tuple[int, int]) -> tuple[Any, Any]:
+def take(operands: list[Any], places: tuple[int, int]) -> tuple[Any, Any]:
     """Remove two operands from the list and return them in their order."""
     low, high = sorted(places)
     second = operands.pop(high)
     return operands.pop(low), second
 
 
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A contraction of a chain: its form, and the places of its operands; its result is put at the end of them."""
+
+    form: Form
+    places: tuple[int, int]
+
+
+@dataclass
 class Chain:
-    """Pairwise contractions in order; `dtype` is that of each result, `flags` say which operands are conjugated."""
+    """Pairwise contractions in order; `dtype` is that of each result.
 
-    def __init__(self, subscripts: Subscripts, pairs: Pairs, dtype: Any, flags: tuple[bool, ...]):
-        self.subscripts, self.pairs, self.dtype, self.flags = subscripts, pairs, dtype, flags
+    `library`: each of them would be the array library's, so all are one call of its.
+    """
 
-    def steps(self) -> Iterator[tuple[Any, tuple[int, int]]]:
-        """Yield (form, places of its operands) of each contraction; its result is put at the end of the operands."""
-        labels, flags = list(self.subscripts.operands), list(self.flags)
-        for places in self.pairs:
-            a, b = take(labels, places)
-            conjugated = take(flags, places)
-            flags.append(False)
-            kept = self.subscripts.output
-            if labels:
-                needed = {label for each in (*labels, kept) for label in each}
-                kept = tuple(label for label in dict.fromkeys((*a, *b)) if label in needed)
-            labels.append(kept)
-            yield ("labels", a, b, kept, conjugated), places
+    steps: tuple[Step, ...]
+    dtype: np.dtype[Any]
+    library: bool = False
 
 
 def make_chain(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
-    """Return the Chain of three or more operands; ValueError for arguments that do not fit."""
+    """Return the Chain of three or more operands, of which `flags` say whether they are conjugated.
+
+    ValueError for arguments that do not fit.
+    """
     subscripts, sizes = parse_operands(text, operands)
     result = named_dtype(dtype) if dtype is not None else np.result_type(*(each.dtype for each in operands))
     shapes = [each.shape for each in operands]
     path = _path(subscripts, shapes, strategy) if len(sizes) <= len(LETTERS) else [tuple(range(len(operands)))]
-    return Chain(subscripts, tuple(_pairs(path, len(operands))), result, flags)
+    return Chain(tuple(_steps(subscripts, _pairs(path, len(operands)), list(flags))), result)
+
+
+def _steps(subscripts: Subscripts, pairs: Iterable[tuple[int, int]], flags: list[bool]) -> Iterator[Step]:
+    labels = list(subscripts.operands)
+    for places in pairs:
+        a, b = take(labels, places)
+        conjugated = take(flags, places)
+        flags.append(False)
+        kept = subscripts.output
+        if labels:
+            needed = {label for each in (*labels, kept) for label in each}
+            kept = tuple(label for label in dict.fromkeys((*a, *b)) if label in needed)
+        labels.append(kept)
+        yield Step(("labels", a, b, kept, conjugated), places)
 
 
 def flags_of(conjugate: Any, count: int) -> tuple[bool, ...]:

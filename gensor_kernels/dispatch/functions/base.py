@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.calls.arguments import Operation, check_operands, check_steps
+from gensor_kernels.dispatch.calls.arguments import Operands, Operation, check_operands, check_steps
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.operators import operator
@@ -299,33 +299,11 @@ class Function:
         """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
         return apply_steps(device, value, steps, dtype, value.dtype)
 
-    def by_library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Any,
-        result: Any,
-        math: Any,
-    ) -> Any:
+    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
         """Compute a whole call by the array library, into `out` where there is one."""
-        value = self.library(device, inputs, parameters, math)
-        value = self.finish(device, value, steps, parameters, result.dtype)
-        if out is None:
-            return value
-        out[...] = value
-        return out
+        value = self.library(device, operands.inputs, parameters, math)
+        return operands.give(self.finish(device, value, operands.steps, parameters, result.dtype))
 
-    def count_passes(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Any,
-        result: Any,
-        math: Any,
-    ) -> Any:
+    def count_passes(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
         """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""
-        return self.by_library(device, inputs, out, steps, parameters, result, math)
+        return self.by_library(device, operands, parameters, result, math)

@@ -10,11 +10,11 @@ import numpy as np
 
 from gensor_kernels.arrays import ArrayLike
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, check_operands, check_steps, math_of
+from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operands, check_operands, check_steps, math_of
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.dispatch.contractions.axes import Strides, Window, strides_of
-from gensor_kernels.dispatch.contractions.lowering import Laid, Lowered, lower
+from gensor_kernels.dispatch.contractions.lowering import Lowered, StridedArray, lower
 from gensor_kernels.dispatch.contractions.spec import VDOT, Form, library_call
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.subscripts import Labels
@@ -44,7 +44,7 @@ class Spec(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Contracted(Result):
+class ContractionResult(Result):
     """The result of a contraction, and the product it becomes once its operands are staged."""
 
     lowered: Lowered = None  # type: ignore[assignment]
@@ -57,7 +57,7 @@ class Contracted(Result):
 
 
 @dataclass(frozen=True)
-class Gathered:
+class StridedCopy:
     """An operand that is copied to axes of these extents and strides (in elements), the last `sums` of them summed."""
 
     shape: tuple[int, ...]
@@ -90,18 +90,18 @@ class Contraction(Function):
     name = "contraction"
     arguments = ("a", "b")
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Spec) -> Contracted:
+    def result(self, inputs: Sequence[DeviceArray], parameters: Spec) -> ContractionResult:
         """Return the shape that the form says, laid out in memory as the product writes it best."""
-        lowered = product = lower(parameters.form, *map(layout_of, inputs), parameters.dtype)
+        lowered = product = lower(parameters.form, *map(strided, inputs), parameters.dtype)
         while product.is_staged:
             form, dtype = product.staged_form
             product = lower(form, *(_staging(product, number) for number in (0, 1)), dtype)
         order = None if product.layout is None else product.layout.order
-        return Contracted(
+        return ContractionResult(
             lowered.shape, lowered.dtype, None if order is None else inverse(order), lowered=lowered, product=product
         )
 
-    def check(self, result: Contracted, out: DeviceArray, steps: Steps) -> None:
+    def check(self, result: ContractionResult, out: DeviceArray, steps: Steps) -> None:
         """Raise ValueError for an `out` of another shape or dtype."""
         if out is not None and (out.dtype != result.dtype or tuple(out.shape) != result.shape):
             said = f"{out.dtype} {tuple(out.shape)}, the result {result.dtype} {result.shape}"
@@ -109,16 +109,16 @@ class Contraction(Function):
         check_operands(steps, result.shape)
         check_steps(steps, result.dtype)
 
-    def is_one_call(self, result: Contracted, steps: Steps) -> bool:
+    def is_one_call(self, result: ContractionResult, steps: Steps) -> bool:
         """Return whether the library's function neither converts nor conjugates; its vdot conjugates by itself."""
         if steps or any(result.lowered.conjugated):
             return not steps and result.lowered.form == VDOT
         layout = result.product.layout
-        batched = layout is not None and layout.c is not None and len(layout.c.shape) > 2
+        batched = layout is not None and len(layout.c.shape) > 2
         # CuPy has no batched bfloat16, and converts batched float16 to float32 and back.
         return result.dtype == result.lowered.inputs and not (batched and result.dtype.name in ("float16", "bfloat16"))
 
-    def is_substitute(self, result: Contracted) -> bool:
+    def is_substitute(self, result: ContractionResult) -> bool:
         """Return whether the library rounds no more often than a kernel."""
         return result.inputs.name not in ("float16", "bfloat16") or result.dtype == result.inputs
 
@@ -128,8 +128,7 @@ class Contraction(Function):
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Spec) -> float | None:
         """Return 0 for sums without terms."""
-        lowered = lower(parameters.form, *map(layout_of, inputs), parameters.dtype)
-        return 0.0 if 0 in lowered.extents.values() else None
+        return 0.0 if lower(parameters.form, *map(strided, inputs), parameters.dtype).is_empty else None
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take windows on any strides; copy or sum operands with more axes than kernels take."""
@@ -138,7 +137,7 @@ class Contraction(Function):
         out = None if call.fresh else _bytes(call.out)
         found = lower(spec.form, _view_layout(a), _view_layout(b), spec.dtype, out)
         reason = found.unfit or ("" if call.emulated else found.unworthy)
-        if reason or found.layout is None:
+        if reason or found.is_empty:
             raise UnsupportedError(reason or SUMS_OF_NOTHING)
         if not call.fresh and found.dtype.name != call.out.dtype:
             raise UnsupportedError("a result that is rounded after the product")
@@ -155,9 +154,8 @@ class Contraction(Function):
         return self._product(call, found, inputs)
 
     def _product(self, call: AbstractCall, found: Lowered, inputs: np.dtype[Any]) -> KernelCall:
-        layout = found.layout
-        a, b = call.given
-        assert layout is not None and layout.a and layout.b and layout.c
+        layout, (a, b) = found.layout, call.given
+        assert layout is not None
         first, second = (b, a) if layout.swapped else (a, b)
         x, y = _window(first, layout.a), _window(second, layout.b)
         z = _window(call.out._replace(dtype=found.dtype.name), layout.c)
@@ -173,45 +171,27 @@ class Contraction(Function):
         return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
 
     def by_library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Spec,
-        result: Contracted,
-        math: str | None,
+        self, device: Backend, operands: Operands, parameters: Spec, result: ContractionResult, math: str | None
     ) -> Any:
         """Call the library's function, with its own `out` where it has one."""
-        if steps:
-            return super().by_library(device, inputs, out, steps, parameters, result, math)
+        if operands.steps:
+            return super().by_library(device, operands, parameters, result, math)
+        (a, b), out = operands.inputs, operands.out
         # CuPy's dot takes contiguous results of the right dtype alone.
         fitting = out if out is not None and out.flags.c_contiguous and out.dtype == result.dtype else None
-        found = library_call(device.xp, parameters.form, inputs[0], inputs[1], fitting, parameters.dtype)
+        found = library_call(device.xp, parameters.form, a, b, fitting, parameters.dtype)
         found = found if found.shape == result.shape else found.reshape(result.shape)
-        if out is None or found is out:
-            return found
-        out[...] = found
-        return out
+        return found if found is out else operands.give(found)
 
-    def count_passes(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Spec,
-        result: Any,
-        math: Any,
-    ) -> Any:
+    def count_passes(self, device: Backend, operands: Operands, parameters: Spec, result: Any, math: Any) -> Any:
         """Multiply the windows: the library's functions transpose, and end in a product."""
-        layout, (a, b) = result.product.layout, inputs
+        layout, (a, b) = result.product.layout, operands.inputs
         first, second = result.lowered.conjugated
         a, b = a.conj() if first else a, b.conj() if second else b
         a, b = (b, a) if layout.swapped else (a, b)
         a, b = device.xp.broadcast_to(a, layout.a.shape), device.xp.broadcast_to(b, layout.b.shape)
         value = device.product(a.astype(result.inputs, copy=False), b.astype(result.inputs, copy=False), math)
-        return self.finish(device, value, steps, parameters, result.dtype)
+        return self.finish(device, value, operands.steps, parameters, result.dtype)
 
 
 CONTRACTION = Contraction()
@@ -223,9 +203,9 @@ def _inputs(found: Lowered) -> np.dtype[Any]:
     return found.inputs if wider else found.dtype
 
 
-def layout_of(array: ArrayLike | Laid) -> Laid:
+def strided(array: ArrayLike | StridedArray) -> StridedArray:
     """Return shape, strides and dtype of an array."""
-    return Laid(tuple(array.shape), tuple(array.strides), np.dtype(array.dtype))  # type: ignore[union-attr]
+    return StridedArray(tuple(array.shape), tuple(array.strides), np.dtype(array.dtype))  # type: ignore[union-attr]
 
 
 def _bytes(view: View) -> tuple[int, ...]:
@@ -234,8 +214,8 @@ def _bytes(view: View) -> tuple[int, ...]:
     return tuple(stride * size for stride in view.strides)
 
 
-def _view_layout(view: View) -> Laid:
-    return Laid(view.shape, _bytes(view), array_dtype(view.dtype))
+def _view_layout(view: View) -> StridedArray:
+    return StridedArray(view.shape, _bytes(view), array_dtype(view.dtype))
 
 
 def _window(view: View, window: Window) -> View:
@@ -246,27 +226,24 @@ def _window(view: View, window: Window) -> View:
 
 def _gather(found: Lowered, number: int) -> Copying | None:
     """Return the copy or the sum that replaces an operand, or None for one that is used in place."""
-    layout, operand = found.layout, found.operands[number]
-    assert layout is not None
-    kept, sums = layout.staged[number], layout.sums[number]
+    operand, kept, sums = found.operands[number], found.staging.labels[number], found.staging.sums[number]
     if kept is None:
         return None
     strides = strides_of(found.subscripts.operands[number], operand.shape, operand.strides)
     labels = (*kept, *sums)
     shape = tuple(found.extents[label] for label in labels)
     steps = tuple(strides[label] // operand.dtype.itemsize for label in labels)
-    return Gathered(shape, steps, found.staged_dtype(number), len(sums))
+    return StridedCopy(shape, steps, found.staged_dtype(number), len(sums))
 
 
-def _staging(found: Lowered, number: int) -> Laid:
+def _staging(found: Lowered, number: int) -> StridedArray:
     """Return the layout of an operand after it was staged."""
-    assert found.layout is not None
-    labels = found.layout.staged[number]
+    labels = found.staging.labels[number]
     if labels is None:
         return found.operands[number]
     dtype = found.staged_dtype(number)
     view = contiguous((found.extents[label] for label in labels), dtype.name)
-    return Laid(view.shape, _bytes(view), dtype)
+    return StridedArray(view.shape, _bytes(view), dtype)
 
 
 def _operand(view: View, found: Lowered, shape: tuple[int, ...]) -> View:

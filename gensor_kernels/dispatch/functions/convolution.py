@@ -294,12 +294,16 @@ def _pad(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) ->
 def _tap(z: Mapping[str, int], side: str, tap: int, out: int, transposed: bool) -> tuple[slice, slice] | None:
     """Return (rows of the image, rows of the result) that one row of the filter joins, or None if there are none."""
     stride, shift = z[f"stride_{side}"], tap * z[f"dilation_{side}"] - z["pad_top" if side == "h" else "pad_left"]
-    # The result's row o reads the image's o stride + shift; a transposed one's row i stride + shift is fed by i.
-    longer, shorter = (out, z[side]) if transposed else (z[side], out)
+    if not transposed:
+        return joined_rows(stride, shift, z[side], out)
+    found = joined_rows(stride, shift, out, z[side])
+    return None if found is None else (found[1], found[0])
+
+
+def joined_rows(stride: int, shift: int, extent: int, count: int) -> tuple[slice, slice] | None:
+    """Return (those of `extent` rows that are row o stride + shift of an o, these o of `count`), or None for none."""
     first = max(0, -(shift // stride)) if shift < 0 else 0
-    end = min(shorter, (longer - 1 - shift) // stride + 1)
+    end = min(count, (extent - 1 - shift) // stride + 1)
     if first >= end:
         return None
-    near = slice(first, end)
-    far = slice(first * stride + shift, (end - 1) * stride + shift + 1, stride)
-    return (near, far) if transposed else (far, near)
+    return slice(first * stride + shift, (end - 1) * stride + shift + 1, stride), slice(first, end)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.calls.arguments import Product, check_product, math_of, resolve
+from gensor_kernels.dispatch.calls.arguments import Operands, Product, check_product, math_of, resolve
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
@@ -82,24 +82,13 @@ class Matmul(Function):
         return KernelCall(found.workload, found.geometry, operands=found.operands)
 
     def by_library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        out: DeviceArray,
-        steps: Steps,
-        parameters: Any,
-        result: MatmulResult,
-        math: str | None,
+        self, device: Backend, operands: Operands, parameters: Any, result: MatmulResult, math: str | None
     ) -> Any:
         """Call the library's matmul, and its element-wise operations for an epilogue."""
-        a, b = inputs
-        if result.product.plain and not steps:
-            return device.product(a, b, math, out)
-        value = evaluate(device, result.product, a, b, steps, math)
-        if out is None:
-            return value
-        out[...] = value
-        return out
+        a, b = operands.inputs
+        if result.product.plain and not operands.steps:
+            return device.product(a, b, math, operands.out)
+        return operands.give(evaluate(device, result.product, a, b, operands.steps, math))
 
 
 MATMUL = Matmul()

@@ -14,7 +14,7 @@ from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
 from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
-from .convolution import Convolution
+from .convolution import Convolution, joined_rows
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -143,10 +143,10 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
     """Return the pooling of an image (n, h, w, c)."""
     n, h, w, c = x.shape
     if p.operator == "global_avg_pool2d":
-        wide = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
-        return wide.mean(axis=(1, 2), keepdims=True).astype(x.dtype)
-    high, wide_side = sides(pooling.complete(p.operator, n=n, h=h, w=w, c=c, **dict(p.sizes)))
-    shape = (n, high.output, wide_side.output, c)
+        image = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+        return image.mean(axis=(1, 2), keepdims=True).astype(x.dtype)
+    high, wide = sides(pooling.complete(p.operator, n=n, h=h, w=w, c=c, **dict(p.sizes)))
+    shape = (n, high.output, wide.output, c)
     maximum = p.operator == "max_pool2d"
     if maximum:
         least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
@@ -154,9 +154,9 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
     else:
         y = xp.zeros(shape, np.promote_types(x.dtype, np.float32))
     for r in range(high.window):
-        rows = _reach(high, r)
-        for s in range(wide_side.window):
-            columns = _reach(wide_side, s)
+        rows = joined_rows(high.stride, r * high.dilation - high.pad, high.extent, high.output)
+        for s in range(wide.window):
+            columns = joined_rows(wide.stride, s * wide.dilation - wide.pad, wide.extent, wide.output)
             if rows is None or columns is None:
                 continue
             seen = x[:, rows[0], columns[0]]
@@ -164,15 +164,5 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
             y[where] = xp.maximum(y[where], seen) if maximum else y[where] + seen
     if maximum:
         return y
-    counts = np.maximum(high.count()[:, None] * wide_side.count()[None], 1)
+    counts = np.maximum(high.count()[:, None] * wide.count()[None], 1)
     return (y / xp.asarray(counts)[None, :, :, None].astype(y.dtype)).astype(x.dtype)
-
-
-def _reach(side: Any, tap: int) -> tuple[slice, slice] | None:
-    """(rows of the image, rows of the result) that one position of the window joins, or None if there are none."""
-    shift = tap * side.dilation - side.pad
-    first = max(0, -(shift // side.stride)) if shift < 0 else 0
-    end = min(side.output, (side.extent - 1 - shift) // side.stride + 1)
-    if first >= end:
-        return None
-    return slice(first * side.stride + shift, (end - 1) * side.stride + shift + 1, side.stride), slice(first, end)

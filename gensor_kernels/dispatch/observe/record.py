@@ -10,24 +10,18 @@ import atexit
 import os
 import threading
 import warnings
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config, forking
 from gensor_kernels.errors import GensorError
 
+from .counters import runtimes
+
 if TYPE_CHECKING:
     from .record_file import Cells
-
-
-class Watched(Protocol):
-    """The part of a Runtime that recording needs."""
-
-    def bypass(self) -> None:
-        """Let warm calls take the way of first ones, on which they are counted, while anything is recorded."""
 
 
 class Recording:
@@ -82,16 +76,18 @@ NOTHING = (
 active: tuple[Recording, ...] = ()
 _thread = _Thread()
 _lock = threading.RLock()
-_runtimes: weakref.WeakSet[Watched] = weakref.WeakSet()
 _environment_read = False
 _at_exit = False
 
 
-def attach(runtime: Watched) -> None:
-    """Called once by each Runtime. The first one in a process reads `GENSOR_RECORD`."""
+def attach(runtime: Any) -> None:
+    """Called once by each Runtime. The first one in a process reads `GENSOR_RECORD`.
+
+    While anything is recorded, `runtime.bypass` lets warm calls take the way of first ones, on which they are counted.
+    """
     global _environment_read
     with _lock:
-        _runtimes.add(runtime)
+        runtimes.add(runtime)
         path = None if _environment_read else config.record_file()
         _environment_read = True
         if path is not None:
@@ -203,7 +199,7 @@ def _stop(recording: Recording | None, ended: bool) -> None:
 
 
 def _bypass() -> None:
-    for runtime in list(_runtimes):
+    for runtime in list(runtimes):
         runtime.bypass()
 
 

@@ -67,7 +67,7 @@ class Call:
 
     def by_library(self, operands: Operands) -> Any:
         """Compute the call by the array library."""
-        return self.function.by_library(self.device, *operands, self.parameters, self.result, self.precision)
+        return self.function.by_library(self.device, operands, self.parameters, self.result, self.precision)
 
     def again(self, operands: Operands, parameters: Any = None, math: str | None = None) -> Any:
         """Make the call again with other arrays, which has another key and another Plan."""

@@ -38,7 +38,6 @@ class Runtime(TunedCalls):
     def __init__(self, device: Device, library: Library, pins: Pins | None = None):
         super().__init__(device, library, pins)
         self.background = Background(self)
-        counters.runtimes.add(self)
         record.attach(self)
         watch(self)
 

@@ -83,11 +83,7 @@ class StagedPlan(Plan):
         if not lowered.rounded:
             return call.again(Operands(arrays, out, steps), lowered.parameters)
         wider = call.again(Operands(arrays, None, steps), lowered.parameters)
-        found = wider.astype(call.result.dtype, copy=False)
-        if out is None:
-            return found
-        out[...] = found
-        return out
+        return Operands((), out, ()).give(wider.astype(call.result.dtype, copy=False))
 
     def _copy(self, array: DeviceArray, copy: Copying | None) -> Any:
         return array if array is None or copy is None else copy.make(self.call.device, array)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls.arguments import Operands, Operation
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
 
@@ -40,10 +40,8 @@ def microseconds(call: Call, operands: Operands) -> float | None:
     if arch is None or not function.is_substitute(call.result):
         return None
     library = _Library(arch)
-    inputs, out, steps = operands
-    counted = [library.array(x) for x in inputs], library.array(out), library.steps(steps)
     try:
-        function.count_passes(library, *counted, call.parameters, call.result, call.math)
+        function.count_passes(library, library.operands(operands), call.parameters, call.result, call.math)
     except _NoSubstituteError:
         return None
     except Exception as error:  # a call is served all the same
@@ -67,11 +65,12 @@ class _Library:
 
     def array(self, given: Any) -> Any:
         """Return an array of a call as one that counts."""
-        return None if given is None else _Counted(self, tuple(given.shape), np.dtype(given.dtype))
+        return None if given is None else self._new(given.shape, given.dtype)
 
-    def steps(self, given: Sequence[Operation]) -> tuple[Operation, ...]:
-        """Stand-ins for the operations of a call."""
-        return tuple(step._replace(operand=self.array(step.operand)) for step in given)
+    def operands(self, given: Operands) -> Operands:
+        """Return stand-ins for the operands of a call."""
+        steps = tuple(step._replace(operand=self.array(step.operand)) for step in given.steps)
+        return Operands([self.array(x) for x in given.inputs], self.array(given.out), steps)
 
     def touch(self, *arrays: Any) -> None:
         """One operation that reads or writes each of these arrays once."""
@@ -82,8 +81,13 @@ class _Library:
 
     def make(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
         """Return a new array, computed from others in one pass."""
-        found = _Counted(self, tuple(shape), np.dtype(dtype))
+        found = self._new(shape, dtype)
         self.touch(found, *read)
+        return found
+
+    def _new(self, shape: Sequence[int], dtype: Any) -> _Counted:
+        found = np.broadcast_to(np.zeros((), dtype), tuple(shape)).view(_Counted)
+        found.library = self
         return found
 
     def product(self, a: _Counted, b: _Counted, precision: str | None = None, out: DeviceArray = None) -> _Counted:
@@ -97,7 +101,7 @@ class _Library:
         m, n, k = (1 if a.ndim == 1 else a.shape[-2]), (1 if b.ndim == 1 else b.shape[-1]), a.shape[-1]
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*batch, *(() if a.ndim == 1 else (m,)), *(() if b.ndim == 1 else (n,)))
-        found = _Counted(self, shape, dtype)
+        found = self._new(shape, dtype)
         peak = self.arch.peak(dtype.name, "tf32" if precision == "tf32" else "ieee")
         flops = (8 if dtype.kind == "c" else 2) * math.prod(batch) * m * n * k
         bytes_moved = a.nbytes + b.nbytes + found.nbytes
@@ -137,7 +141,7 @@ class _Namespace:
         return self._library.make(given.shape, given.dtype)
 
     def broadcast_to(self, x: _Counted, shape: Sequence[int]) -> _Counted:
-        return x.view_as(shape)
+        return np.broadcast_to(x, shape, subok=True)  # type: ignore[return-value]
 
     def ascontiguousarray(self, x: _Counted) -> _Counted:
         return self._library.make(x.shape, x.dtype, x)
@@ -147,96 +151,46 @@ class _Namespace:
         return self._library.make((*arrays[0].shape, len(arrays)), arrays[0].dtype, *arrays)
 
 
-class _Counted:
-    """An array without memory, whose operations are counted."""
+class _Counted(np.ndarray):
+    """An array of one element in memory, all strides 0: views are NumPy's own, and what is computed is counted."""
 
-    __array_ufunc__ = None  # a NumPy number before an operator leaves it to us
+    library: _Library
+    #: computed where it was read from
+    in_place = False
 
-    def __init__(self, library: _Library, shape: tuple[int, ...], dtype: np.dtype[Any]):
-        self.library, self.shape, self.dtype = library, shape, dtype
-        self.ndim, self.size = len(shape), math.prod(shape)
-        self.nbytes = self.size * dtype.itemsize
-        #: computed where it was read from
-        self.in_place = False
+    def __array_finalize__(self, base: Any) -> None:
+        self.library = getattr(base, "library", None)  # type: ignore[assignment]
 
-    def view_as(self, shape: Sequence[int], dtype: Any = None) -> _Counted:
-        """Return the same memory."""
-        return _Counted(self.library, tuple(shape), self.dtype if dtype is None else np.dtype(dtype))
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *given: Any, **options: Any) -> _Counted:
+        return self.library.each(ufunc, *given)
 
-    def _as_numpy(self) -> np.ndarray[Any, Any]:
-        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
-
-    # ---- views
-
-    def reshape(self, *shape: Any) -> _Counted:
-        wanted = list(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-        if -1 in wanted:
-            wanted[wanted.index(-1)] = self.size // max(-math.prod(wanted), 1)
-        return self.view_as(wanted)
-
-    def transpose(self, *axes: Any) -> _Counted:
-        order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
-        return self.view_as([self.shape[axis] for axis in order])
-
-    @property
-    def T(self) -> _Counted:
-        return self.view_as(self.shape[::-1])
-
-    def view(self, dtype: Any) -> _Counted:
-        return self.view_as(self.shape, dtype)
-
-    def __getitem__(self, key: Any) -> _Counted:
+    def __getitem__(self, key: Any) -> Any:
         keys = key if isinstance(key, tuple) else (key,)
         if isinstance(keys[-1], _Counted):  # a look-up: elements are copied
-            lead = self._as_numpy()[keys[:-1]].shape[: len(keys) - 1]
+            lead = super().__getitem__(keys[:-1]).shape[: len(keys) - 1]
             return self.library.make((*lead, *keys[-1].shape, *self.shape[len(keys) :]), self.dtype, keys[-1])
-        return self.view_as(self._as_numpy()[key].shape)
+        return super().__getitem__(key)
 
-    # ---- what is computed
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not value.in_place:
+            self.library.touch(self[key], value)
 
-    def astype(self, dtype: Any, copy: bool = True) -> _Counted:
+    def __iadd__(self, other: Any) -> _Counted:  # type: ignore[misc]
+        self.library.touch(self, self, other)
+        found = self.view()
+        found.in_place = True
+        return found
+
+    def astype(self, dtype: Any, copy: bool = True) -> _Counted:  # type: ignore[override]
         same = np.dtype(dtype) == self.dtype
         return self if same and not copy else self.library.make(self.shape, dtype, self)
 
     def conj(self) -> _Counted:
         return self.library.make(self.shape, self.dtype, self)
 
-    def __setitem__(self, key: Any, value: _Counted) -> None:
-        if not value.in_place:
-            self.library.touch(self[key], value)
-
-    def __iadd__(self, other: Any) -> _Counted:
-        self.library.touch(self, self, other)
-        found = self.view_as(self.shape)
-        found.in_place = True
-        return found
-
     def _reduce(self, axis: int, keepdims: bool = False) -> _Counted:
         place = axis % self.ndim
         kept = (*self.shape[:place], *((1,) if keepdims else ()), *self.shape[place + 1 :])
         return self.library.make(kept, self.dtype, self)
 
-    sum = mean = max = _reduce
-
-    def __abs__(self) -> _Counted:
-        return self.library.each(np.abs, self)
-
-    def __neg__(self) -> _Counted:
-        return self.library.each(np.negative, self)
-
-
-def _operator(name: str, function: Callable[..., Any], swapped: bool = False) -> None:
-    def apply(self: _Counted, other: Any) -> _Counted:
-        return self.library.each(function, *((other, self) if swapped else (self, other)))
-
-    setattr(_Counted, name, apply)
-
-
-for _name, _function in {
-    **{"add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide},
-    **{"floordiv": np.floor_divide, "and": np.bitwise_and, "rshift": np.right_shift},
-}.items():
-    _operator(f"__{_name}__", _function)
-    _operator(f"__r{_name}__", _function, swapped=True)
-for _name, _function in {"lt": np.less, "eq": np.equal, "ne": np.not_equal}.items():
-    _operator(f"__{_name}__", _function)
+    sum = mean = max = _reduce  # type: ignore[assignment]

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.explain import Served, find_call, find_time
+from gensor_kernels.dispatch.api.explain import CallTime, find_call, find_time
 from gensor_kernels.errors import GensorError, UnsupportedError
 
 from .base import Run, Tensor
@@ -23,7 +23,7 @@ Orders = Mapping[str, Sequence[int]]
 #: Place of a node among some, and number of its result.
 Made = tuple[int, int]
 #: The answer for nodes with unknown shapes or times.
-UNKNOWN = Served(None, False)
+UNKNOWN = CallTime(None, False)
 #: Errors of lowerings for nodes that no kernel computes.
 REFUSED = (GensorError, ValueError, TypeError, np.exceptions.AxisError)
 
@@ -62,7 +62,7 @@ class Dry(Run):
 
 
 #: Known answers, by what they depend on, for each Runtime and the contents of its library.
-_known: WeakKeyDictionary[Runtime, tuple[object, dict[Hashable, Served]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Runtime, tuple[object, dict[Hashable, CallTime]]] = WeakKeyDictionary()
 
 
 def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
@@ -77,7 +77,7 @@ def predict(graph: Graph, nodes: Sequence[Node]) -> float | None:
     return answer(runtime, graph, nodes, {}).us
 
 
-def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> Served:
+def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders) -> CallTime:
     """Return the predicted microseconds of the kernels of some nodes, and whether calls copy an operand.
 
     Nodes of equal shapes and orders in memory are predicted once, in whichever graph.
@@ -110,7 +110,9 @@ def _is_index(graph: Graph, name: str) -> bool:
     return name in graph.constants and graph.constants[name].dtype.kind in "iub" and graph.constants[name].size <= 64
 
 
-def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Made], orders: Orders) -> Served:
+def _dry_run(
+    runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mapping[str, Made], orders: Orders
+) -> CallTime:
     from . import lower
 
     run = Dry(runtime)
@@ -124,7 +126,7 @@ def _dry_run(runtime: Runtime, graph: Graph, nodes: Sequence[Node], made: Mappin
             run.values.update(zip(node.outputs, lower(run, node), strict=False))
         except REFUSED:
             return UNKNOWN
-    return Served(run.microseconds, run.staged)
+    return CallTime(run.microseconds, run.staged)
 
 
 def _stand_in(runtime: Runtime, graph: Graph, name: str, order: Sequence[int] | None) -> Tensor:

@@ -23,7 +23,7 @@ from gensor_kernels import (
     vdot,
 )
 from gensor_kernels.dispatch.functions.base import Copy
-from gensor_kernels.dispatch.functions.contraction import Gathered
+from gensor_kernels.dispatch.functions.contraction import StridedCopy
 from tests.campaign_size import FULL
 from tests.dispatch.einsum_cases import agrees, expected, written_call
 from tests.doubles.stored import SIMT, stock_classes
@@ -77,7 +77,7 @@ def test_contractions_without_a_copy(monkeypatch):
     def copy(*_):
         raise AssertionError("an operand was copied")
 
-    monkeypatch.setattr(Gathered, "make", copy)
+    monkeypatch.setattr(StridedCopy, "make", copy)
     monkeypatch.setattr(Copy, "make", copy)
     for text, *shapes in WITHOUT_COPIES:
         a, b = operands(shapes)

@@ -8,6 +8,7 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.api.reductions import rows_parameters
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
@@ -22,7 +23,8 @@ NAN, INF = float("nan"), float("inf")
 def by_library(name, x, axes, **keywords):
     """The result of the array library, here NumPy."""
     function, parameters = rows_parameters(name, axes, x.ndim, **keywords)
-    return function.by_library(FakeDevice(), (x,), None, (), parameters, function.result((x,), parameters), None)
+    result, operands = function.result((x,), parameters), Operands((x,), None, ())
+    return function.by_library(FakeDevice(), operands, parameters, result, None)
 
 
 def test_the_library_sums_in_the_type_of_the_result():

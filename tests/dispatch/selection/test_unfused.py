@@ -8,7 +8,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.calls.arguments import Operation, operations, resolve
+from gensor_kernels.dispatch.calls.arguments import Operands, Operation, operations, resolve
 from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.functions import grouped_matmul
 from gensor_kernels.dispatch.observe.dry_run import Question
@@ -77,7 +77,8 @@ def test_products_are_counted_as_they_are_computed():
                 call = resolve(a, b, None, steps)
                 counting = unfused._Library(B200)
                 expected = evaluate(FakeDevice(), call, a, b, steps)
-                result = evaluate(counting, call, counting.array(a), counting.array(b), counting.steps(steps))
+                (x, y), _, counted = counting.operands(Operands((a, b), None, steps))
+                result = evaluate(counting, call, x, y, counted)
                 assert (result.shape, result.dtype) == (expected.shape, expected.dtype), (dtype, epilogue, lead)
                 assert counting.us >= B200.launch_us and predict(a, b, None, steps) > 0
 
@@ -118,8 +119,9 @@ def test_functions_are_counted_as_they_are_computed(on, caplog):
         value = function.library(real, inputs, base.parameters, base.math)
         expected = function.finish(real, value, steps, base.parameters, base.result.dtype)
         counting = unfused._Library(runtime.device.arch)
-        value = function.library(counting, [counting.array(x) for x in inputs], base.parameters, base.math)
-        result = function.finish(counting, value, counting.steps(steps), base.parameters, base.result.dtype)
+        counted = counting.operands(operands)
+        value = function.library(counting, counted.inputs, base.parameters, base.math)
+        result = function.finish(counting, value, counted.steps, base.parameters, base.result.dtype)
         assert (result.shape, result.dtype) == (expected.shape, expected.dtype), name
         assert unfused.microseconds(base, operands) == pytest.approx(counting.us) and not caplog.records, name
 
