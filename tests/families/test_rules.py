@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from gensor_kernels.build.source import files, flatten
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.rules import Bound, Names, Rule, Rules, in_cpp
 from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.operators.types.workload import Workload
 from tests.campaign_size import sample
 
 from .lattices import random_legal
@@ -44,18 +46,31 @@ def test_static_asserts_say_what_the_rules_say(name):
     assert own and own <= table
 
 
+def macros(name: str, program: Program, workload: Workload) -> dict[str, int | str]:
+    """Return the macros that a Program binds, and the defaults of the others."""
+    source = flatten(FAMILIES[name].source)
+    found = dict(re.findall(r"#ifndef (\w+)\n#define \1\b[\s\\]+(\w+)", source))
+    found |= FAMILIES[name].constants(program, workload)
+    for macro, value in found.items():
+        value = found.get(str(value), value)  # by default of another macro's type
+        found[macro] = int(value) if str(value).isdigit() else value
+    return found
+
+
 @every
-def test_rules_that_are_given_hold_for_every_legal_program(name):
-    table = TABLES[name].RULES
+def test_legal_programs_bind_macros_of_which_the_static_asserts_hold(name):
+    family, rules = FAMILIES[name], TABLES[name].RULES
+    asserts = [(rule, operand) for rule in rules.table if rule.asserted for operand in rule.of or ("",)]
     for index in sample(range(len(contract(name).served)), 4):
         lattice = space(name, index)
-        bound = lattice.family.bound(lattice.workload, lattice.arch)
-        columns, of = lattice.columns(random_legal(lattice, 300, seed=index)), (lattice.workload, lattice.arch)
-        computed = lattice.family.computed(columns, *of)
-        names = Names(bound, columns, {**computed, **lattice.family.sizes(lattice.workload)})
-        for rule in table.table:
-            for operand in rule.of or ("",):
-                assert not rule.given or np.all(names.holds(rule, operand)), rule
+        of = lattice.workload, lattice.arch
+        for program in map(lattice.program, random_legal(lattice, 20, seed=index)):
+            columns = lattice.columns(lattice.point(program)[None])
+            computed = {key: value[0] for key, value in family.computed(columns, *of).items()}
+            known = macros(name, program, lattice.workload) | computed
+            names = Names(Bound(rules, known), {key: np.array(value) for key, value in program.values})
+            for rule, operand in asserts:
+                assert names.holds(rule, operand), (rule, program.to_json())
 
 
 @pytest.mark.parametrize(

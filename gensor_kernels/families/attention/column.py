@@ -6,8 +6,6 @@ from gensor_kernels.families.core.columns import Column, each
 
 TILES = Column("tiles", "tiles of rows of an entry")
 HELD_Q = Column("held_q", "rows that a tile holds, on the average")
-FITS_HEAD = Column("fits_head", "whether the head fits its tile")
-FITS_WARPS = Column("fits_warps", "whether warps divide the rows of a block")
 WEIGH_ISSUE = Column("weigh_issue", "instructions of a warp's softmax")
 READ_ISSUE = Column("read_issue", "instructions of a warp to read the fragments of a step")
 READ_CLOCKS = Column("read_clocks", "wavefronts of these reads")
@@ -16,4 +14,3 @@ COPIES = each("copies", "kv", "a thread's copies of a tile of K or V")
 PASSES = each("passes", "kv", "rows of copies of a thread")
 PASS_ISSUE = Column("pass_issue", "instructions of a row of copies")
 COPY_CLOCKS = each("copy_clocks", "kv", "wavefronts of a thread's copies")
-FITS = each("fits", "kv", "whether copies of K or V are few enough")

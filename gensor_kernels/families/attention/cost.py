@@ -113,9 +113,6 @@ BLOCKS = tuple(range(16, 257, 16))
 HEADS = tuple(range(16, 257, 16))
 WARP_ROWS = (16, 32)
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
-#: Rows of a warp times columns of its scores and sums together; beyond, they spill.
-MOST_WARP_VALUES = 6656
-MOST_COPIES, MOST_PREDICATES = 64, 32
 #: Clocks a sub-core's special-function unit takes for a warp's exponentials: 16 lanes per clock and SM.
 EXPONENTIAL = 8.0
 #: Instructions of a pass of copies, a row of keys: its address; of pages also the page's load, bounds and product.
@@ -182,7 +179,6 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
     return (
         Part(("block_q",), grid),
         Part(("block_q", "block_k", "split_k"), _iterations(e, whole)),
-        Part(("head_tile",), lambda v: {own.FITS_HEAD: v["head_tile"] >= e.n}),
         Part(("split_k",), splits),
         Part(("min_blocks",), bounds),
         Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
@@ -194,13 +190,11 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = sizes_of(workload)
 
     def warps(v: Values) -> dict[Column, np.ndarray]:
-        return {column.WARPS: v["block_q"] // v["warp_q"], own.FITS_WARPS: v["block_q"] % v["warp_q"] == 0}
+        return {column.WARPS: v["block_q"] // v["warp_q"]}
 
     def copy(v: Values) -> dict[Column, np.ndarray]:
         through = v["copy"] == 0
-        narrow = np.minimum(v["vector_k"], v["vector_v"]) < 4
         return {
-            column.FITS_COPY: np.where(through, v["stages"] == 1, ~narrow),
             column.IN_FLIGHT: np.where(through, 0.5, v["stages"] - 0.5),
             column.EXPOSED: np.where(through, EXPOSED_THROUGH, EXPOSED),
             column.COPY_ISSUE: np.where(through, 4.2, 4.6),
@@ -233,10 +227,7 @@ def _iterations(e: Sizes, whole: bool):
                 steps[at] = np.mean(np.maximum(-(-seen // keys) - unseen // keys, 0))
         each = steps / v["split_k"]
         cut = e.causal or e.form.windowed
-        return {
-            column.ITERATIONS: np.maximum(each if cut else np.ceil(each - 1e-9), 0.5),
-            column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < e.keys,
-        }
+        return {column.ITERATIONS: np.maximum(each if cut else np.ceil(each - 1e-9), 0.5)}
 
     return function
 
@@ -274,7 +265,6 @@ def _multiply(workload: Workload, arch: Arch):
             + 16 * fragments
             + np.where(count > 1, 0.2 * sums + 8, 0),
             column.OUTPUTS: v["warp_q"] * v["head_tile"],
-            column.FITS_WARP: v["warp_q"] * (v["head_tile"] + v["block_k"]) <= MOST_WARP_VALUES,
         }
 
     return function
@@ -302,7 +292,6 @@ def _copies(operand: str):
             own.COPIES[operand]: passes * columns,
             own.PASSES[operand]: passes,
             own.COPY_CLOCKS[operand]: passes * columns * scattered * 0.5,
-            own.FITS[operand]: (passes * columns <= MOST_COPIES) & (columns <= MOST_PREDICATES),
         }
 
     return function

@@ -1,6 +1,6 @@
 """attention: softmax(Q K^T) V fused, through mma.sync with an online softmax (attention.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import numpy as np
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.base import WORKSPACE_GROUP
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import Columns, Coordinate, Facts, Family, Launch, Need, Part, operators
+from gensor_kernels.families.core.family import Columns, Coordinate, Facts, Launch, Need, Part, operators
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.core.rules import Bound, Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
 
 from . import column as own
-from . import cost
+from . import cost, rules
 from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
 from .sequence_cases import sequence_cases
@@ -48,7 +49,7 @@ COMBINE_THREADS = 256
 MASK_CODES = {"": 0, "bool": 1, "added": 2}
 
 
-class Attention(Family):
+class Attention(Ruled):
     """Fused attention on tensor cores."""
 
     name = "attention"
@@ -112,23 +113,21 @@ class Attention(Family):
         """Return what attention tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of attention.cu, and at least one block per SM."""
-        c = columns
-        memory, warps, promised = self._memory(c), c[column.WARPS], c[column.PROMISED]
-        ok = (
-            c[own.FITS_WARPS]
-            * c[column.FITS_WARP]
-            * c[column.FITS_COPY]
-            * c[own.FITS["k"]]
-            * c[own.FITS["v"]]
-            * c[column.FITS_SPLIT]
-            * c[own.FITS_HEAD]
-            > 0
-        )
-        ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
-        ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
-        return ok & (promised * warps <= arch.threads_per_sm // 32)
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """See rules.py."""
+        return rules.bound(arch)
+
+    def sizes(self, workload: Workload) -> dict[str, int]:
+        """See rules.py."""
+        return rules.sizes(workload)
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        found = {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
+        for x in "kv":
+            copies = columns[own.COPIES[x]]
+            found |= {f"{x.upper()}_PIECES_PER_THREAD": copies, f"{x.upper()}_COLUMNS": copies / columns[own.PASSES[x]]}
+        return found
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """One pair of tiles, two where they fit twice; warps of 16 rows that keep Q where it is small."""

@@ -68,6 +68,11 @@ LAUNCH = (
         asserted=False,
     ),
 )
+#: The same of families whose blocks may be many, and small.
+GRID = (
+    Rule("The grid is one-dimensional.", "BLOCKS < 2147483648", asserted=False),
+    Rule("A multiprocessor has as many blocks as are promised.", "PROMISED <= SM_BLOCKS", asserted=False),
+)
 
 
 def launch_names(arch: Arch) -> dict[str, int]:
@@ -160,7 +165,9 @@ class Bound:
         found = []
         for each in (*self._fixed, *self._sized):
             read = _Read()
-            if not _decides(Names(self, read).holds(*each), True):
+            with np.errstate(all="ignore"):
+                held = Names(self, read).holds(*each)
+            if not _decides(held, True):
                 found.append((read.names.difference(self.rules.sizes), each))
         return found
 

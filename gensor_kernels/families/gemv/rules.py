@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
+from gensor_kernels.families.core.rules import GRID, LAUNCH, Bound, Rule, Rules, bind, launch_names
 from gensor_kernels.machine.arch import Arch
 
 from .shape import INPUT_BYTES, SUM_BYTES, widths
@@ -65,8 +65,7 @@ RULES = Rules(
         # ---- the launch
         Rule("Every part of k has a step.", "(SPLIT_K - 1) * STEPS * STEP < K", asserted=False),
         Rule("Verification problems stay small.", "LONG * STEP * SPLIT_K <= 2097152", asserted=False),
-        Rule("The grid is one-dimensional.", "BLOCKS <= 2147483647", asserted=False),
-        Rule("A multiprocessor has as many blocks as are promised.", "PROMISED <= SM_BLOCKS", asserted=False),
+        *GRID,
         *LAUNCH,
     ),
     coordinates={"OPERAND": "form", "ELEMENTS": "vector"},

@@ -1,6 +1,6 @@
 """rows: reductions, softmax, norms and element-wise maps (rows.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import ROWS, Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.families.core.family import ROWS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.lattice import Lattice
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.rules import Bound, Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.tolerance.rows import SERIAL
 
+from . import rules
 from .cases import rows_branches, rows_cases
 from .cost import registers, shape, shared_bytes, terms
-from .shape import COPY, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, TWO_FORMS, view
+from .shape import COPY, HELD_BYTES, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, TWO_FORMS, view
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 POWERS = tuple(2**p for p in range(11))
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-#: Bytes of a thread's elements of one step.
-HELD_BYTES = 256
 #: Threads of a row, rows of a block and parts of k whose default completions are the starters.
 STARTERS = (
     *((256, 1, 1), (32, 8, 1), (128, 1, 1), (8, 32, 1), (1024, 1, 1), (128, 2, 4)),
@@ -41,7 +40,7 @@ STARTERS = (
 _OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
-class RowsFamily(Family):
+class RowsFamily(Ruled):
     """Rows folded into one result each, or mapped with the result of the fold."""
 
     name = "rows"
@@ -83,22 +82,20 @@ class RowsFamily(Family):
             Coordinate("min_blocks", (0, 1, 2, 3, 4, 6, 8), 2, "launch_bounds", "blocks per SM promised"),
         )
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of rows.cu; no part without a step, and at most SERIAL steps one after the other."""
-        e, c = view(workload), columns
-        s = shape(c, e)
-        memory, promised = shared_bytes(c, e, s), np.maximum(c["min_blocks"], 1)
-        ok = (s.threads >= 32) & (s.threads <= arch.threads_per_block) & (s.held * e.bytes_acc <= HELD_BYTES)
-        ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
-        ok &= promised * s.threads <= arch.threads_per_sm
-        ok &= (promised <= arch.blocks_per_sm) & (s.tiles * s.parts < 2**31)
-        ok &= (c["keep"] != 1) | (e.k <= s.step)
-        ok &= (c["keep"] == 0) | (c["online"] == 0) | e.maps  # a reduction in one pass needs no row again
-        if e.form != COPY:
-            split = c["split_k"] > 1
-            ok &= ~split | ((c["keep"] == 0) & (c["online"] == 1) & ((c["split_k"] - 1) * s.steps * s.step < e.k))
-            ok &= s.steps <= SERIAL
-        return ok
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """See rules.py."""
+        return rules.bound(workload, arch)
+
+    def sizes(self, workload: Workload) -> dict[str, int]:
+        """The extent of k."""
+        return {"K": view(workload).k}
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        e = view(workload)
+        s = shape(columns, e)
+        memory, warps = shared_bytes(columns, e, s), s.threads / 32
+        return {"SHARED_BYTES": memory, "WARPS": warps, "BLOCKS": s.tiles * s.parts, "STEP": s.step, "STEPS": s.steps}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the widest accesses, enough of them to hold a row where it fits, else four."""

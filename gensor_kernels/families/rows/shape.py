@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.declaration.lowered import Rows
     from gensor_kernels.operators.types.workload import Workload
 
+#: Bytes of a thread's elements of one step.
+HELD_BYTES = 256
 #: RowOperation of rows_fold.cuh.
 OPERATIONS = {
     name: code

@@ -14,17 +14,13 @@ from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
     GROUP_THREADS,
     PRODUCT_BYTES,
-    PRODUCT_REGISTERS,
     PRODUCT_ROWS,
     TURN,
     entry_registers,
-    multiplying_registers,
 )
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.machine.arch import Arch
-
-from . import column as own
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -38,11 +34,6 @@ UNIT, ROW_BYTES = 64, 128
 SPARE = 8
 #: Bytes for mbarriers before Q and the ring, and before the slabs of the epilogue.
 FRONT = 1024
-#: Registers that a multiplying thread needs in addition to sums, scores and weights, and with heads of more than LONG
-#: elements.
-OTHER_REGISTERS, LONG, LONG_REGISTERS = 40, 192, 48
-#: Weights in registers, the left operand of a product.
-HELD = 4
 #: Instructions of a step without instructions per score and per sum, and instructions of a mask per score: counted in
 #: SASS.
 STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
@@ -82,8 +73,6 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         return {
             column.WARPS: 4 * (count + 1),
             wgmma.STORING: 4 * count,
-            # Tiles of a sequence begin with whole blocks of rows.
-            own.FITS_GROUP: (v["block_q"] % e.group == 0) | ((e.group - 1 <= SPARE) & (not e.form.ragged)),
         }
 
     def stages(v: Values) -> dict[Column, np.ndarray]:
@@ -96,7 +85,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("stages",), stages),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         _steps(e, arch),
-        _registers(e, arch),
+        _entry(arch),
     )
 
 
@@ -132,20 +121,14 @@ def _steps(e: Sizes, arch: Arch) -> Part:
     return Part(("block_q", "block_k", "head_tile"), function)
 
 
-def _registers(e: Sizes, arch: Arch) -> Part:
-    """Tabulate registers at entry, and whether a multiplying thread has enough for sums, scores and weights."""
-    tiles = 5 if e.mask_bytes else 3
+def _entry(arch: Arch) -> Part:
+    """Tabulate registers at entry."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         count, blocks = np.clip(consumers(v), 1, 3), np.maximum(v["min_blocks"], 1)
-        other = np.where(v["head_tile"] > LONG, LONG_REGISTERS, OTHER_REGISTERS)
-        wanted = (2 * v["head_tile"] + tiles * v["block_k"]) // 4 + other
-        product = np.maximum(v["head_tile"] // 2 + HELD, v["block_k"] // 2) + PRODUCT_REGISTERS
-        entry = np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)
-        fits = (wanted <= multiplying_registers(count, blocks, arch)) & (product <= entry)
-        return {wgmma.ENTRY: entry, column.FITS_SUMS: fits}
+        return {wgmma.ENTRY: np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)}
 
-    return Part(("block_q", "block_k", "head_tile", "min_blocks"), function)
+    return Part(("block_q", "min_blocks"), function)
 
 
 def threads(v: Mapping[str, int]) -> int:

@@ -1,6 +1,6 @@
 """attention_wgmma: softmax(Q K^T) V fused, on Hopper's warpgroup products fed by tensor copies (attention_wgmma.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gensor_kernels.families.attention import column as attention
 from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
 from gensor_kernels.families.attention.family import (
     EPILOGUE_NAMES,
@@ -28,13 +27,13 @@ from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate,
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
 
-from . import column as own
-from . import cost
+from . import cost, rules
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
@@ -93,13 +92,18 @@ class AttentionWgmma(Attention):
         """Return what attention_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of attention_wgmma.cu, and at least as many blocks per SM as are promised."""
-        c = columns
-        memory, warps, promised = self._memory(c), c[column.WARPS], c[column.PROMISED]
-        ok = c[own.FITS_GROUP] * c[column.FITS_SUMS] * c[column.FITS_SPLIT] * c[attention.FITS_HEAD] > 0
-        ok &= (memory <= arch.smem_per_block) & (promised * (memory + arch.smem_reserved) <= arch.smem_per_sm)
-        return ok & (promised * warps <= arch.threads_per_sm // 32)
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """See rules.py."""
+        e = sizes_of(workload)
+        return rules.bound(arch, e.mask_bytes > 0, e.form.ragged)
+
+    def sizes(self, workload: Workload) -> dict[str, int]:
+        """See attention.rules."""
+        return super().sizes(workload) | {"GROUP": sizes_of(workload).group}
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return the shared bytes and the warps of a block."""
+        return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to six."""

@@ -14,6 +14,15 @@ from .instructions import LEAST_DOUBLE_REGISTERS, Code
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
+#: A thread's share of copying a tile (OperandTile in mma_tiles.cuh).
+COPIES = (
+    Rule(
+        "More than 64 copies per thread and step: use wider accesses or more warps.",
+        "PIECES_PER_THREAD <= 64",
+        of="AB",
+    ),
+    Rule("A thread's edge predicates must fit 32 bits.", "(PASSES if K_CONTIGUOUS else COLUMNS) <= 32", of="AB"),
+)
 RULES = Rules(
     (
         Rule("Warp tiles are whole fragments of 16 x 8 outputs.", "WARP_M % 16 == 0 and WARP_N % 8 == 0", given=True),
@@ -87,12 +96,7 @@ RULES = Rules(
             of="AB",
             given=True,
         ),
-        Rule(
-            "More than 64 copies per thread and step: use wider accesses or more warps.",
-            "PIECES_PER_THREAD <= 64",
-            of="AB",
-        ),
-        Rule("A thread's edge predicates must fit 32 bits.", "(PASSES if K_CONTIGUOUS else COLUMNS) <= 32", of="AB"),
+        *COPIES,
         Rule(
             "What a prologue is applied to passes through registers, as it is multiplied.",
             "not PREPARED or (not ASYNC and same_type(Source, IN_TYPE))",

@@ -1,0 +1,68 @@
+"""Legality of rows (rows.cu and rows_*.cuh)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from gensor_kernels.families.core.macros import macro_token
+from gensor_kernels.families.core.rules import GRID, LAUNCH, Bound, Rule, Rules, bind, launch_names
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.tolerance.rows import SERIAL
+
+from .shape import HELD_BYTES, OPERATIONS, TWO_FORMS, view
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
+
+POWERS = "Threads of rows and blocks are powers of two."
+RULES = Rules(
+    (
+        Rule(POWERS, "power_of_two(THREADS_K) and power_of_two(THREADS_M)", given=True),
+        Rule("A block must have 1 to 32 whole warps.", "THREADS >= 32 and THREADS <= 1024"),
+        # ---- loads and registers
+        Rule("The elements of a step are joined in pairs.", "power_of_two(ITEMS)", given=True),
+        Rule("A global load must bring at least one element.", "ELEMENTS >= 1", given=True),
+        Rule("Without a unit stride, x is loaded element by element.", "A_UNIT or ELEMENTS == 1", given=True),
+        Rule("A thread's elements of one step must fit its registers.", f"COUNT * WORD <= {HELD_BYTES}"),
+        # ---- passes over a row
+        Rule(
+            "Only rows that are needed again are kept.",
+            "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY)",
+        ),
+        Rule("A row in registers is one step.", "KEEP != 1 or K <= STEP", asserted=False),
+        Rule("Maps take k as one axis.", "DIGITS == 1 or not MAPS", given=True),
+        Rule(f"At most {SERIAL} steps follow one another.", f"STEPS <= {SERIAL}", "OPERATION != COPY", asserted=False),
+        # ---- parts of k
+        Rule("A split row has one pass per launch.", "not SPLIT or (KEEP == 0 and not TWO_PASSES)"),
+        Rule("Every part of k has a step.", "(SPLIT_K - 1) * STEPS * STEP < K", "OPERATION != COPY", asserted=False),
+        *GRID,
+        *LAUNCH,
+    ),
+    coordinates={"ELEMENTS": "vector"},
+    derived={
+        "THREADS": "THREADS_K * THREADS_M",
+        "COUNT": "ELEMENTS * ITEMS",
+        "WORD": "sizeof(ACC_TYPE)",
+        "MAPS": "OPERATION == COPY or OPERATION >= SOFTMAX",
+        "COPY": str(OPERATIONS["copy"]),
+        "SOFTMAX": str(OPERATIONS["softmax"]),
+        "TWO_FORMS": " or ".join(f"OPERATION == {OPERATIONS[name]}" for name in sorted(TWO_FORMS)),
+        "TWO_PASSES": "not ONLINE and TWO_FORMS",
+        "SPLIT": "SPLIT_K > 1",
+        "PROMISED": "maximum(MIN_BLOCKS, 1)",
+    },
+    sizes=("K",),
+    computed=("SHARED_BYTES", "WARPS", "BLOCKS", "STEP", "STEPS"),
+)
+
+
+@lru_cache(maxsize=4096)
+def bound(workload: Workload, arch: Arch) -> Bound:
+    """Return the rules for a Workload on an Arch."""
+    e = view(workload)
+    names = {
+        "ACC_TYPE": macro_token(workload.accumulator),
+        "OPERATION": OPERATIONS[e.rows.operation],
+    }
+    return bind(RULES, frozenset((names | launch_names(arch)).items()))
