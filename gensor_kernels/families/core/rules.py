@@ -269,6 +269,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_eight_bit_float": ("e4m3_t", "e5m2_t").__contains__,
     "per_unit": lambda name: 2 if name == "u4x2_t" else 1,
     "power_of_two": lambda value: (value > 0) & (value & (value - 1) == 0),
+    "power_of_two_in": lambda value: value & -value,
     "minimum": np.minimum,
     "maximum": np.maximum,
     "decides": _decides,

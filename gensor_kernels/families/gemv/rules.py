@@ -17,11 +17,7 @@ if TYPE_CHECKING:
 
 RULES = Rules(
     (
-        Rule(
-            "Threads come in powers of two.",
-            "power_of_two(THREADS_K) and power_of_two(THREADS_L)",
-            given=True,
-        ),
+        Rule("Threads come in powers of two.", "power_of_two(THREADS_K) and power_of_two(THREADS_L)", given=True),
         Rule(
             "Rows and loads of a thread come in powers of two.",
             "power_of_two(ROWS) and power_of_two(ITEMS)",
@@ -32,11 +28,7 @@ RULES = Rules(
         Rule("Columns are adjacent, and share x.", "not W_COLUMNS or (ROWS == 1 and X_SHARED and W_UNIT)"),
         # ---- loads
         Rule("Accesses are as wide as the alignment of the weights.", "ELEMENTS <= WIDEST", asserted=False),
-        Rule(
-            "Without a unit stride, weights are loaded element by element.",
-            "W_UNIT or ELEMENTS == 1",
-            given=True,
-        ),
+        Rule("Without a unit stride, weights are loaded element by element.", "W_UNIT or ELEMENTS == 1", given=True),
         Rule("Without a unit stride, x is loaded element by element.", "X_UNIT or X_ELEMENTS == 1", given=True),
         Rule("Loads of x must fill a step.", "STEP % X_ELEMENTS == 0", given=True),
         Rule(
@@ -58,9 +50,7 @@ RULES = Rules(
         ),
         # ---- results
         Rule(
-            "Stores into C must fill a thread's columns.",
-            "(SMALL if WEIGHTS else ENTRIES) % C_WIDTH == 0",
-            given=True,
+            "Stores into C must fill a thread's columns.", "(SMALL if WEIGHTS else ENTRIES) % C_WIDTH == 0", given=True
         ),
         # ---- the launch
         Rule("Every part of k has a step.", "(SPLIT_K - 1) * STEPS * STEP < K", asserted=False),
@@ -82,10 +72,7 @@ RULES = Rules(
         "PROMISED": "maximum(MIN_BLOCKS, 1)",
     },
     sizes=("K",),
-    computed=(
-        *("SHARED_BYTES", "WARPS", "BLOCKS"),
-        *("STEP", "STEPS", "LONG", "X_ELEMENTS", "X_LOADS", "C_WIDTH"),
-    ),
+    computed=(*("SHARED_BYTES", "WARPS", "BLOCKS"), *("STEP", "STEPS", "LONG", "X_ELEMENTS", "X_LOADS", "C_WIDTH")),
 )
 
 

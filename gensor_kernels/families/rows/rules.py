@@ -26,10 +26,7 @@ RULES = Rules(
         Rule("Without a unit stride, x is loaded element by element.", "A_UNIT or ELEMENTS == 1", given=True),
         Rule("A thread's elements of one step must fit its registers.", f"COUNT * WORD <= {HELD_BYTES}"),
         # ---- passes over a row
-        Rule(
-            "Only rows that are needed again are kept.",
-            "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY)",
-        ),
+        Rule("Only rows that are needed again are kept.", "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY)"),
         Rule("A row in registers is one step.", "KEEP != 1 or K <= STEP", asserted=False),
         Rule("Maps take k as one axis.", "DIGITS == 1 or not MAPS", given=True),
         Rule(f"At most {SERIAL} steps follow one another.", f"STEPS <= {SERIAL}", "OPERATION != COPY", asserted=False),
@@ -61,8 +58,5 @@ RULES = Rules(
 def bound(workload: Workload, arch: Arch) -> Bound:
     """Return the rules for a Workload on an Arch."""
     e = view(workload)
-    names = {
-        "ACC_TYPE": macro_token(workload.accumulator),
-        "OPERATION": OPERATIONS[e.rows.operation],
-    }
+    names = {"ACC_TYPE": macro_token(workload.accumulator), "OPERATION": OPERATIONS[e.rows.operation]}
     return bind(RULES, frozenset((names | launch_names(arch)).items()))

@@ -41,9 +41,7 @@ RULES = Rules(
         ),
         # ---- registers
         Rule(
-            "Registers change hands only where the launch bounds say how many there are.",
-            "MIN_BLOCKS >= 1",
-            given=True,
+            "Registers change hands only where the launch bounds say how many there are.", "MIN_BLOCKS >= 1", given=True
         ),
         Rule(
             "Sums, scores and weights do not fit the registers.",

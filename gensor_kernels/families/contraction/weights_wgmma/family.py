@@ -24,13 +24,14 @@ from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.geometry import Geometry
 
-from . import cost
+from . import cost, rules
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -86,14 +87,13 @@ class ContractionWeightsWgmma(ContractionFamily):
         """Return what contraction_weights_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Rules are columns of cost.py."""
-        return ()
+    def bound(self, workload: Workload, arch: Arch) -> Bound:
+        """See rules.py."""
+        return rules.bound(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_weights_wgmma.cu."""
-        ok = (columns[wgmma.FITS_GROUPS] * columns[column.FITS_SUMS]) > 0
-        return ok & shared.common_legal(columns, arch, columns[column.WARPS], self._memory(columns))
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return the shared bytes and the warps of a block."""
+        return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit; a warpgroup for every 64 columns, up to three."""
