@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from .graph import Decision, Graph, Node, Spec
+from .graph import Decision, Extents, Graph, Node
 
 
 class Links:
@@ -134,13 +134,25 @@ class Links:
         self.put(last, *new)
         self.drop(last.reads())
 
-    def fresh(self, wanted: str, spec: Spec | None) -> str:
-        """Return a name for a new tensor, which begins with `wanted`, and note its dtype and shape."""
+    def bypass(self, node: Node, source: str) -> bool:
+        """Let readers of a node's result read `source`, and remove the node, unless a caller gets the result."""
+        if self.is_result(node.outputs[0]):
+            return False
+        self.rename(node.outputs[0], source)
+        self.remove(node)
+        self.drop(node.reads())
+        return True
+
+    def fresh(self, wanted: str, like: str, shape: Extents | None = None) -> str:
+        """Return a name for a new tensor, which begins with `wanted`; note the dtype and the shape of `like`.
+
+        With `shape`, the tensor has this shape.
+        """
         name, number, graph = wanted, 0, self.graph
         while name in graph.constants or name in graph.specs or name in graph.inputs or name in self._made:
             name, number = f"{wanted}.{number}", number + 1
-        if spec is not None:
-            graph.specs[name] = spec
+        if (spec := graph.spec(like)) is not None:
+            graph.specs[name] = spec if shape is None else spec._replace(shape=shape)
         return name
 
     # ---- bookkeeping

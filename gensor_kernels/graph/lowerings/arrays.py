@@ -250,7 +250,9 @@ def _depth_to_space(run: Run, node: Node, x: Tensor) -> Tensor:
 def _space_to_depth(run: Run, node: Node, x: Tensor) -> Tensor:
     n, c, h, w = x.shape
     b = node.attribute("blocksize")
-    return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b * b, h // b, w // b)
+    # Newer versions of the operator have the attribute.
+    order = (0, 3, 5, 1, 2, 4) if node.attributes.get("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(order).reshape(n, c * b * b, h // b, w // b)
 
 
 def _trilu(run: Run, node: Node, x: Tensor, k: Tensor = None) -> Tensor:

@@ -39,7 +39,7 @@ def infer(graph: Graph, node: Node) -> None:
 
     _check(graph, node)
     single = node.op == "Range"  # onnx's own expansions give it vectors of one number
-    types = {name: _type(graph.spec(name), single) for name in node.inputs if name}
+    types: dict[str, Any] = {name: _type(graph.spec(name), single) for name in node.inputs if name}
     if not onnx.defs.has(node.op) or None in types.values():
         return
     constants = {name: graph.constants[name] for name in types if name in graph.constants}
@@ -92,7 +92,7 @@ def _type(spec: Spec | None, single: bool) -> onnx.TypeProto | None:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(spec.dtype), shape)
 
 
-def _attribute(name: str, value: Any, kind: onnx.defs.OpSchema.AttrType) -> onnx.AttributeProto:
+def _attribute(name: str, value: Any, kind: Any) -> onnx.AttributeProto:
     from onnx import helper, numpy_helper
 
     if isinstance(value, np.ndarray):

@@ -18,12 +18,7 @@ class Aliases(Rewrite):
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         if node.op == "Sum":
             return len(node.inputs) == 2 and bool(links.change(node, op="Add"))
-        if node.op == "Where" or not _changes_nothing(links, node) or links.is_result(node.outputs[0]):
-            return False
-        links.rename(node.outputs[0], node.inputs[0])
-        links.remove(node)
-        links.drop(node.reads())
-        return True
+        return node.op != "Where" and _changes_nothing(links, node) and links.bypass(node, node.inputs[0])
 
 
 def _changes_nothing(links: Links, node: Node) -> bool:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Node, Spec
+from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, number
-from .views import swap_last_axes
+from .base import Potential, Rewrite, is_last, number, products
+from .views import reshape, swap_last_axes
 
 #: Largest number that, added to a score, hides its key: the exponential is zero next to that of any other score.
 HIDES = -1e9
@@ -28,14 +28,9 @@ class Guards(Rewrite):
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         shares = _guard_input(links, node)
         softmax = None if shares is None else links.maker(shares, "Softmax")
-        if shares is None or softmax is None or links.is_result(node.outputs[0]):
+        if shares is None or softmax is None or not _sees_keys(links, softmax.inputs[0]):
             return False
-        if not _sees_keys(links, softmax.inputs[0]):
-            return False
-        links.rename(node.outputs[0], shares)
-        links.remove(node)
-        links.drop(node.reads())
-        return True
+        return links.bypass(node, shares)
 
 
 def _guard_input(links: Links, node: Node) -> str | None:
@@ -87,7 +82,7 @@ class Attentions(Rewrite):
     def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
         graph, last, shares = links.graph, self._value_product(links, node), node.outputs[0]
         shape = graph.shape(node.inputs[0])
-        if last is None or shape is None or node.attribute("axis") not in (-1, len(shape) - 1):
+        if last is None or shape is None or not is_last(node.attribute("axis"), shape):
             return False
         for found in self._patterns(links, node.inputs[0]):
             q, keys, v = found.product.inputs[0], found.product.inputs[1], last.inputs[1]
@@ -124,10 +119,7 @@ class Attentions(Rewrite):
             scores = self._uncast(links, scores)
             scale, product = 1.0, links.plain(scores, "MatMul", "Mul", "Div")
             if product is not None and product.op != "MatMul":
-                pairs = (product.inputs,) if product.op == "Div" else (product.inputs, product.inputs[::-1])
-                found = [(each, number(links.graph, constant)) for each, constant in pairs]
-                value, factor = next(((each, factor) for each, factor in found if factor), ("", 1.0))
-                scale = 1 / factor if product.op == "Div" else factor
+                value, scale = next(products(links.graph, product), ("", 1.0))
                 product = links.plain(value, "MatMul")
             if product is not None:
                 yield Pattern(product, scale, mask)
@@ -208,11 +200,7 @@ class GroupedHeads(Rewrite):
             return False
         views = []
         for name, shape in (keys, values):
-            spec = links.graph.spec(name)
-            assert spec is not None
-            result = links.fresh(name + ".heads", Spec(spec.dtype, shape))
-            extents = links.graph.add(result + ".shape", np.array(shape, np.int64))
-            views.append(Node("Reshape", (name, extents), (result,), {"allowzero": 1}, node.name))
+            views.append(reshape(links, name, shape, links.fresh(name + ".heads", name, shape), node.name))
         inputs = (node.inputs[0], *(view.outputs[0] for view in views), *node.inputs[3:])
         links.replace(node, *views, Node("Attention", inputs, node.outputs, node.attributes, node.name))
         links.drop(node.inputs[1:3])

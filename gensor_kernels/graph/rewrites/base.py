@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -55,6 +55,18 @@ def number(graph: Graph, name: str) -> float | None:
     if constant is None or constant.size != 1 or constant.dtype == object:
         return None
     return float(constant.ravel()[0])
+
+
+def products(graph: Graph, node: Node) -> Iterator[tuple[str, float]]:
+    """Yield (x, s) for each way in which a Mul or a Div is x * s, with a number s that is not 0."""
+    for value, constant in (node.inputs,) if node.op == "Div" else (node.inputs, node.inputs[::-1]):
+        if factor := number(graph, constant):
+            yield value, 1 / factor if node.op == "Div" else factor
+
+
+def is_last(axis: int, shape: Sequence[object]) -> bool:
+    """Return whether an axis, counted from either side, is the last one."""
+    return axis in (-1, len(shape) - 1)
 
 
 def close(value: float | None, wanted: float) -> bool:

@@ -39,7 +39,7 @@ def _scale_and_shift(links: Links, node: Node, spec: Spec) -> list[Node]:
     result = node.outputs[0]
     first = graph.add(result + ".factor", factor.reshape(shape).astype(spec.dtype))
     second = graph.add(result + ".shift", (bias - mean * factor).reshape(shape).astype(spec.dtype))
-    scaled = links.fresh(result + ".scaled", spec)
+    scaled = links.fresh(result + ".scaled", node.inputs[0])
     graph.specs.setdefault(result, spec)
     multiplied = replace(node, op="Mul", inputs=(node.inputs[0], first), outputs=(scaled,), attributes={})
     return [multiplied, Node("Add", (scaled, second), node.outputs, {}, node.name + ".shift")]

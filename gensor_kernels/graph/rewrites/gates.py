@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
 from .base import Potential, Rewrite, other_operand
-from .siblings import Linear, linear_of
+from .siblings import Linear, columns, linear_of
 
 #: Gates of `matmul`, by operator and its attribute `approximate`.
 GATES = {
@@ -40,13 +38,11 @@ class Gates(Rewrite):
             return False
         if first.shape != second.shape or first.dtype != second.dtype:
             return False
-        both = graph.derived.array("columns", [first, second], lambda: np.concatenate([first, second], axis=1))
+        both, biases = columns(graph, (gate, other))
         weights = graph.add(gate.weight + ".gated", both)
         inputs = [gate.product.inputs[0], weights]
-        if gate.bias or other.bias:
-            zeros = np.zeros(first.shape[1], first.dtype)
-            terms = [graph.constants[each.bias] if each.bias else zeros for each in (gate, other)]
-            inputs.append(graph.add(weights + ".bias", np.concatenate(terms)))
+        if biases is not None:
+            inputs.append(graph.add(weights + ".bias", biases))
         parts = (node.op, "MatMul", "Mul")
         new = Node("GatedMatMul", tuple(inputs), last.outputs, {"gate": name}, gate.product.name, (), parts)
         before = potential(graph, [*gate.nodes, *other.nodes, node, last])

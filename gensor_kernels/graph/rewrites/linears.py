@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Node, Spec
+from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
 from .base import Potential, Rewrite, other_operand
@@ -46,19 +46,17 @@ class Linears(Rewrite):
         self, links: Links, node: Node, last: Node, source: str, ways: tuple[Axes, Axes], matrix: str, bias: str
     ) -> None:
         graph, (kept, axes) = links.graph, ways
-        shape, result = graph.static(source), graph.spec(last.outputs[0])
-        assert shape is not None and result is not None and result.shape is not None
-        spec = graph.spec(source)
-        assert spec is not None
-        rows, columns = tuple(_extent(axis) for axis in kept), result.shape[-1]
+        shape, wide = graph.static(source), graph.shape(last.outputs[0])
+        assert shape is not None and wide is not None
+        rows, columns, like = tuple(_extent(axis) for axis in kept), wide[-1], last.outputs[0]
         new, name = [], source
         if front := steps_to((*kept, axes[-1]), shape):
-            name = links.fresh(node.inputs[0] + ".rows", Spec(spec.dtype, (*rows, _extent(axes[-1]))))
+            name = links.fresh(node.inputs[0] + ".rows", source, (*rows, _extent(axes[-1])))
             new += view_nodes(links, node, source, front, name)
-        product = links.fresh(node.outputs[0] + ".product", Spec(result.dtype, (*rows, columns)))
+        product = links.fresh(node.outputs[0] + ".product", like, (*rows, columns))
         new.append(Node("MatMul", (name, matrix), (product,), {}, node.name))
         if bias:
-            added = links.fresh(last.outputs[0] + ".sum", Spec(result.dtype, (*rows, columns)))
+            added = links.fresh(like + ".sum", like, (*rows, columns))
             new.append(Node("Add", (product, bias), (added,), {}, last.name))
             product = added
         # The rows in the order that the product had, as axes of the new product.

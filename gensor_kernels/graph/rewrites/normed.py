@@ -6,7 +6,7 @@ from gensor_kernels.graph.ir.graph import Node, Step
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.operators.types.epilogue import MAX_STEPS
 
-from .base import Potential, Rewrite, operators_of
+from .base import Potential, Rewrite, is_last, operators_of
 
 #: Norms of an epilogue, and the default of their epsilon, by operator.
 NORMS = {"LayerNormalization": "layernorm", "RMSNormalization": "rmsnorm"}
@@ -25,7 +25,7 @@ class NormedProducts(Rewrite):
         shape = graph.static(node.inputs[0])
         if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:
             return False
-        if node.attribute("axis") not in (-1, len(shape) - 1):
+        if not is_last(node.attribute("axis"), shape):
             return False
         operands = [each for each in node.inputs[1:] if each]
         spec = graph.spec(node.inputs[0])

@@ -112,7 +112,7 @@ def _uncast(links: Links, x: str, last: Node) -> tuple[str, Node]:
             return x, last
         # The weight after the Cast instead of before it.
         name = graph.add(weighted.outputs[0] + ".weight", narrow)
-        between = links.fresh(last.outputs[0] + ".narrow", own)
+        between = links.fresh(last.outputs[0] + ".narrow", cast.inputs[0])
         narrowed = Node("Cast", last.outputs, (between,), back.attributes, back.name)
         links.replace(back, narrowed, Node("Mul", (between, name), back.outputs, {}, weighted.name))
         return cast.inputs[0], narrowed

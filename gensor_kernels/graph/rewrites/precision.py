@@ -59,7 +59,7 @@ class _Narrowing:
         for name in results:
             made = links.maker(name)
             if made is not None and name in self.narrow:
-                inner = links.fresh(name + ".narrow", graph.specs[name])
+                inner = links.fresh(name + ".narrow", name)
                 graph.specs[name] = graph.specs[inner]._replace(dtype=FLOAT32)
                 links.rename(name, inner)
                 outputs = tuple(inner if each == name else each for each in made.outputs)

@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, floats, number, other_operand
+from .base import Potential, Rewrite, floats, is_last, number, other_operand
 
 
 class RotaryEmbeddings(Rewrite):
@@ -43,7 +43,7 @@ class RotaryEmbeddings(Rewrite):
 def _rotation_source(links: Links, node: Node) -> str | None:
     """Return x of Concat(-x2, x1) along the last axis."""
     shape = links.graph.static(node.outputs[0])
-    if len(node.inputs) != 2 or not shape or node.attribute("axis") not in (-1, len(shape) - 1) or shape[-1] % 2:
+    if len(node.inputs) != 2 or not shape or not is_last(node.attribute("axis"), shape) or shape[-1] % 2:
         return None
     negated = links.maker(node.inputs[0], "Neg")
     halves = [None if negated is None else _cut(links, negated.inputs[0]), _cut(links, node.inputs[1])]
@@ -65,7 +65,7 @@ def _cut(links: Links, name: str) -> tuple[str, int, int] | None:
         return None
     if node.op == "Split":
         parts = [links.graph.static(each) for each in node.outputs]
-        if node.attribute("axis") not in (-1, len(shape) - 1) or any(part is None for part in parts):
+        if not is_last(node.attribute("axis"), shape) or any(part is None for part in parts):
             return None
         extents = [part[-1] for part in parts if part]
         place = node.outputs.index(name)
@@ -74,7 +74,7 @@ def _cut(links: Links, name: str) -> tuple[str, int, int] | None:
     if len(numbers) < 3 or any(each is None for each in numbers) or (len(numbers) > 3 and numbers[3] != 1):
         return None
     begin, end, axis = (int(each) for each in numbers[:3] if each is not None)
-    if axis not in (-1, len(shape) - 1):
+    if not is_last(axis, shape):
         return None
     begin, end, _ = slice(begin, end).indices(shape[-1])
     return node.inputs[0], begin, end

@@ -7,7 +7,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, floats, number
+from .base import Potential, Rewrite, floats, products
 
 
 class Scales(Rewrite):
@@ -27,7 +27,7 @@ class Scales(Rewrite):
         (a, s), (b, t) = (_factor_of(links, each) for each in node.inputs)
         if (a, b) == node.inputs:
             return False
-        scaled = links.fresh(node.outputs[0] + ".product", spec)
+        scaled = links.fresh(node.outputs[0] + ".product", node.outputs[0])
         factor = graph.add(node.outputs[0] + ".scale", np.array(s * t, np.float64))
         product = Node("MatMul", (a, b), (scaled,), {}, node.name)
         links.replace(node, product, Node("Mul", (scaled, factor), node.outputs, {}, node.name))
@@ -39,10 +39,8 @@ def _factor_of(links: Links, name: str) -> tuple[str, float]:
     node = links.maker(name, "Mul", "Div")
     if node is None or node.epilogue:
         return name, 1.0
-    pairs = (node.inputs,) if node.op == "Div" else (node.inputs, node.inputs[::-1])
-    for value, constant in pairs:
-        factor = number(links.graph, constant)
+    for value, factor in products(links.graph, node):
         same = links.graph.spec(value) == links.graph.spec(name)
         if factor and np.isfinite(factor) and same and value not in links.graph.constants:
-            return value, 1 / factor if node.op == "Div" else factor
+            return value, factor
     return name, 1.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Node, Spec
+from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links
 
 from .base import Potential, Rewrite, floats, other_operand
@@ -41,6 +42,19 @@ def linear_of(links: Links, node: Node | None) -> Linear | None:
     return Linear(node, added, node.inputs[1], bias)
 
 
+def columns(graph: Graph, linears: Sequence[Linear]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the weights of several products next to each other, and their biases, or None if there are none."""
+    weights = [graph.constants[each.weight] for each in linears]
+    joined = graph.derived.array("columns", weights, lambda: np.concatenate(weights, axis=1))
+    if not any(each.bias for each in linears):
+        return joined, None
+    terms = [
+        graph.constants[each.bias] if each.bias else np.zeros(part.shape[1], part.dtype)
+        for each, part in zip(linears, weights, strict=True)
+    ]
+    return joined, np.concatenate(terms)
+
+
 class Siblings(Rewrite):
     """MatMul(x, u), MatMul(x, v) -> Split(MatMul(x, [u, v])), with constants u and v, and joined biases.
 
@@ -64,7 +78,7 @@ class Siblings(Rewrite):
         if rows is None or spec is None or spec.dtype != weights[0].dtype:
             return False
         widths = [each.shape[1] for each in weights]
-        new = self._join(links, joins, weights, (*rows[:-1], sum(widths)), spec)
+        new = self._join(links, joins, (*rows[:-1], sum(widths)))
         before, after = potential(graph, [each for join in joins for each in join.nodes]), potential(graph, new)
         links.predicted = before, after
         if before is not None and after is not None and after > before:
@@ -81,20 +95,14 @@ class Siblings(Rewrite):
         links.put(node, *new, split)
         return True
 
-    def _join(
-        self, links: Links, joins: list[Linear], weights: list[np.ndarray], shape: tuple[int, ...], spec: Spec
-    ) -> list[Node]:
-        graph, first = links.graph, joins[0].product
-        joined = graph.derived.array("columns", weights, lambda: np.concatenate(weights, axis=1))
-        weight = graph.add(first.outputs[0] + ".weights", joined)
-        result = links.fresh(first.outputs[0] + ".joined", Spec(spec.dtype, shape))
+    def _join(self, links: Links, joins: list[Linear], shape: tuple[int, ...]) -> list[Node]:
+        first = joins[0].product
+        like, (joined, biases) = first.outputs[0], columns(links.graph, joins)
+        weight = links.graph.add(like + ".weights", joined)
+        result = links.fresh(like + ".joined", like, shape)
         new = [Node("MatMul", (first.inputs[0], weight), (result,), {}, first.name)]
-        if any(each.bias for each in joins):
-            terms = [
-                graph.constants[each.bias] if each.bias else np.zeros(part.shape[1], part.dtype)
-                for each, part in zip(joins, weights, strict=True)
-            ]
-            bias = graph.add(result + ".biases", np.concatenate(terms))
-            added = links.fresh(result + ".sum", Spec(spec.dtype, shape))
+        if biases is not None:
+            bias = links.graph.add(result + ".biases", biases)
+            added = links.fresh(result + ".sum", like, shape)
             new.append(Node("Add", (result, bias), (added,), {}, first.name))
         return new

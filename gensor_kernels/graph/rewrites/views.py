@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Graph, Node, Spec
+from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links
 
 from .base import Potential, Rewrite
@@ -48,12 +48,7 @@ class Views(Rewrite):
         if steps is None or len(steps) >= len(chain):
             return False
         if not steps:
-            if links.is_result(node.outputs[0]):
-                return False
-            links.rename(node.outputs[0], source)
-            links.remove(node)
-            links.drop(node.reads())
-            return True
+            return links.bypass(node, source)
         links.replace(node, *view_nodes(links, node, source, steps, node.outputs[0]))
         return True
 
@@ -73,9 +68,9 @@ class Selects(Rewrite):
             return False
         chain = chain_of(links, given)
         source = chain[0].inputs[0]
-        shape, spec = graph.static(source), graph.spec(source)
+        shape = graph.static(source)
         axes = None if shape is None or 0 in shape else follow(graph, chain, shape)
-        if axes is None or shape is None or spec is None:
+        if axes is None or shape is None:
             return False
         along = node.attribute("axis") % len(axes)
         if len(axes[along]) != 1:
@@ -87,7 +82,7 @@ class Selects(Rewrite):
             return False
         extent, place = shape[axis] // part.extent, int(index) % part.extent
         left = (*shape[:axis], extent, *shape[axis + 1 :])
-        cut = links.fresh(node.outputs[0] + ".cut", Spec(spec.dtype, left))
+        cut = links.fresh(node.outputs[0] + ".cut", source, left)
         numbers = [np.array([each], np.int64) for each in (place * extent, (place + 1) * extent, axis)]
         names = [graph.add(cut + ".slice", each) for each in numbers]
         rest = (*axes[:along], *axes[along + 1 :])
@@ -226,28 +221,31 @@ def _runs(flat: Sequence[Part], place: dict[Part, int]) -> list[list[Part]]:
 
 def view_nodes(links: Links, node: Node, source: str, steps: Sequence[View], last: str) -> list[Node]:
     """Return the nodes of views from the tensor `source` to `last`; `node` gives their name."""
-    graph, found, name = links.graph, [], source
-    shape = graph.static(source)
-    spec = graph.spec(source)
-    assert shape is not None and spec is not None
+    found, name, shape = [], source, links.graph.static(source)
+    assert shape is not None
     for number, (op, numbers) in enumerate(steps):
         shape = numbers if op == "Reshape" else tuple(shape[place] for place in numbers)
         is_last = number == len(steps) - 1
-        result = last if is_last else links.fresh(last + ".view", Spec(spec.dtype, shape))
+        result = last if is_last else links.fresh(last + ".view", source, shape)
         if op == "Reshape":
-            extents = graph.add(result + ".shape", np.array(shape, np.int64))
-            found.append(Node("Reshape", (name, extents), (result,), {"allowzero": 1}, node.name))
+            found.append(reshape(links, name, shape, result, node.name))
         else:
             found.append(Node("Transpose", (name,), (result,), {"perm": numbers}, node.name))
         name = result
     return found
 
 
+def reshape(links: Links, source: str, shape: tuple[int, ...], result: str, name: str) -> Node:
+    """Return a node of this name that gives a tensor a shape."""
+    extents = links.graph.add(result + ".shape", np.array(shape, np.int64))
+    return Node("Reshape", (source, extents), (result,), {"allowzero": 1}, name)
+
+
 def swap_last_axes(links: Links, node: Node, name: str) -> Node:
     """Return a node that exchanges the last two axes of a tensor; `node` gives its name."""
-    spec = links.graph.spec(name)
-    assert spec is not None and spec.shape is not None
-    shape = (*spec.shape[:-2], spec.shape[-1], spec.shape[-2])
+    given = links.graph.shape(name)
+    assert given is not None
+    shape = (*given[:-2], given[-1], given[-2])
     order = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
-    result = links.fresh(name + ".turned", Spec(spec.dtype, shape))
+    result = links.fresh(name + ".turned", name, shape)
     return Node("Transpose", (name,), (result,), {"perm": order}, node.name)

@@ -102,41 +102,13 @@ def workload(
     fold: bool = True,
     **parameters: int,
 ) -> Workload:
-    """Return the Workload of contiguous operands at 16-byte aligned addresses.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses; of a plain matrix product, of matmul.
 
-    Parameters
-    ----------
-    n, h, w, c, k_out, r, s : int
-        Images, their height, width and channels; filters, their height and width.
-    layout : str
-        "nhwc" or "nchw" of x and y.
-    weights : str, optional
-        Layout of w; "krsc" and "kcrs" by default.
-    dtype, out : str
-        Type of x and w, type of y.
-    math : str
-        As in Workload.
-    epilogue : str or Iterable[str]
-        Operation names, or text as in shapes.csv.
-    transposed : bool
-        Whether this is a transposed convolution.
-    fold : bool
-        Whether adjacent columns may become channels, and bands of rows images (conv_folded.py).
-    **parameters : int
-        stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and groups; with
-        ``transposed`` also output_padding_h and output_padding_w.
-
-    Returns
-    -------
-    Workload
-        For a plain matrix product a Workload of matmul, batched over images if channels come first.
-
-    Raises
-    ------
-    ValueError
-        For sizes that do not fit.
-    UnsupportedError
-        For types and layouts that are not served.
+    ``layout`` is that of x and y, ``weights`` that of w: "krsc" or "kcrs" by default.  ``dtype`` is the type of x and
+    w, ``out`` that of y.  ``fold`` lets adjacent columns become channels, and bands of rows images (conv_folded.py).
+    ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and groups;
+    with ``transposed`` also output_padding_h and output_padding_w.  ValueError for sizes that do not fit,
+    UnsupportedError for types and layouts that are not served.
     """
     sizes = dict(n=n, h=h, w=w, c=c, k_out=k_out, r=r, s=s) | DEFAULTS | parameters
     if transposed:
