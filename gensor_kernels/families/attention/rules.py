@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.mma.instructions import Code
 from gensor_kernels.families.contraction.mma.rules import COPIES
 from gensor_kernels.families.contraction.rules import COLUMNS_OF_C
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 from .shape import sizes_of
 
@@ -80,12 +78,6 @@ RULES = Rules(
     sizes=SIZES,
     computed=("SHARED_BYTES", "WARPS", *(f"{x}_{name}" for x in "KV" for name in ("COLUMNS", "PIECES_PER_THREAD"))),
 )
-
-
-@lru_cache(maxsize=64)
-def bound(arch: Arch) -> Bound:
-    """Return the rules for Workloads on an Arch."""
-    return bind(RULES, frozenset(launch_names(arch).items()))
 
 
 def sizes(workload: Workload) -> dict[str, int]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import GRID, LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import GRID, LAUNCH, Rule, Rules
 
 from .shape import INPUT_BYTES, SUM_BYTES, widths
 
@@ -76,11 +74,10 @@ RULES = Rules(
 )
 
 
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch) -> Bound:
-    """Return the rules for a Workload on an Arch."""
+def names(workload: Workload) -> dict[str, object]:
+    """Return macros that the class decides."""
     e = extents(workload)
-    names = {
+    return {
         "IN_TYPE": macro_token(e.dtype["a"]),
         "ACC_TYPE": macro_token(workload.accumulator),
         "FORM": 4 if e.is_complex else 1,
@@ -90,4 +87,3 @@ def bound(workload: Workload, arch: Arch) -> Bound:
         **{f"{x.upper()}_UNIT_K": e.unit[x] == "k" for x in "ab"},
         **{f"{x.upper()}_WIDEST": width for x, width in widths(e).items()},
     }
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

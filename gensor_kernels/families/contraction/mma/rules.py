@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 from .instructions import LEAST_DOUBLE_REGISTERS, Code
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+    pass
 
 #: A thread's share of copying a tile (OperandTile in mma_tiles.cuh).
 COPIES = (
@@ -148,10 +146,3 @@ RULES = Rules(
         *(f"{x}_{name}" for x in "AB" for name in ("PASSES", "COLUMNS", "PIECES_PER_THREAD")),
     ),
 )
-
-
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch, streams: bool) -> Bound:
-    """Return the rules for a Workload on an Arch, of a kernel that has streams or has not."""
-    names = shared.names(workload) | shared.absent(workload, streams)
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

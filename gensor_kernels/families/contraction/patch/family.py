@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.families.contraction import column, stream_k
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     RASTERS,
     SPLITS,
@@ -42,7 +43,7 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
-from gensor_kernels.families.core.rules import Bound, Ruled
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
@@ -72,6 +73,7 @@ class ContractionPatch(Ruled):
     name = "contraction_patch"
     abi = 3
     source = "contraction_patch.cu"
+    rules = rules.RULES
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
         *("vector_a", "warp_m", "warp_n", "taps", "copies"),
@@ -126,9 +128,9 @@ class ContractionPatch(Ruled):
         """Return what contraction_patch tabulates (cost.py)."""
         return patch_cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """See rules.py."""
-        return rules.bound(workload, arch)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams=True)
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """See rules.py."""

@@ -6,18 +6,30 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
-from gensor_kernels.families.contraction.strip import rules as strip
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 from .shape import call_of, channel_step
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
+#: Rules of contraction_strip, too.
+TILES = (
+    Rule(
+        "Warp tiles are whole pairs of fragments of 16 x 8 outputs.",
+        "WARP_M % 16 == 0 and WARP_N % 16 == 0",
+        given=True,
+    ),
+    Rule("A block tile is whole warp tiles.", "BLOCK_M % WARP_M == 0 and BLOCK_N % WARP_N == 0"),
+    Rule("The accumulators of a larger warp tile do not fit the registers.", "WARP_M * WARP_N <= 5120"),
+    Rule("A block has 1 to 32 warps.", "THREADS >= 32 and THREADS <= 1024"),
+    Rule("Problems of verification fit shared memory, too.", "VERIFIED_BYTES <= MOST_SHARED_BYTES", asserted=False),
+    Rule("Outputs that are stored together belong to one tile.", "STORED_WHOLE > 0", asserted=False),
+)
+DERIVED = {"THREADS": "32 * (BLOCK_M // WARP_M) * (BLOCK_N // WARP_N)"}
 RULES = Rules(
     (
-        *strip.TILES,
+        *TILES,
         Rule("A step of channels is whole fragments of 32 bytes.", "BLOCK_K * ELEMENT % 32 == 0", given=True),
         Rule("cp.async copies 4, 8 or 16 bytes.", "A_VECTOR >= 4", given=True),
         Rule("The taps of four bytes of channels must fit the registers.", "TAPS <= 50", given=True),
@@ -43,7 +55,7 @@ RULES = Rules(
     coordinates=shared.COORDINATES,
     derived={
         **shared.DERIVED,
-        **strip.DERIVED,
+        **DERIVED,
         "ELEMENT": "sizeof(IN_TYPE)",
         "K": "CHANNELS * maximum(MERGED, 1)",
         "STREAM_STEPS": "STEPS * WINDOW",
@@ -51,13 +63,6 @@ RULES = Rules(
     sizes=("CHANNELS", "STEP_OF_TAPS", "STEP_OF_ANY", "WINDOW", "N"),
     computed=("SHARED_BYTES", "WARPS", "VERIFIED_BYTES", "STORED_WHOLE"),
 )
-
-
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch) -> Bound:
-    """Return the rules for a Workload on an Arch."""
-    names = shared.names(workload) | shared.absent(workload, streams=True)
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))
 
 
 @lru_cache(maxsize=4096)

@@ -34,7 +34,7 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
-from gensor_kernels.families.core.rules import Bound, Ruled
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
@@ -62,6 +62,7 @@ class ContractionStrip(Ruled):
     name = "contraction_strip"
     abi = 2
     source = "contraction_strip.cu"
+    rules = rules.RULES
     names = (
         *("level", "block_m", "block_n", "lines", "octets", "planes", "warp_m", "warp_n"),
         *EPILOGUE_NAMES,
@@ -118,9 +119,9 @@ class ContractionStrip(Ruled):
         """Return what contraction_strip tabulates (cost.py)."""
         return strip_cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
+    def known(self, workload: Workload) -> dict[str, object]:
         """See rules.py."""
-        return rules.bound(workload, arch)
+        return rules.names(workload)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""

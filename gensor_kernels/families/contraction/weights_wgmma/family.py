@@ -12,6 +12,7 @@ import numpy as np
 
 from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
     class_launches,
@@ -24,7 +25,6 @@ from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
@@ -48,6 +48,7 @@ class ContractionWeightsWgmma(ContractionFamily):
     name = NAME
     abi = 2
     source = f"{NAME}.cu"
+    rules = rules.RULES
     names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (64, 128), (16, 128), (256, 128), (64, 192), (32, 64), (128, 256), (16, 64))
     needs = (PRODUCTS, WARPGROUPS)
@@ -87,9 +88,9 @@ class ContractionWeightsWgmma(ContractionFamily):
         """Return what contraction_weights_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """See rules.py."""
-        return rules.bound(workload, arch)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams=False)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the shared bytes and the warps of a block."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.wgmma.rules import BOUNDED, REGISTERS, RING, WARPGROUPS
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+    pass
 
 RULES = Rules(
     (
@@ -59,10 +57,3 @@ RULES = Rules(
     sizes=shared.SIZES,
     computed=("SHARED_BYTES", "WARPS"),
 )
-
-
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch) -> Bound:
-    """Return the rules for a Workload on an Arch."""
-    names = shared.names(workload) | shared.absent(workload, streams=False)
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

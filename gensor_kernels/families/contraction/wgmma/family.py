@@ -12,6 +12,7 @@ import numpy as np
 
 from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column, stream_k
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
     common_constants,
@@ -25,7 +26,6 @@ from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
@@ -47,6 +47,7 @@ class ContractionWgmma(ContractionFamily):
 
     abi = 7
     source = "contraction_wgmma.cu"
+    rules = rules.RULES
     names: tuple[str, ...] = (
         *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
         *(*shared.EPILOGUE_NAMES, stream_k.NAME),
@@ -117,9 +118,10 @@ class ContractionWgmma(ContractionFamily):
         """Return what contraction_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """See rules.py."""
-        return rules.bound(workload, arch, not self.only_products)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py, and rules.py."""
+        streams = not (self.only_products or extents(workload).window)
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams) | rules.names(workload)
 
     def sizes(self, workload: Workload) -> dict[str, int | np.int64]:
         """Add the parts of k that whole steps are made of."""

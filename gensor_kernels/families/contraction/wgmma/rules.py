@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.problem import extents
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 from gensor_kernels.operators.types.dtypes import PARTS
 
 if TYPE_CHECKING:
@@ -171,15 +169,12 @@ RULES = Rules(
 )
 
 
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch, streams: bool) -> Bound:
-    """Return the rules for a Workload on an Arch, of a kernel that has streams or has not."""
+def names(workload: Workload) -> dict[str, object]:
+    """Return macros that the class decides beyond those of every contraction."""
     e = extents(workload)
-    names = shared.names(workload) | shared.absent(workload, streams and not e.window)
-    own = {
+    return {
         "PARTS": 3 if e.dtype["a"] == PARTS else 1,
         "BLOCK_SCALED": e.in_blocks,
         "A_WINDOW": e.order if e.window == "a" else 0,
         "B_WINDOW": e.order if e.window == "b" else 0,
     }
-    return bind(RULES, frozenset((names | own | launch_names(arch)).items()))
