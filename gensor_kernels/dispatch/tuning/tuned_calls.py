@@ -88,7 +88,7 @@ class TunedCalls(Calls):
         self.plans[key] = plan
 
     def remember(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return what serves a call that is made of several. It is made for a new key, and not kept in graph capture."""
+        """Return what serves a call that is made of several. It is made for a new key; graph capture keeps none."""
         found = self.plans.get(key)
         if found is None:
             found = make()
