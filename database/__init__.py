@@ -15,7 +15,6 @@ if not _os.path.isfile(_os.path.join(_os.path.dirname(__file__), "schema.sql")):
     )
 
 from .catalog import Catalog
-from .entry import Entry, StoredKernel
 from .errors import (
     CorruptStoreError,
     ForeignStoreError,
@@ -44,7 +43,7 @@ from .record import (
     row_digest,
     text_digest,
 )
-from .store import Store
+from .store import Entry, Store, StoredKernel
 from .text import duration
 from .timings import TIE_BAND, Winner, counting, fastest, is_under, launched, quiet, winner
 from .union import Conflict, conflicts, union

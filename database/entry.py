@@ -1,86 +1,13 @@
-"""Answers of a look-up: a record, its kernel, the kernel's verification, and the stores of its binary."""
+"""Rules of an answer: which outcome of a kernel counts, and which record of a Workload comes first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
 
-from .record import Binary, Kernel, Record, RowType, Source, Verification
+from .record import Kernel, Record, Verification
 
 #: Outcomes after which a kernel is never used again, even with other right results.
 REJECTING = ("wrong", "failed", "not_compiled")
-
-
-class Rows(Protocol):
-    """The part of a Store from which an answer reads its kernel's code."""
-
-    @property
-    def trusted(self) -> bool:
-        """Whether cubins of this store may be loaded."""
-
-    def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
-        """See Store.rows."""
-
-    def get(self, kind: type[RowType], digest: str) -> RowType | None:
-        """See Store.get."""
-
-
-@dataclass(frozen=True)
-class StoredKernel:
-    """A kernel and its verdict: "device", "emulator", "none", or "rejected" after any wrong or failed execution."""
-
-    kernel: Kernel
-    verified: str
-    stores: tuple[Rows, ...] = field(repr=False, compare=False, default=())
-
-    @property
-    def usable(self) -> bool:
-        """Whether executions gave right results, and never wrong ones."""
-        return self.verified in ("device", "emulator")
-
-    def binary(self, trusted: bool = True) -> Binary | None:
-        """Return the binary, verified against the kernel, from the first store that has it.
-
-        With `trusted` only from stores whose cubins may be loaded; without it the cubin is data and must not be loaded.
-        """
-        found = (store.get(Binary, self.kernel.binary_digest) for store in self.stores if store.trusted or not trusted)
-        return next((binary for binary in found if binary is not None), None)
-
-    def source(self) -> Source | None:
-        """Return the flattened source text, from the first store that has it."""
-        binary = self.binary(trusted=False)
-        if binary is None:
-            return None
-        found = (store.get(Source, binary.source_digest) for store in self.stores)
-        return next((source for source in found if source is not None), None)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A record and the kernel it names."""
-
-    record: Record
-    stored: StoredKernel
-
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel."""
-        return self.stored.kernel
-
-    @property
-    def verified(self) -> str:
-        """The kernel's verdict; see StoredKernel."""
-        return self.stored.verified
-
-    @property
-    def usable(self) -> bool:
-        """Whether the kernel's executions gave right results, and never wrong ones."""
-        return self.stored.usable
-
-    def binary(self, trusted: bool = True) -> Binary | None:
-        """Return the kernel's binary; see StoredKernel."""
-        return self.stored.binary(trusted)
 
 
 def verdict(verifications: Iterable[Verification]) -> str:

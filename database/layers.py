@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .catalog import Catalog
-from .entry import Entry
 from .errors import StoreError, StoreWarning, first_told
 from .record import Row
-from .store import TIMEOUT, Store
+from .store import TIMEOUT, Entry, Store
 from .trust import file_objection, objection
 
 PRETUNED = Path(__file__).resolve().parent / "pretuned"

@@ -12,11 +12,12 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from . import connection as sql
-from .entry import Entry, StoredKernel, newest_first, serves, verdict
+from .entry import newest_first, serves, verdict
 from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, first_told
 from .opening import open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
@@ -271,3 +272,60 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return facts.st_dev, facts.st_ino
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """A kernel and its verdict: "device", "emulator", "none", or "rejected" after any wrong or failed execution."""
+
+    kernel: Kernel
+    verified: str
+    stores: tuple[Store, ...] = field(repr=False, compare=False, default=())
+
+    @property
+    def usable(self) -> bool:
+        """Whether executions gave right results, and never wrong ones."""
+        return self.verified in ("device", "emulator")
+
+    def binary(self, trusted: bool = True) -> Binary | None:
+        """Return the binary, verified against the kernel, from the first store that has it.
+
+        With `trusted` only from stores whose cubins may be loaded; without it the cubin is data and must not be loaded.
+        """
+        found = (store.get(Binary, self.kernel.binary_digest) for store in self.stores if store.trusted or not trusted)
+        return next((binary for binary in found if binary is not None), None)
+
+    def source(self) -> Source | None:
+        """Return the flattened source text, from the first store that has it."""
+        binary = self.binary(trusted=False)
+        if binary is None:
+            return None
+        found = (store.get(Source, binary.source_digest) for store in self.stores)
+        return next((source for source in found if source is not None), None)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record and the kernel it names."""
+
+    record: Record
+    stored: StoredKernel
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel."""
+        return self.stored.kernel
+
+    @property
+    def verified(self) -> str:
+        """The kernel's verdict; see StoredKernel."""
+        return self.stored.verified
+
+    @property
+    def usable(self) -> bool:
+        """Whether the kernel's executions gave right results, and never wrong ones."""
+        return self.stored.usable
+
+    def binary(self, trusted: bool = True) -> Binary | None:
+        """Return the kernel's binary; see StoredKernel."""
+        return self.stored.binary(trusted)

@@ -29,16 +29,7 @@ def squeezed(word: str) -> str:
 
 
 def find(word: str, names: Iterable[str], synonyms: Mapping[str, str] | None = None) -> str | None:
-    """Return the name that a word spells: the same but for case and separators, or a synonym of it; else None.
-
-    Parameters
-    ----------
-    word : str
-        The word as written.
-    names : iterable of str
-        The known names.
-    synonyms : mapping, optional
-        Known names by other words for them.
+    """Return the name that a word spells: the same but for case and separators, or one of its synonyms; else None.
 
     Examples
     --------

@@ -26,21 +26,9 @@ HEADER = struct.Struct("<Q")
 
 
 def compile_text(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
-    """Compile one source for one target.
+    """Return the name of the error, or None, the compiler's log, and the cubin, which is empty after an error.
 
-    Parameters
-    ----------
-    library : module
-        NVIDIA's bindings, ``cuda.bindings.nvrtc``.
-    text : bytes
-        The source in UTF-8, without NUL.
-    target : str
-        A compile target such as "sm_87".
-
-    Returns
-    -------
-    (str or None, str, bytes)
-        The name of the error, or None; the log of the compiler; the cubin, empty after an error.
+    ``library`` is NVIDIA's bindings, ``cuda.bindings.nvrtc``; ``text`` is in UTF-8, without NUL.
     """
     success = library.nvrtcResult.NVRTC_SUCCESS
     status, program = library.nvrtcCreateProgram(text, b"kernel.cu", 0, [], [])

@@ -12,7 +12,7 @@ Code = tuple[tuple[str, bytes], ...]  # (function, machine code), by name
 _HEADER = struct.Struct("<4sBB10xHHIQQQIHHHHHH")  # identification, class, data, type, machine ... section names
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size ...
 _CUDA, _PROGBITS = 190, 1
-_PREFIX = b".text."
+_PREFIX = ".text."
 _ATTRIBUTE = struct.Struct("<BBH")  # form, kind, bytes of the value if it is a block
 _SYMBOL_VALUE = struct.Struct("<II")  # symbol, number
 _SYMBOL_BYTES = 24
@@ -24,25 +24,21 @@ def code_sections(cubin: bytes) -> Code | None:
     """Return the code of every function of a cubin, or None where anything about the file is odd."""
     try:
         return _code_sections(cubin)
-    except (struct.error, ValueError):  # shorter than its header; a name without its end, or not text
+    except (struct.error, LookupError, ValueError):  # shorter than its header; a name without its end, or not text
         return None
 
 
 def _code_sections(cubin: bytes) -> Code | None:
-    magic, bits, order, _, machine, _, _, _, start, _, _, _, _, size, count, names = _HEADER.unpack_from(cubin)
-    if (magic, bits, order, machine, size) != (b"\x7fELF", 2, 1, _CUDA, _SECTION.size):
+    header = _HEADER.unpack_from(cubin)
+    (_, bits, order), start, size, count, names = header[:3], header[8], *header[-3:]
+    if (bits, order, size) != (2, 1, _SECTION.size) or names >= count or start + count * size > len(cubin):
         return None
-    if names >= count or start + count * size > len(cubin):
-        return None
-    headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
     code: dict[str, bytes] = {}
     left = len(cubin)
-    for name, kind, _, _, offset, length, *_ in headers:
-        first = headers[names][4] + name
-        function = cubin[first : cubin.index(b"\0", first)]
-        if not function.startswith(_PREFIX):
+    for name, kind, offset, length in _headers(cubin):
+        if not name.startswith(_PREFIX):
             continue
-        key = function[len(_PREFIX) :].decode("ascii")
+        key = name.removeprefix(_PREFIX)
         left -= length  # sections overlap in no sound file
         sound = kind == _PROGBITS and offset + length <= len(cubin) and left >= 0
         if not sound or not length or length % INSTRUCTION_BYTES or key in code:
@@ -117,11 +113,17 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
 
 def sections(cubin: bytes) -> dict[str, bytes]:
     """Return every section of a sound file by name; struct.error, IndexError or ValueError for another."""
+    return {name: cubin[at : at + size] for name, _, at, size in _headers(cubin)}
+
+
+def _headers(cubin: bytes) -> list[tuple[str, int, int, int]]:
+    """Return (name, kind, offset, bytes) of every section; struct.error, IndexError or ValueError for other files."""
     magic, _, _, _, machine, _, _, _, start, _, _, _, _, size, count, names = _HEADER.unpack_from(cubin)
     if (magic, machine) != (b"\x7fELF", _CUDA):
         raise ValueError("another kind of file")
-    headers = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
-    return {_text(cubin, headers[names][4] + name): cubin[at : at + size] for name, _, _, _, at, size, *_ in headers}
+    found = [_SECTION.unpack_from(cubin, start + index * size) for index in range(count)]
+    first = found[names][4]
+    return [(_text(cubin, first + name), kind, at, length) for name, kind, _, _, at, length, *_ in found]
 
 
 def _text(strings: bytes, first: int) -> str:

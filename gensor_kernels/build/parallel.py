@@ -26,26 +26,10 @@ def ordered_map(
 ) -> list[Result]:
     """Return `[function(item) for item in items]`, computed on threads; equal items are computed once.
 
-    Parameters
-    ----------
-    function, items
-        As for `map`.
-    jobs : int, optional
-        Number of threads; one per usable core by default.
-    done : Callable, optional
-        Called as `done(index, result)` in the caller's thread, in order, for progress bars.
-
-    Returns
-    -------
-    list
-        Results in the order of `items`.
-
-    Raises
-    ------
-    BaseException
-        The first exception of a function, or Ctrl-C; items that have not started are dropped.  After Ctrl-C
-        nobody waits for those that have, and `done` is called for those that have ended.  If no thread can be
-        started, the caller's thread does the work.
+    There are `jobs` threads, by default one per usable core; if none can be started, the caller's thread does the work.
+    `done(index, result)` is called in the caller's thread, in order, for progress bars.  After the first exception of a
+    function, or Ctrl-C, items that have not started are dropped.  After Ctrl-C nobody waits for those that have, and
+    `done` is called for those that have ended.
     """
     executor = ThreadPoolExecutor(jobs or usable_cores())
     wait = True

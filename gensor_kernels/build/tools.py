@@ -69,12 +69,7 @@ def _folder(text: str) -> Iterator[str]:
 def folder_errors(name: str, variable: str) -> Iterator[None]:
     """Raise the system's errors of a block that writes to a folder as MachineError, in one sentence.
 
-    Parameters
-    ----------
-    name : str
-        The folder, for people.
-    variable : str
-        The environment variable that names another one.
+    ``name`` is the folder's, for people; the environment variable ``variable`` names another one.
     """
     try:
         yield

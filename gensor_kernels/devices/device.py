@@ -73,13 +73,13 @@ Handle = Callable[[int], KernelArgument]
 class Arguments(threading.local):
     """Kernel arguments of each thread: kernels are launched from memory that no two threads may write at a time.
 
-    `arguments` is a bytearray of the size of Params and the launch argument that `handle` made from its address, which
-    does not change while the thread lives.
+    `arguments` is a bytearray of `size` bytes, those of Params by default, and the launch argument that `handle` made
+    from its address, which does not change while the thread lives.
     """
 
-    def __init__(self, handle: Handle = lambda address: address):
-        buffer = bytearray(SIZE)
-        self._pinned = (ctypes.c_char * SIZE).from_buffer(buffer)  # a bytearray that is exported cannot move
+    def __init__(self, handle: Handle = lambda address: address, size: int = SIZE):
+        buffer = bytearray(size)
+        self._pinned = (ctypes.c_char * size).from_buffer(buffer)  # a bytearray that is exported cannot move
         self.arguments = buffer, handle(ctypes.addressof(self._pinned))
 
 
@@ -254,25 +254,9 @@ class Device:
         raise NotImplementedError
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
-        """Make a kernel callable.
+        """Return a Launcher that enqueues the launches, in order, on the current stream.
 
-        Parameters
-        ----------
-        code : Code
-            Source and cubin.
-        launches : Sequence[Launch]
-            Launches in order.
-
-        Returns
-        -------
-        Launcher
-            Takes this thread's `local.arguments`, (result, a, b), the epilogue's steps and the workspace's owner, and
-            enqueues the launches on the current stream.
-
-        Raises
-        ------
-        BuildError
-            If the device refuses the kernel.
+        Raises BuildError if the device refuses the kernel.
         """
         raise NotImplementedError
 

@@ -49,10 +49,14 @@ Allocator = Callable[[int], Memory]
 
 
 class Capture(NamedTuple):
-    """The target of a capturing stream: the capture's number, unique in this process, and the graph."""
+    """The target of a capturing stream: the capture's number, unique in this process, and the graph.
+
+    `nodes` are those on which the next captured node depends.
+    """
 
     number: int
     graph: int
+    nodes: tuple[int, ...] = ()
 
 
 def capture_of(stream: int) -> Capture | None:
@@ -61,26 +65,21 @@ def capture_of(stream: int) -> Capture | None:
     Raises OSError or AttributeError without a driver that can report it.
     """
     status, number, graph = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_void_p()
-    refused = driver_function("cuStreamGetCaptureInfo_v2")(
-        *(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None)
-    )
+    nodes, count = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_size_t()
+    reported = (ctypes.byref(each) for each in (status, number, graph, nodes, count))
+    refused = driver_function("cuStreamGetCaptureInfo_v2")(ctypes.c_void_p(stream), *reported)
     if refused or status.value != CAPTURE_ACTIVE or not graph.value:
         return None
-    return Capture(number.value, graph.value)
+    return Capture(number.value, graph.value, tuple(nodes[index] or 0 for index in range(count.value)))
 
 
 def captured_dependencies(stream: int) -> tuple[int, ...] | None:
     """Return the nodes on which the next captured node of a stream depends; None if the driver does not report them."""
-    status, number, count = ctypes.c_int(), ctypes.c_uint64(), ctypes.c_size_t()
-    graph, nodes = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_void_p)()
     try:
-        refused = driver_function("cuStreamGetCaptureInfo_v2")(
-            *(ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph)),
-            *(ctypes.byref(nodes), ctypes.byref(count)),
-        )
+        capture = capture_of(stream)
     except (OSError, AttributeError):
         return None
-    return None if refused else tuple(nodes[index] or 0 for index in range(count.value))
+    return None if capture is None else capture.nodes
 
 
 class End:

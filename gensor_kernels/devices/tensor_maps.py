@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,7 @@ from gensor_kernels.families.core import tensor_maps
 from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.families.core.tensor_maps import ALIGNMENT, MAP_BYTES, MAPS_OFFSET, Described, TensorMap
 
-from .device import Handle, KernelArgument
+from .device import Arguments, Handle, KernelArgument
 from .driver import driver_function
 
 #: Number of calls, and of maps, that are cached; a freed buffer costs only its entry until then.
@@ -77,12 +76,12 @@ class Mapped:
     """
 
     def __init__(self, maps: tuple[TensorMap, ...], handle: Handle, encode: Encode = encode):
-        self._maps, self._handle, self._encode = maps, handle, encode
+        self._maps, self._encode = maps, encode
         self._copied = any(each.copied_at is not None for each in maps)
         self._stored, self._third = (any(each.operand == name for each in maps) for name in "cd")
         self._calls: dict[bytes, bytes] = {}
         self._kept: dict[tuple[TensorMap, bytes], bytes] = {}
-        self._local = threading.local()
+        self._local = Arguments(handle, MAPS_OFFSET + MAP_BYTES * len(maps))
 
     def __call__(self, packed: bytearray) -> KernelArgument:
         """Return the launch argument for a call's Params, valid until this thread calls again."""
@@ -91,7 +90,7 @@ class Mapped:
         if found is None:
             found = b"".join(self._map(packed, each) for each in self._maps)
             _keep(self._calls, key, found)
-        buffer, handle = self._own()
+        buffer, handle = self._local.arguments
         buffer[:SIZE] = packed
         buffer[MAPS_OFFSET:] = found
         return handle
@@ -103,14 +102,4 @@ class Mapped:
         if found is None:
             found = self._encode(tensor_maps.description(packed, wanted))
             _keep(self._kept, key, found)
-        return found
-
-    def _own(self) -> tuple[bytearray, KernelArgument]:
-        local = self._local
-        if not hasattr(local, "arguments"):
-            size = MAPS_OFFSET + MAP_BYTES * len(self._maps)
-            buffer = bytearray(size)
-            local.pinned = (ctypes.c_char * size).from_buffer(buffer)  # a bytearray that is exported cannot move
-            local.arguments = buffer, self._handle(ctypes.addressof(local.pinned))
-        found: tuple[bytearray, KernelArgument] = local.arguments
         return found

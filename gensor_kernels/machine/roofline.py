@@ -118,18 +118,8 @@ def promised_registers(warps: np.ndarray, arch: Arch) -> np.ndarray:
 def residency(warps: np.ndarray, registers: np.ndarray, shared_bytes: np.ndarray, arch: Arch) -> np.ndarray:
     """Return the number of blocks that fit on one SM at once; a Program with less than 1 cannot run.
 
-    Parameters
-    ----------
-    warps, registers, shared_bytes : np.ndarray
-        float32 (n,): warps per block, registers per thread (allocated in eights), dynamic shared memory per block in
-        bytes (allocated in units of 128, on top of the driver's share).
-    arch : Arch
-        The part.
-
-    Returns
-    -------
-    np.ndarray
-        float32 (n,).
+    Arrays are float32 (n,): ``warps`` per block, ``registers`` per thread (allocated in eights), dynamic shared memory
+    per block in bytes (allocated in units of 128, on top of the driver's share).
     """
     # A warp's registers come from one sub-core's file.
     file = arch.regs_per_sm / SUBCORES / 32 / 8
@@ -219,20 +209,7 @@ def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.nd
 
 
 def seconds(terms: Terms, arch: Arch) -> np.ndarray:
-    """Predict the duration of calls.
-
-    Parameters
-    ----------
-    terms : Terms
-        Arrays (n,) of Programs.
-    arch : Arch
-        The part.
-
-    Returns
-    -------
-    np.ndarray
-        Seconds per call, float64 (n,), for launches in a queue.
-    """
+    """Return the predicted seconds per call, float64 (n,), for launches in a queue."""
     capacity = terms.residents * arch.sms
     full = np.floor(terms.blocks / capacity)
     rest = terms.blocks - full * capacity

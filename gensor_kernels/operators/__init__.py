@@ -53,22 +53,7 @@ MODULES: dict[str, str] = {name: module for module, names in _DECLARED.items() f
 
 @cache
 def operator(name: str) -> Operator:
-    """Return the declaration of an operator.
-
-    Parameters
-    ----------
-    name : str
-        A name in :data:`MODULES`.
-
-    Returns
-    -------
-    Operator
-        The one instance of this name; its module is imported at first use.
-
-    Raises
-    ------
-    UnsupportedError
-        For another name; the message lists similar names.
+    """Return the one declaration of a name in MODULES; UnsupportedError with similar names for another name.
 
     Examples
     --------

@@ -11,7 +11,7 @@ import sys
 import time
 
 from gensor_database import Record, Store
-from gensor_kernels.dispatch.tuning.lock import claim
+from gensor_kernels.dispatch.tuning.background import claim
 from tests.campaign_size import FULL, tell
 from tests.conftest import ROOT
 from tests.doubles.store_rows import ARCH, PART, key

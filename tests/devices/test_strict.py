@@ -110,7 +110,7 @@ def test_a_product_of_hoppers_reads_by_the_drivers_tensor_maps(monkeypatch, need
         assert first.function.entry.cluster == (2 if launched == "clusters" else 1)
 
         def without_maps(self, packed):
-            buffer, handle = self._own()
+            buffer, handle = self._local.arguments
             buffer[:] = bytes(packed).ljust(len(buffer), b"\0")
             return handle
 

@@ -8,7 +8,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_folded
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 from tests.families.verified import convolved
 
 SPEECH = {"n": 1, "h": 161, "w": 700, "c": 1, "k_out": 32, "r": 5, "s": 20, "stride_h": 2, "stride_w": 2}

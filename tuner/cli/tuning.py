@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,8 +41,7 @@ from gensor_tuner.tasks.local import Local
 from gensor_tuner.verify.device_process import DeviceVerifier
 from gensor_tuner.verify.verify import check_compilers
 
-from .fleet_progress import ArchProgress, FleetShown
-from .progress import Shown
+from .progress import ArchProgress, FleetShown, Shown
 
 if TYPE_CHECKING:
     from gensor_tuner.fleet.executor import Fleet
@@ -102,16 +101,19 @@ def tune(settings: Settings, shapes: Path) -> int:
         say(report.table.header(), flush=True)
         runs = []
         for number, (arch, (timer, verifier)) in enumerate(zip(archs, devices, strict=True)):
-            given = (arch, store, options, progress.of(number), timer, verifier)
-            run = Run(*given, notify=progress.notify)
+            kind: Callable[..., Run] = Run
             if settings.budget is not None:
                 searching = options.strategy == "walk" and options.graph == "full"  # others are compared by their finds
                 packaged = stack.enter_context(_packaged_store(arch)) if searching else None
-                run = BudgetedRun(
-                    *given, notify=progress.notify, budget=settings.budget, packaged=packaged, fell=report.fell
-                )
-            run.unfinished, run.executor = unfinished, fleet
-            run.file, run.in_file = label if settings.named else None, rows
+                kind = partial(BudgetedRun, budget=settings.budget, packaged=packaged, fell=report.fell)
+            run = kind(
+                *(arch, store, options, progress.of(number), timer, verifier),
+                notify=progress.notify,
+                unfinished=unfinished,
+                executor=fleet,
+                file=label if settings.named else None,
+                in_file=rows,
+            )
             runs.append(run)
         stack.callback(report.conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)

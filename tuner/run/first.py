@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gensor_database import open_layers
-from gensor_database.entry import StoredKernel
 from gensor_database.record import Binary, Record, Source, Verification
-from gensor_database.store import Store
+from gensor_database.store import Store, StoredKernel
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.program import Program

@@ -9,10 +9,9 @@ from functools import cache
 from importlib import metadata
 from typing import Any
 
-from gensor_database.entry import Entry
 from gensor_database.record import Kernel, Record, Timing, canonical
 from gensor_database.record import Row as StoreRow
-from gensor_database.store import Store
+from gensor_database.store import Entry, Store
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us

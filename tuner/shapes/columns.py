@@ -12,9 +12,10 @@ operands at 16-byte aligned addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from gensor_kernels import spelling
 from gensor_kernels.errors import GensorError, UnsupportedError
@@ -27,6 +28,7 @@ from gensor_kernels.operators.types.epilogue import MAX_STEPS, NORMS, PROLOGUES
 from gensor_kernels.operators.types.workload import CONJUGATED, Workload
 from gensor_tuner.output import printable
 
+Parsed = TypeVar("Parsed")
 _INTEGRAL = re.compile(r"\A\s*(-?[0-9]+)\.0+\s*\Z", re.ASCII)
 LARGEST = 2**31 - 1  # extents are 32-bit in the kernels' Params
 
@@ -64,6 +66,13 @@ class Line:
         if number > largest:
             raise self.fail(column, f"{number} is larger than {largest}, the largest extent a kernel takes")
         return number
+
+    def parsed(self, column: str, parse: Callable[[str], Parsed]) -> Parsed:
+        """Return what `parse` finds in a list of operations; its UnsupportedError is an error of the cell."""
+        try:
+            return parse(self.text(column, "none"))
+        except UnsupportedError as error:
+            raise self.fail(column, error.reason) from None
 
     def choice(
         self, column: str, choices: Iterable[str], default: str | None, known: Collection[str] = frozenset()
@@ -197,6 +206,11 @@ class Element:
     math: str
     accumulator: str
 
+    @property
+    def named(self) -> dict[str, Any]:
+        """The types as keyword arguments of operators."""
+        return {"dtype": self.dtype, "out": self.out, "math": self.math}
+
     def accumulated(self, workload: Workload) -> Workload:
         """Return the workload if its accumulator is at least the requested one."""
         found = facts(workload.accumulator).part or workload.accumulator
@@ -226,10 +240,7 @@ def second(line: Line, types: Element) -> str:
 
 def before(line: Line) -> tuple[str, ...]:
     """Return the operation names of the `prologue` column; raise UnsupportedError for unsupported combinations."""
-    try:
-        names = shape_row.split(line.text("prologue", "none"))
-    except UnsupportedError as error:
-        raise line.fail("prologue", error.reason) from None
+    names = line.parsed("prologue", split)
     foreign = [name for name in names if name not in PROLOGUES]
     if foreign:
         raise line.fail("prologue", spelling.unknown(foreign[0], PROLOGUES))
@@ -244,7 +255,4 @@ def steps(line: Line) -> tuple[str, ...]:
     foreign = [word for word in FOREIGN_EPILOGUES if word in text.split("_")]
     if foreign:
         raise UnsupportedError(f"no operator of this version declares the epilogue '{foreign[0]}'")
-    try:
-        return operations(text)
-    except UnsupportedError as error:
-        raise line.fail("epilogue", error.reason) from None
+    return line.parsed("epilogue", operations)

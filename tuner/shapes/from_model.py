@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from gensor_kernels.errors import GensorError, ModelError
 from gensor_kernels.shown import shown
 
 from .reader import read_shapes
+
+if TYPE_CHECKING:
+    from gensor_kernels.graph.execution.model import Layers, Model
 
 Shape = tuple[int, ...]
 #: Columns of a recording that say what served a call: they depend on the arch, and the tuner does not read them.
@@ -51,7 +54,7 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
     return found
 
 
-def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
+def signatures(model: Model, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
     """Return the shapes of all inputs, by name, for every requested combination that the model accepts.
 
     A size with one name has one value. Raises ModelError for a size without a value.
@@ -74,7 +77,7 @@ def signatures(model: Any, asked: Mapping[str, Sequence[Shape]]) -> list[dict[st
     return found
 
 
-def _bound(model: Any, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
+def _bound(model: Model, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
     """Return the shapes of all inputs, None where one size would have two values."""
     values: dict[Any, int] = {name: shape[0] for name, shape in given.items() if name not in model.inputs}
     for name, spec in model.inputs.items():
@@ -97,7 +100,7 @@ def _bound(model: Any, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
     return found
 
 
-def _example(model: Any, values: Mapping[Any, int]) -> str:
+def _example(model: Model, values: Mapping[Any, int]) -> str:
     """Return the words of an error with options at which the model runs, which is tried; "" where none is known."""
     if any(spec.shape is None for spec in model.inputs.values()):
         return ""
@@ -124,7 +127,7 @@ def _example(model: Any, values: Mapping[Any, int]) -> str:
     return ""
 
 
-def loaded(path: Path) -> Any:
+def loaded(path: Path) -> Model:
     """Return the model of a file; ModelError where there is none."""
     try:
         return gensor_kernels.load(path)
@@ -132,7 +135,7 @@ def loaded(path: Path) -> Any:
         raise ModelError(str(error)) from None
 
 
-def drawn(model: Any, shapes: Mapping[str, Shape], zeros: bool = False) -> dict[str, np.ndarray]:
+def drawn(model: Model, shapes: Mapping[str, Shape], zeros: bool = False) -> dict[str, np.ndarray]:
     """Return random inputs of a model, or zeros, which take no time."""
     rng = np.random.default_rng(0)
     found = {}
@@ -147,7 +150,7 @@ def drawn(model: Any, shapes: Mapping[str, Shape], zeros: bool = False) -> dict[
     return found
 
 
-def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Any:
+def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Layers:
     """Return the layers of a model with random inputs, for one combination of sizes from `extents_of`.
 
     With `emulate`, times are predicted for this capability or part, and nothing is computed; otherwise the model runs

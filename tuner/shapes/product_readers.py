@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import block_scaled, gated, matmul, matmul_prologue, normed, quantised, ragged
@@ -11,7 +10,6 @@ from gensor_kernels.operators.types.workload import Workload
 
 from .columns import Element, Line, Read, before, element, laid_out, second, steps
 
-T = TypeVar("T")
 #: Gates of a recurrent cell: the number of products that share one input.
 GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 
@@ -24,7 +22,8 @@ def matrix(line: Line) -> Read:
     sizes, types = _sizes(line), element(line)
     if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
         return quantised_weights(line, types)
-    (gate, behind), (norm, place, both) = _fused_product(line, gated.parse), _fused_product(line, normed.parse)
+    gate, behind = line.parsed("epilogue", gated.parse)
+    norm, place, both = line.parsed("epilogue", normed.parse)
     listed = before(line)
     if listed and (gate or norm):
         raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
@@ -59,7 +58,7 @@ def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str,
         wanted = f"a row-major product of an even number of columns, not n = {sizes['n']}"
         raise line.fail("epilogue", f"'{gate}' takes {wanted}")
     halved = sizes | {"n": sizes["n"] // 2}
-    workload = gated.workload(gate, **halved, dtype=types.dtype, out=types.out, math=types.math, epilogue=behind)
+    workload = gated.workload(gate, **halved, **types.named, epilogue=behind)
     return Read(types.accumulated(workload))
 
 
@@ -73,22 +72,12 @@ def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[
     return types.accumulated(laid_out(line, workload))
 
 
-def _fused_product(line: Line, parse: Callable[[str], T]) -> T:
-    """Return the gate or norm in an epilogue, as `parse` finds it."""
-    try:
-        return parse(line.text("epilogue", "none"))
-    except UnsupportedError as error:
-        raise line.fail("epilogue", error.reason) from None
-
-
 def groups(line: Line) -> Read:
     """Read ragged_matmul: m rows in total over `groups` of different sizes; with `trans_b`, B is (groups, n, k)."""
     types = element(line)
     workload = ragged.workload(
         *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
-        dtype=types.dtype,
-        out=types.out,
-        math=types.math,
+        **types.named,
         trans_b=line.choice("trans_b", "01", "0") == "1",
         epilogue=steps(line),
     )
@@ -132,9 +121,7 @@ def recurrent(line: Line) -> Read:
     types, gates = element(line), GATES[line.text("op").lower()]
     workload = matmul.workload(
         *(batch, gates * hidden, hidden),
-        dtype=types.dtype,
-        out=types.out,
-        math=types.math,
+        **types.named,
         trans_b=True,
         epilogue=steps(line),
     )

@@ -79,6 +79,8 @@ def read(line: Line) -> Read:
         return READERS.get(op, readers.declared)(line)
     except UnsupportedError as error:
         return Read(unsupported=error.reason)
+    except ValueError as error:  # sizes that do not fit each other
+        raise line.fail("op", str(error)) from None
 
 
 def columns(op: str) -> tuple[str, ...]:

@@ -31,24 +31,19 @@ def convolution(line: Line) -> Read:
     layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
     if op == "depthwise_conv2d":
         sizes["groups"] = sizes["c"]
-    try:
-        if op != "conv2d_transpose" and sizes["groups"] == sizes["c"] == sizes["k_out"]:
-            workload = _depthwise(line, sizes, layout, types)
-            listed = before(line)
-            return Read(conv_prologue.workload(listed, workload) if listed else workload)
-        workload = conv.workload(
-            **sizes,
-            layout=layout,
-            weights=line.choice("weights", conv.WEIGHTS, "krsc" if layout == "nhwc" else "kcrs"),
-            dtype=types.dtype,
-            out=types.out,
-            math=types.math,
-            epilogue=steps(line),
-            transposed=op == "conv2d_transpose",
-            fold=not before(line),
-        )
-    except ValueError as error:
-        raise line.fail("op", str(error)) from None
+    if op != "conv2d_transpose" and sizes["groups"] == sizes["c"] == sizes["k_out"]:
+        workload = _depthwise(line, sizes, layout, types)
+        listed = before(line)
+        return Read(conv_prologue.workload(listed, workload) if listed else workload)
+    workload = conv.workload(
+        **sizes,
+        layout=layout,
+        weights=line.choice("weights", conv.WEIGHTS, "krsc" if layout == "nhwc" else "kcrs"),
+        **types.named,
+        epilogue=steps(line),
+        transposed=op == "conv2d_transpose",
+        fold=not before(line),
+    )
     listed = before(line)
     if listed:
         workload = conv_prologue.workload(listed, workload)
@@ -77,10 +72,7 @@ def pool(line: Line) -> Read:
         parameters["ceil_mode"] = int(line.choice("ceil_mode", "01", "0"))
         if op == "avg_pool2d":
             parameters["count_include_pad"] = int(line.choice("count_include_pad", "01", "0"))
-    try:
-        workload = pooling.workload(op, **shape, layout=layout, dtype=types.dtype, epilogue=steps(line), **parameters)
-    except ValueError as error:
-        raise line.fail("op", str(error)) from None
+    workload = pooling.workload(op, **shape, layout=layout, dtype=types.dtype, epilogue=steps(line), **parameters)
     return Read(workload)
 
 
@@ -100,12 +92,9 @@ def reduction(line: Line) -> Read:
 def attend(line: Line) -> Read:
     """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`, a window, a soft cap."""
     queries = line.integer("queries")
-    try:
-        workload = attention.workload(
-            queries, line.integer("keys", queries), batch=line.integer("batch", 1), **_attention(line)
-        )
-    except ValueError as error:
-        raise line.fail("op", str(error)) from None
+    workload = attention.workload(
+        queries, line.integer("keys", queries), batch=line.integer("batch", 1), **_attention(line)
+    )
     return Read(workload)
 
 
@@ -121,10 +110,7 @@ def attend_sequences(line: Line) -> Read:
     else:
         keys, table = line.integer("keys", queries), 0
     more = _attention(line)
-    try:
-        workload = sequences.workload(batch, queries, keys, ragged=ragged, page_size=page, table=table, **more)
-    except ValueError as error:
-        raise line.fail("op", str(error)) from None
+    workload = sequences.workload(batch, queries, keys, ragged=ragged, page_size=page, table=table, **more)
     return Read(workload)
 
 

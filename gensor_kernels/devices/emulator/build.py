@@ -57,18 +57,7 @@ _FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os
 
 
 class Kept:
-    """An open folder of built files.
-
-    Parameters
-    ----------
-    path : Path
-        An absolute path.
-
-    Raises
-    ------
-    ConfigError
-        If another user could write to the folder or replace it.
-    """
+    """An open folder of built files, by its absolute path; ConfigError if another user could write to or replace it."""
 
     def __init__(self, path: Path):
         self.path = path

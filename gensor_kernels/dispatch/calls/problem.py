@@ -9,7 +9,9 @@ as its transpose, C^T = B^T A^T.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,12 +154,39 @@ class Axes:
         lead = (0,) * padding + tuple(strides[index] for _, strides in self.batch)
         return Strides((lead[0], lead[1], lead[2]), self.row[index], self.column[index])
 
+    def geometry(self) -> Geometry:
+        """Return the kernel's view."""
+        batch = (1, 1, 1, *(extent for extent, _ in self.batch))[-BATCH_AXES:]
+        return Geometry((self.m, self.n, self.k), batch, *map(self.strides, range(3)))  # type: ignore[arg-type]
+
+    def epilogue_strides(self, operands: Sequence[View | None]) -> tuple[Strides | None, ...]:
+        """Return the strides of the epilogue's operands, None for operations without one."""
+        numbers = count(3)
+        return tuple(None if view is None else self.strides(next(numbers)) for view in operands)
+
     def view(self, index: int, like: View) -> View:
         """Operand `index` (0 a, 1 b, 2 c) as a View of the folded axes."""
         shape = ((self.m, self.k), (self.k, self.n), (self.m, self.n))[index]
         lead = tuple(extent for extent, _ in self.batch)
         strides = (*(strides[index] for _, strides in self.batch), self.row[index], self.column[index])
         return View((*lead, *shape), strides, like.dtype, like.alignment)
+
+
+def fold(a: View, b: View, c: View, operands: Sequence[View | None], columns: bool = True) -> tuple[Axes, list[View]]:
+    """Return the axes of a product with the fewest batch axes, and the views of a, b, c and the epilogue's operands.
+
+    Arguments are those of `multiply`; without `columns` no batch axis becomes more columns.
+    """
+    a_axes, b_axes, shape = len(a.shape), len(b.shape), c.shape
+    c = result_matrix(c, a_axes, b_axes)
+    lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
+    views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(matrix(b, False), (*lead, k, n)), c]
+    views += [result_matrix(broadcast(view, shape), a_axes, b_axes) for view in operands if view is not None]
+    axes = Axes(views, (m, n, k))
+    axes.fold(columns)
+    if len(axes.batch) > BATCH_AXES:
+        raise TooManyAxesError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
+    return axes, views
 
 
 def multiply(
@@ -175,22 +204,13 @@ def multiply(
     not yet broadcast); `operands` are those of the epilogue's operations. Raises UnsupportedError for operands that
     kernels do not take.
     """
-    a_axes, b_axes, shape = len(a.shape), len(b.shape), c.shape
-    c = result_matrix(c, a_axes, b_axes)
-    lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
-    views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(matrix(b, False), (*lead, k, n)), c]
-    views += [result_matrix(broadcast(view, shape), a_axes, b_axes) for view in operands if view is not None]
-    axes = Axes(views, (m, n, k))
-    axes.fold()
-    if len(axes.batch) > BATCH_AXES:
-        raise TooManyAxesError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
+    axes, views = fold(a, b, c, operands)
     swapped = axes.column[2] != 1 and axes.row[2] == 1 and axes.m > 1 and axes.n > 1
     if swapped:
         axes.transpose()
         views[0], views[1] = views[1], views[0]
         conjugated = conjugated[1], conjugated[0]
-    extents = tuple(extent for extent, _ in axes.batch)
-    if max(axes.m, axes.n, axes.k, int(np.prod(extents, dtype=np.int64))) > LARGEST_EXTENT:
+    if max(axes.m, axes.n, axes.k, prod(extent for extent, _ in axes.batch)) > LARGEST_EXTENT:
         raise UnsupportedError("an extent of 2^31 or more")
     workload = workload_from_operands(
         *(axes.view(index, views[index]) for index in range(3)),
@@ -198,16 +218,8 @@ def multiply(
         conjugate="".join(name for name, flag in zip("ab", conjugated, strict=True) if flag),
         epilogue=epilogue,
     )
-    numbers = iter(range(3, len(views)))
-    geometry = Geometry(
-        (axes.m, axes.n, axes.k),
-        (1, 1, 1, *extents)[-BATCH_AXES:],  # type: ignore[arg-type]
-        *(axes.strides(0), axes.strides(1), axes.strides(2)),
-        swapped=swapped,
-    )
-    return Problem(
-        workload, geometry, tuple(None if view is None else axes.strides(next(numbers)) for view in operands)
-    )
+    geometry = replace(axes.geometry(), swapped=swapped)
+    return Problem(workload, geometry, axes.epilogue_strides(operands))
 
 
 def view_of(array: DeviceArray, pointer: int) -> View:

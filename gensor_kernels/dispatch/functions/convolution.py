@@ -13,7 +13,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import conv, conv_folded
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
 

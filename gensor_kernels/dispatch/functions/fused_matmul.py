@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, Product, named_dtype, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
-from gensor_kernels.dispatch.calls.problem import Axes, broadcast, matrix, result_matrix
-from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.dispatch.calls.problem import Axes, fold
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.products import gated, matmul_prologue, normed
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
 from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_VECTORS
-from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Strides
+from gensor_kernels.operators.types.geometry import Strides
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, given_dtype
@@ -54,10 +53,9 @@ class GatedMatmul(Function):
         if any(x.dtype != dtype for x in call.given):
             raise NeedsCopies(*(None if x is None else compact(x, dtype) for x in call.inputs))
         gate, other = gated.halves(b)
-        folded = _fold_axes(call, a, gate)
-        first, second, out = folded.matrices
+        axes, (first, second, out) = _fold(call, a, gate)
         # The two halves of B side by side again, as the Workload has them: of n columns, 2 n of the same stride.
-        whole = second._replace(shape=(*second.shape[:-1], 2 * folded.geometry.sizes[1]))
+        whole = second._replace(shape=(*second.shape[:-1], 2 * axes.n))
         workload = gated.workload_from_operands(
             (gated.BIASED if bias else "") + self.name,
             *(first, whole, out, bias[0] if bias else None),
@@ -67,8 +65,8 @@ class GatedMatmul(Function):
         d = Strides()
         if bias:
             d = Strides((0, 0, 0), bias[0].shape[0] // 2 * bias[0].strides[0], bias[0].strides[0])
-        geometry = replace(folded.geometry, d=d, tail=gated.params_tail(other))
-        return KernelCall(workload, geometry, operands=folded.operands)
+        geometry = replace(axes.geometry(), d=d, tail=gated.params_tail(other))
+        return KernelCall(workload, geometry, operands=axes.epilogue_strides(call.operands))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with both matrices in one array."""
@@ -116,13 +114,12 @@ class NormedMatmul(Function):
         dtype = _inputs(call.result.dtype, a, b)
         if a.dtype != dtype or b.dtype != dtype:
             raise NeedsCopies(compact(a, dtype), compact(b, dtype))
-        folded = _fold_axes(call, a, b)
-        first, second, out = folded.matrices
+        axes, (first, second, out) = _fold(call, a, b)
         workload = normed.workload_from_operands(
             p.name, first, second, out, p.before, math=call.math_of_floats(dtype), epilogue=call.epilogue
         )
-        geometry = replace(folded.geometry, tail=normed.params_tail(p.eps, p.before))
-        return KernelCall(workload, geometry, operands=folded.operands)
+        geometry = replace(axes.geometry(), tail=normed.params_tail(p.eps, p.before))
+        return KernelCall(workload, geometry, operands=axes.epilogue_strides(call.operands))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments of a product with the norm of a Workload; eps is that of verification."""
@@ -193,12 +190,13 @@ class PrologueMatmul(Function):
         copies += [vector_copy(view, dtype) for view in vectors]
         if any(copies):
             raise NeedsCopies(*copies)
-        folded, p = _fold_axes(call, a, b), call.parameters
-        first, second, out = folded.matrices
+        axes, (first, second, out) = _fold(call, a, b)
+        p = call.parameters
         workload = matmul_prologue.workload_from_operands(
             p.names, first, second, out, vectors, math=call.math_of_floats(dtype), epilogue=call.epilogue
         )
-        return KernelCall(workload, prologue.prologue_geometry(folded.geometry, p.scale), operands=folded.operands)
+        geometry = prologue.prologue_geometry(axes.geometry(), p.scale)
+        return KernelCall(workload, geometry, operands=axes.epilogue_strides(call.operands))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments, with the scale of verification."""
@@ -255,30 +253,9 @@ def _inputs(result: np.dtype[Any], a: View, b: View) -> str:
     return own if result.name in WIDER_RESULTS.get(own, ()) else result.name
 
 
-@dataclass(frozen=True)
-class _Folded:
-    """A product with merged axes: Views of a, b and c, its geometry, strides of the epilogue's operands."""
-
-    matrices: tuple[View, ...]
-    geometry: Geometry
-    operands: tuple[Strides | None, ...]
-
-
-def _fold_axes(call: AbstractCall, a: View, b: View) -> _Folded:
-    """Merge the axes of a product; batch axes stay apart from columns, because a bias of a gate has n."""
-    rank, out = len(a.shape), call.out
-    c = result_matrix(out, rank, 2)
-    lead, (m, n), k = c.shape[:-2], c.shape[-2:], a.shape[-1]
-    views = [broadcast(matrix(a, True), (*lead, m, k)), broadcast(b, (*lead, k, n)), c]
-    views += [result_matrix(broadcast(view, out.shape), rank, 2) for view in call.operands if view is not None]
-    axes = Axes(views, (m, n, k))
-    axes.fold(columns=False)
-    if len(axes.batch) > BATCH_AXES:
-        raise UnsupportedError(f"{len(axes.batch)} batch axes that cannot be merged; kernels take {BATCH_AXES}")
-    batch = (1, 1, 1, *(extent for extent, _ in axes.batch))[-BATCH_AXES:]
-    numbers = iter(range(3, len(views)))
-    return _Folded(
-        tuple(axes.view(index, views[index]) for index in range(3)),
-        Geometry((axes.m, axes.n, axes.k), batch, *(axes.strides(index) for index in range(3))),  # type: ignore[arg-type]
-        tuple(None if view is None else axes.strides(next(numbers)) for view in call.operands),
-    )
+def _fold(call: AbstractCall, a: View, b: View) -> tuple[Axes, tuple[View, View, View]]:
+    """Return the axes of a product with a gate, a norm or a prologue, and its matrices: a bias of a gate has n columns,
+    so none of the batch becomes more."""
+    axes, views = fold(a, b, call.out, call.operands, columns=False)
+    first, second, out = (axes.view(index, views[index]) for index in range(3))
+    return axes, (first, second, out)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gensor_database.writing import written
+from gensor_kernels.dispatch.file_lock import State, file_lock
 from gensor_kernels.errors import GensorError
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.shape_row import NAMES, cells_of, dtype_name, join
@@ -32,8 +33,8 @@ COLUMNS = (
     *("count", "tier", "part", "unsupported"),
 )
 _NAME, _MARKED = re.compile(r"[a-z][a-z0-9_]{0,40}"), re.compile(r"(dtype|layout|align)_")
-#: Seconds to wait for other processes that write to the file, which takes milliseconds; and between two looks.
-PATIENCE, LOOK_SECONDS = 30.0, 0.01
+#: Seconds to wait for other processes that write to the file, which takes milliseconds.
+PATIENCE = 30.0
 _LARGEST = 10**18 - 1  # what a count may have: 18 digits
 
 #: The cells of a row that say something, but for its count, by column.
@@ -173,35 +174,13 @@ def _text(counts: Mapping[Cells, int]) -> str:
 def _alone(path: Path) -> Iterator[None]:
     """One process at a time; where the system has no such locks, or somebody else holds them for good, two that end
     together may lose one's counts."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    lock = path.with_name(f".{path.name}.lock")
-    deadline, held = time.monotonic() + PATIENCE, False
-    while not held:
-        try:
-            handle = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        except OSError:  # a link, or another user's file; if the folder is not writable, the write fails later
-            yield
-            return
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock))
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
+    lock, deadline = path.with_name(f".{path.name}.lock"), time.monotonic() + PATIENCE
+    while True:
+        with file_lock(lock, deadline - time.monotonic()) as state:
+            if state is State.FINISHED:  # another process took the file away: the next one is free
+                continue
+            if state is State.BUSY:
                 text = f"another process has held {lock} for {PATIENCE:.0f} s: this process no longer waits for it"
                 warnings.warn(text, RuntimeWarning, stacklevel=5)
-                break
-            time.sleep(LOOK_SECONDS)
-        except OSError:  # a file system without locks
-            held = True
-        if not held:  # it is another's turn, or the one before us took the file away meanwhile
-            os.close(handle)
-    try:
-        yield
-    finally:
-        if held:
-            lock.unlink(missing_ok=True)
-        os.close(handle)
+            yield
+            return

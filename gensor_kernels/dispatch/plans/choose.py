@@ -56,8 +56,7 @@ def choose(
     )
     choice = tiers.choose(request, runtime.library)
     if improving and config.tune_mode() == "now":
-        known = runtime.tuned, runtime.notes, device.number, runtime.refine
-        choice = improve(request, choice, runtime.library, *known)
+        choice = improve(runtime, request, choice)
     if lowered.staged and not request.captured:
         kind = copy_race.kind(runtime, problem, operands.arrays())
         choice = copy_race.choose(runtime, kind, request.one_call, choice)

@@ -10,28 +10,29 @@ A call that waits is served by the first verified kernel; the rest of its tuning
 from __future__ import annotations
 
 import atexit
+import hashlib
 import json
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Store, StoreError, Verification
 from gensor_database.errors import first_told
+from gensor_database.trust import make_folder
 from gensor_kernels import config, forking
+from gensor_kernels.dispatch.file_lock import State, file_lock
 from gensor_kernels.dispatch.observe import counters
-from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.selection.tiers import Choice, Request, choose
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 
-from .lock import claim
 from .tuned_calls import TunedCalls
 from .worker import PATIENCE, Ended, Worker, WorkerError
 from .writeback import Notes
@@ -44,41 +45,32 @@ MOST_FAILURES = 3  # in a row: then something is missing here, the tune extra sa
 NEAR_BOUND = 1.15
 
 
-def improve(
-    request: Request,
-    choice: Choice,
-    library: Library,
-    tried: set[str],
-    notes: Notes | None = None,
-    device: int = 0,
-    refine: Callable[[Workload], None] | None = None,
-) -> Choice:
-    """Return the choice after whatever `GENSOR_TUNE=now` allows; `tried` remembers the Workloads that were tuned
-    already.
+def improve(runtime: TunedCalls, request: Request, choice: Choice) -> Choice:
+    """Return the choice after whatever `GENSOR_TUNE=now` allows, once per Workload.
 
-    With `refine` the call waits for its first kernel only; `refine(workload)` has the Workload tuned to the end later.
+    The call waits for its first kernel only, unless `GENSOR_BACKGROUND=0` keeps the rest from following later.
     `GENSOR_DETERMINISTIC` allows nothing: the kernel must follow from call, device and databases alone.
     """
-    workload = request.problem.workload
+    workload, library = request.problem.workload, runtime.library
     key, contents = workload.key(), library.contents
     known = choice.tier in (1, 2) or key in contents.records or library.timings(workload)
-    if config.tune_mode() != "now" or config.deterministic() or request.captured or key in tried:
+    if config.tune_mode() != "now" or config.deterministic() or request.captured or key in runtime.tuned:
         return choice
     if known:
-        if key in contents.unsettled and refine is not None:
-            refine(workload)
+        if key in contents.unsettled:
+            runtime.refine(workload)
         return choice
-    tried.add(key)
+    runtime.tuned.add(key)
     _say(f"tuning {workload.operator} {dict(workload.sizes)} ...")
-    first = refine is not None and config.background() is not False
-    done = tune(workload, request.arch, notes, device, first=first)
+    first = config.background() is not False
+    done = tune(workload, request.arch, runtime.notes, runtime.device.number, first=first)
     _say(f"tuning {workload.operator} {dict(workload.sizes)}: {'done' if done else 'no kernel'}\n")
     if not done:
         return choice
     counters.tunes.add()
     library.reload()
-    if first and refine is not None:
-        refine(workload)
+    if first:
+        runtime.refine(workload)
     return choose(request, library)
 
 
@@ -118,6 +110,20 @@ def tune(
     with claim(database, f"{arch.part} {workload.key()}", ATTEMPTS * PATIENCE) as mine:
         stored = not (again and mine) and _is_stored(database, workload, arch)
         return stored if stored or not mine else _request(request, BACKGROUND_WORKER if background else WORKER, notes)
+
+
+@contextmanager
+def claim(database: Path, key: str, patience: float) -> Iterator[bool]:
+    """Whether it is for the caller to do what `key` names: False where another process has done it meanwhile, or is
+    not done with it after `patience` seconds. Waiting processes then read what has been stored.
+
+    Where no file can be made or locked, everybody does it: twice the work, and the same rows.
+    """
+    with suppress(OSError):
+        make_folder(database.parent)
+    path = database.with_name(f"{database.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.tuning")
+    with file_lock(path, patience, hand_over=True) as state:
+        yield state in (State.HELD, State.ABSENT)
 
 
 def _can_store(database: Path) -> bool:

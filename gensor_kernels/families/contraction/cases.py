@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.dtypes import element_bytes
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 from .problem import extents
 

@@ -16,7 +16,7 @@ from gensor_kernels.families.contraction.prologue import inlined_branches
 from gensor_kernels.families.core.cases import USUAL, Case, Schedule
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.windows.sliding import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 from .shape import call_of
 

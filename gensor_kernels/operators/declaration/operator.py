@@ -163,14 +163,7 @@ class Operator:
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return the float64 result before the epilogue, and the bound on a kernel's error in it.
 
-        Parameters
-        ----------
-        workload : Workload
-            Sizes, dtypes and math mode.
-        arrays : Mapping[str, np.ndarray]
-            Inputs by operand name, stored as ``dtypes.encode`` stores them.
-        conditions : Conditions
-            Kind of data, operations before a norm, and deviation of the first operand.
+        ``arrays`` are the inputs by operand name, stored as ``dtypes.encode`` stores them.
         """
         raise NotImplementedError
 
@@ -283,25 +276,11 @@ class Operator:
         structured: bool = False,
         integer_steps: int = 0,
     ) -> Expected:
-        """Return the result a kernel should store, with its error bound.
+        """Return the result a kernel should store, with the bound on the error of each element.
 
-        Parameters
-        ----------
-        workload : Workload
-            Sizes, dtypes and math mode.
-        arrays : Mapping[str, np.ndarray]
-            Inputs by operand name, stored as ``dtypes.encode`` stores them.
-        steps : Sequence[Step]
-            The epilogue with its operands and scalars.
-        structured : bool
-            Whether the bound holds for data of any order, not only for independent random numbers.
-        integer_steps : int
-            How many first steps after an int32 accumulator are exact.
-
-        Returns
-        -------
-        Expected
-            float64 (complex128) values of the output's shape and a bound on the error of each.
+        ``arrays`` are the inputs by operand name, stored as ``dtypes.encode`` stores them; ``steps`` are the epilogue
+        with its operands and scalars, of which the first ``integer_steps`` after an int32 accumulator are exact;
+        ``structured`` is that of Conditions.
         """
         from gensor_kernels.operators.tolerance.base import expect
 

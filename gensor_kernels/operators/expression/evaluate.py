@@ -36,32 +36,11 @@ def evaluate(
     output: str = "float64",
     block_points: int = BLOCK_POINTS,
 ) -> np.ndarray:
-    """Evaluate expressions over arrays.
+    """Return the last output of a chain of expressions, float64 or complex128, from inputs by operand name.
 
-    Parameters
-    ----------
-    stages : Expression or Sequence[Expression]
-        The chain; later stages read the outputs of earlier stages.
-    arrays : Mapping[str, np.ndarray]
-        Inputs by operand name, of any dtype.
-    sizes : Mapping[str, int], optional
-        Extents that no operand's shape gives, such as a pooling window.
-    steps : Sequence[Step]
-        Epilogue on the last output; casts round to ``output``.
-    output : str
-        Dtype of the epilogue's casts.
-    block_points : int
-        Points of the iteration space evaluated at once.
-
-    Returns
-    -------
-    np.ndarray
-        The last output, float64 or complex128.
-
-    Raises
-    ------
-    ExpressionError
-        If shapes do not fit, an operand is missing, or a read leaves its operand.
+    Later stages read the outputs of earlier ones; ``sizes`` are extents that no operand's shape gives, such as a
+    pooling window; ``steps`` are an epilogue, whose casts round to ``output``.  ExpressionError if shapes do not fit,
+    an operand is missing, or a read leaves its operand.
 
     Examples
     --------

@@ -176,7 +176,7 @@ def workload_from_operands(
     if facts(base.accumulator).is_integer or facts(base.accumulator).is_complex:
         raise UnsupportedError(f"{name} of {a.dtype}: gates are functions of real numbers")
     align = dict(base.align)
-    align["b"] = next(width for width in (align["b"], 8, 4, size) if width <= align["b"] and other * size % width == 0)
+    align["b"] = matmul.matrices_alignment(align["b"], size, other * size)
     layout, types = dict(base.layout), dict(base.dtypes)
     if d is not None:
         if d.dtype != b.dtype:

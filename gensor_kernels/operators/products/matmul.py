@@ -248,6 +248,11 @@ def workload_from_operands(
     )
 
 
+def matrices_alignment(align: int, itemsize: int, step: int) -> int:
+    """Return the alignment class of a matrix that is one of several, ``step`` bytes apart; ``align`` is its own."""
+    return next(width for width in (align, 8, 4, itemsize) if width <= align and step % width == 0)
+
+
 def expect(
     a: np.ndarray,
     b: np.ndarray,

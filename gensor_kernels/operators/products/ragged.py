@@ -172,8 +172,7 @@ def workload_from_operands(
     size, align = facts(b.dtype).itemsize, dict(base.align)
     if base.layouts["a"] == "m":  # groups start at any row
         align["a"] = facts(a.dtype).itemsize
-    step = b.strides[0] * size if b.shape[0] > 1 else 0
-    align["b"] = next(width for width in (align["b"], 8, 4, size) if width <= align["b"] and step % width == 0)
+    align["b"] = matmul.matrices_alignment(align["b"], size, b.strides[0] * size if b.shape[0] > 1 else 0)
     axes = {name: extent for name, extent in base.sizes if name != "batch"}
     unit = "groups" if d.strides[0] == 1 or d.shape[0] <= 1 else "s"
     return replace(

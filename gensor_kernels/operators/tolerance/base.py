@@ -285,26 +285,12 @@ def expect(
 
 
 def check(actual: np.ndarray, expected: Expected) -> Check:
-    """Compare a kernel's result with its reference.
+    """Compare a kernel's result, stored as ``dtypes.encode`` stores it or of any real type, with its reference.
 
-    Parameters
-    ----------
-    actual : np.ndarray
-        Stored as ``dtypes.encode`` stores it, or of any real type.
-    expected : Expected
-        Reference and bound.
-
-    Returns
-    -------
-    Check
-        NaN and infinities have to stand where the reference has them, an infinity with its sign; a finite reference may
-        have become infinite where the bound exceeds the largest number of the type.  Values have to be equal where the
-        bound is 0.  Complex numbers are compared part by part, with the part as the last index of the message.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ.
+    NaN and infinities have to stand where the reference has them, an infinity with its sign; a finite reference may
+    have become infinite where the bound exceeds the largest number of the type.  Values have to be equal where the
+    bound is 0.  Complex numbers are compared part by part, with the part as the last index of the message.
+    ValueError if the shapes differ.
     """
     values, bound, name, lost = expected
     got = decode(name, actual)

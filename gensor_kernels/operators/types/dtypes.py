@@ -169,21 +169,11 @@ def array_dtype(name: str) -> np.dtype[Any]:
 
 
 def round_to(name: str, values: np.ndarray) -> np.ndarray:
-    """Round values to a type.
+    """Return values rounded to a type of DTYPES or to "tf32", as float64 (complex128: part by part).
 
-    Parameters
-    ----------
-    name : str
-        A type of DTYPES, or "tf32".
-    values : np.ndarray
-        Numbers of any shape.
-
-    Returns
-    -------
-    np.ndarray
-        float64 (complex128: part by part).  Floating-point types round to nearest, ties to even, with gradual underflow
-        and overflow to infinity, in one step from float64, so that there is no double rounding.  Integer types drop the
-        fraction and wrap around in two's complement, as NumPy's casts from a wider integer do.
+    Floating-point types round to nearest, ties to even, with gradual underflow and overflow to infinity, in one step
+    from float64, so that there is no double rounding.  Integer types drop the fraction and wrap around in two's
+    complement, as NumPy's casts from a wider integer do.
 
     Examples
     --------

@@ -22,42 +22,38 @@ from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.workload import Workload
 
 from . import conv_folded
-from .conv_product import PARAMETERS, WEIGHTS, Convolution, output_size
+from .conv_product import WEIGHTS, Convolution
+from .sides import PADS, SIDES, STEPS, check_outputs, check_steps, declare_outputs, output_size
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Axis, Expression
 
 #: Sizes of a Workload with their default values.
-DEFAULTS: dict[str, int] = {
-    **{"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1, "groups": 1},
-    **{"pad_top": 0, "pad_bottom": 0, "pad_left": 0, "pad_right": 0},
-}
+DEFAULTS = {**STEPS, "groups": 1, **PADS}
 
 
 def _declare(transposed: bool, **p: int) -> Expression:
     """Declare the expression of the module's formula under the parameters ``p``."""
-    from gensor_kernels.operators.expression.expression import SUM, Expression, axes, tensor
-    from gensor_kernels.operators.expression.expression import Axis as NamedAxis
+    from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, tensor
 
     n, h, w, c, k, r, s = axes("n h w c k_out r s")
-    g = NamedAxis("g", p["groups"])
-    cg, kg = NamedAxis("cg", c // p["groups"]), NamedAxis("kg", k // p["groups"])
-    where: dict[str, tuple[NamedAxis, Any]] = {}
-    for axis, window, side, out in ((h, r, "h", "oh"), (w, s, "w", "ow")):
-        stride, dilation = p[f"stride_{side}"], p[f"dilation_{side}"]
-        before = p["pad_top" if side == "h" else "pad_left"]
-        around = before + p["pad_bottom" if side == "h" else "pad_right"]
-        if transposed:
-            extra = p[f"output_padding_{side}"]
-            o = NamedAxis(out, (axis - 1) * stride + dilation * (window - 1) + (1 + extra - around))
-            where[side] = o, (o + before - dilation * window).exactly(stride)
-        else:
-            o = NamedAxis(out, (axis + around - dilation * (window - 1) - 1) // stride + 1)
-            where[side] = o, stride * o - before + dilation * window
-    (oh, ih), (ow, iw) = where["h"], where["w"]
+    g = Axis("g", p["groups"])
+    cg, kg = Axis("cg", c // p["groups"]), Axis("kg", k // p["groups"])
+    declare_side = _declare_transposed_outputs if transposed else declare_outputs
+    (oh, ih), (ow, iw) = declare_side(p, "h", h, r), declare_side(p, "w", w, s)
     x = tensor("x", n, h, w, g, cg).pad()
     weights = tensor("w", g, kg, r, s, cg)
     return Expression("y", (n, oh, ow, g, kg), x[n, ih, iw, g, cg] * weights[g, kg, r, s, cg], SUM)
+
+
+def _declare_transposed_outputs(p: Mapping[str, int], side: str, image: Axis, tap: Axis) -> tuple[Axis, Any]:
+    """As declare_outputs: a position is valid where it is whole."""
+    from gensor_kernels.operators.expression.affine import Axis
+
+    stride, dilation, (_, before, after) = p[f"stride_{side}"], p[f"dilation_{side}"], SIDES[side]
+    more = 1 + p[f"output_padding_{side}"] - p[before] - p[after]
+    output = Axis(f"o{side}", (image - 1) * stride + dilation * (tap - 1) + more)
+    return output, (output + p[before] - dilation * tap).exactly(stride)
 
 
 def declare(**parameters: int) -> Expression:
@@ -71,9 +67,9 @@ def declare_transposed(**parameters: int) -> Expression:
 
 
 _ONES = {"n": 1, "h": 1, "w": 1, "c": 1, "k_out": 1, "r": 1, "s": 1, **DEFAULTS}
-TRANSPOSED = (*PARAMETERS, "output_padding_h", "output_padding_w")
+TRANSPOSED = (*DEFAULTS, "output_padding_h", "output_padding_w")
 OPERATORS: Mapping[str, Convolution] = {
-    "conv2d": Convolution("conv2d", declare, PARAMETERS, tuple(_ONES.items())),
+    "conv2d": Convolution("conv2d", declare, tuple(DEFAULTS), tuple(_ONES.items())),
     "conv2d_transpose": Convolution(
         "conv2d_transpose",
         declare_transposed,
@@ -102,41 +98,13 @@ def workload(
     fold: bool = True,
     **parameters: int,
 ) -> Workload:
-    """Return the Workload of contiguous operands at 16-byte aligned addresses.
+    """Return the Workload of contiguous operands at 16-byte aligned addresses; of a plain matrix product, of matmul.
 
-    Parameters
-    ----------
-    n, h, w, c, k_out, r, s : int
-        Images, their height, width and channels; filters, their height and width.
-    layout : str
-        "nhwc" or "nchw" of x and y.
-    weights : str, optional
-        Layout of w; "krsc" and "kcrs" by default.
-    dtype, out : str
-        Type of x and w, type of y.
-    math : str
-        As in Workload.
-    epilogue : str or Iterable[str]
-        Operation names, or text as in shapes.csv.
-    transposed : bool
-        Whether this is a transposed convolution.
-    fold : bool
-        Whether adjacent columns may become channels, and bands of rows images (conv_folded.py).
-    **parameters : int
-        stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and groups; with
-        ``transposed`` also output_padding_h and output_padding_w.
-
-    Returns
-    -------
-    Workload
-        For a plain matrix product a Workload of matmul, batched over images if channels come first.
-
-    Raises
-    ------
-    ValueError
-        For sizes that do not fit.
-    UnsupportedError
-        For types and layouts that are not served.
+    ``layout`` is that of x and y, ``weights`` that of w: "krsc" or "kcrs" by default.  ``dtype`` is the type of x and
+    w, ``out`` that of y.  ``fold`` lets adjacent columns become channels, and bands of rows images (conv_folded.py).
+    ``parameters`` are stride_h, stride_w, pad_top, pad_bottom, pad_left, pad_right, dilation_h, dilation_w and groups;
+    with ``transposed`` also output_padding_h and output_padding_w.  ValueError for sizes that do not fit,
+    UnsupportedError for types and layouts that are not served.
     """
     sizes = dict(n=n, h=h, w=w, c=c, k_out=k_out, r=r, s=s) | DEFAULTS | parameters
     if transposed:
@@ -221,9 +189,7 @@ def check(sizes: Mapping[str, int], transposed: bool = False) -> None:
     unknown = set(sizes) - set(OPERATORS["conv2d_transpose" if transposed else "conv2d"].size_names)
     if unknown:
         raise ValueError(f"a convolution has no size {', '.join(sorted(unknown))}")
-    for name in ("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w", "groups"):
-        if sizes[name] < 1:
-            raise ValueError(f"{name} is {sizes[name]}: expected 1 or more")
+    check_steps(sizes)
     for name in ("c", "k_out"):
         if sizes[name] % sizes["groups"]:
             raise ValueError(f"{name} = {sizes[name]} is no multiple of groups = {sizes['groups']}")
@@ -231,14 +197,13 @@ def check(sizes: Mapping[str, int], transposed: bool = False) -> None:
         extra = sizes.get(f"output_padding_{side}", 0)
         if extra and extra >= max(sizes[f"stride_{side}"], sizes[f"dilation_{side}"]):
             raise ValueError(f"output_padding_{side} is {extra}: expected less than the stride or the dilation")
-        if output_size(sizes, side, transposed) < 1:
-            raise ValueError(f"the filter does not fit the padded image along {side}: there is no output")
+    check_outputs(sizes, "filter", transposed)
 
 
 def is_product(sizes: Mapping[str, int]) -> bool:
     """Return whether a convolution of these sizes is a matrix product of pixels and channels."""
     ones = ("r", "s", "stride_h", "stride_w", "groups")
-    return all(sizes[name] == 1 for name in ones) and not any(sizes[name] for name in sizes if name[:4] == "pad_")
+    return all(sizes[name] == 1 for name in ones) and not any(sizes[name] for name in PADS)
 
 
 def _product(

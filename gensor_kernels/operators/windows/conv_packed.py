@@ -9,7 +9,7 @@ from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Window
 from gensor_kernels.operators.types.workload import Workload
 
-from .conv_product import output_size
+from .sides import SIDES, output_size
 
 #: Bytes of the widest access, and of the smallest padded pixel.
 WIDE, NARROWEST = 16, 4
@@ -42,9 +42,9 @@ def pack_workload(workload: Workload) -> Workload:
 def thin_sizes(workload: Workload) -> dict[str, int]:
     """Return the sizes of an image that has, along an axis with one tap, only the rows (columns) that outputs read."""
     z, sizes = workload.size, dict[str, int]()
-    for side, taps, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
+    for side, (taps, before, after) in SIDES.items():
         if z[taps] == 1 and "output_padding_h" not in z:
-            sizes |= {side: output_size(z, side, False), f"stride_{side}": 1, **{f"pad_{end}": 0 for end in ends}}
+            sizes |= {side: output_size(z, side), f"stride_{side}": 1, before: 0, after: 0}
     return sizes
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
-from .conv_product import output_size
+from .sides import along, output_size
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -30,8 +30,8 @@ class Axis(NamedTuple):
 
 def axis(sizes: Mapping[str, int], side: str) -> Axis:
     """Return the phases along "h" or "w"."""
-    stride, taps = sizes[f"stride_{side}"], sizes["r" if side == "h" else "s"]
-    pace = stride // gcd(stride, sizes[f"dilation_{side}"])
+    _, taps, stride, dilation, _, _ = along(sizes, side)
+    pace = stride // gcd(stride, dilation)
     return Axis(min(pace, taps), -(-taps // pace), -(-output_size(sizes, side, True) // stride))
 
 

@@ -20,27 +20,14 @@ from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.geometry import Geometry, Strides, Window, flat_stride
 from gensor_kernels.operators.types.workload import Workload
 
-PARAMETERS = (
-    *("stride_h", "stride_w", "pad_top", "pad_bottom", "pad_left", "pad_right"),
-    *("dilation_h", "dilation_w", "groups"),
-)
+from .sides import along, output_size
+
 #: Memory orders of the declared axes (n, h, w, g, c), (g, k, r, s, c), (n, oh, ow, g, k), the outermost first.
 IMAGES = {"nhwc": (0, 1, 2, 3, 4), "nchw": (0, 3, 4, 1, 2)}
 WEIGHTS = {"krsc": (0, 1, 2, 3, 4), "rsck": (2, 3, 4, 0, 1), "kcrs": (0, 1, 4, 2, 3)}
 OUTPUTS = {"nhwk": (0, 1, 2, 3, 4), "nkhw": (0, 3, 4, 1, 2)}
 #: The digits of k (see Product.order): plain, transposed.
 ORDERS = {"nhwc": (1, 3), "nchw": (2, 4)}
-
-
-def output_size(sizes: Mapping[str, int], side: str, transposed: bool) -> int:
-    """Return the output rows (side "h") or columns ("w")."""
-    window = sizes["r" if side == "h" else "s"]
-    stride, dilation = sizes[f"stride_{side}"], sizes[f"dilation_{side}"]
-    around = sum(sizes[name] for name in (("pad_top", "pad_bottom") if side == "h" else ("pad_left", "pad_right")))
-    reach = dilation * (window - 1) + 1
-    if transposed:
-        return (sizes[side] - 1) * stride + reach - around + sizes[f"output_padding_{side}"]
-    return (sizes[side] + around - reach) // stride + 1
 
 
 @dataclass(frozen=True)
@@ -240,14 +227,13 @@ def patches(x: np.ndarray, sizes: Mapping[str, int], transposed: bool = False) -
 
 def _indices(sizes: Mapping[str, int], side: str, transposed: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return (index in the image, whether it exists), each (output, filter), along one side."""
-    out, window = output_size(sizes, side, transposed), sizes["r" if side == "h" else "s"]
-    stride, dilation = sizes[f"stride_{side}"], sizes[f"dilation_{side}"]
-    before = sizes["pad_top" if side == "h" else "pad_left"]
+    extent, window, stride, dilation, before, _ = along(sizes, side)
+    out = output_size(sizes, side, transposed)
     o, f = np.arange(out)[:, None], np.arange(window)[None]
     if transposed:
         there = o + before - f * dilation
         index, whole = there // stride, there % stride == 0
     else:
         index, whole = o * stride - before + f * dilation, np.ones((out, window), dtype=bool)
-    inside = whole & (index >= 0) & (index < sizes[side])
+    inside = whole & (index >= 0) & (index < extent)
     return np.where(inside, index, 0), inside

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from gensor_kernels.operators.products.matmul import default_output
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .sliding import DEFAULTS, FILTERS, IMAGES, ONES, Sliding, check, contiguous, output_size, workload_of
+from .sides import check_outputs, check_steps, declare_outputs, output_size
+from .sliding import DEFAULTS, FILTERS, IMAGES, ONES, Sliding, contiguous, workload_of
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -22,14 +23,11 @@ NAME = "depthwise_conv2d"
 
 def declare(**p: int) -> Expression:
     """Declare the expression of the module's formula under strides, dilations and padding."""
-    from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, tensor
+    from gensor_kernels.operators.expression.expression import SUM, Expression, axes, tensor
 
     n, h, w, c, r, s = axes("n h w c r s")
     x, filters = tensor("x", n, h, w, c).pad(), tensor("w", r, s, c)
-    oh = Axis("oh", (h + (p["pad_top"] + p["pad_bottom"] - 1) - p["dilation_h"] * (r - 1)) // p["stride_h"] + 1)
-    ow = Axis("ow", (w + (p["pad_left"] + p["pad_right"] - 1) - p["dilation_w"] * (s - 1)) // p["stride_w"] + 1)
-    row = p["stride_h"] * oh - p["pad_top"] + p["dilation_h"] * r
-    column = p["stride_w"] * ow - p["pad_left"] + p["dilation_w"] * s
+    (oh, row), (ow, column) = declare_outputs(p, "h", h, r), declare_outputs(p, "w", w, s)
     return Expression("y", (n, oh, ow, c), x[n, row, column, c] * filters[r, s, c], SUM)
 
 
@@ -94,7 +92,8 @@ def _sizes(**sizes: int) -> dict[str, int]:
     if unknown:
         raise ValueError(f"a depthwise convolution has no size {', '.join(sorted(unknown))}")
     complete = {**DEFAULTS, **sizes}
-    check(complete)
+    check_steps(complete)
+    check_outputs(complete, "window")
     return complete
 
 

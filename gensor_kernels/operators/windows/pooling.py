@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .sliding import DEFAULTS, IMAGES, ONES, Sliding, check, contiguous, output_size, sides, workload_of
+from .sides import check_outputs, check_steps, output_size, position
+from .sliding import DEFAULTS, IMAGES, ONES, Sliding, contiguous, sides, workload_of
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -38,8 +39,7 @@ def declare_max(**p: int) -> Expression:
 
     n, h, w, c, r, s = axes("n h w c r s")
     oh, ow = Axis("oh", output_size(p, "h")), Axis("ow", output_size(p, "w"))
-    row = p["stride_h"] * oh - p["pad_top"] + p["dilation_h"] * r
-    column = p["stride_w"] * ow - p["pad_left"] + p["dilation_w"] * s
+    row, column = position(p, "h", oh, r), position(p, "w", ow, s)
     return Expression("y", (n, oh, ow, c), tensor("x", n, h, w, c).pad(float("-inf"))[n, row, column, c], MAX)
 
 
@@ -49,7 +49,7 @@ def declare_average(**p: int) -> Expression:
 
     n, h, w, c, r, s = ex.axes("n h w c r s")
     oh, ow = ex.Axis("oh", output_size(p, "h")), ex.Axis("ow", output_size(p, "w"))
-    row, column = p["stride_h"] * oh - p["pad_top"] + r, p["stride_w"] * ow - p["pad_left"] + s
+    row, column = position(p, "h", oh, r), position(p, "w", ow, s)
     counts = []
     for place, side in zip((oh, ow), sides(p), strict=True):
         first, (low, high) = side.stride * place - side.pad, side.counted
@@ -160,7 +160,9 @@ def _sizes(op: str, **sizes: int) -> dict[str, int]:
             raise ValueError(f"{op} needs {' and '.join(sorted(missing))}, the extents of its window")
         sizes = {"stride_h": sizes["r"], "stride_w": sizes["s"], **sizes}
         sizes = {name: sizes.get(name, DEFAULTS.get(name, 0)) for name in names}
-    check(_complete(sizes))
+    whole = _complete(sizes)
+    check_steps(whole)
+    check_outputs(whole, "window")
     return sizes
 
 

@@ -22,15 +22,14 @@ from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, r
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
+from .sides import PADS, SIDES, STEPS, along, output_size
+
 if TYPE_CHECKING:
     from gensor_kernels.operators.tolerance.base import Expected
     from gensor_kernels.operators.types.epilogue import Step
 
 #: Sizes that shape the declaration, with their default values.
-DEFAULTS: dict[str, int] = {
-    **{"stride_h": 1, "stride_w": 1, "dilation_h": 1, "dilation_w": 1},
-    **{"pad_top": 0, "pad_bottom": 0, "pad_left": 0, "pad_right": 0},
-}
+DEFAULTS = {**STEPS, **PADS}
 ONES: dict[str, int] = {**dict.fromkeys(("n", "h", "w", "c", "r", "s"), 1), **DEFAULTS}
 #: Orders in memory of x and y, and of a filter, as places of the declared axes.
 IMAGES: dict[str, tuple[int, ...]] = {"nhwc": (0, 1, 2, 3), "nchw": (0, 3, 1, 2)}
@@ -62,32 +61,13 @@ class Side:
         return np.maximum(np.minimum(first + self.window, high) - np.maximum(first, low), 0)
 
 
-def output_size(sizes: Mapping[str, int], side: str) -> int:
-    """Return the outputs along ``side`` ("h" or "w").
-
-    With ceil_mode the last window may extend beyond the padding, but starts inside the image or the leading padding, as
-    in torch.nn.functional.max_pool2d.
-    """
-    before, after = (sizes[f"pad_{end}"] for end in (("top", "bottom") if side == "h" else ("left", "right")))
-    window, stride = sizes["r" if side == "h" else "s"], sizes[f"stride_{side}"]
-    room = sizes[side] + before + after - sizes.get(f"dilation_{side}", 1) * (window - 1) - 1
-    if room < 0:
-        return 0
-    if not sizes.get("ceil_mode", 0):
-        return room // stride + 1
-    count = -(-room // stride) + 1
-    return count - ((count - 1) * stride >= sizes[side] + before)
-
-
 def sides(sizes: Mapping[str, int]) -> tuple[Side, Side]:
     """Return the sides h and w of a call."""
     found = []
-    for side, window, ends in (("h", "r", ("top", "bottom")), ("w", "s", ("left", "right"))):
-        before, after = (sizes[f"pad_{end}"] for end in ends)
-        extent = sizes[side]
+    for side in SIDES:
+        extent, window, stride, dilation, before, after = along(sizes, side)
         counted = (-before, extent + after) if sizes.get("count_include_pad", 0) else (0, extent)
-        stride, dilation = sizes[f"stride_{side}"], sizes.get(f"dilation_{side}", 1)
-        found.append(Side(extent, output_size(sizes, side), sizes[window], stride, dilation, before, counted))
+        found.append(Side(extent, output_size(sizes, side), window, stride, dilation, before, counted))
     return found[0], found[1]
 
 
@@ -234,16 +214,6 @@ class Sliding(Operator):
 def side_fields(side: Side) -> tuple[int, ...]:
     """Return the numbers of one side in the order of ``Sliding`` in params.cuh."""
     return side.extent, side.output, side.window, side.stride, side.dilation, side.pad, *side.counted
-
-
-def check(sizes: Mapping[str, int]) -> None:
-    """Raise ValueError for sizes that are not those of a sliding window."""
-    for name in ("r", "s", "stride_h", "stride_w", "dilation_h", "dilation_w"):
-        if sizes[name] < 1:
-            raise ValueError(f"{name} is {sizes[name]}: expected 1 or more")
-    for side in "hw":
-        if output_size(sizes, side) < 1:
-            raise ValueError(f"the window does not fit the padded image along {side}: there is no output")
 
 
 def contiguous(shape: Sequence[int], order: Sequence[int], dtype: str) -> View:

@@ -39,7 +39,23 @@ def worker(monkeypatch, code, patience=20.0):
     return made
 
 
-REQUEST = request(workload(), emulated=True)
+REQUEST, NOTHING = request(workload(), emulated=True), Choice(4, "nothing")
+
+
+def improve(runtime, asked=REQUEST):
+    """The choice for a call that waits for all of its tuning."""
+    with pytest.MonkeyPatch.context() as only:
+        only.setenv("GENSOR_BACKGROUND", "0")
+        return background_tuning.improve(runtime, asked, NOTHING)
+
+
+def with_library(shelf=None):
+    """A Runtime with other stored kernels, by default none."""
+    made = runtime_of()
+    made.library = shelf or library.Library()
+    return made
+
+
 #: Processes that fail; test_faults_worker.py has more.
 ANSWERS = {
     "exits": "raise SystemExit(3)",
@@ -51,13 +67,12 @@ ANSWERS = {
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_worker_that_fails_costs_a_warning(name, monkeypatch, caplog):
     worker(monkeypatch, ANSWERS[name], patience=1.0)
-    choice, tried = Choice(4, "nothing"), set()
-    shelf = library.Library()
-    assert background_tuning.improve(REQUEST, choice, shelf, tried) is choice
-    assert "tuning" in caplog.text and tried == {workload().key()}
+    made = with_library()
+    assert improve(made) is NOTHING
+    assert "tuning" in caplog.text and made.tuned == {workload().key()}
     worker(monkeypatch, "raise SystemExit('asked twice')")
     caplog.clear()
-    assert background_tuning.improve(REQUEST, choice, shelf, tried) is choice and not caplog.records
+    assert improve(made) is NOTHING and not caplog.records
 
 
 def test_without_a_writable_database_nothing_is_tuned(monkeypatch, tmp_path, caplog):
@@ -229,7 +244,7 @@ print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
     first = min(kernels)
     load = [library.Contents(kernels, {workload().key(): first}, {}), library.Contents()]
     shelf = library.Library(read=load.pop)
-    choice = background_tuning.improve(REQUEST, Choice(4, "nothing"), shelf, set())
+    choice = improve(with_library(shelf))
     assert choice.tier == 2 and choice.kernel.digest == first
     asked, mode = json.loads((tmp_path / "request.json").read_text())
     assert asked["workload"] == json.loads(workload().key()) and asked["arch"] == "orin-nano-8gb"
@@ -239,13 +254,12 @@ print(json.dumps({{"status": "ok", "kernel": "x", "error": None}}))
 def test_calls_that_are_not_tuned(monkeypatch):
     worker(monkeypatch, "raise SystemExit('started')")
     monkeypatch.setattr(background_tuning, "tune", lambda *_: pytest.fail("tuned"))
-    choice = Choice(4, "nothing")
-    assert background_tuning.improve(replace(REQUEST, captured=True), choice, library.Library(), set()) is choice
+    assert improve(with_library(), replace(REQUEST, captured=True)) is NOTHING
     known = library.Library(library.Contents({}, {workload().key(): "x"}, {}))
-    assert background_tuning.improve(REQUEST, choice, known, set()) is choice
+    assert improve(with_library(known)) is NOTHING
     settings = [("GENSOR_DETERMINISTIC", "1"), *(("GENSOR_TUNE", mode) for mode in config.TUNE_MODES if mode != "now")]
     for name, value in settings:
         with monkeypatch.context() as only:
             only.setenv(name, value)
-            tried = set()
-            assert background_tuning.improve(REQUEST, choice, library.Library(), tried) is choice and not tried
+            made = with_library()
+            assert improve(made) is NOTHING and not made.tuned

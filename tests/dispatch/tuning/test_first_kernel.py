@@ -55,7 +55,8 @@ def requests(no_databases, monkeypatch, tmp_path):
 
 def improve(runtime, choice=None):
     asked, choice = request(workload(), emulated=True), choice or Choice(4, "nothing")
-    found = background_tuning.improve(asked, choice, runtime.library, set(), refine=runtime.background.refine)
+    runtime.tuned.clear()
+    found = background_tuning.improve(runtime, asked, choice)
     runtime.background.join(20)
     return found
 
@@ -66,7 +67,7 @@ def test_a_call_waits_for_its_first_kernel_and_the_rest_follows(emulated, reques
     runtime.device.integrated = True  # a board, on which background tuning is off
     improve(runtime)
     assert requests() == ["call first 0", "background background 0"]
-    improve(runtime)  # in another table of tried Workloads: it is refined once
+    improve(runtime)  # tuned again, but refined once
     assert requests() == ["call first 0", "background background 0", "call first 0"]
     assert background_tuning.BACKGROUND_WORKER._process is None  # and with it its CUDA context
 

@@ -20,7 +20,8 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
 from gensor_kernels.operators.windows.conv_packed import pack_workload
 from gensor_kernels.operators.windows.conv_phased import all_phases, axis, least_depth, phases
-from gensor_kernels.operators.windows.conv_product import _indices, output_size
+from gensor_kernels.operators.windows.conv_product import _indices
+from gensor_kernels.operators.windows.sides import output_size
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.families.lattices import random_legal

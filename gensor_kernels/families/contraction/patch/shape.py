@@ -11,7 +11,7 @@ import numpy as np
 
 from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.operators.types.dtypes import facts
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload

@@ -36,7 +36,7 @@ from gensor_kernels.operators.windows.conv_packed import (
     padded_channels,
     widest_packing,
 )
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 from .base import Constants, Rewrite, Rewritten
 

@@ -34,7 +34,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry, Window
 from gensor_kernels.operators.windows.conv_phased import NAME, all_phases, axis, least_depth, phases
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 from .base import Constants, Rewrite, Rewritten
 

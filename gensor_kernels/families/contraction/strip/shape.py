@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.patch.shape import tiles
 from gensor_kernels.families.core.columns import Numbers
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload

@@ -17,7 +17,7 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.tensor_maps import MOST_MOVED, MOST_STRIDE, Pixels
 from gensor_kernels.operators.types.geometry import Geometry, Window
-from gensor_kernels.operators.windows.conv_product import output_size
+from gensor_kernels.operators.windows.sides import output_size
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
