@@ -4,7 +4,8 @@ A key is what two calls must share for one Plan to serve both: a flat tuple of n
 entry costs time to build, to hash and to compare. CuPy's `_shape` and `_strides` are the lists that its properties make
 tuples of at every read, at twice the price. Each array's lists, of equal lengths, are followed by None, so that no two
 different calls have equal keys. Every key is built here: of matrix products by `short` and `Calls.call`, which share
-their keys, of contractions by `contract`, of all other Functions by `serve`.
+their keys, of contractions by `contract`, of all other Functions by `serve`, and of calls that are made of several by
+`key_of_several`.
 """
 
 from __future__ import annotations
@@ -82,6 +83,11 @@ def short(current: ModuleType, product: Product) -> Product:
         return product(a, b, out)
 
     return short_way  # type: ignore[return-value]
+
+
+def key_of_several(name: str, arrays: Sequence[DeviceArray], *about: Any) -> tuple[Any, ...]:
+    """Return the key of a call that is made of several, whatever the addresses of its arrays."""
+    return (name, *about, *((array.shape, array.strides, array.dtype) for array in arrays))
 
 
 class Calls:

@@ -20,6 +20,7 @@ from gensor_kernels.dispatch.contractions.path import (
 )
 from gensor_kernels.dispatch.contractions.spec import einsum_form
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
+from gensor_kernels.dispatch.key import key_of_several
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.plans import make, recorded
@@ -110,16 +111,16 @@ def _chain(
     flags: tuple[bool, ...],
 ) -> Chain:
     """Return the Chain, from the Runtime's plans where it is there."""
-    key = ("chain", text, dtype, strategy, flags, *((each.shape, each.strides, each.dtype) for each in operands))
-    found: Any = runtime.plans.get(key)
-    if found is None:
+
+    def made() -> Chain:
         found = make_chain(text, operands, dtype, strategy, flags)
         if not runtime.device.emulated:
             plans = (make.make(call, arrays)[0] for _, call, arrays in _calls(runtime, found, operands))
             found.library = all(plan.tier == 4 for plan in plans)
-        if not runtime.device.capturing():
-            runtime.plans[key] = found
-    return found
+        return found
+
+    chain: Chain = runtime.remember(key_of_several("chain", operands, text, dtype, strategy, flags), made)
+    return chain
 
 
 def _calls(runtime: Runtime, chain: Chain, operands: Sequence[DeviceArray]) -> Iterator[tuple[Step, Call, Operands]]:

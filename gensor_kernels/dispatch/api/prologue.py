@@ -28,6 +28,7 @@ from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
 from gensor_kernels.dispatch.functions.contraction import steps_along, strided
 from gensor_kernels.dispatch.functions.fused_matmul import PROLOGUE, Prologue
 from gensor_kernels.dispatch.functions.prologue_convolution import PrologueParameters, ones
+from gensor_kernels.dispatch.key import key_of_several
 from gensor_kernels.dispatch.observe import dry_run
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
@@ -171,15 +172,11 @@ def contract(
 ) -> Any:
     """Compute a contraction with the prologue `before` and the epilogue `steps`."""
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
-    laid = tuple((x.shape, x.strides, x.dtype) for x in (a, b))
-    key = ("prologue", form, laid, dtype, tuple((step.name, step.scalar) for step in before), shapes)
-    found: Any = runtime.plans.get(key)
-    if found is None:
-        found = (_fuse(runtime, form, a, b, before, dtype),)
-        if not runtime.device.capturing():
-            runtime.plans[key] = found
-    if found[0] is not None:
-        return found[0].run(runtime, a, b, before, steps)
+    scalars = tuple((step.name, step.scalar) for step in before)
+    key = key_of_several("prologue", (a, b), form, dtype, scalars, shapes)
+    (fused,) = runtime.remember(key, lambda: (_fuse(runtime, form, a, b, before, dtype),))
+    if fused is not None:
+        return fused.run(runtime, a, b, before, steps)
     return runtime.contract(form, _first_operand(runtime, a, b, before), b, None, dtype, steps)
 
 

@@ -87,6 +87,15 @@ class TunedCalls(Calls):
             self.plans.clear()
         self.plans[key] = plan
 
+    def remember(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return what serves a call that is made of several. It is made for a new key; graph capture keeps none."""
+        found = self.plans.get(key)
+        if found is None:
+            found = make()
+            if not self.device.capturing():
+                self.plans[key] = found
+        return found
+
     def replace(self, old: Any, new: Any, workload: Workload) -> None:
         """Put a Plan into the place of one whose kind of call came so often that its Workload is worth tuning."""
         with self.lock:
