@@ -292,7 +292,7 @@ class Library:
 
     def launched(self, kernel: Kernel, program: Program) -> Kernel:
         """A stored kernel with the launch arguments of one of its `divided` Programs."""
-        if program is kernel.program:
+        if program == kernel.program:
             return kernel
         made = relaunch(kernel, program)
         return self._relaunched.setdefault(made.digest, made)

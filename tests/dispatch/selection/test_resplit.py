@@ -83,6 +83,12 @@ def test_divisions_of_shipped_kernels_share_binaries_and_branches(name):
     assert counted > 1000
 
 
+def test_a_kernel_as_it_is_stored_is_itself():
+    """Kernels of two classes may share a digest, and with it the list of Programs of the first."""
+    kernel = split()
+    assert library_of(kernel).launched(kernel, kernel.program.replace()) is kernel
+
+
 def test_a_kernel_that_was_executed_with_k_whole_keeps_it_whole():
     assert divided(kernel_of_one_part()) == [kernel_of_one_part()]
 

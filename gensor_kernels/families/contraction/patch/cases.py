@@ -69,7 +69,10 @@ def patch_cases(cases: Sequence[Case], workload: Workload, program: Program) -> 
         wide = _sized(wide, "h", max(2 * (block_n // run) - 1, 1))
     else:
         wide = _widened(small.workload, block_n + max(vector, PARTIALS), at_least=block_n)
-    more = _strided(small.workload, run or out, pixels, program["block_k"])
+        if all(call_of(case.workload).out[1] > block_n for case in made):  # vectors are wide, and the tile is not
+            whole = _sized(_sized(small.workload, "w", block_n - block_n % vector), "h", 3)
+            made.append(replace(small, name="bands", workload=whole))
+    more = _strided(small.workload, run or min(out, block_n), pixels, program["block_k"])
     made += [replace(small, name="runs", workload=wide), replace(small, name="pieces", workload=more)]
     if not taps:
         thinner = ((f"one tap along {axes}", thin(small.workload, axes)) for axes in ("h", "hw"))
