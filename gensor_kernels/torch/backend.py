@@ -6,7 +6,7 @@ Whatever is not served runs eagerly, with one warning that says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.readers.torch_memory import memory_of
@@ -17,6 +17,9 @@ from .said import forget, say, say_eager
 from .served import Served
 from .tracing import torch_itself
 
+if TYPE_CHECKING:
+    import torch
+
 NO_GRADIENTS = (
     "gensor_kernels computes no gradients, so a module whose parameters or inputs require them runs eagerly: call it "
     "under torch.no_grad() or torch.inference_mode()"
@@ -25,7 +28,11 @@ SHARED = "some of its results share memory with each other"
 
 
 def gensor(
-    gm: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, mode: str | None = None
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Compile a graph of Dynamo: `torch.compile(module, backend="gensor")`.
 
@@ -82,14 +89,14 @@ def gensor(
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
-    def inference(inner: Any, inputs: Sequence[Any]) -> Any:
+    def inference(inner: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         found = memory_of(inner)
         if found is None or found.shares:
             say_eager("its fake kernels fail" if found is None else SHARED)
             return make_boxed_func(inner.forward)
         return make_boxed_func(Served(inner, chosen, nested=True))
 
-    def eager(inner: Any, inputs: Sequence[Any]) -> Any:
+    def eager(inner: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
         say(NO_GRADIENTS)
         return make_boxed_func(inner.forward)
 

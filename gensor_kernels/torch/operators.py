@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,14 @@ from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps
 from gensor_kernels.operators.types.dtypes import array_dtype
 
 from .tracing import torch_itself
+
+if TYPE_CHECKING:
+    import torch
+
+    from gensor_kernels.dispatch.calls.array import Activation
+
+    Names = Sequence[str] | None
+    Tensors = Sequence[torch.Tensor] | None
 
 _lock = threading.Lock()
 _registered: list[Any] = []
@@ -78,89 +86,86 @@ class _Operator(NamedTuple):
     """An operator of PyTorch: its schema, what computes it, and the shape and dtype of its result."""
 
     schema: str
-    call: Callable[..., Any]
-    fake: Callable[..., Any]
+    call: Callable[..., torch.Tensor]
+    fake: Callable[..., torch.Tensor]
 
 
-def _epilogue(names: Sequence[str] | None, operands: Sequence[Any] | None, scalars: Sequence[float]) -> list[Any]:
+def _epilogue(names: Sequence[str] | None, operands: Sequence[torch.Tensor] | None, scalars: Sequence[float]) -> list:
     return [step[0] if len(step) == 1 else step for step in steps(names, operands, scalars)]
 
 
-def _matmul(a: Any, b: Any, epilogue: Any = None, operands: Any = None, scalars: Any = ()) -> Any:
+def _matmul(
+    a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Any = ()
+) -> torch.Tensor:
     return functions.matmul(a, b, epilogue=_epilogue(epilogue, operands, scalars) or None).contiguous()
 
 
-def _matmul_fake(a: Any, b: Any, epilogue: Any = None, operands: Any = None, scalars: Any = ()) -> Any:
-    import torch
-
+def _matmul_fake(
+    a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Any = ()
+) -> torch.Tensor:
     _epilogue(epilogue, operands, scalars)
-    shape = list(torch.matmul(a, b.to(a.dtype)).shape)
-    if any(name in GATES for name in epilogue or ()):
-        shape[-1] //= 2
-    return a.new_empty(shape, dtype=_promoted(a, b))
+    return _product(a, b, a @ b.to(a.dtype), epilogue or ())
 
 
-def _promoted(x: Any, w: Any) -> Any:
-    """Return the dtype of a product, which is NumPy's."""
+def _linear(x: torch.Tensor, w: torch.Tensor, *more: Any) -> torch.Tensor:
+    return functions.linear(x, w, *more).contiguous()
+
+
+def _linear_fake(
+    x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, activation: str | None = None
+) -> torch.Tensor:
     import torch
 
-    x, w = (array_dtype(str(each.dtype).removeprefix("torch.")) for each in (x, w))
-    return getattr(torch, np.result_type(x, w).name)
+    y = torch.nn.functional.linear(x, w.to(x.dtype), None if bias is None else bias.to(x.dtype))
+    return _product(x, w, y, [activation])
 
 
-def _linear(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
-    return functions.linear(x, w, bias, activation).contiguous()
-
-
-def _linear_fake(x: Any, w: Any, bias: Any = None, activation: Any = None) -> Any:
-    import torch
-
-    shape = list(torch.nn.functional.linear(x, w.to(x.dtype), None if bias is None else bias.to(x.dtype)).shape)
-    if activation in GATES:
+def _product(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor, activations: Sequence[str | None]) -> torch.Tensor:
+    """Return the result of a product like `y`, whose last axis a gate halves."""
+    shape = list(y.shape)
+    if any(name in GATES for name in activations):
         shape[-1] //= 2
     return x.new_empty(shape, dtype=_promoted(x, w))
 
 
+def _promoted(x: torch.Tensor, w: torch.Tensor) -> torch.dtype:
+    """Return the dtype of a product, which is NumPy's."""
+    import torch
+
+    dtypes = (array_dtype(str(each.dtype).removeprefix("torch.")) for each in (x, w))
+    return getattr(torch, np.result_type(*dtypes).name)
+
+
+def _pairs(values: Sequence[Any]) -> list[Any]:
+    """Return arguments of a window with two numbers in place of one for both axes, and None for no stride."""
+    return [(pair(each) or None) if isinstance(each, (list, tuple)) else each for each in values]
+
+
 def _conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
+    x: torch.Tensor,
+    w: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
     groups: int = 1,
-    add: Any = None,
-    activation: Any = None,
-) -> Any:
-    more: dict[str, Any] = {
-        "stride": pair(stride),
-        "padding": pair(padding),
-        "dilation": pair(dilation),
-        "groups": groups,
-    }
-    return _like(x, functions.conv2d(x, w, bias, **more, add=add, activation=activation))
+    add: torch.Tensor | None = None,
+    activation: Activation | None = None,
+) -> torch.Tensor:
+    window = _pairs([stride, padding, dilation, groups])
+    return _like(x, functions.conv2d(x, w, bias, *window, add=add, activation=activation))
 
 
-def _conv2d_fake(
-    x: Any,
-    w: Any,
-    bias: Any = None,
-    stride: Any = (1,),
-    padding: Any = (0,),
-    dilation: Any = (1,),
-    groups: int = 1,
-    add: Any = None,
-    activation: Any = None,
-) -> Any:
+def _conv2d_fake(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, *window: Any) -> torch.Tensor:
     import torch
 
     bias = None if bias is None else bias.to(x.dtype)
-    y = torch.nn.functional.conv2d(x, w.to(x.dtype), bias, pair(stride), pair(padding), pair(dilation), groups)
+    y = torch.nn.functional.conv2d(x, w.to(x.dtype), bias, *_pairs(window[:4]))
     dtype = torch.int32 if x.dtype == w.dtype == torch.int8 else _promoted(x, w)
     return _like(x, x.new_empty(y.shape, dtype=dtype))
 
 
-def _like(x: Any, y: Any) -> Any:
+def _like(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return images with the channels last where they are last in `x`, else first."""
     import torch
 
@@ -168,77 +173,61 @@ def _like(x: Any, y: Any) -> Any:
     return y.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
-def _attention(q: Any, k: Any, v: Any, mask: Any = None, causal: Any = None, scale: float | None = None) -> Any:
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    causal: Any = None,
+    scale: float | None = None,
+) -> torch.Tensor:
     return functions.attention(q, k, v, mask, causal or False, scale).contiguous()
 
 
-def _attention_fake(q: Any, k: Any, v: Any, mask: Any = None, causal: Any = None, scale: float | None = None) -> Any:
+def _attention_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> torch.Tensor:
     return q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
-def _norm(name: str) -> Callable[..., Any]:
-    def call(x: Any, normalized_shape: Any, *more: Any) -> Any:
-        return getattr(functions, name)(x, tuple(normalized_shape), *more).contiguous()
+def _rows(name: str) -> Callable[..., torch.Tensor]:
+    """Return the operator of a norm or a softmax, whose second argument is a shape or an axis."""
+
+    def call(x: torch.Tensor, *more: Any) -> torch.Tensor:
+        return getattr(functions, name)(
+            x, *(tuple(each) if isinstance(each, list) else each for each in more)
+        ).contiguous()
 
     return call
 
 
-def _softmax(name: str) -> Callable[..., Any]:
-    def call(x: Any, axis: int = -1) -> Any:
-        return getattr(functions, name)(x, axis).contiguous()
-
-    return call
-
-
-def _alike(x: Any, *_: Any) -> Any:
+def _alike(x: torch.Tensor, *_: Any) -> torch.Tensor:
     return x.new_empty(x.shape)
 
 
-def _max_pool2d(
-    x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
-) -> Any:
-    step = pair(stride) or None
-    return _like(x, functions.max_pool2d(x, pair(kernel), step, pair(padding), pair(dilation), ceil_mode))
+def _pooling(name: str) -> tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]:
+    """Return what computes a pooling, and its fake kernel."""
+
+    def call(x: torch.Tensor, *window: Any) -> torch.Tensor:
+        return _like(x, getattr(functions, name)(x, *_pairs(window)))
+
+    def fake(x: torch.Tensor, *window: Any) -> torch.Tensor:
+        import torch
+
+        return _like(x, x.new_empty(getattr(torch.nn.functional, name)(x, *_pairs(window)).shape))
+
+    return call, fake
 
 
-def _max_pool2d_fake(
-    x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), dilation: Any = (1,), ceil_mode: bool = False
-) -> Any:
-    import torch
-
-    step = pair(stride) or None
-    y = torch.nn.functional.max_pool2d(x, pair(kernel), step, pair(padding), pair(dilation), ceil_mode)
-    return _like(x, x.new_empty(y.shape))
-
-
-def _avg_pool2d(
-    x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False, with_pad: bool = True
-) -> Any:
-    step = pair(stride) or None
-    return _like(x, functions.avg_pool2d(x, pair(kernel), step, pair(padding), ceil_mode, with_pad))
-
-
-def _avg_pool2d_fake(
-    x: Any, kernel: Any, stride: Any = (), padding: Any = (0,), ceil_mode: bool = False, with_pad: bool = True
-) -> Any:
-    import torch
-
-    step = pair(stride) or None
-    y = torch.nn.functional.avg_pool2d(x, pair(kernel), step, pair(padding), ceil_mode, with_pad)
-    return _like(x, x.new_empty(y.shape))
-
-
-def _chain(x: Any, epilogue: Any, operands: Any = None, scalars: Any = ()) -> Any:
+def _chain(x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Any = ()) -> torch.Tensor:
     return _elementwise(x, _epilogue(epilogue, operands, scalars)).contiguous()
 
 
-def _chain_fake(x: Any, epilogue: Any, operands: Any = None, scalars: Any = ()) -> Any:
+def _chain_fake(x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Any = ()) -> torch.Tensor:
     _epilogue(epilogue, operands, scalars)
     return x.new_empty(x.shape)
 
 
 _STEPS = "Tensor[]? operands=None, float[] scalars=[]"
-_POOLING = "Tensor x, int[2] kernel_size, int[2] stride=[], int[2] padding=0"
+_WINDOW = "Tensor x, int[2] kernel_size, int[2] stride=[], int[2] padding=0"
 _OPERATORS = {
     "matmul": _Operator(f"(Tensor a, Tensor b, str[]? epilogue=None, {_STEPS})", _matmul, _matmul_fake),
     "linear": _Operator("(Tensor x, Tensor w, Tensor? bias=None, str? activation=None)", _linear, _linear_fake),
@@ -253,19 +242,17 @@ _OPERATORS = {
         _attention,
         _attention_fake,
     ),
-    "softmax": _Operator("(Tensor x, int axis=-1)", _softmax("softmax"), _alike),
-    "log_softmax": _Operator("(Tensor x, int axis=-1)", _softmax("log_softmax"), _alike),
+    "softmax": _Operator("(Tensor x, int axis=-1)", _rows("softmax"), _alike),
+    "log_softmax": _Operator("(Tensor x, int axis=-1)", _rows("log_softmax"), _alike),
     "layer_norm": _Operator(
         "(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05)",
-        _norm("layer_norm"),
+        _rows("layer_norm"),
         _alike,
     ),
     "rms_norm": _Operator(
-        "(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None)", _norm("rms_norm"), _alike
+        "(Tensor x, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None)", _rows("rms_norm"), _alike
     ),
-    "max_pool2d": _Operator(f"({_POOLING}, int[2] dilation=1, bool ceil_mode=False)", _max_pool2d, _max_pool2d_fake),
-    "avg_pool2d": _Operator(
-        f"({_POOLING}, bool ceil_mode=False, bool count_include_pad=True)", _avg_pool2d, _avg_pool2d_fake
-    ),
+    "max_pool2d": _Operator(f"({_WINDOW}, int[2] dilation=1, bool ceil_mode=False)", *_pooling("max_pool2d")),
+    "avg_pool2d": _Operator(f"({_WINDOW}, bool ceil_mode=False, bool count_include_pad=True)", *_pooling("avg_pool2d")),
     "elementwise": _Operator(f"(Tensor x, str[] epilogue, {_STEPS})", _chain, _chain_fake),
 }

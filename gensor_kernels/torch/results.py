@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Layout:
@@ -16,14 +19,14 @@ class Layout:
         with its last axis innermost.
     """
 
-    def __init__(self, fake: Any):
+    def __init__(self, fake: torch.Tensor):
         shape, strides = [int(each) for each in fake.shape], [int(each) for each in fake.stride()]
         axes = sorted(range(len(shape)), key=lambda axis: (-strides[axis], -shape[axis]))
         dense = _strides(shape, axes)
         own = all(a == b or extent == 1 for a, b, extent in zip(strides, dense, shape, strict=True))
         self.axes = axes if own else list(range(len(shape)))
 
-    def __call__(self, tensor: Any) -> Any:
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor with this layout: itself, or a copy."""
         import torch
 
@@ -43,7 +46,7 @@ def _strides(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
     return strides
 
 
-def apart(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+def apart(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Return results that share no memory with inputs and each other: themselves, or copies."""
     taken = [_span(each) for each in inputs]
     found = []
@@ -56,7 +59,7 @@ def apart(results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _span(tensor: Any) -> tuple[int, int]:
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the first address of a tensor's elements and the address after the last one."""
     if tensor.numel() == 0:
         return 0, 0

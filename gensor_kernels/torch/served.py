@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import forking
 from gensor_kernels.dispatch.api import current
@@ -19,6 +19,9 @@ from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
 from .results import Layout, apart
 from .said import say_eager
 from .tracing import frozen, is_tensor, open_axes, results, size_of
+
+if TYPE_CHECKING:
+    import torch
 
 #: How often parameters may change before they become inputs, which no kernel folds or prepacks.
 MOST_CHANGES = 8
@@ -37,7 +40,7 @@ class Served:
         Whether AOTAutograd calls it.
     """
 
-    def __init__(self, gm: Any, options: Options = DEFAULT, nested: bool = False):
+    def __init__(self, gm: torch.fx.GraphModule, options: Options = DEFAULT, nested: bool = False):
         self.gm, self.options, self.nested = gm, options, nested
         self._frozen: Frozen | None = None
         self._reason: str | None = None
@@ -73,12 +76,11 @@ class Served:
         with self._lock:
             found = self._frozen
             if found is not None and not found.holds(args):
-                changed = found.changed(args)
                 self._changes += 1
                 if self._changes > MOST_CHANGES:
                     self._changing |= set(found.constants)
                 # A buffer that changes between calls, such as a cache, is an input.
-                self._changing |= {each for each in changed if not _is_parameter(args[each])}
+                self._changing |= {each for each in found.changed(args) if not _is_parameter(args[each])}
                 found = None
             if found is None:
                 found = self._frozen = Frozen(self.gm, args, self._changing, self.options, self.nested)
@@ -88,7 +90,9 @@ class Served:
 class Frozen:
     """A graph with some inputs as constants, and its models: one serves all sizes, as far as they are symbols."""
 
-    def __init__(self, gm: Any, args: Sequence[Any], changing: set[int], options: Options, nested: bool):
+    def __init__(
+        self, gm: torch.fx.GraphModule, args: Sequence[Any], changing: set[int], options: Options, nested: bool
+    ):
         self.constants = {
             place: value for place, value in enumerate(args) if place not in changing and _is_static(value)
         }
@@ -111,18 +115,13 @@ class Frozen:
 
     def holds(self, args: Sequence[Any]) -> bool:
         """Return whether the constants are still what these arguments are."""
-        return not any(
-            args[place] is not value or value.data_ptr() != address or value._version != version
-            for place, value, address, version in self._states
-        )
+        return next(self.changed(args), None) is None
 
-    def changed(self, args: Sequence[Any]) -> list[int]:
-        """Return the positions of constants that are not what these arguments are."""
-        return [
-            place
-            for place, value, address, version in self._states
-            if args[place] is not value or value.data_ptr() != address or value._version != version
-        ]
+    def changed(self, args: Sequence[Any]) -> Iterator[int]:
+        """Yield the positions of constants that are not what these arguments are."""
+        for place, value, *state in self._states:
+            if args[place] is not value or _state(value) != state:
+                yield place
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """Compute the graph."""
@@ -133,7 +132,7 @@ class Frozen:
         own = iter(apart(laid, tensors))
         return tuple(each.of(args, own) for each in self._results)
 
-    def _model(self, tensors: Sequence[Any]) -> Model:
+    def _model(self, tensors: Sequence[torch.Tensor]) -> Model:
         """Return a model that takes these sizes; exported where there is none yet."""
         for model in self._models:
             if _fits(model, tensors):
@@ -150,7 +149,7 @@ class Frozen:
             self._models.append(model)
             return model
 
-    def _exported(self, tensors: Sequence[Any]) -> Model:
+    def _exported(self, tensors: Sequence[torch.Tensor]) -> Model:
         """Return a new model for these sizes, and others as far as they are symbols."""
         program = torch_module.export(self.module, tensors, {}, tuple(self._open))
         model = Model(torch_module.translate(program), "graph of torch.compile", self._options)
@@ -162,7 +161,7 @@ class Frozen:
 class _Result:
     """Where a result of a graph comes from: the model, an argument, or the graph itself."""
 
-    def __init__(self, result: Any, nodes: Sequence[Any]):
+    def __init__(self, result: Any, nodes: Sequence[torch.fx.Node]):
         import torch
 
         self.tensor, self.place, self.axis, self.value = is_tensor(result), -1, -1, result
@@ -174,7 +173,7 @@ class _Result:
             tensors = [place for place, node in enumerate(nodes) if is_tensor(node)]
             self.place, self.axis = size_of(value_of(result), nodes, tensors)
 
-    def of(self, args: Sequence[Any], tensors: Any) -> Any:
+    def of(self, args: Sequence[Any], tensors: Iterator[torch.Tensor]) -> Any:
         """Return the result of a call."""
         if self.tensor:
             return next(tensors)
@@ -215,8 +214,8 @@ def _is_parameter(value: Any) -> bool:
     return isinstance(value, torch.nn.Parameter)
 
 
-def _state(tensor: Any) -> tuple[int, int]:
-    return tensor.data_ptr(), tensor._version
+def _state(tensor: torch.Tensor) -> list[int]:
+    return [tensor.data_ptr(), tensor._version]
 
 
 def _auto() -> Any:
@@ -225,7 +224,7 @@ def _auto() -> Any:
     return Dim.AUTO
 
 
-def _fits(model: Model, tensors: Sequence[Any]) -> bool:
+def _fits(model: Model, tensors: Sequence[torch.Tensor]) -> bool:
     """Return whether a model takes tensors of these shapes."""
     sizes: dict[str, int] = {}
     for spec, tensor in zip(model.inputs.values(), tensors, strict=True):

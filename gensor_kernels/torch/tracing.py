@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import install
 from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
+
+if TYPE_CHECKING:
+    import torch
 
 
 def torch_itself() -> Any:
@@ -19,13 +22,13 @@ def torch_itself() -> Any:
     return torch
 
 
-def results(gm: Any) -> list[Any]:
+def results(gm: torch.fx.GraphModule) -> list[Any]:
     """Return what a graph returns, in order: nodes and Python values."""
     found = gm.graph.output_node().args[0]
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def frozen(gm: Any, constants: dict[int, Any]) -> tuple[Any, list[int]]:
+def frozen(gm: torch.fx.GraphModule, constants: dict[int, Any]) -> tuple[torch.fx.GraphModule, list[int]]:
     """Return a copy of a graph without the inputs that are constants or sizes of others, and the inputs it keeps.
 
     Parameters
@@ -70,7 +73,7 @@ def is_tensor(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(value_of(node), torch.Tensor)
 
 
-def _constant(copy: Any, graph: Any, place: int, value: Any) -> Any:
+def _constant(copy: torch.fx.GraphModule, graph: torch.fx.Graph, place: int, value: Any) -> Any:
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -83,7 +86,7 @@ def _constant(copy: Any, graph: Any, place: int, value: Any) -> Any:
     return graph.get_attr(name)
 
 
-def _bind_sizes(graph: Any, inputs: Sequence[Any], kept: Sequence[int]) -> None:
+def _bind_sizes(graph: torch.fx.Graph, inputs: Sequence[torch.fx.Node], kept: Sequence[int]) -> None:
     """Replace inputs that are a size of a tensor by the question for that size."""
     import torch
 
@@ -98,7 +101,7 @@ def _bind_sizes(graph: Any, inputs: Sequence[Any], kept: Sequence[int]) -> None:
         graph.erase_node(node)
 
 
-def size_of(symbol: Any, inputs: Sequence[Any], kept: Sequence[int]) -> tuple[int, int]:
+def size_of(symbol: Any, inputs: Sequence[torch.fx.Node], kept: Sequence[int]) -> tuple[int, int]:
     """Return the position of a tensor and its axis whose extent is this symbol; LookupError where there is none."""
     expression = getattr(getattr(symbol, "node", None), "expr", None)
     for owner in kept:
@@ -108,7 +111,7 @@ def size_of(symbol: Any, inputs: Sequence[Any], kept: Sequence[int]) -> tuple[in
     raise LookupError("a number that is no size of an input")
 
 
-def open_axes(node: Any) -> Iterator[int]:
+def open_axes(node: torch.fx.Node) -> Iterator[int]:
     """Yield the axes of an input whose extents are symbols."""
     for axis, extent in enumerate(value_of(node).shape):
         if not isinstance(extent, int):

@@ -166,6 +166,35 @@ class EmulatorDevice(Device):
         raise UnsupportedError("an emulated device serves calls by kernels only")
 
 
+class RehearsalDevice(EmulatorDevice):
+    """The emulator of an arch, without kernels: the calls of a program become known without their time.
+
+    Every result is zeros, which take no memory until they are written; indices that a program computes from them are
+    valid ones.
+    """
+
+    def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
+        """Return a new C-contiguous array of zeros."""
+        return np.zeros(shape, dtype)
+
+    def workspace(self, nbytes: int, zero: bool) -> tuple[np.ndarray, int]:
+        """Return (owner, address) of one byte: nothing is written to it."""
+        return super().workspace(1, True)
+
+    def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
+        """Return a Launcher that does nothing."""
+        return _skip
+
+    def is_built(self, code: Code) -> bool:
+        """Return True: there is nothing to build."""
+        return True
+
+    def build(self, codes: Sequence[Code], done: Callable[[int, object], None]) -> None:
+        """Report every code as built."""
+        for number in range(len(codes)):
+            done(number, None)
+
+
 def _launch(
     source: str, library: Path, launches: Sequence[Launch], arguments: Any, arrays: Any, steps: Any, workspace: Any
 ) -> None:
@@ -189,3 +218,7 @@ def extent(array: np.ndarray) -> tuple[int, int]:
     """Return (first address, bytes) of the memory between the lowest and the highest element of an array."""
     before, size = reach(array.shape, array.strides, array.itemsize)
     return array.ctypes.data - before, size
+
+
+def _skip(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+    """Launch nothing."""

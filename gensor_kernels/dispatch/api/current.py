@@ -156,7 +156,7 @@ def rehearsed(arch: str) -> Iterator[None]:
     No kernel is built or executed, and g++ is not needed. Recordings and `explain` see the calls that a run makes, as
     long as no shape depends on computed values.
     """
-    from gensor_kernels.devices.emulator.rehearsal import RehearsalDevice
+    from gensor_kernels.devices.emulator.device import RehearsalDevice
 
     with _inside(_emulator(arch, RehearsalDevice)):
         yield

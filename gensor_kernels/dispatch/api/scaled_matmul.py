@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
+from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import DTypeLike
 
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.arguments import Operation
     from gensor_kernels.dispatch.calls.array import Activation, DeviceArray, Items
-    from gensor_kernels.dispatch.functions.low_precision_matmul import ElementTypes
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
@@ -109,13 +110,14 @@ def scaled_matmul(
     array([[ 288.,  288.,  288.],
            [2560., 2560., 2560.]], dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL
+    from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL, ElementTypes
 
     runtime, inputs = current_runtime(), (a, b, scale_a, scale_b)
     steps = plain_operations("scaled_matmul", 1, bias, None, activation, epilogue)
-    types = _stored_name("dtype_a", dtype_a), _stored_name("dtype_b", dtype_b)
+    first, second = _stored_name("dtype_a", dtype_a), _stored_name("dtype_b", dtype_b)
     runtime.check_inputs(inputs, out, steps)
-    return runtime.serve(BLOCK_SCALED_MATMUL, inputs, _element_types(types, dtype, out), out, steps)
+    types = ElementTypes(first, second, _result_dtype(dtype, out))
+    return runtime.serve(BLOCK_SCALED_MATMUL, inputs, types, out, steps)
 
 
 def mixed_matmul(
@@ -129,17 +131,16 @@ def mixed_matmul(
     precision: str | None,
 ) -> Any:
     """Compute a matmul with `dtype_a` or `dtype_b`, which are `given`."""
-    from gensor_kernels.dispatch.functions.low_precision_matmul import MIXED_MATMUL
+    from gensor_kernels.dispatch.functions.low_precision_matmul import MIXED_MATMUL, ElementTypes
 
-    types = _stored_name("dtype_a", given[0]), _stored_name("dtype_b", given[1])
+    first, second = _stored_name("dtype_a", given[0]), _stored_name("dtype_b", given[1])
     runtime.check(a, b, out, steps, precision)
-    return runtime.serve(MIXED_MATMUL, (a, b), _element_types(types, dtype, out), out, steps, precision)
+    types = ElementTypes(first, second, _result_dtype(dtype, out))
+    return runtime.serve(MIXED_MATMUL, (a, b), types, out, steps, precision)
 
 
 def _stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     """Return the name of a `dtype_a` or `dtype_b`; ValueError if kernels widen no such type."""
-    from gensor_kernels.operators.types.dtypes import WIDENED, canonical
-
     if isinstance(dtype, str):
         name: str | None = canonical(dtype) or dtype  # without ml_dtypes: its types may be stored in uint8
     else:
@@ -149,9 +150,8 @@ def _stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     return name
 
 
-def _element_types(types: tuple[str | None, str | None], dtype: DTypeLike | None, out: DeviceArray) -> ElementTypes:
-    """Return the element types of both operands and of the result, by default that of `out`."""
-    from gensor_kernels.dispatch.functions.low_precision_matmul import ElementTypes
-
-    given = out.dtype if dtype is None and out is not None else dtype
-    return ElementTypes(*types, None if given is None else named_dtype(given))
+def _result_dtype(dtype: DTypeLike | None, out: DeviceArray) -> np.dtype[Any] | None:
+    """Return the dtype of the result where it is given, by itself or by `out`."""
+    if dtype is None:
+        return None if out is None else named_dtype(out.dtype)
+    return named_dtype(dtype)

@@ -18,7 +18,7 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
-from gensor_kernels.families.core.rules import Bound, Ruled
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
@@ -55,6 +55,7 @@ class Attention(Ruled):
     name = "attention"
     abi = 3
     source = "attention.cu"
+    rules = rules.RULES
     names: tuple[str, ...] = (
         *("level", "block_q", "block_k", "head_tile", "split_k"),
         *("stages", "copy", "vector_k", "vector_v", "swizzle"),
@@ -112,10 +113,6 @@ class Attention(Ruled):
     def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """Return what attention tabulates (cost.py)."""
         return cost.parts(workload, arch)
-
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """See rules.py."""
-        return rules.bound(arch)
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """See rules.py."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.mma.instructions import Code
 from gensor_kernels.families.contraction.mma.rules import COPIES
 from gensor_kernels.families.contraction.rules import COLUMNS_OF_C
-from gensor_kernels.families.core.rules import LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 from .shape import sizes_of
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 COORDINATES = {"BLOCK_KEYS": "block_k", "HEAD": "head_tile", "C_VECTOR": "vector_c"}
-#: Rules of attention_wgmma, too.
+#: Rules that attention_wgmma shares.
 SHARED = (
     Rule("A head is 1 to 16 steps of 16 elements.", "HEAD % 16 == 0 and HEAD >= 16 and HEAD <= 256", given=True),
     Rule("The head fits its tile.", "HEAD >= N", asserted=False),
@@ -34,15 +32,11 @@ SIZES = ("N", "KEYS")
 RULES = Rules(
     (
         Rule(
-            "Warps have whole fragments of 16 rows, blocks whole warps.",
-            "WARP_Q % 16 == 0 and BLOCK_Q % WARP_Q == 0",
+            "Warps have whole fragments of 16 rows, blocks whole warps.", "WARP_Q % 16 == 0 and BLOCK_Q % WARP_Q == 0"
         ),
         Rule("A block has 1 to 32 warps.", "THREADS >= 32 and THREADS <= 1024"),
         Rule("A step is whole fragments of 16 keys.", "BLOCK_KEYS % 16 == 0", given=True),
-        Rule(
-            "The scores and sums of a larger warp tile do not fit registers.",
-            "WARP_Q * (HEAD + BLOCK_KEYS) <= 6656",
-        ),
+        Rule("The scores and sums of a larger warp tile do not fit registers.", "WARP_Q * (HEAD + BLOCK_KEYS) <= 6656"),
         Rule(
             "This instruction does not multiply this type.",
             "INSTRUCTION == F16_K16 or INSTRUCTION == F16_K8 if same_type(IN_TYPE, half_t)"
@@ -51,18 +45,13 @@ RULES = Rules(
         ),
         # ---- copies
         Rule(
-            "cp.async takes 1 to 4 stages, registers take 1.",
-            "STAGES >= 1 and STAGES <= 4 if ASYNC else STAGES == 1",
+            "cp.async takes 1 to 4 stages, registers take 1.", "STAGES >= 1 and STAGES <= 4 if ASYNC else STAGES == 1"
         ),
         Rule(
             "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.",
             "not ASYNC or (K_VECTOR >= 4 and V_VECTOR >= 4)",
         ),
-        Rule(
-            "Elements of Q that are not adjacent are copied one by one.",
-            "Q_UNIT or Q_VECTOR == ELEMENT",
-            given=True,
-        ),
+        Rule("Elements of Q that are not adjacent are copied one by one.", "Q_UNIT or Q_VECTOR == ELEMENT", given=True),
         *(rule._replace(of="KV") for rule in COPIES),
         # ---- sequences
         Rule(
@@ -89,12 +78,6 @@ RULES = Rules(
     sizes=SIZES,
     computed=("SHARED_BYTES", "WARPS", *(f"{x}_{name}" for x in "KV" for name in ("COLUMNS", "PIECES_PER_THREAD"))),
 )
-
-
-@lru_cache(maxsize=64)
-def bound(arch: Arch) -> Bound:
-    """Return the rules for Workloads on an Arch."""
-    return bind(RULES, frozenset(launch_names(arch).items()))
 
 
 def sizes(workload: Workload) -> dict[str, int]:

@@ -23,9 +23,9 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 
-from . import column, rules, stream_k
 from . import complex as contraction_complex
 from . import prologue as contraction_prologue
+from . import rules, stream_k
 from .cases import contraction_cases, impossible_edges
 from .cost import WHOLE_ROWS, in_workspace
 from .norm import CODES
@@ -84,20 +84,6 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
         vector_coordinate(workload, "c", 2),
         Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
     )
-
-
-def common_legal(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Apply the rules of every contraction kernel: warps and shared memory fit, and every part of k has a step."""
-    return (c[column.FITS_SPLIT] > 0) & block_fits(c, arch, warps, memory)
-
-
-def block_fits(c: Columns, arch: Arch, warps: np.ndarray, memory: np.ndarray) -> np.ndarray:
-    """Return whether the warps and shared memory of a block fit, and of as many as are promised."""
-    promised = c[column.PROMISED]
-    held = promised * (memory + arch.smem_reserved)
-    ok = (memory <= arch.smem_per_block) & (held <= arch.smem_per_sm)
-    ok &= (warps >= 1) & (warps <= arch.threads_per_block // 32)
-    return ok & (promised * warps <= arch.threads_per_sm // 32)
 
 
 class ContractionFamily(Ruled):

@@ -42,7 +42,6 @@ def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
         moved = v["block_k"] if taps == 1 else e.k / count  # zeros after a tap are not read
         return {
             column.ITERATIONS: -(-count // v["split_k"]),
-            column.FITS_SPLIT: v["split_k"] - 1 < count,
             column.STEP["a"]: moved * e.moved_a,
             column.STEP["b"]: moved * e.moved_b * e.matrices,
         }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import LAUNCH, Rule
+from gensor_kernels.families.core.rules import Rule
 from gensor_kernels.operators.types.dtypes import PARTS
 
 from . import complex as contraction_complex
@@ -27,18 +27,16 @@ DERIVED = {
     "STREAM": "BLOCKS > 0",
     "MOST_INT": "2147483647",
     "STEPS": "(K + BLOCK_K - 1) // BLOCK_K",
+    "STREAM_STEPS": "STEPS",
     "PROMISED": "maximum(MIN_BLOCKS, 1)",
     "A_PREPARED": "PROLOGUE and not MATERIALISED and not PROLOGUE_OF_B",
     "B_PREPARED": "PROLOGUE and not MATERIALISED and PROLOGUE_OF_B",
 }
 COLUMNS_OF_C = Rule(
-    "Columns of C that are not adjacent are stored one by one.",
-    "C_UNIT or C_VECTOR == sizeof(OUT_TYPE)",
-    given=True,
+    "Columns of C that are not adjacent are stored one by one.", "C_UNIT or C_VECTOR == sizeof(OUT_TYPE)", given=True
 )
-#: Splits, streams and norms.
-SHARED = (
-    Rule("Every part of k has a step.", "SPLIT_K - 1 < STEPS", asserted=False, sized=True),
+SPLITS = (Rule("Every part of k has a step.", "SPLIT_K - 1 < STEPS", asserted=False, sized=True),)
+STREAMS = (
     Rule("Streams are plain products.", "not SPLIT and not RAGGED_ROWS and not NORM and not GATE", when="STREAM"),
     Rule(
         "All blocks of a stream, which wait for one another, are resident as promised to the compiler.",
@@ -48,15 +46,16 @@ SHARED = (
     ),
     Rule(
         "A stream counts the steps of two waves in 32 bits.",
-        "2 * BLOCKS * STEPS <= MOST_INT",
+        "2 * BLOCKS * STREAM_STEPS <= MOST_INT",
         when="STREAM",
         asserted=False,
         sized=True,
     ),
+)
+NORMS = (
     Rule("Without a tile of whole rows, sums go through the workspace.", "SPLIT == (EPILOGUE_STAGED != 2)", "NORM"),
     Rule("Stores into C must fill the block tile's rows.", "BLOCK_N % NORM_WIDTH == 0", "NORM and not SPLIT"),
     Rule("A block that normalises has whole rows.", "BLOCK_N >= N", "NORM and not SPLIT", asserted=False, sized=True),
-    *LAUNCH,
 )
 
 

@@ -20,7 +20,6 @@ from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES, Terms
 
-from . import column
 from .problem import Extents
 
 if TYPE_CHECKING:
@@ -51,8 +50,6 @@ MARK = (secrets.randbits(31), secrets.randbits(31))
 STREAM_REGISTERS = 14.0
 #: STREAM_REGISTERS where sums are doubles: 12 to 36 in the SASS of 32 Programs.
 DOUBLE_STREAM_REGISTERS = 30.0
-#: The kernel counts the steps of two waves of tiles in 32 bits.
-MOST_STEPS = 2.0**31
 #: Coverage names of a stream's kernel.
 BRANCHES = frozenset({"whole_tile", "stream_leave", "stream_join"})
 
@@ -112,10 +109,6 @@ def launch(main: Launch, program: Program) -> Launch:
     return replace(main, grid=blocks, per_sm=program["min_blocks"], together=True) if blocks else main
 
 
-def _steps_fit(blocks: np.ndarray, c: Columns) -> Numbers:
-    return 2.0 * blocks * c[column.ITERATIONS] < MOST_STEPS
-
-
 def least_blocks(columns: Columns, arch: Arch) -> Numbers:
     """Return the blocks per multiprocessor that a stream needs; 0 where none is."""
     blocks = columns.get(NAME)
@@ -125,17 +118,6 @@ def least_blocks(columns: Columns, arch: Arch) -> Numbers:
 def default(columns: Columns, arch: Arch) -> dict[str, Any]:
     """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
     return {"min_blocks": least_blocks(columns, arch)} if NAME in columns else {}
-
-
-def legal(c: Columns, arch: Arch) -> Numbers:
-    """Return whether all blocks of a stream can be resident, since they wait for one another.
-
-    As many fit on the device as were promised to the compiler; without a promise it may aim at more, and spill.
-    """
-    blocks = c.get(NAME)
-    if blocks is None:
-        return True
-    return (blocks == 0) | ((c["split_k"] == 1) & (blocks <= c["min_blocks"] * arch.sms) & _steps_fit(blocks, c))
 
 
 def place_bytes(c: Mapping[Any, Any]) -> Any:

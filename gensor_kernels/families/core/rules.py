@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import count
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 NONE: Mapping[str, Any] = MappingProxyType({})
 #: Share of Programs up to which the others are left out before numbers are computed for them.
 MOST_KEPT = 0.7
-#: Most coordinates of rules that are tabulated together.
-MOST_JOINED = 4
+#: Most coordinates of a rule that is tabulated, and of different rules that are tabulated together.
+MOST_TABULATED, MOST_JOINED = 6, 4
 
 
 class Rule(NamedTuple):
-    """What a legal Program fulfils: a sentence, which is the message of its static_assert, and its condition.
+    """A condition on Programs, and the sentence that its static_assert has as its message.
 
     ``when``: a condition for the rule to apply at all: the header that has the static_assert is included then.  ``of``:
     the operands of a template that asserts it; names of an operand stand without its letter.  A rule that follows from
@@ -59,7 +59,7 @@ class Rule(NamedTuple):
         return f"| {self.text} | `{condition}` |"
 
 
-#: What every launch has to fulfil, in terms that a family computes (see `launch_names`).
+#: Rules of every launch, about numbers that a family computes (see `launch_names`).
 LAUNCH = (
     Rule("A block's shared memory is there.", "SHARED_BYTES <= MOST_SHARED_BYTES", asserted=False),
     Rule(
@@ -69,8 +69,9 @@ LAUNCH = (
     ),
 )
 #: The same of families whose blocks may be many, and small.
+ONE_DIMENSION = Rule("The grid is one-dimensional.", "BLOCKS < 2147483648", asserted=False)
 GRID = (
-    Rule("The grid is one-dimensional.", "BLOCKS < 2147483648", asserted=False),
+    ONE_DIMENSION,
     Rule("A multiprocessor has as many blocks as are promised.", "PROMISED <= SM_BLOCKS", asserted=False),
 )
 
@@ -168,11 +169,11 @@ class Bound:
             with np.errstate(all="ignore"):
                 held = Names(self, read).holds(*each)
             if not _decides(held, True):
-                found.append((read.names.difference(self.rules.sizes), each))
+                found.append((frozenset(read).difference(self.rules.sizes), each))
         return found
 
     def _is_tabulated(self, names: frozenset[str]) -> bool:
-        return 0 < len(names) <= MOST_JOINED and names.isdisjoint(self.rules.computed)
+        return 0 < len(names) <= MOST_TABULATED and names.isdisjoint(self.rules.computed)
 
     @cached_property
     def _direct(self) -> list[Asserted]:
@@ -194,9 +195,11 @@ class Bound:
 class Ruled(Family):
     """A family whose legality is a table of rules."""
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """Return the rules for a Workload on an Arch."""
-        raise NotImplementedError
+    rules: Rules
+
+    def known(self, workload: Workload) -> Mapping[str, Any]:
+        """Return macros that the class decides, and macros of coordinates that its lattice does not have."""
+        return NONE
 
     def sizes(self, workload: Workload) -> Mapping[str, Numbers]:
         """Return the sizes that rules are about."""
@@ -208,7 +211,7 @@ class Ruled(Family):
 
     def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """See Bound.parts."""
-        return self.bound(workload, arch).parts(self.sizes(workload))
+        return bound(self, workload, arch).parts(self.sizes(workload))
 
     def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return which Programs fulfil all rules."""
@@ -216,12 +219,17 @@ class Ruled(Family):
         def computed(some: Columns) -> Mapping[str, Numbers]:
             return self.computed(some, workload, arch)
 
-        return self.bound(workload, arch).legal(columns, computed, self.sizes(workload), self.sizeless(workload))
+        return bound(self, workload, arch).legal(columns, computed, self.sizes(workload), self.sizeless(workload))
+
+
+@lru_cache(maxsize=4096)
+def bound(family: Ruled, workload: Workload, arch: Arch) -> Bound:
+    """Return the rules of a family for a Workload on an Arch."""
+    return _bind(family.rules, frozenset((launch_names(arch) | family.known(workload)).items()))
 
 
 @lru_cache(maxsize=256)
-def bind(rules: Rules, known: frozenset[tuple[str, Any]]) -> Bound:
-    """Return the rules for a class: see Bound."""
+def _bind(rules: Rules, known: frozenset[tuple[str, Any]]) -> Bound:
     return Bound(rules, dict(known))
 
 
@@ -230,21 +238,12 @@ def _fits(names: tuple[str, ...]) -> Column:
     return Column(f"fits_{'_'.join(names)}", "whether rules about these coordinates hold")
 
 
-class _Read(Mapping[str, np.ndarray]):
-    """Columns of one Program, and the names that are read."""
+class _Read(dict[str, np.ndarray]):
+    """Columns of one Program, those that are read."""
 
-    def __init__(self) -> None:
-        self.names: frozenset[str] = frozenset()
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        self.names |= {name}
-        return np.full(1, 16)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
+    def __missing__(self, name: str) -> np.ndarray:
+        self[name] = np.full(1, 16)
+        return self[name]
 
 
 # ---- as masks
@@ -269,6 +268,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "is_eight_bit_float": ("e4m3_t", "e5m2_t").__contains__,
     "per_unit": lambda name: 2 if name == "u4x2_t" else 1,
     "power_of_two": lambda value: (value > 0) & (value & (value - 1) == 0),
+    "power_of_two_in": lambda value: value & -value,
     "minimum": np.minimum,
     "maximum": np.maximum,
     "decides": _decides,
@@ -308,7 +308,7 @@ class Names(dict[str, Any]):
 
 
 class _OfOperand(dict[str, Any]):
-    """The values of names for one operand: constants of its own, X_NAME of the macros, or else of the kernel."""
+    """The values of names for one operand: its own constants, its macros (X_NAME), or the kernel's."""
 
     def __init__(self, names: Names, operand: str):
         self.names, self.operand = names, operand

@@ -21,7 +21,7 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
-from gensor_kernels.families.core.rules import Bound, Ruled
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
@@ -59,6 +59,7 @@ class Gemv(Ruled):
     name = "gemv"
     abi = 3
     source = "gemv.cu"
+    rules = rules.RULES
     names = (
         *("level", "form", "threads_k", "threads_l", "small", "split_k"),
         *("vector", "items", "rows", "x_shared", "epilogue_fixed", "min_blocks"),
@@ -109,9 +110,9 @@ class Gemv(Ruled):
         """The extent of k."""
         return {"K": extents(workload).k}
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """Return the rules for a Workload on an Arch."""
-        return rules.bound(workload, arch)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See rules.py."""
+        return rules.names(workload)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import GRID, LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import GRID, LAUNCH, Rule, Rules
 
 from .shape import INPUT_BYTES, SUM_BYTES, widths
 
@@ -17,11 +15,7 @@ if TYPE_CHECKING:
 
 RULES = Rules(
     (
-        Rule(
-            "Threads come in powers of two.",
-            "power_of_two(THREADS_K) and power_of_two(THREADS_L)",
-            given=True,
-        ),
+        Rule("Threads come in powers of two.", "power_of_two(THREADS_K) and power_of_two(THREADS_L)", given=True),
         Rule(
             "Rows and loads of a thread come in powers of two.",
             "power_of_two(ROWS) and power_of_two(ITEMS)",
@@ -32,11 +26,7 @@ RULES = Rules(
         Rule("Columns are adjacent, and share x.", "not W_COLUMNS or (ROWS == 1 and X_SHARED and W_UNIT)"),
         # ---- loads
         Rule("Accesses are as wide as the alignment of the weights.", "ELEMENTS <= WIDEST", asserted=False),
-        Rule(
-            "Without a unit stride, weights are loaded element by element.",
-            "W_UNIT or ELEMENTS == 1",
-            given=True,
-        ),
+        Rule("Without a unit stride, weights are loaded element by element.", "W_UNIT or ELEMENTS == 1", given=True),
         Rule("Without a unit stride, x is loaded element by element.", "X_UNIT or X_ELEMENTS == 1", given=True),
         Rule("Loads of x must fill a step.", "STEP % X_ELEMENTS == 0", given=True),
         Rule(
@@ -58,9 +48,7 @@ RULES = Rules(
         ),
         # ---- results
         Rule(
-            "Stores into C must fill a thread's columns.",
-            "(SMALL if WEIGHTS else ENTRIES) % C_WIDTH == 0",
-            given=True,
+            "Stores into C must fill a thread's columns.", "(SMALL if WEIGHTS else ENTRIES) % C_WIDTH == 0", given=True
         ),
         # ---- the launch
         Rule("Every part of k has a step.", "(SPLIT_K - 1) * STEPS * STEP < K", asserted=False),
@@ -82,18 +70,14 @@ RULES = Rules(
         "PROMISED": "maximum(MIN_BLOCKS, 1)",
     },
     sizes=("K",),
-    computed=(
-        *("SHARED_BYTES", "WARPS", "BLOCKS"),
-        *("STEP", "STEPS", "LONG", "X_ELEMENTS", "X_LOADS", "C_WIDTH"),
-    ),
+    computed=(*("SHARED_BYTES", "WARPS", "BLOCKS"), *("STEP", "STEPS", "LONG", "X_ELEMENTS", "X_LOADS", "C_WIDTH")),
 )
 
 
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch) -> Bound:
-    """Return the rules for a Workload on an Arch."""
+def names(workload: Workload) -> dict[str, object]:
+    """Return macros that the class decides."""
     e = extents(workload)
-    names = {
+    return {
         "IN_TYPE": macro_token(e.dtype["a"]),
         "ACC_TYPE": macro_token(workload.accumulator),
         "FORM": 4 if e.is_complex else 1,
@@ -103,4 +87,3 @@ def bound(workload: Workload, arch: Arch) -> Bound:
         **{f"{x.upper()}_UNIT_K": e.unit[x] == "k" for x in "ab"},
         **{f"{x.upper()}_WIDEST": width for x, width in widths(e).items()},
     }
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

@@ -16,7 +16,7 @@ from gensor_kernels.families.core.lattice import Lattice
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.rules import Bound, Ruled
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
@@ -46,6 +46,7 @@ class RowsFamily(Ruled):
     name = "rows"
     abi = 3
     source = "rows.cu"
+    rules = rules.RULES
     names = (
         *("level", "form", "threads_k", "threads_m", "split_k"),
         *("vector", "items", "keep", "online", "epilogue_fixed", "min_blocks"),
@@ -82,9 +83,9 @@ class RowsFamily(Ruled):
             Coordinate("min_blocks", (0, 1, 2, 3, 4, 6, 8), 2, "launch_bounds", "blocks per SM promised"),
         )
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
+    def known(self, workload: Workload) -> dict[str, object]:
         """See rules.py."""
-        return rules.bound(workload, arch)
+        return rules.names(workload)
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """The extent of k."""

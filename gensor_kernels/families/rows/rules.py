@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import GRID, LAUNCH, Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import GRID, LAUNCH, Rule, Rules
 from gensor_kernels.operators.tolerance.rows import SERIAL
 
 from .shape import HELD_BYTES, OPERATIONS, TWO_FORMS, view
@@ -26,10 +24,7 @@ RULES = Rules(
         Rule("Without a unit stride, x is loaded element by element.", "A_UNIT or ELEMENTS == 1", given=True),
         Rule("A thread's elements of one step must fit its registers.", f"COUNT * WORD <= {HELD_BYTES}"),
         # ---- passes over a row
-        Rule(
-            "Only rows that are needed again are kept.",
-            "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY)",
-        ),
+        Rule("Only rows that are needed again are kept.", "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY)"),
         Rule("A row in registers is one step.", "KEEP != 1 or K <= STEP", asserted=False),
         Rule("Maps take k as one axis.", "DIGITS == 1 or not MAPS", given=True),
         Rule(f"At most {SERIAL} steps follow one another.", f"STEPS <= {SERIAL}", "OPERATION != COPY", asserted=False),
@@ -57,12 +52,6 @@ RULES = Rules(
 )
 
 
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch) -> Bound:
-    """Return the rules for a Workload on an Arch."""
-    e = view(workload)
-    names = {
-        "ACC_TYPE": macro_token(workload.accumulator),
-        "OPERATION": OPERATIONS[e.rows.operation],
-    }
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))
+def names(workload: Workload) -> dict[str, object]:
+    """Return macros that the class decides."""
+    return {"ACC_TYPE": macro_token(workload.accumulator), "OPERATION": OPERATIONS[view(workload).rows.operation]}

@@ -1,77 +1,56 @@
-"""Minimum cuts of a network with integer capacities (Dinic's algorithm)."""
+"""Minimum cuts of a network with integer capacities, by flow along shortest paths."""
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 
 
 class Network:
     """Directed edges with capacities between numbered vertices."""
 
     def __init__(self) -> None:
-        self._ends: list[int] = []  # of every edge; edge e ^ 1 is its reverse
-        self._left: list[int] = []  # what an edge can still carry
-        self._out: list[list[int]] = []
+        #: For each vertex, what the edge to another one can still carry.
+        self._room: list[dict[int, int]] = []
 
     def vertex(self) -> int:
         """Add a vertex and return its number."""
-        self._out.append([])
-        return len(self._out) - 1
+        self._room.append({})
+        return len(self._room) - 1
 
     def join(self, start: int, end: int, capacity: int) -> None:
         """Add an edge."""
-        for near, far, room in ((start, end, capacity), (end, start, 0)):
-            self._out[near].append(len(self._ends))
-            self._ends.append(far)
-            self._left.append(room)
+        self._room[start][end] = self._room[start].get(end, 0) + capacity
+        self._room[end].setdefault(start, 0)
 
     def source_side(self, source: int, sink: int) -> set[int]:
         """Return the vertices on the source's side of a minimum cut, the fewest possible.
 
         The capacities that are left change; a network is cut once.
         """
-        while True:
-            levels = self._levels(source)
-            if levels[sink] < 0:
-                return {vertex for vertex, level in enumerate(levels) if level >= 0}
-            self._block(levels, source, sink)
+        for vertex in self._room[source].keys() & self._room[sink].keys():
+            self._send([source, vertex, sink])
+        while sink in (before := self._reach(source, sink)):
+            path = [sink]
+            while path[0] != source:
+                path.insert(0, before[path[0]])
+            self._send(path)
+        return set(before)
 
-    def _levels(self, source: int) -> list[int]:
-        """Return the distance of each vertex from the source over edges with room, -1 for the others."""
-        levels = [-1] * len(self._out)
-        levels[source] = 0
-        queue = deque([source])
-        while queue:
+    def _send(self, path: list[int]) -> None:
+        """Send as much along a path as it can carry."""
+        amount = min(self._room[start][end] for start, end in pairwise(path))
+        for start, end in pairwise(path):
+            self._room[start][end] -= amount
+            self._room[end][start] += amount
+
+    def _reach(self, source: int, sink: int) -> dict[int, int]:
+        """Return the vertices that edges with room reach, up to the sink, each with the one before it."""
+        before, queue = {source: source}, deque([source])
+        while queue and sink not in before:
             vertex = queue.popleft()
-            for edge in self._out[vertex]:
-                end = self._ends[edge]
-                if self._left[edge] and levels[end] < 0:
-                    levels[end] = levels[vertex] + 1
+            for end, room in self._room[vertex].items():
+                if room and end not in before:
+                    before[end] = vertex
                     queue.append(end)
-        return levels
-
-    def _block(self, levels: list[int], source: int, sink: int) -> None:
-        """Send flow along shortest paths until none has room."""
-        tried = [0] * len(self._out)  # edges of each vertex that lead nowhere
-        path: list[int] = []
-        while True:
-            vertex = self._ends[path[-1]] if path else source
-            if vertex == sink:
-                amount = min(self._left[edge] for edge in path)
-                for edge in path:
-                    self._left[edge] -= amount
-                    self._left[edge ^ 1] += amount
-                del path[next(place for place, edge in enumerate(path) if not self._left[edge]) :]
-                continue
-            edges = self._out[vertex]
-            while tried[vertex] < len(edges):
-                edge = edges[tried[vertex]]
-                if self._left[edge] and levels[self._ends[edge]] == levels[vertex] + 1:
-                    path.append(edge)
-                    break
-                tried[vertex] += 1
-            else:
-                if not path:
-                    return
-                path.pop()
-                tried[self._ends[path[-1]] if path else source] += 1
+        return before

@@ -86,37 +86,28 @@ def _windows(node: Node) -> tuple[int, int]:
     return node.attributes.get("left_window_size", -1), node.attributes.get("right_window_size", -1)
 
 
-def _heads_last(run: Run, node: Node, q: Tensor) -> tuple[Tensor, ...]:
-    """Return memory for a result with the axis of rows before that of heads, or () for the order of q."""
-    if not (node.attribute("heads_last") or node.attribute("q_num_heads")):
-        return ()
-    batch, heads, queries, size = q.shape
-    return (run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3),)
-
-
-def _attend(run: Run, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, corner: str) -> Tensor:
-    left, right = _windows(node)
-    more: dict[str, Any] = {"causal": corner if node.attribute("is_causal") else False}
-    if max(left, right) >= 0:
-        if corner == "upper_left" and not more["causal"] and q.shape[2] != k.shape[2]:
-            raise refusal(node, "a window over keys of another number than the queries needs is_causal or past keys")
-        more["window"] = (left, right)
-    if cap := node.attribute("softcap"):
-        more["softcap"] = cap
-    if out := _heads_last(run, node, q):
-        more["out"] = out[0]
-    return run.call(attention, q, k, v, mask, scale=scale, **more)
-
-
-def _attend_cache(run: Run, node: Node, q: Tensor, pages: Pages, valid: Tensor, scale: float) -> Tensor:
-    """Attend to the valid keys of a cache in one kernel."""
+def _options(run: Run, node: Node, q: Tensor) -> dict[str, Any]:
+    """Return a window, a cap of scores, and memory for a result with the axis of rows before that of heads."""
     more: dict[str, Any] = {}
     if max(_windows(node)) >= 0:
         more["window"] = _windows(node)
     if cap := node.attribute("softcap"):
         more["softcap"] = cap
-    if out := _heads_last(run, node, q):
-        more["out"] = out[0]
+    if node.attribute("heads_last") or node.attribute("q_num_heads"):
+        batch, heads, queries, size = q.shape
+        more["out"] = run.xp.empty((batch, queries, heads, size), q.dtype).transpose(0, 2, 1, 3)
+    return more
+
+
+def _attend(run: Run, node: Node, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: float, corner: str) -> Tensor:
+    causal, more = corner if node.attribute("is_causal") else False, _options(run, node, q)
+    if "window" in more and corner == "upper_left" and not causal and q.shape[2] != k.shape[2]:
+        raise refusal(node, "a window over keys of another number than the queries needs is_causal or past keys")
+    return run.call(attention, q, k, v, mask, scale=scale, causal=causal, **more)
+
+
+def _attend_cache(run: Run, node: Node, q: Tensor, pages: Pages, valid: Tensor, scale: float) -> Tensor:
+    """Attend to the valid keys of a cache in one kernel."""
     return run.call(
         attention,
         *(q, pages.keys, pages.values),
@@ -124,7 +115,7 @@ def _attend_cache(run: Run, node: Node, q: Tensor, pages: Pages, valid: Tensor, 
         scale=scale,
         key_sizes=run.device(valid),
         block_table=run.device(pages.table),
-        **more,
+        **_options(run, node, q),
     )
 
 

@@ -177,6 +177,13 @@ def spatial_axes(node: Node, rank: int) -> int:
     return rank - 2
 
 
+def window_of(node: Node, x: Tensor) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return the number of spatial axes of a node with a window, its strides, and its dilations."""
+    spatial = spatial_axes(node, x.ndim)
+    ones = (1,) * spatial
+    return spatial, node.attribute("strides") or ones, node.attribute("dilations") or ones
+
+
 def refusal(node: Node, reason: str) -> UnsupportedError:
     """Return the error of a node that is not served."""
     return UnsupportedError(f"node {node.name!r} ({node.op}): {reason}")

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, spatial_axes
+from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, window_of
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -66,9 +66,7 @@ def _einsum(run: Run, node: Node, *values: Tensor) -> Tensor:
 
 
 def _conv(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Tensor:
-    spatial = spatial_axes(node, x.ndim)
-    strides = node.attribute("strides") or (1,) * spatial
-    dilations = node.attribute("dilations") or (1,) * spatial
+    spatial, strides, dilations = window_of(node, x)
     pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
     more: dict[str, Any] = {}
     for item in run.epilogue(node):
@@ -91,9 +89,7 @@ def _conv(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Te
 
 
 def _conv_transpose(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Tensor:
-    spatial = spatial_axes(node, x.ndim)
-    strides = node.attribute("strides") or (1,) * spatial
-    dilations = node.attribute("dilations") or (1,) * spatial
+    spatial, strides, dilations = window_of(node, x)
     extra = node.attribute("output_padding") or (0,) * spatial
     reach = [(taps - 1) * dilation + 1 for taps, dilation in zip(w.shape[2:], dilations, strict=True)]
     full = [

@@ -76,17 +76,10 @@ def _batch_norm(
 
 
 def _group_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    groups, eps = node.attribute("num_groups"), node.attribute("epsilon")
+    """Compute a GroupNormalization, or an InstanceNormalization: a group of each channel."""
+    groups = node.attribute("num_groups") or x.shape[1]
     count = math.prod(x.shape[1:]) // groups
     rows = run.device(x).reshape(x.shape[0], groups, count)
-    return _scale_channels(
-        run, run.call(norms.layer_norm, rows, (count,), None, None, eps).reshape(x.shape), scale, bias
-    )
-
-
-def _instance_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
-    count = math.prod(x.shape[2:])
-    rows = run.device(x).reshape(*x.shape[:2], count)
     normed = run.call(norms.layer_norm, rows, (count,), None, None, node.attribute("epsilon"))
     return _scale_channels(run, normed.reshape(x.shape), scale, bias)
 
@@ -195,7 +188,7 @@ LOWERINGS: dict[str, Lowering] = {
     "BatchNormalization": _batch_norm,
     "GroupNormalization": _group_norm,
     "Hardmax": _hardmax,
-    "InstanceNormalization": _instance_norm,
+    "InstanceNormalization": _group_norm,
     "LRN": _lrn,
     "LayerNormalization": _layer_norm,
     "LogSoftmax": _along(norms.log_softmax),

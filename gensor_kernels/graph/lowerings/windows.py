@@ -8,22 +8,21 @@ import numpy as np
 
 from gensor_kernels.dispatch.api import pooling, reductions
 
-from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, spatial_axes
+from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, window_of
 from .contractions import padding, two_axes
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
 
-def _pool(run: Run, node: Node, x: Tensor, average: bool) -> Tensor:
-    spatial = spatial_axes(node, x.ndim)
+def _pool(run: Run, node: Node, x: Tensor) -> Tensor:
+    average = node.op == "AveragePool"
+    spatial, strides, dilations = window_of(node, x)
     if len(node.outputs) > 1 and node.outputs[1]:
         raise refusal(node, "the positions of maxima are not served")
     if name_of(x) not in FLOATS:
         raise refusal(node, f"poolings of {name_of(x)} are not served, only of floating-point numbers")
     taps = node.attribute("kernel_shape")
-    strides = node.attribute("strides") or (1,) * spatial
-    dilations = node.attribute("dilations") or (1,) * spatial
     pads = padding(node, x.shape[2:], taps, strides, dilations)
     if average and max(dilations) > 1:
         raise refusal(node, "average poolings with dilation are not served")
@@ -57,14 +56,6 @@ def _pool(run: Run, node: Node, x: Tensor, average: bool) -> Tensor:
     return y[(..., *kept)]
 
 
-def _max_pool(run: Run, node: Node, x: Tensor) -> Tensor:
-    return _pool(run, node, x, False)
-
-
-def _average_pool(run: Run, node: Node, x: Tensor) -> Tensor:
-    return _pool(run, node, x, True)
-
-
 def _global_average(run: Run, node: Node, x: Tensor) -> Tensor:
     if node.layout == "last":
         return channels_first(run.call(pooling.global_avg_pool2d, channels_last(x), layout="NHWC"))
@@ -78,8 +69,8 @@ def _global_max(run: Run, node: Node, x: Tensor) -> Tensor:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "AveragePool": _average_pool,
+    "AveragePool": _pool,
     "GlobalAveragePool": _global_average,
     "GlobalMaxPool": _global_max,
-    "MaxPool": _max_pool,
+    "MaxPool": _pool,
 }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.shown import shown
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
 
 #: Nodes of a model once its functions are inlined.
 MOST_NODES = 100_000
@@ -20,7 +24,7 @@ LARGEST_FOLDED = 2 << 30
 WEIGHT_BYTES = "weight_bytes"
 
 
-def check(model: Any) -> None:
+def check(model: onnx.ModelProto) -> None:
     """Raise UnsupportedError for an onnx.ModelProto whose operators take far more memory than its file."""
     import onnx
 
@@ -45,7 +49,7 @@ def messages(message: Any, kind: Any) -> Iterator[Any]:
                 waiting += [value] if hasattr(value, "ListFields") else value
 
 
-def node_count(model: Any) -> int:
+def node_count(model: onnx.ModelProto) -> int:
     """Return the number of nodes of a model once its functions are inlined.
 
     Raises UnsupportedError for functions that call themselves.
@@ -70,7 +74,7 @@ def node_count(model: Any) -> int:
     return sum(counts.get(each, 1) for each in _calls(model.graph))
 
 
-def _calls(graph: Any) -> list[tuple[str, str]]:
+def _calls(graph: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str]]:
     """Return the operators that the nodes of a graph or a function call, including those of graphs within it."""
     import onnx
 
@@ -98,7 +102,7 @@ def most_folded(weights: int) -> int:
     return LARGEST_FOLDED + 8 * weights
 
 
-def foldable(model: Any) -> Callable[[Any], bool | None]:
+def foldable(model: ir.Model) -> Callable[[ir.Node], bool | None]:
     """Return a function that decides whether onnxscript may fold a node: not if all constants would exceed the bound.
 
     The function adds up what was folded. The model's `meta` has the bytes of the file's constants as WEIGHT_BYTES.
@@ -130,5 +134,5 @@ def refuse_large(name: str, operator: str, size: int, total: int, most: int) -> 
         )
 
 
-def _label(node: Any) -> str:
+def _label(node: onnx.NodeProto) -> str:
     return f"node {shown(node.name or (node.output[0] if node.output else node.op_type))} ({node.op_type})"

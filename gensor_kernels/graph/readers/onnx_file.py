@@ -13,20 +13,25 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels import install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import failing, first_line
-from gensor_kernels.graph.ir.graph import OPSET, Graph, Node, Spec
+from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
 from . import onnx_bounds, onnx_operators, onnx_weights
 from .onnx_bounds import WEIGHT_BYTES
 from .onnx_lifting import lift
 from .pickled import in_memory, pack, unpack
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
 
 #: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
@@ -50,9 +55,9 @@ class Source:
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
     bounds: Mapping[str, tuple[float, float]] = {}
-    _parts: tuple[Any, dict[str, Any]] | None = None
+    _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
 
-    def __init__(self, model: Any, folder: Path | None = None):
+    def __init__(self, model: onnx.ModelProto, folder: Path | None = None):
         onnx_operators.refuse_early(model)
         onnx_bounds.check(model)
         #: Names of the files next to the model that hold its weights.
@@ -69,7 +74,7 @@ class Source:
         self._results = {each.name: _spec(each).dtype for each in lifted.graph.output if each.HasField("type")}
         self.outputs = [each.name for each in lifted.graph.output]
         self._parts = (lifted, weights) if self.defaults else None
-        self._overridden: dict[frozenset[str], Any] = {}
+        self._overridden: dict[frozenset[str], ir.Model] = {}
         self._model = optimise(_with_weights(lifted, weights), self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
@@ -88,7 +93,7 @@ class Source:
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
 
-    def _with_inputs(self, names: frozenset[str]) -> Any:
+    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
         """Return the model with some defaults as inputs."""
         if names not in self._overridden and self._parts is not None:
             lifted, weights = self._parts
@@ -108,12 +113,12 @@ class Source:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _model=unpack(*state["_model"]))
 
-    def _current(self) -> Any:
+    def _current(self) -> ir.Model:
         """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
         return self._model
 
 
-def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
+def _with_weights(lifted: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol]) -> ir.Model:
     """Return the model of onnx-ir with its weights."""
     import onnx_ir as ir
 
@@ -123,7 +128,7 @@ def _with_weights(lifted: Any, weights: Mapping[str, Any]) -> Any:
     return model
 
 
-def optimise(model: Any, inputs: Iterable[str]) -> Any:
+def optimise(model: ir.Model, inputs: Iterable[str]) -> ir.Model:
     """Simplify a model of onnx-ir for all sizes, and return it."""
     import onnx_ir as ir
     from onnxscript.optimizer import optimize_ir
@@ -140,8 +145,9 @@ def optimise(model: Any, inputs: Iterable[str]) -> Any:
         model.graph.sort()  # a rule may put a node after its readers
     _keep_dtypes(model)
     for name, value in model.graph.initializers.items():
-        array = value.const_value.numpy()
-        stable = array.dtype.name not in KEPT or value.const_value.numpy() is array
+        tensor: Any = value.const_value
+        array = tensor.numpy()
+        stable = array.dtype.name not in KEPT or tensor.numpy() is array
         if not stable or not array.flags.c_contiguous:  # one array for every signature
             value.const_value = ir.Tensor(np.asarray(array, order="C"), name=name)
     return model
@@ -160,7 +166,7 @@ def _keep_dtypes(model: Any) -> None:
                 each.const_value, each.dtype = ir.Tensor(array, name=each.name), node.inputs[0].dtype
 
 
-def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
+def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
     """Return a copy of a model for inputs of these shapes: shapes inferred, and constants folded that follow."""
     import onnx_ir as ir
     from onnx_ir.passes import common
@@ -183,7 +189,7 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> Any:
     return model
 
 
-def _fold(model: Any) -> None:
+def _fold(model: ir.Model) -> None:
     """Infer shapes and fold constants until nothing changes."""
     from onnxscript.optimizer import fold_constants_ir
 
@@ -194,13 +200,13 @@ def _fold(model: Any) -> None:
             break
 
 
-def _is_misread(node: Any) -> bool:
+def _is_misread(node: ir.Node) -> bool:
     """Return whether a rule of the optimiser changes a node's results: it pads a convolution as without dilations."""
-    wide = max(node.attributes.get_ints("dilations", None) or (1,)) > 1
+    wide = max(node.attributes.get_ints("dilations", ()) or (1,)) > 1
     return node.op_type == "Conv" and wide and "SAME" in node.attributes.get_string("auto_pad", "")
 
 
-def _forget_results(model: Any) -> None:
+def _forget_results(model: ir.Model) -> None:
     """Forget the shapes of results: declared ones could contradict bound sizes, and all are inferred again."""
     for each in model.graph.outputs:
         if each.producer() is not None:
@@ -229,19 +235,19 @@ def read(model: Any) -> Source:
         raise ModelError(f"{file}: {error}") from None
 
 
-def _source(model: Any, folder: Path | None = None) -> Source:
+def _source(model: onnx.ModelProto, folder: Path | None = None) -> Source:
     with failing("no valid ONNX model"):
         return Source(model, folder)
 
 
-def _parse(data: bytes) -> Any:
+def _parse(data: bytes) -> onnx.ModelProto:
     try:
         return library().load_model_from_string(data)
     except Exception as error:  # of protobuf
         raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
 
 
-def _tidy(model: Any) -> None:
+def _tidy(model: onnx.ModelProto) -> None:
     """Correct what the standard forbids and other runtimes accept: names of sizes and domains, the order of nodes."""
     onnx = library()
     for each in onnx_weights.messages(model, (onnx.NodeProto, onnx.OperatorSetIdProto)):
@@ -264,7 +270,7 @@ def _tidy(model: Any) -> None:
             model.graph.node.extend(nodes[place] for place in order)
 
 
-def library() -> Any:
+def library() -> ModuleType:
     """Import onnx; ModelError with the fixing command where it is missing."""
     try:
         import onnx
@@ -279,7 +285,7 @@ def library() -> Any:
     return onnx
 
 
-def _check(operators: Any, weights: Mapping[str, Any]) -> None:
+def _check(operators: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol]) -> None:
     """Raise ModelError where onnx's checker refuses a model; shapes may be missing, and types of results."""
     onnx = library()
     checked = onnx.ModelProto()
@@ -310,7 +316,7 @@ def _check(operators: Any, weights: Mapping[str, Any]) -> None:
         onnx.checker.check_model(checked)
 
 
-def _lift(model: Any) -> Any:
+def _lift(model: onnx.ModelProto) -> onnx.ModelProto:
     """Inline functions, and lift operators to OPSET."""
     onnx = library()
     if model.functions:  # onnx's converter drops them
@@ -353,29 +359,29 @@ def _constant(value: Any) -> np.ndarray:
     return array if array.flags.c_contiguous else array.copy()
 
 
-def dtype_of(dtype: Any) -> np.dtype[Any]:
+def dtype_of(dtype: ir.DataType | None) -> np.dtype[Any]:
     """Return a dtype of onnx-ir as NumPy's; `object` for text and unknown types."""
     try:
-        return np.dtype(dtype.numpy())
+        return np.dtype(object if dtype is None else dtype.numpy())
     except (TypeError, ValueError):
         return np.dtype(object)
 
 
-def extents_of(shape: Any) -> tuple[int | str | None, ...] | None:
+def extents_of(shape: ir.Shape | None) -> Extents | None:
     """Return a shape of onnx-ir as numbers and names."""
     if shape is None:
         return None
     return tuple(each if isinstance(each, int) else each.value for each in shape)
 
 
-def _attribute(attribute: Any) -> Any:
+def _attribute(attribute: ir.Attr) -> Any:
     value = attribute.value
     if hasattr(value, "numpy"):
         return value.numpy()
     return value if isinstance(value, (int, float, str)) or value is None else tuple(value)
 
 
-def _spec(value: Any) -> Spec:
+def _spec(value: onnx.ValueInfoProto) -> Spec:
     """Return the Spec of a ValueInfoProto; UnsupportedError for sequences and the like."""
     from onnx import helper
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -17,8 +17,14 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.lowerings.resize import FLOOR_OR_CEIL
 from gensor_kernels.shown import shown
 
+if TYPE_CHECKING:
+    import onnx
+    from numpy.typing import DTypeLike
 
-def lift(model: Any, version: int) -> None:
+Proto = TypeVar("Proto", bound="onnx.ModelProto | onnx.NodeProto")
+
+
+def lift(model: onnx.ModelProto, version: int) -> None:
     """Rewrite the nodes of an onnx.ModelProto without functions, and of graphs within it, to a version from 18 on.
 
     ModelError for a rank that is needed and unknown, UnsupportedError for meanings that are not served.
@@ -32,7 +38,7 @@ def lift(model: Any, version: int) -> None:
     own[0].version = version
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and all graphs within it."""
     yield graph
     for node in graph.node:
@@ -44,7 +50,7 @@ def _graphs(graph: Any) -> Iterator[Any]:
 class _Lifting:
     """State that the steps of one model share: its version, ranks of its tensors, and names that are free."""
 
-    def __init__(self, model: Any, version: int):
+    def __init__(self, model: onnx.ModelProto, version: int):
         self._model, self.version = _copy(model), version
         taken = {
             name for graph in _graphs(model.graph) for node in graph.node for name in (*node.input, *node.output)
@@ -75,7 +81,7 @@ class _Lifting:
         """Return the rank of a tensor, or None."""
         return self._ranks.get(name)
 
-    def lift(self, graph: Any) -> None:
+    def lift(self, graph: onnx.GraphProto) -> None:
         """Lift the nodes of one graph."""
         nodes = []
         for node in graph.node:
@@ -93,7 +99,7 @@ class _Lifting:
             graph.node.extend(kept)
 
 
-def _copy(message: Any) -> Any:
+def _copy(message: Proto) -> Proto:
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
@@ -102,10 +108,10 @@ def _copy(message: Any) -> Any:
 class Step:
     """A node that is lifted in place, and the nodes that come before and after it."""
 
-    def __init__(self, lifting: _Lifting, node: Any):
+    def __init__(self, lifting: _Lifting, node: onnx.NodeProto):
         self.lifting, self.node = lifting, node
-        self.before: list[Any] = []
-        self.after: list[Any] = []
+        self.before: list[onnx.NodeProto] = []
+        self.after: list[onnx.NodeProto] = []
 
     def pop(self, name: str, default: Any = None) -> Any:
         """Remove an attribute and return its value; texts as str."""
@@ -138,7 +144,7 @@ class Step:
         self.before.append(helper.make_node(operator, inputs, [name], f"{self.node.name or name}_{name}", **attributes))
         return name
 
-    def constant(self, values: Any, dtype: Any = np.int64) -> str:
+    def constant(self, values: Any, dtype: DTypeLike = np.int64) -> str:
         """Return the name of a constant before the node."""
         from onnx import numpy_helper
 

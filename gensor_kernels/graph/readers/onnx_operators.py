@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
 
 #: Domains of the ONNX standard's own operators.
 STANDARD = ("", "ai.onnx")
@@ -30,7 +34,7 @@ FLOAT = 'load the float model with weights="int8" in place of the quantised one'
 MOST = 12
 
 
-def refuse_early(model: Any) -> None:
+def refuse_early(model: onnx.ModelProto) -> None:
     """Raise UnsupportedError for an onnx.ModelProto with an operator that is never served, without reading attributes.
 
     Nodes of its functions are checked after inlining.
@@ -49,7 +53,7 @@ def refuse_early(model: Any) -> None:
         _refuse(found)
 
 
-def refuse(graph: Any, sizes_are_open: bool, remedy: str = CUT) -> None:
+def refuse(graph: ir.Graph, sizes_are_open: bool, remedy: str = CUT) -> None:
     """Raise UnsupportedError for the onnx_ir.Graph of a simplified model with operators that are not served.
 
     With open sizes, shapes of a call may still decide the conditions of branches. `remedy` is the default advice.
@@ -57,7 +61,7 @@ def refuse(graph: Any, sizes_are_open: bool, remedy: str = CUT) -> None:
     _refuse(_nodes(graph, sizes_are_open), remedy)
 
 
-def _nodes(graph: Any, sizes_are_open: bool) -> Iterator[Any]:
+def _nodes(graph: ir.Graph, sizes_are_open: bool) -> Iterator[ir.Node]:
     """Yield the nodes of a graph, and those of branches that values of inputs decide."""
     for node in graph:
         if node.op_type == "If" and node.domain in STANDARD:
@@ -69,7 +73,7 @@ def _nodes(graph: Any, sizes_are_open: bool) -> Iterator[Any]:
             yield node
 
 
-def outer_values(node: Any) -> list[Any]:
+def outer_values(node: ir.Node) -> list[ir.Value]:
     """Return the values of outer graphs that the branches of a node read."""
     branches = [each.as_graph() for each in node.attributes.values() if each.type.name == "GRAPH"]
     inner = [each for branch in branches for each in branch]
@@ -80,9 +84,9 @@ def outer_values(node: Any) -> list[Any]:
     return [each for each in dict.fromkeys(read) if each is not None and each not in own]
 
 
-def _reads_inputs(value: Any) -> bool:
+def _reads_inputs(value: ir.Value | None) -> bool:
     """Return whether a value follows from elements of inputs, not from their shapes alone."""
-    seen, open_ = set[Any](), [value]
+    seen, open_ = set["ir.Value"](), [value]
     while open_:
         each = open_.pop()
         if each is None or each in seen or each.const_value is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,11 +15,15 @@ from gensor_kernels.shown import shown
 
 from .onnx_bounds import LARGEST_FOLDED, messages
 
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir as ir
+
 #: Elements up to which a constant stays among the operators, for the inference of shapes.
 SMALL = 1024
 
 
-def split(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
+def split(model: onnx.ModelProto, folder: Path | None) -> tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]]:
     """Split an onnx.ModelProto into a copy whose large constants have no data, and their tensors of onnx-ir by name.
 
     Tensors are views of the model's memory, or of files in `folder` that are mapped into memory. External tensors
@@ -30,7 +34,7 @@ def split(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
     """
     import onnx
 
-    operators, weights = onnx.ModelProto(), dict[str, Any]()
+    operators, weights = onnx.ModelProto(), dict[str, "ir.TensorProtocol"]()
     for field, value in model.ListFields():
         if field.name != "graph":
             _copy_field(operators, field.name, value)
@@ -57,12 +61,12 @@ def split(model: Any, folder: Path | None) -> tuple[Any, dict[str, Any]]:
     return operators, weights
 
 
-def external_files(model: Any) -> list[str]:
+def external_files(model: onnx.ModelProto) -> list[str]:
     """Return the names of the files that hold a model's external data."""
     return sorted({_places(tensor).get("location", "") for tensor in external(model)})
 
 
-def external(model: Any) -> Iterator[Any]:
+def external(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield the tensors of a model whose data are in other files, wherever in the model they are."""
     import onnx
 
@@ -71,11 +75,11 @@ def external(model: Any) -> Iterator[Any]:
             yield tensor
 
 
-def _read(operators: Any, folder: Path | None) -> None:
+def _read(operators: onnx.ModelProto, folder: Path | None) -> None:
     """Read the tensors that are in other files, within a bound."""
     total = 0
     for tensor in external(operators):
-        found = _external(tensor, tensor.name, folder)
+        found: Any = _external(tensor, tensor.name, folder)
         total += found.length
         if total > LARGEST_FOLDED:
             raise UnsupportedError(
@@ -99,7 +103,7 @@ def _copy_field(target: Any, name: str, value: Any) -> None:
         getattr(target, name).extend(value)
 
 
-def _constant(node: Any) -> Any:
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     """Return the tensor of a Constant with many elements, else None."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx"):
         return None
@@ -107,7 +111,7 @@ def _constant(node: Any) -> Any:
     return found if found is not None and _is_large(found) else None
 
 
-def _is_large(tensor: Any) -> bool:
+def _is_large(tensor: onnx.TensorProto) -> bool:
     """Return whether a tensor is kept apart: it has many elements, or its data are in another file."""
     import onnx
 
@@ -116,7 +120,7 @@ def _is_large(tensor: Any) -> bool:
     return tensor.data_type != onnx.TensorProto.STRING and np.prod(tensor.dims, dtype=float) > SMALL
 
 
-def _tensor(tensor: Any, name: str, folder: Path | None) -> Any:
+def _tensor(tensor: onnx.TensorProto, name: str, folder: Path | None) -> ir.TensorProtocol:
     """Return the tensor of onnx-ir with the data of a TensorProto."""
     import onnx
     import onnx_ir as ir
@@ -129,17 +133,17 @@ def _tensor(tensor: Any, name: str, folder: Path | None) -> Any:
         fail(f"weights {shown(name)} have no array", error, "export the model again")
 
 
-def _hollow(target: Any, tensor: Any, name: str) -> None:
+def _hollow(target: onnx.TensorProto, tensor: onnx.TensorProto, name: str) -> None:
     """Make an initializer with the type and shape of a tensor, and no data."""
     target.name, target.data_type, target.raw_data = name, tensor.data_type, b""
     target.dims.extend(tensor.dims)
 
 
-def _places(tensor: Any) -> dict[str, str]:
+def _places(tensor: onnx.TensorProto) -> dict[str, str]:
     return {each.key: each.value for each in tensor.external_data}
 
 
-def _external(tensor: Any, name: str, folder: Path | None) -> Any:
+def _external(tensor: onnx.TensorProto, name: str, folder: Path | None) -> ir.ExternalTensor:
     """Return a tensor in a file of the model's folder; ModelError if the file is missing or too short."""
     import onnx_ir as ir
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 
 def pack(model: Any) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
@@ -18,7 +21,7 @@ def pack(model: Any) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
     return ir.to_proto(draft).SerializeToString(), weights, dict(model.meta)
 
 
-def unpack(operators: bytes, weights: dict[str, np.ndarray], notes: dict[str, Any]) -> Any:
+def unpack(operators: bytes, weights: dict[str, np.ndarray], notes: dict[str, Any]) -> ir.Model:
     """Return the model that `pack` was given."""
     import onnx
     import onnx_ir as ir
@@ -32,7 +35,7 @@ def unpack(operators: bytes, weights: dict[str, np.ndarray], notes: dict[str, An
     return model
 
 
-def in_memory(tensor: Any) -> Any:
+def in_memory(tensor: ir.TensorProtocol) -> ir.Tensor:
     """Return a tensor of onnx-ir whose elements are in no file."""
     import onnx_ir as ir
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,13 @@ from gensor_kernels.graph.lowerings.base import Host
 from gensor_kernels.shown import shown
 
 from .onnx_file import Source
+
+if TYPE_CHECKING:
+    import onnx
+    import torch
+
+    #: PyTorch's exporter.
+    Export = Callable[[torch.export.ExportedProgram], torch.onnx.ONNXProgram]
 
 #: Elements up to which a call is checked with its own extents, and the extent above which others are reduced.
 FEW, SMALL = 1 << 14, 8
@@ -39,14 +46,14 @@ TOLERANCES = {
 OPEN = 3
 
 #: Keys of drawn calls by those of the program's, and what is wrong with the translation of drawn calls, or None.
-_drawn_keys: dict[Any, Any] = {}
-_verdicts: dict[Any, str | None] = {}
+_drawn_keys: dict[Hashable, Hashable] = {}
+_verdicts: dict[Hashable, str | None] = {}
 
 
 class Call:
     """A call of an operator with drawn `operands`, and PyTorch's `results`."""
 
-    def __init__(self, node: Any):
+    def __init__(self, node: torch.fx.Node):
         import torch
 
         self.target, self.where = node.target, path_of(node)
@@ -67,7 +74,7 @@ class Call:
         #: Operator, arguments, and dtypes and extents of the operands; after drawing, those of the drawn operands.
         self.key = self._key(self.shapes)
 
-    def _key(self, shapes: Sequence[Any]) -> tuple[Any, ...]:
+    def _key(self, shapes: Sequence[tuple[int, ...]]) -> Hashable:
         others = [None if place in self._places else each for place, each in enumerate(self._flat)]
         return self.target, self._tree, repr(others), tuple(self.dtypes), tuple(shapes), tuple(self.used)
 
@@ -103,7 +110,7 @@ class Call:
         """Return the number of elements of operands and results."""
         return sum(each.numel() for each in (*self.operands, *self.results))
 
-    def __call__(self, tensors: Sequence[Any]) -> list[Any]:
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Call the operator with other operands; return those results that the program reads."""
         import torch
 
@@ -116,10 +123,10 @@ class Call:
         return [found] if self._single else [found[place] for place in self.used]
 
 
-def check(program: Any, export: Callable[[Any], Any]) -> None:
+def check(program: torch.export.ExportedProgram, export: Export) -> None:
     """Raise UnsupportedError if the exporter (`export`) translates an operator of a torch.export program wrongly."""
     with _nothing_around():
-        new: dict[Any, Call] = {}
+        new: dict[Hashable, Call] = {}
         calls = [Call(node) for node in _nodes(program)]
         for call in calls:
             given = call.key
@@ -139,13 +146,13 @@ def check(program: Any, export: Callable[[Any], Any]) -> None:
             raise UnsupportedError(f"operator {call.target} of PyTorch{call.where}: its translation to ONNX {wrong}")
 
 
-def path_of(node: Any) -> str:
+def path_of(node: torch.fx.Node) -> str:
     """Return the module of a node of a program as words, or "" for the outermost module."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     return f" (module {shown(stack[-1][0])})" if stack and stack[-1][0] else ""
 
 
-def _nodes(program: Any) -> Iterator[Any]:
+def _nodes(program: torch.export.ExportedProgram) -> Iterator[torch.fx.Node]:
     """Yield the calls of operators that make tensors, those in graphs within the graph as well."""
     import torch
 
@@ -159,7 +166,7 @@ def _nodes(program: Any) -> Iterator[Any]:
                 yield node
 
 
-def _is_item(node: Any) -> bool:
+def _is_item(node: torch.fx.Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
@@ -185,7 +192,7 @@ def _extent(value: Any) -> Any:
     return kind(symbolic.expr.subs(dict.fromkeys(symbolic.expr.free_symbols, OPEN)))
 
 
-def _draws(dtypes: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Iterator[list[Any]]:
+def _draws(dtypes: Sequence[torch.dtype], shapes: Sequence[tuple[int, ...]]) -> Iterator[list[torch.Tensor]]:
     """Yield operands: integers of both signs, then without 0, then indices of small extents."""
     import torch
 
@@ -196,7 +203,7 @@ def _draws(dtypes: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Iterator
         yield [_draw(dtype, shape, below, generator) for dtype, shape in zip(dtypes, shapes, strict=True)]
 
 
-def _draw(dtype: Any, shape: tuple[int, ...], below: int | None, generator: Any) -> Any:
+def _draw(dtype: torch.dtype, shape: tuple[int, ...], below: int | None, generator: torch.Generator) -> torch.Tensor:
     """Return a tensor: floats of two magnitudes; integers at random, or indices that differ along every axis."""
     import torch
 
@@ -240,7 +247,7 @@ def _groups(calls: Sequence[Call]) -> Iterator[list[Call]]:
         yield group
 
 
-def _judge(calls: list[Call], export: Callable[[Any], Any]) -> Iterator[tuple[Call, str | None]]:
+def _judge(calls: list[Call], export: Export) -> Iterator[tuple[Call, str | None]]:
     """Yield each call with what is wrong with its translation."""
     try:
         model = _model(calls, export)
@@ -266,12 +273,12 @@ def _judge(calls: list[Call], export: Callable[[Any], Any]) -> Iterator[tuple[Ca
         yield call, next(filter(None, wrongs), None)
 
 
-def _model(calls: Sequence[Call], export: Callable[[Any], Any]) -> Any:
+def _model(calls: Sequence[Call], export: Export) -> onnx.ModelProto:
     """Return one model of ONNX, as a protobuf, with all calls: inputs and outputs in the order of calls."""
     import torch
 
     class Calls(torch.nn.Module):
-        def forward(self, *tensors: Any) -> Any:
+        def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             found, rest = [], iter(tensors)
             for call in calls:
                 found += call([next(rest) for _ in call.operands])
@@ -281,7 +288,7 @@ def _model(calls: Sequence[Call], export: Callable[[Any], Any]) -> Any:
     return export(torch.export.export(Calls().train(False), operands, strict=False)).model_proto
 
 
-def _evaluate(model: Any, operands: Mapping[str, Any], wanted: list[str]) -> list[Any]:
+def _evaluate(model: onnx.ModelProto, operands: Mapping[str, torch.Tensor], wanted: list[str]) -> list[np.ndarray]:
     """Return results of a part of a model by onnx's reference evaluator."""
     from onnx.reference import ReferenceEvaluator
     from onnx.utils import Extractor
@@ -295,7 +302,7 @@ def _evaluate(model: Any, operands: Mapping[str, Any], wanted: list[str]) -> lis
     return list(found)
 
 
-def _evaluate_on_host(model: Any, arrays: Mapping[str, Any]) -> list[Any]:
+def _evaluate_on_host(model: onnx.ModelProto, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Return results of a model by our own lowerings on the host."""
     graph = Source(model).graph({name: each.shape for name, each in arrays.items()})
     run = Host()
@@ -305,7 +312,7 @@ def _evaluate_on_host(model: Any, arrays: Mapping[str, Any]) -> list[Any]:
     return [run.values[name] for name in graph.outputs]
 
 
-def _array(tensor: Any) -> np.ndarray:
+def _array(tensor: torch.Tensor) -> np.ndarray:
     """Return a tensor as an array of the same dtype."""
     import ml_dtypes
 
@@ -315,9 +322,9 @@ def _array(tensor: Any) -> np.ndarray:
     return np.asarray(tensor.float().numpy()).astype(getattr(ml_dtypes, name))
 
 
-def _difference(found: Any, true: Any) -> str | None:
+def _difference(given: np.ndarray, expected: torch.Tensor) -> str | None:
     """Return how a result differs from PyTorch's, or None."""
-    found, true = np.asarray(found), _array(true)
+    found, true = np.asarray(given), _array(expected)
     if found.dtype != true.dtype:
         return f"gives {found.dtype.name} in place of {true.dtype.name}"
     if found.shape != true.shape:

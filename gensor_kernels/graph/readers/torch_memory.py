@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
 
 
-def value_of(node: Any) -> Any:
+def value_of(node: torch.fx.Node) -> Any:
     """Return the traced value of a node: a fake tensor, a symbolic number, or None."""
     return node.meta.get("example_value", node.meta.get("val"))
 
 
-def placeholders(gm: Any) -> list[Any]:
+def placeholders(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
     """Return the input nodes of a graph, in order."""
     return list(gm.graph.find_nodes(op="placeholder"))
 
@@ -26,7 +29,7 @@ class Memory(NamedTuple):
     shares: bool
 
 
-def memory_of(gm: Any) -> Memory | None:
+def memory_of(gm: torch.fx.GraphModule) -> Memory | None:
     """Return the memory effects of a graph of torch.fx from a run on fake tensors, or None if that run fails."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
@@ -59,7 +62,7 @@ def memory_of(gm: Any) -> Memory | None:
     return Memory(tuple(changed), len(own) < len(memory), len(set(own)) < len(own))
 
 
-def _fresh(fake: Any) -> Any:
+def _fresh(fake: torch.Tensor) -> torch.Tensor:
     """Return a new fake tensor of the same layout; changes of it change no other."""
     import torch
 

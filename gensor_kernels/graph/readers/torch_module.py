@@ -14,7 +14,8 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import forking, install
 from gensor_kernels.errors import ModelError, UnsupportedError
@@ -27,6 +28,10 @@ from .onnx_file import Source, dtype_of, extents_of, library, optimise
 from .torch_checked import check
 from .torch_memory import memory_of, placeholders, value_of
 from .torch_operators import translations
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    import torch
 
 #: PyTorch's tracers replace functions of the whole process while they run.
 _tracing = threading.RLock()
@@ -46,7 +51,12 @@ class TorchSource(Source):
 
     remedy = 'torch.compile(module, backend="gensor") computes them eagerly'
 
-    def __init__(self, model: Any, weights: Sequence[Any], ranges: Mapping[tuple[str, int], Any]):
+    def __init__(
+        self,
+        model: ir.Model,
+        weights: Sequence[torch.Tensor],
+        ranges: Mapping[tuple[str, int], tuple[float, float]],
+    ):
         self._versions = [(each, version(each)) for each in weights]
         self.inputs = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
         self.bounds = {
@@ -63,13 +73,13 @@ class TorchSource(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_versions": []}  # a copy has its own weights
 
-    def _current(self) -> Any:
+    def _current(self) -> ir.Model:
         if any(version(each) != before for each, before in self._versions):
             raise ModelError("parameters of the module have changed: call from_torch again")
         return self._model
 
 
-def _name_by_module(model: Any) -> None:
+def _name_by_module(model: ir.Model) -> None:
     """Name nodes by the path of their module and the operator, as far as the exporter says it: "layers.0/linear"."""
     taken: Counter[str] = Counter()
     for node in model.graph:
@@ -84,7 +94,7 @@ def _name_by_module(model: Any) -> None:
         node.name = name if taken[name] == 1 else f"{name}.{taken[name]}"
 
 
-def version(tensor: Any) -> int:
+def version(tensor: torch.Tensor) -> int:
     """Return how often a tensor was changed in place; 0 for inference tensors, which do not count that."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
@@ -113,7 +123,7 @@ def _with_dims(torch: Any, shapes: Any) -> Any:
     return type(shapes)(_with_dims(torch, each) for each in shapes) if isinstance(shapes, (list, tuple)) else shapes
 
 
-def torch_library() -> Any:
+def torch_library() -> ModuleType:
     """Import torch and onnx; ModelError with the fixing command where one is missing."""
     library()
     try:
@@ -130,8 +140,10 @@ def torch_options(dtype: Any = None, weights: str | None = None) -> Options:
     return Options(name, weights).validate()
 
 
-def export(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any) -> Any:
-    """Return the `torch.export.ExportedProgram` of a module; ModelError if tracing fails."""
+def export(
+    module: torch.nn.Module, args: Sequence[Any], keywords: Mapping[str, Any], dynamic_shapes: Any
+) -> torch.export.ExportedProgram:
+    """Return the exported program of a module; ModelError if tracing fails."""
     torch = torch_library()
     with _alone(torch):
         try:
@@ -140,7 +152,7 @@ def export(module: Any, args: Sequence[Any], keywords: Mapping[str, Any], dynami
             raise ModelError(f"torch.export cannot trace {_label(module)}: {_reason(error)}") from error
 
 
-def refuse_changes(program: Any) -> None:
+def refuse_changes(program: torch.export.ExportedProgram) -> None:
     """Raise UnsupportedError where a program changes its inputs or buffers in place: a Graph has results alone."""
     memory = memory_of(program.graph_module)
     signature = (program if memory is not None else program.run_decompositions({})).graph_signature
@@ -153,7 +165,7 @@ def refuse_changes(program: Any) -> None:
         )
 
 
-def translate(program: Any, dynamic_shapes: Any = None) -> TorchSource:
+def translate(program: torch.export.ExportedProgram, dynamic_shapes: Any = None) -> TorchSource:
     """Return the Source of an exported program; UnsupportedError where an operator has no translation.
 
     Open sizes have the names of `dynamic_shapes`, where these are given.
@@ -173,7 +185,7 @@ def translate(program: Any, dynamic_shapes: Any = None) -> TorchSource:
     return TorchSource(found.model, weights, dict(_ranges(program)))
 
 
-def refuse_numbers(program: Any) -> None:
+def refuse_numbers(program: torch.export.ExportedProgram) -> None:
     """Raise UnsupportedError where a program returns something else than tensors and None."""
     for place, each in enumerate(program.graph.output_node().args[0]):
         value = value_of(each) if hasattr(each, "meta") else each
@@ -185,7 +197,7 @@ def refuse_numbers(program: Any) -> None:
             )
 
 
-def _ranges(program: Any) -> Iterator[tuple[tuple[str, int], tuple[float, float]]]:
+def _ranges(program: torch.export.ExportedProgram) -> Iterator[tuple[tuple[str, int], tuple[float, float]]]:
     """Yield the least and largest value of each extent of an input that the program limits, by input and axis.
 
     A least value of 2 is not the caller's: the tracer assumes it for every size that is not 0 or 1 in the example.
@@ -199,7 +211,7 @@ def _ranges(program: Any) -> Iterator[tuple[tuple[str, int], tuple[float, float]
                     yield (node.name, axis), (least if least > 2 else 0, most)
 
 
-def _to_onnx(program: Any, dynamic_shapes: Any = None) -> Any:
+def _to_onnx(program: torch.export.ExportedProgram, dynamic_shapes: Any = None) -> torch.onnx.ONNXProgram:
     """Return what PyTorch's exporter makes of a program."""
     torch = torch_library()
     return torch.onnx.export(
@@ -214,7 +226,7 @@ def _to_onnx(program: Any, dynamic_shapes: Any = None) -> Any:
 
 
 @contextlib.contextmanager
-def _alone(torch: Any) -> Iterator[None]:
+def _alone(torch: ModuleType) -> Iterator[None]:
     """Trace in one thread at a time, without gradients and the exporter's warnings.
 
     Dynamo waits meanwhile: methods of `torch.nn.Module` are others while `torch.export` runs, and Dynamo would trace
@@ -252,5 +264,5 @@ def _reason(error: BaseException) -> str:
     return first_line(error)
 
 
-def _label(module: Any) -> str:
+def _label(module: torch.nn.Module) -> str:
     return getattr(module, "__name__", None) or type(module).__name__

@@ -6,12 +6,13 @@ run-time argument (RowsTail.value) and part of no Workload: one record serves ev
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .rows import RowOperator
-from .softmax import SMALLEST, row_map
+from .softmax import declare_map, row_map
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
@@ -46,9 +47,6 @@ def _rmsnorm_row(x: np.ndarray, eps: float) -> np.ndarray:
 
 
 OPERATORS: dict[str, RowOperator] = {
-    "layernorm": RowOperator(
-        *("layernorm", row_map("layernorm", "welford", _layernorm_of), (), SMALLEST),
-        *("layernorm", _layernorm_row, True, VERIFIED_EPS),
-    ),
-    "rmsnorm": RowOperator("rmsnorm", _rmsnorm, (), SMALLEST, "rmsnorm", _rmsnorm_row, True, VERIFIED_EPS),
+    "layernorm": row_map("layernorm", partial(declare_map, "welford", _layernorm_of), _layernorm_row, VERIFIED_EPS),
+    "rmsnorm": row_map("rmsnorm", _rmsnorm, _rmsnorm_row, VERIFIED_EPS),
 }

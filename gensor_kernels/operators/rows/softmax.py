@@ -7,32 +7,34 @@ Semantics are those of torch.nn.functional (and SciPy where the two agree): a ro
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .rows import RowOperator
+from .rows import Reference, RowOperator
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
 #: Axes of x and C; kernels need n only where k is not the innermost axis in memory.
 SIZES = ("batch", "m", "n", "k")
+SMALLEST = tuple((size, 1) for size in SIZES)
 
 
-def row_map(name: str, combiner: str, function: Callable[[Any], Any]) -> Callable[[], Expression]:
-    """Return the declaration of a map over k: ``function(x)`` of each element and the row's results."""
+def row_map(name: str, declare: Callable[[], Any], row: Reference, value: float = 0.0) -> RowOperator:
+    """Return the operator of a map over k; ``value`` is its scalar argument."""
+    return RowOperator(name, declare, (), SMALLEST, name, row, True, value)
 
-    def declare() -> Expression:
-        from gensor_kernels.operators.expression.combiners import COMBINERS
-        from gensor_kernels.operators.expression.expression import Expression, axes, tensor
 
-        every = axes("batch m n k")
-        x = tensor("a", *every)[every]
-        return Expression("c", every, x, COMBINERS[combiner], over=every[-1:], map=function(x))
+def declare_map(combiner: str, function: Callable[[Any], Any]) -> Expression:
+    """Declare a map over k: ``function(x)`` of each element and the row's results."""
+    from gensor_kernels.operators.expression.combiners import COMBINERS
+    from gensor_kernels.operators.expression.expression import Expression, axes, tensor
 
-    declare.__name__ = name
-    return declare
+    every = axes("batch m n k")
+    x = tensor("a", *every)[every]
+    return Expression("c", every, x, COMBINERS[combiner], over=every[-1:], map=function(x))
 
 
 def _softmax_of(x: Any) -> Any:
@@ -57,13 +59,7 @@ def _log_softmax(x: np.ndarray, value: float) -> np.ndarray:
     return np.asarray(centred - np.log(np.exp(centred).sum(axis=-1, keepdims=True)))
 
 
-SMALLEST = tuple((size, 1) for size in SIZES)
 OPERATORS: dict[str, RowOperator] = {
-    "softmax": RowOperator(
-        "softmax", row_map("softmax", "logsumexp", _softmax_of), (), SMALLEST, "softmax", _softmax, True
-    ),
-    "log_softmax": RowOperator(
-        *("log_softmax", row_map("log_softmax", "logsumexp", _log_softmax_of), (), SMALLEST),
-        *("log_softmax", _log_softmax, True),
-    ),
+    "softmax": row_map("softmax", partial(declare_map, "logsumexp", _softmax_of), _softmax),
+    "log_softmax": row_map("log_softmax", partial(declare_map, "logsumexp", _log_softmax_of), _log_softmax),
 }

@@ -27,7 +27,6 @@ from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate,
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
-from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
@@ -49,6 +48,7 @@ class AttentionWgmma(Attention):
     name = "attention_wgmma"
     abi = 3
     source = "attention_wgmma.cu"
+    rules = rules.RULES
     names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
@@ -92,10 +92,10 @@ class AttentionWgmma(Attention):
         """Return what attention_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """See rules.py."""
+    def known(self, workload: Workload) -> dict[str, object]:
+        """Return whether there is a mask, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        return rules.bound(arch, e.mask_bytes > 0, e.form.ragged)
+        return {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """See attention.rules."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from gensor_kernels.families.attention import rules as attention
-from gensor_kernels.families.core.rules import Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import Rule, Rules
 
 from .cost import SPARE
 
@@ -41,9 +38,7 @@ RULES = Rules(
         ),
         # ---- registers
         Rule(
-            "Registers change hands only where the launch bounds say how many there are.",
-            "MIN_BLOCKS >= 1",
-            given=True,
+            "Registers change hands only where the launch bounds say how many there are.", "MIN_BLOCKS >= 1", given=True
         ),
         Rule(
             "Sums, scores and weights do not fit the registers.",
@@ -70,10 +65,3 @@ RULES = Rules(
     sizes=(*attention.SIZES, "GROUP"),
     computed=("SHARED_BYTES", "WARPS"),
 )
-
-
-@lru_cache(maxsize=64)
-def bound(arch: Arch, masked: bool, ragged: bool) -> Bound:
-    """Return the rules for Workloads on an Arch, with or without a mask, or with sequences of different lengths."""
-    names = {"MASK": masked, "RAGGED": ragged}
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

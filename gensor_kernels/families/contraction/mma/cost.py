@@ -56,8 +56,6 @@ BLOCKS = tuple(range(16, 257, 16))
 STEP_BYTES = (32, 64, 128, 256)
 WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
-#: Outputs of a warp; beyond, accumulators spill.
-MOST_WARP_OUTPUTS = 5120
 
 
 def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:

@@ -15,6 +15,7 @@ from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import complex as contraction_complex
 from gensor_kernels.families.contraction import prologue as contraction_prologue
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches, plain_branches
 from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms, register_limit
 from gensor_kernels.families.contraction.norm import tile_bytes
@@ -23,7 +24,6 @@ from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
-from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
@@ -79,6 +79,7 @@ class ContractionMma(ContractionFamily):
 
     abi = 7
     source = "contraction_mma.cu"
+    rules = rules.RULES
     names = (
         *shared.GRID_NAMES,
         *("stages", "copy", "vector_a", "vector_b", "swizzle"),
@@ -159,9 +160,9 @@ class ContractionMma(ContractionFamily):
         """Return what contraction_mma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """Return the rules for a Workload on an Arch."""
-        return rules.bound(workload, arch, self.streams)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return shared_rules.names(workload) | shared_rules.absent(workload, self.streams)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
-from gensor_kernels.families.core.rules import Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 from .instructions import LEAST_DOUBLE_REGISTERS, Code
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+    pass
 
 #: A thread's share of copying a tile (OperandTile in mma_tiles.cuh).
 COPIES = (
     Rule(
-        "More than 64 copies per thread and step: use wider accesses or more warps.",
-        "PIECES_PER_THREAD <= 64",
-        of="AB",
+        "More than 64 copies per thread and step: use wider accesses or more warps.", "PIECES_PER_THREAD <= 64", of="AB"
     ),
     Rule("A thread's edge predicates must fit 32 bits.", "(PASSES if K_CONTIGUOUS else COLUMNS) <= 32", of="AB"),
 )
@@ -76,20 +72,14 @@ RULES = Rules(
         ),
         # ---- copies and shared memory
         Rule(
-            "cp.async takes 2 to 6 stages, registers take 2.",
-            "STAGES >= 2 and STAGES <= 6 if ASYNC else STAGES == 2",
+            "cp.async takes 2 to 6 stages, registers take 2.", "STAGES >= 2 and STAGES <= 6 if ASYNC else STAGES == 2"
         ),
         Rule(
             "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.",
             "not ASYNC or (A_VECTOR >= 4 and B_VECTOR >= 4)",
         ),
         Rule("A global access must hold at least one element.", "VECTOR >= STORED", of="AB", given=True),
-        Rule(
-            "Without a unit stride, elements are copied one by one.",
-            "UNIT or VECTOR == STORED",
-            of="AB",
-            given=True,
-        ),
+        Rule("Without a unit stride, elements are copied one by one.", "UNIT or VECTOR == STORED", of="AB", given=True),
         Rule(
             "Fragments, and several elements in a byte, are widened of K-contiguous operands only.",
             "(HELD == 8 * ELEMENT and PER_UNIT == 1) or (K_CONTIGUOUS and UNIT)",
@@ -120,7 +110,10 @@ RULES = Rules(
             "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.", "WARP_N % WIDTH == 0", given=True
         ),
         shared.COLUMNS_OF_C,
-        *shared.SHARED,
+        *shared.SPLITS,
+        *shared.STREAMS,
+        *shared.NORMS,
+        *LAUNCH,
     ),
     coordinates={**shared.COORDINATES, "ASYNC": "copy"},
     derived={
@@ -153,10 +146,3 @@ RULES = Rules(
         *(f"{x}_{name}" for x in "AB" for name in ("PASSES", "COLUMNS", "PIECES_PER_THREAD")),
     ),
 )
-
-
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch, streams: bool) -> Bound:
-    """Return the rules for a Workload on an Arch, of a kernel that has streams or has not."""
-    names = shared.names(workload) | shared.absent(workload, streams)
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

@@ -9,7 +9,6 @@ import numpy as np
 
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import split_parts
-from gensor_kernels.families.contraction.mma.cost import MOST_WARP_OUTPUTS
 from gensor_kernels.families.contraction.mma.family import default_warp_tiles
 from gensor_kernels.families.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.families.contraction.problem import extents
@@ -46,7 +45,6 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *split_parts(e, arch),
         _slabs(e.batch),
-        _merged(workload),
         _filters(e.m),
         _outputs(workload),
         _steps(workload),
@@ -66,7 +64,6 @@ def _filters(extent: int) -> Part:
         tiles = -(-rows // v["block_m"])
         return {
             column.DOWN: np.maximum(v["block_m"] // v["warp_m"], 1),
-            column.FITS["m"]: v["block_m"] % v["warp_m"] == 0,
             column.TILES["m"]: tiles,
             column.HELD["m"]: rows / tiles,
         }
@@ -79,20 +76,6 @@ def _slabs(batch: int) -> Part:
     return Part(("split_k", MERGED), lambda v: {column.SLABS: v["split_k"] * batch / np.maximum(v[MERGED], 1)})
 
 
-def _merged(workload: Workload) -> Part:
-    """Tabulate whether the channels of merged groups are one step."""
-    call = call_of(workload)
-    known, any_taps = (shapes.channel_step(workload, taps) for taps in (call.taps, 0))
-
-    def function(v: Values) -> dict[Column, np.ndarray]:
-        each = v["block_k"] // np.maximum(v[MERGED], 1)
-        least = np.where(v["taps"] > 0, known, any_taps)
-        fits = (call.channels <= each) & (least <= each) & (v["split_k"] == 1)
-        return {patch.FITS_MERGED: (v[MERGED] == 0) | fits}
-
-    return Part(("block_k", "split_k", "taps", MERGED), function)
-
-
 def _outputs(workload: Workload) -> Part:
     """Return the warps along the outputs, tiles of the grid."""
     call = call_of(workload)
@@ -102,7 +85,6 @@ def _outputs(workload: Workload) -> Part:
         tiles = own.bands * own.runs
         return {
             column.ACROSS: np.maximum(v["block_n"] // v["warp_n"], 1),
-            column.FITS["n"]: v["block_n"] % v["warp_n"] == 0,
             column.TILES["n"]: tiles,
             column.HELD["n"]: call.out[0] * call.out[1] / tiles,
         }
@@ -122,7 +104,6 @@ def _steps(workload: Workload) -> Part:
         return {
             column.ITERATIONS: count * call.taps,
             patch.BLOCK_STEPS: count,
-            column.FITS_SPLIT: (v["split_k"] - 1) * v["block_k"] < call.channels * groups,
             column.STEP["a"]: np.where(groups > 1, call.channels, v["block_k"]) * e.bytes_a,
             column.STEP["b"]: v["block_k"] * e.bytes_b * own.pixels / held / call.taps * sector_share(call, v["run"]),
         }
@@ -158,7 +139,6 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             + READ_LATENCY * fragments
             + 2 * BARRIER / call.taps,
             column.OUTPUTS: outputs,
-            column.FITS_WARP: outputs <= MOST_WARP_OUTPUTS,
             column.BASE_REGISTERS: outputs / 32 + v["warp_n"] / 4 + v["warp_n"] / 16 + OTHER_REGISTERS,
         }
 

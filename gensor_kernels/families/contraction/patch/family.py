@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.families.contraction import column, stream_k
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     RASTERS,
     SPLITS,
-    common_legal,
     reduce_launch,
     vector_coordinate,
     workspace_bytes,
@@ -35,7 +35,6 @@ from gensor_kernels.families.core.family import (
     Columns,
     Coordinate,
     Facts,
-    Family,
     Launch,
     Part,
     operators,
@@ -44,12 +43,14 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
 
 from . import column as patch
 from . import cost as patch_cost
+from . import rules
 from . import shape as shapes
 from .cases import patch_branches, patch_cases
 from .shape import call_of
@@ -66,12 +67,13 @@ MERGED_STARTERS = (128, 208)
 MOST_STARTING_REGISTERS = 240.0
 
 
-class ContractionPatch(Family):
+class ContractionPatch(Ruled):
     """Convolutions whose blocks keep the patch of the image that they read."""
 
     name = "contraction_patch"
     abi = 3
     source = "contraction_patch.cu"
+    rules = rules.RULES
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
         *("vector_a", "warp_m", "warp_n", "taps", "copies"),
@@ -126,17 +128,24 @@ class ContractionPatch(Family):
         """Return what contraction_patch tabulates (cost.py)."""
         return patch_cost.parts(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_patch.cu; the problems it is verified on fit shared memory too."""
-        c = columns
-        warps = c[column.DOWN] * c[column.ACROSS]
-        # A stream shares the steps of tiles: those of merged groups have one.
-        ok = (c[patch.FITS_MERGED] > 0) & ((c[shapes.MERGED] == 0) | (c[stream_k.NAME] == 0))
-        ok &= (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
-        pieces = c["copies"] * warps * 32
-        ok &= pieces <= patch_cost.MOST_PIECES
-        ok &= np.maximum(c[patch.VERIFIED], c[patch.STRIDED] + pieces * shapes.PLANE) <= arch.smem_per_block
-        return ok & stream_k.legal(c, arch) & common_legal(c, arch, warps, self._memory(c, warps))
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams=True)
+
+    def sizes(self, workload: Workload) -> dict[str, int]:
+        """See rules.py."""
+        return rules.sizes(workload)
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        warps = columns[column.DOWN] * columns[column.ACROSS]
+        strided = columns[patch.STRIDED] + columns["copies"] * warps * 32 * shapes.PLANE
+        return {
+            "SHARED_BYTES": self._memory(columns, warps),
+            "WARPS": warps,
+            "VERIFIED_BYTES": np.maximum(columns[patch.VERIFIED], strided),
+            "STORED_WHOLE": columns[column.FITS_STORE],
+        }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The warp tile that reuses fragments best, a whole patch on its way where it fits, the widest stores."""

@@ -15,6 +15,7 @@ from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import complex as contraction_complex
 from gensor_kernels.families.contraction import prologue as contraction_prologue
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches
 from gensor_kernels.families.contraction.cost import (
     Loop,
@@ -35,7 +36,6 @@ from gensor_kernels.families.contraction.problem import (
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
-from gensor_kernels.families.core.rules import Bound
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
@@ -98,6 +98,7 @@ class ContractionSimt(ContractionFamily):
 
     abi = 8
     source = "contraction_simt.cu"
+    rules = rules.RULES
     names = (
         *shared.GRID_NAMES,
         *("stages", "vector_a", "vector_b", "pad", "form"),
@@ -152,9 +153,9 @@ class ContractionSimt(ContractionFamily):
         """Return what contraction_simt tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def bound(self, workload: Workload, arch: Arch) -> Bound:
-        """Return the rules for a Workload on an Arch."""
-        return rules.bound(workload, arch)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams=True)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""

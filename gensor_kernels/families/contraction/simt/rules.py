@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
-from gensor_kernels.families.core.rules import Bound, Rule, Rules, bind, launch_names
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+    pass
 
 RULES = Rules(
     (
@@ -35,10 +33,7 @@ RULES = Rules(
             "A step's unrolled multiply-adds must stay in instruction caches.",
             "MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024",
         ),
-        Rule(
-            "A thread's accumulators must fit its registers.",
-            "MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768",
-        ),
+        Rule("A thread's accumulators must fit its registers.", "MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768"),
         # ---- loads
         Rule("Shared memory holds one or two buffers.", "STAGES == 1 or STAGES == 2", given=True),
         Rule(
@@ -54,16 +49,14 @@ RULES = Rules(
         Rule("A global load must bring at least one element.", "ELEMENTS >= 1", of="AB", given=True),
         Rule("Global loads must fill the tile's contiguous axis.", "INNER % ELEMENTS == 0", of="AB"),
         Rule(
-            "More than 32 global loads per thread and step: use a smaller tile or more threads.",
-            "LOADS <= 32",
-            of="AB",
+            "More than 32 global loads per thread and step: use a smaller tile or more threads.", "LOADS <= 32", of="AB"
         ),
         # ---- results
-        Rule(
-            "Stores into C must fill the block tile's rows.",
-            "not EPILOGUE_STAGED or BLOCK_N % SLAB_WIDTH == 0",
-        ),
-        *shared.SHARED,
+        Rule("Stores into C must fill the block tile's rows.", "not EPILOGUE_STAGED or BLOCK_N % SLAB_WIDTH == 0"),
+        *shared.SPLITS,
+        *shared.STREAMS,
+        *shared.NORMS,
+        *LAUNCH,
     ),
     coordinates=shared.COORDINATES,
     derived={
@@ -78,10 +71,3 @@ RULES = Rules(
     sizes=shared.SIZES,
     computed=("SHARED_BYTES", "WARPS", "A_LOADS", "B_LOADS"),
 )
-
-
-@lru_cache(maxsize=4096)
-def bound(workload: Workload, arch: Arch) -> Bound:
-    """Return the rules for a Workload on an Arch."""
-    names = shared.names(workload) | shared.absent(workload, streams=True)
-    return bind(RULES, frozenset((names | launch_names(arch)).items()))

@@ -9,7 +9,6 @@ import numpy as np
 
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import reduction
-from gensor_kernels.families.contraction.mma.cost import MOST_WARP_OUTPUTS
 from gensor_kernels.families.contraction.mma.family import default_warp_tiles
 from gensor_kernels.families.contraction.mma.instructions import BARRIER, MMA_LATENCY, READ_LATENCY, instructions, kind
 from gensor_kernels.families.contraction.patch.shape import stored_whole
@@ -82,7 +81,6 @@ def _axis(workload: Workload, axis: str) -> Part:
             tiles = -(-max(1, call.filters) // block)
         return {
             strip.WARPS[axis]: np.maximum(block // warp, 1),
-            column.FITS[axis]: block % warp == 0,
             column.TILES[axis]: tiles,
             column.HELD[axis]: (e.m if axis == "m" else e.n) / tiles,
         }
@@ -117,7 +115,6 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
             strip.STEP_CLOCKS: words * degree + taps * 4,
             column.CHAIN: np.maximum(MMA_LATENCY - math, 0) + READ_LATENCY + BARRIER / call.steps,
             column.OUTPUTS: outputs,
-            column.FITS_WARP: outputs <= MOST_WARP_OUTPUTS,
             column.BASE_REGISTERS: outputs / 32 + wide / 4 + filters / 4 + wide * WORD_REGISTERS + OTHER_REGISTERS,
         }
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.base import block_fits, vector_coordinate
+from gensor_kernels.families.contraction.base import vector_coordinate
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS
 from gensor_kernels.families.contraction.mma.family import FLOAT_OUTPUTS
@@ -26,7 +26,6 @@ from gensor_kernels.families.core.family import (
     Columns,
     Coordinate,
     Facts,
-    Family,
     Launch,
     Part,
     operators,
@@ -35,12 +34,14 @@ from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
+from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Window
 
 from . import column as strip
 from . import cost as strip_cost
+from . import rules
 from . import shape as shapes
 from .cases import strip_branches, strip_cases
 from .shape import call_of
@@ -55,12 +56,13 @@ STARTERS = ((128, 64), (112, 64), (224, 64), (64, 32), (128, 32), (64, 64), (256
 MOST_STARTING_REGISTERS = 200.0
 
 
-class ContractionStrip(Family):
+class ContractionStrip(Ruled):
     """Convolutions whose blocks keep the lines of the image that a tile reads."""
 
     name = "contraction_strip"
     abi = 2
     source = "contraction_strip.cu"
+    rules = rules.RULES
     names = (
         *("level", "block_m", "block_n", "lines", "octets", "planes", "warp_m", "warp_n"),
         *EPILOGUE_NAMES,
@@ -117,13 +119,18 @@ class ContractionStrip(Family):
         """Return what contraction_strip tabulates (cost.py)."""
         return strip_cost.parts(workload, arch)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_strip.cu; the problems it is verified on fit shared memory too."""
-        c = columns
-        warps = c[strip.WARPS["m"]] * c[strip.WARPS["n"]]
-        ok = (c[column.FITS["m"]] * c[column.FITS["n"]] * c[column.FITS_WARP] * c[column.FITS_STORE]) > 0
-        ok &= c[strip.VERIFIED] <= arch.smem_per_block
-        return ok & block_fits(c, arch, warps, self._memory(c))
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See rules.py."""
+        return rules.names(workload)
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        return {
+            "SHARED_BYTES": self._memory(columns),
+            "WARPS": columns[strip.WARPS["m"]] * columns[strip.WARPS["n"]],
+            "VERIFIED_BYTES": columns[strip.VERIFIED],
+            "STORED_WHOLE": columns[column.FITS_STORE],
+        }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the warp tile that reuses fragments best, the widest stores, one block per multiprocessor."""

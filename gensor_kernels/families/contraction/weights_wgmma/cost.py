@@ -20,7 +20,6 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     STEP_ISSUE,
     TURN,
     entry_registers,
-    multiplying_registers,
 )
 from gensor_kernels.families.contraction.wgmma.store import STORE
 from gensor_kernels.families.core.columns import Column, Numbers
@@ -92,7 +91,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         tiles_part(e.m, "m"),
         tiles_part(e.n, "n"),
         _products(e, arch),
-        _registers(e, arch),
+        _entry(arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
         Part(("block_k",), _requests),
@@ -133,7 +132,6 @@ def _products(e: Extents, arch: Arch) -> Part:
             column.OUTPUTS: own * 16.0 * v["block_m"],
             column.K_STEPS: steps,
             wgmma.SHARE: share,
-            wgmma.FITS_GROUPS: v["block_n"] % (PRODUCT_ROWS * v["consumers"]) == 0,
         }
 
     return Part(("block_m", "block_n", "block_k", "consumers"), function)
@@ -145,20 +143,14 @@ def _requests(v: Values) -> dict[Column, np.ndarray]:
     return {wgmma.ISSUING: issuing, wgmma.REQUEST: issuing + COPY_LATENCY}
 
 
-def _registers(e: Extents, arch: Arch) -> Part:
-    """Tabulate registers at entry, and whether a multiplying thread has enough for sums and weights."""
-    words = 2 if e.group else 1  # of a sum: a group's, and the total
+def _entry(arch: Arch) -> Part:
+    """Tabulate registers at entry."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
-        wanted = np.maximum(tiles(v), 1) * (words * v["block_m"] // 2 + chunk(v, e) // 2) + OTHER_REGISTERS
-        entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
-        fits = (wanted <= multiplying_registers(consumers, blocks, arch)) & (
-            v["block_m"] // 2 + PRODUCT_REGISTERS <= entry
-        )
-        return {wgmma.ENTRY: entry, column.FITS_SUMS: fits}
+        entry = entry_registers(v["consumers"], np.maximum(v["min_blocks"], 1), arch)
+        return {wgmma.ENTRY: np.minimum(entry, arch.regs_per_thread)}
 
-    return Part(("block_m", "block_n", "consumers", "min_blocks"), function)
+    return Part(("consumers", "min_blocks"), function)
 
 
 def _stores(v: Values, e: Extents) -> dict[Column, np.ndarray]:

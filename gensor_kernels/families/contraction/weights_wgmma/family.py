@@ -12,6 +12,7 @@ import numpy as np
 
 from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
     class_launches,
@@ -30,7 +31,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.geometry import Geometry
 
-from . import cost
+from . import cost, rules
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -47,6 +48,7 @@ class ContractionWeightsWgmma(ContractionFamily):
     name = NAME
     abi = 2
     source = f"{NAME}.cu"
+    rules = rules.RULES
     names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (64, 128), (16, 128), (256, 128), (64, 192), (32, 64), (128, 256), (16, 64))
     needs = (PRODUCTS, WARPGROUPS)
@@ -86,14 +88,13 @@ class ContractionWeightsWgmma(ContractionFamily):
         """Return what contraction_weights_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Rules are columns of cost.py."""
-        return ()
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams=False)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_weights_wgmma.cu."""
-        ok = (columns[wgmma.FITS_GROUPS] * columns[column.FITS_SUMS]) > 0
-        return ok & shared.common_legal(columns, arch, columns[column.WARPS], self._memory(columns))
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return the shared bytes and the warps of a block."""
+        return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit; a warpgroup for every 64 columns, up to three."""

@@ -80,9 +80,6 @@ PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
-#: Registers ptxas wants in addition to the sums of one product, out of the registers at entry: registers need not have
-#: changed hands by then.
-PRODUCT_REGISTERS = 26
 #: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
 #: Programs.
 STEP_ISSUE, COPY_ISSUE = 70.0, 4.0
@@ -197,7 +194,6 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
             column.STAGING_ROWS: tiles * 1.0,
             column.K_STEPS: steps,
-            wgmma.FITS_GROUPS: v["block_m"] % (PRODUCT_ROWS * at_once) == 0,
         }
 
     return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
@@ -227,7 +223,6 @@ def _ends(v: Values) -> dict[Column, np.ndarray]:
         column.OUTPUTS: v["block_m"] * v["block_n"] / (4.0 * at_once),
         wgmma.AHEAD: walks * 1.0,
         wgmma.BEHIND: np.where(turns, v["consumers"] - 1.0, 0.0),
-        wgmma.FITS_TURNS: ~turns | (v["consumers"] > 1),
         wgmma.TAKING: at_once / v["consumers"],
         wgmma.SHARE: at_once / (v["consumers"] + 1.0),
     }
@@ -247,8 +242,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
-        fits = (wanted <= most) & (columns // 2 + PRODUCT_REGISTERS <= entry)
-        return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0), column.FITS_SUMS: fits}
+        return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0)}
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
     return Part(names, function)

@@ -12,6 +12,7 @@ import numpy as np
 
 from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column, stream_k
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
     common_constants,
@@ -29,7 +30,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
 
-from . import cluster, cost, implicit_gemm, store, tma
+from . import cluster, cost, implicit_gemm, rules, store, tma
 from . import column as wgmma
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class ContractionWgmma(ContractionFamily):
 
     abi = 7
     source = "contraction_wgmma.cu"
+    rules = rules.RULES
     names: tuple[str, ...] = (
         *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
         *(*shared.EPILOGUE_NAMES, stream_k.NAME),
@@ -116,15 +118,18 @@ class ContractionWgmma(ContractionFamily):
         """Return what contraction_wgmma tabulates (cost.py)."""
         return cost.parts(workload, arch)
 
-    def rule_parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Rules are columns of cost.py."""
-        return ()
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py, and rules.py."""
+        streams = not (self.only_products or extents(workload).window)
+        return shared_rules.names(workload) | shared_rules.absent(workload, streams) | rules.names(workload)
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of contraction_wgmma.cu."""
-        c = columns
-        ok = (c[wgmma.FITS_GROUPS] * c[wgmma.FITS_TURNS] * c[column.FITS_SUMS] * c[column.FITS_STORE]) > 0
-        return ok & _streams(c, arch) & shared.common_legal(c, arch, c[column.WARPS], self._memory(c))
+    def sizes(self, workload: Workload) -> dict[str, int | np.int64]:
+        """Add the parts of k that whole steps are made of."""
+        return {**super().sizes(workload), "TAPS": implicit_gemm.taps(workload)}
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return the shared bytes and the warps of a block."""
+        return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
@@ -238,15 +243,6 @@ class ContractionWgmma(ContractionFamily):
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
         return tma.launches(program, workload, self.name, self.tile(program))
-
-
-def _streams(c: Columns, arch: Arch) -> np.ndarray | bool:
-    """Return whether the blocks of a stream walk tiles, each by itself."""
-    blocks = c.get(stream_k.NAME)
-    if blocks is None:
-        return True
-    alone = (c["persistent"] == cost.WALKING) & (c["cluster"] == cluster.ALONE)
-    return stream_k.legal(c, arch) & ((blocks == 0) | alone)
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:

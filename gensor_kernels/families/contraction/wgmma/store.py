@@ -89,7 +89,6 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         wide = np.where(split, 16, v["vector_c"])
         width = np.where(staged, wide, np.minimum(wide, 2 * size))
         columns = slab_columns(v["block_n"], v["persistent"])
-        box = ~split & (v["vector_c"] == 16) & (v["block_n"] * e.bytes_c % ROW_BYTES == 0)
         # Per output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
         each = size / (width * 32.0)
         lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
@@ -101,7 +100,6 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         # the banks, and read by a copy.
         staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
         return {
-            column.FITS_STORE: np.where(copied, box, ~staged | (columns * e.bytes_c % v["vector_c"] == 0)),
             column.STORES: counted / STORE,
             column.STORE_LINES: lines * STORE / counted,
             column.STAGING_CLOCKS: v["block_n"] * staging,
