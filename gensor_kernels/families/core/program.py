@@ -26,8 +26,7 @@ class Program:
 
     def __post_init__(self) -> None:
         pairs = self.values.items() if isinstance(self.values, Mapping) else self.values
-        names, numbers = zip(*pairs, strict=True)
-        object.__setattr__(self, "values", tuple(zip(map(str, names), map(int, numbers), strict=True)))
+        object.__setattr__(self, "values", tuple([(str(name), int(value)) for name, value in pairs]))
 
     @cached_property
     def by_name(self) -> Mapping[str, int]:
