@@ -25,10 +25,11 @@ from .advice import about_device, about_import
 from .cupy_internals import FLOAT32, Kernel, KernelModule, Memory, allow_shared_bytes, entry, load_module
 from .dependent import choose_launch
 from .device import Arguments, Code, Device, Handle, KernelArgument, Launcher, launcher, reach, ready
+from .driver import RELAXED
 from .graphs import Graphs
 from .lending import Lender, LendingAllocator
 from .originals import Original
-from .sampling import RELAXED, conditions, take_samples
+from .sampling import conditions, take_samples
 from .tensor_maps import Mapped
 
 if TYPE_CHECKING:

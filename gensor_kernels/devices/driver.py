@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
+
+RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 @cache
@@ -26,3 +29,23 @@ def driver_version() -> int:
     except (OSError, AttributeError):
         return 0
     return 0 if status else version.value
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """Keep this thread's synchronisations and allocations from invalidating another thread's graph capture, within a
+    block.
+
+    See cuThreadExchangeStreamCaptureMode of the CUDA driver API.  Without a driver this does nothing.
+    """
+    mode = ctypes.c_int(RELAXED)
+    try:
+        exchange = driver_function("cuThreadExchangeStreamCaptureMode")
+    except (OSError, AttributeError):
+        yield
+        return
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))

@@ -28,9 +28,8 @@ from weakref import WeakSet, ref
 from gensor_kernels import forking
 
 from .cupy_internals import Memory
-from .driver import driver_function
+from .driver import driver_function, relaxed_capture
 from .lending import LendingAllocator
-from .sampling import relaxed_capture
 
 #: Values in the driver's enumerations (cuda.h).
 CAPTURE_ACTIVE, NO_DESTRUCTOR_SYNC, MOVE = 1, 1, 1

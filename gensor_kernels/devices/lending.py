@@ -10,9 +10,12 @@ import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from .cupy_internals import Memory
-from .sampling import relaxed_capture
+from .driver import relaxed_capture
+
+if TYPE_CHECKING:
+    from .cupy_internals import Memory
 
 #: The byte that fills memory of the emulator whose contents nothing may read: a NaN in every floating-point type.
 POISON = 0xFF

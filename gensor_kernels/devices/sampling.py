@@ -7,19 +7,18 @@ clock affects all of them.  The caller's arrays are the operands; only the fill 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 
 from .cupy_internals import Event, backends
-from .driver import driver_function
+from .driver import relaxed_capture
 
 ROUNDS, FEW_ROUNDS = 9, 3
 LONG_US = 20_000.0  # of all calls together: longer calls are sampled in few rounds
@@ -32,7 +31,6 @@ ROW = 4096  # elements of a fill that are summed to one
 MOST_HIDDEN_US = 5_000.0
 #: File in which nvpmodel keeps the current mode (JetPack 5 and 6).
 POWER_MODE = Path("/var/lib/nvpmodel/status")
-RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 Call = Callable[[], object]
 
@@ -130,23 +128,3 @@ def _samples(fill: Fill, calls: Sequence[Call], rounds: int | None) -> list[list
     pairs = [[sample(*each) for each in zip(calls, host, strict=True)] for _ in range(rounds)]
     stream.synchronize()
     return [[fill.us_between(*each[index]) / repeats for each in pairs] for index in range(len(calls))]
-
-
-@contextmanager
-def relaxed_capture() -> Iterator[None]:
-    """Keep this thread's synchronisations and allocations from invalidating another thread's graph capture, within a
-    block.
-
-    See cuThreadExchangeStreamCaptureMode of the CUDA driver API.  Without a driver this does nothing.
-    """
-    mode = ctypes.c_int(RELAXED)
-    try:
-        exchange = driver_function("cuThreadExchangeStreamCaptureMode")
-    except (OSError, AttributeError):
-        yield
-        return
-    exchange(ctypes.byref(mode))
-    try:
-        yield
-    finally:
-        exchange(ctypes.byref(mode))

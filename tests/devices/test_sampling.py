@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gensor_kernels.devices import sampling
+from gensor_kernels.devices import driver, sampling
 from gensor_tuner.measure.timer import CudaClock
 
 
@@ -87,7 +87,7 @@ def no_driver(monkeypatch):
     def missing(name):
         raise OSError(f"no driver has {name}")
 
-    monkeypatch.setattr(sampling, "driver_function", missing)
+    monkeypatch.setattr(driver, "driver_function", missing)
 
 
 def simulated(monkeypatch, cupy):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices import cuda
-from gensor_kernels.devices.sampling import relaxed_capture
+from gensor_kernels.devices.driver import relaxed_capture
 from gensor_kernels.errors import BuildError
 
 cupy = pytest.importorskip("cupy")

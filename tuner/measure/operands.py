@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -27,7 +28,6 @@ from gensor_tuner.build.pool import Candidate
 from gensor_tuner.verify.problem import exact_steps
 
 PERIOD = 1_048_573  # random elements per type; a prime, so that rows of a matrix differ
-Array = Any  # of the device's array library: NumPy or CuPy
 POISON = 0xFF  # a NaN in every floating-point type
 SCALARS = {"scale": 0.75, "mask": -1.25}
 
@@ -37,9 +37,9 @@ class Noise:
 
     def __init__(self, device: Device):
         self.device = device
-        self._drawn: dict[str, Array] = {}
+        self._drawn: dict[str, DeviceArray] = {}
 
-    def fill(self, flat: Array, dtype: str, seed: int, own: Array = None) -> None:
+    def fill(self, flat: DeviceArray, dtype: str, seed: int, own: DeviceArray | None = None) -> None:
         """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`, in order: ends
         of sequences ascend."""
         if own is None and dtype not in self._drawn:
@@ -51,7 +51,7 @@ class Noise:
             flat[done : done + count] = drawn[start : start + count]
             done, start = done + count, 0
 
-    def own(self, workload: Workload, operand: Operand) -> Array:
+    def own(self, workload: Workload, operand: Operand) -> DeviceArray:
         """Return elements that the operator draws for an operand's first rows, or None where any are valid."""
         key = f"{operand.name} {workload.key()}"
         if key not in self._drawn:
@@ -84,7 +84,7 @@ class Block:
     The rest of `memory` is poison.
     """
 
-    memory: Array
+    memory: DeviceArray
     start: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -102,16 +102,16 @@ class Block:
         return (reach + 1) * self.storage.itemsize
 
     @property
-    def flat(self) -> Array:
+    def flat(self) -> DeviceArray:
         """All elements from the first to the last, one-dimensional."""
         return self.memory[self.start : self.start + self.nbytes].view(self.storage)
 
-    def view(self, xp: ModuleType) -> Array:
+    def view(self, xp: ModuleType) -> DeviceArray:
         """Return the array in its storage type."""
         size = self.storage.itemsize
         return xp.lib.stride_tricks.as_strided(self.flat, self.shape, tuple(s * size for s in self.strides))
 
-    def around(self) -> tuple[Array, Array]:
+    def around(self) -> tuple[DeviceArray, DeviceArray]:
         """Return the bytes before and after the array."""
         return self.memory[: self.start], self.memory[self.start + self.nbytes :]
 
@@ -147,7 +147,7 @@ class Operands:
         dtype: str,
         align: int,
         fill: bool = True,
-        own: Array = None,
+        own: DeviceArray | None = None,
     ) -> Block:
         block = Block(None, 0, shape, strides, dtype)
         memory = self.device.xp.full(block.nbytes + 2 * self.guard + 32, POISON, np.uint8)
@@ -230,7 +230,7 @@ class Operands:
         ]
         return library_call(self.device, self.workload, arrays, steps)
 
-    def typed(self, block: Block) -> Array:
+    def typed(self, block: Block) -> DeviceArray:
         """Return the array as callers have it: bfloat16 as ml_dtypes' type."""
         array = block.view(self.device.xp)
         if block.dtype == "bfloat16":

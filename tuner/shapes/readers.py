@@ -27,7 +27,7 @@ PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
 def convolution(line: Line) -> Read:
     """Read conv2d, grouped_conv2d, depthwise_conv2d, conv2d_transpose, and conv1d as h = r = 1."""
     op, types = line.text("op").lower(), element(line)
-    sizes = _sizes(line, "w c k_out s" if op == "conv1d" else "h w c k_out r s")
+    sizes: dict[str, Any] = _sizes(line, "w c k_out s" if op == "conv1d" else "h w c k_out r s")
     layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
     if op == "depthwise_conv2d":
         sizes["groups"] = sizes["c"]

@@ -8,10 +8,9 @@ is to check the results of the hardware's own instructions.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
@@ -83,7 +82,7 @@ class Placed:
     def __init__(self, device: Device, operand: Operand):
         self.device, xp = device, device.xp
         raw = operand.buffer.view(np.uint8)
-        self.memory: Any = xp.full(raw.size + 2 * GUARD + 64, POISON, np.uint8)
+        self.memory: DeviceArray = xp.full(raw.size + 2 * GUARD + 64, POISON, np.uint8)
         first = device.pointer(self.memory) + GUARD
         self.start = GUARD + (raw.ctypes.data - first) % 64
         self.size = raw.size
@@ -111,7 +110,7 @@ class Workspace:
     """A kernel's temporary memory between guard zones, zeroed or poisoned; `body` is None where it needs none."""
 
     def __init__(self, device: Device, size: int, zero: bool):
-        self.memory: Any = device.xp.full(size + 2 * GUARD, POISON, np.uint8)
+        self.memory: DeviceArray = device.xp.full(size + 2 * GUARD, POISON, np.uint8)
         self.size = size
         self.body = self.memory[GUARD : GUARD + size] if size else None
         self.address = device.pointer(self.memory) + GUARD if size else 0
@@ -123,5 +122,5 @@ class Workspace:
         return _poisoned(self.memory[:GUARD]) and _poisoned(self.memory[GUARD + self.size :])
 
 
-def _poisoned(zone: Any) -> bool:
+def _poisoned(zone: DeviceArray) -> bool:
     return bool((zone == POISON).all())

@@ -60,7 +60,7 @@ class Lowered:
 
 
 class StagedPlan(Plan):
-    """Copies what no kernel reads as it lies and makes the call again, or computes a new result and copies that."""
+    """Copies arrays of layouts that no kernel takes and makes the call again, or copies a new result to `out`."""
 
     def __init__(self, call: Call, tier: int, lowered: Lowered, switched: bool):
         super().__init__(call)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
 COORDINATES = {"BLOCK_KEYS": "block_k", "HEAD": "head_tile", "C_VECTOR": "vector_c"}
-#: Rules of attention_wgmma, too.
+#: Rules that attention_wgmma shares.
 SHARED = (
     Rule("A head is 1 to 16 steps of 16 elements.", "HEAD % 16 == 0 and HEAD >= 16 and HEAD <= 256", given=True),
     Rule("The head fits its tile.", "HEAD >= N", asserted=False),

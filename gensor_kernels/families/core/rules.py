@@ -37,7 +37,7 @@ MOST_TABULATED, MOST_JOINED = 6, 4
 
 
 class Rule(NamedTuple):
-    """What a legal Program fulfils: a sentence, which is the message of its static_assert, and its condition.
+    """A condition on Programs, and the sentence that its static_assert has as its message.
 
     ``when``: a condition for the rule to apply at all: the header that has the static_assert is included then.  ``of``:
     the operands of a template that asserts it; names of an operand stand without its letter.  A rule that follows from
@@ -59,7 +59,7 @@ class Rule(NamedTuple):
         return f"| {self.text} | `{condition}` |"
 
 
-#: What every launch has to fulfil, in terms that a family computes (see `launch_names`).
+#: Rules of every launch, about numbers that a family computes (see `launch_names`).
 LAUNCH = (
     Rule("A block's shared memory is there.", "SHARED_BYTES <= MOST_SHARED_BYTES", asserted=False),
     Rule(
@@ -69,8 +69,9 @@ LAUNCH = (
     ),
 )
 #: The same of families whose blocks may be many, and small.
+ONE_DIMENSION = Rule("The grid is one-dimensional.", "BLOCKS < 2147483648", asserted=False)
 GRID = (
-    Rule("The grid is one-dimensional.", "BLOCKS < 2147483648", asserted=False),
+    ONE_DIMENSION,
     Rule("A multiprocessor has as many blocks as are promised.", "PROMISED <= SM_BLOCKS", asserted=False),
 )
 
@@ -307,7 +308,7 @@ class Names(dict[str, Any]):
 
 
 class _OfOperand(dict[str, Any]):
-    """The values of names for one operand: constants of its own, X_NAME of the macros, or else of the kernel."""
+    """The values of names for one operand: its own constants, its macros (X_NAME), or the kernel's."""
 
     def __init__(self, names: Names, operand: str):
         self.names, self.operand = names, operand

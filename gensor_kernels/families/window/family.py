@@ -1,6 +1,6 @@
 """window: depthwise convolution and pooling, one thread for a few outputs of a few channels (window.cu).
 
-Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
+Shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ import numpy as np
 from gensor_kernels.families.contraction import prologue as contraction_prologue
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.columns import Column
-from gensor_kernels.families.core.family import SLIDING, Columns, Coordinate, Facts, Family, Launch
+from gensor_kernels.families.core.family import SLIDING, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.rules import Ruled, bound
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
 from . import cost as window_cost
+from . import rules
 from . import shape as parts
 from .cases import branches_of, window_cases
 from .shape import call_of, tiles
@@ -43,12 +45,13 @@ STARTER_REGISTERS = 88
 PREFERRED = ((4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 
 
-class Window(Family):
+class Window(Ruled):
     """Reductions over a sliding window, channel by channel."""
 
     name = "window"
     abi = 3
     source = "window.cu"
+    rules = rules.RULES
     names = (
         *("level", "block_c", "block_h", "block_w"),
         *("vector_a", "window", "staged", "filter_held", "split"),
@@ -97,17 +100,20 @@ class Window(Family):
             Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
         )
 
-    def legal(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Apply the rules of window.cu, and at least one block per SM."""
-        call, c = call_of(workload), columns
-        t = tiles(c, call)
-        memory = parts.shared_bytes(c, t, call)
-        promised = np.maximum(c["min_blocks"], 1)
-        ok = parts.legal(c, t, call) & (memory <= arch.smem_per_block)
-        ok &= promised * (memory + arch.smem_reserved) <= arch.smem_per_sm
-        ok &= promised * t.threads <= arch.threads_per_sm
-        # The grid is one-dimensional.
-        return ok & (parts.grid(t, call) < 2**31)
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See rules.py."""
+        return rules.names(workload)
+
+    def sizes(self, workload: Workload) -> dict[str, bool]:
+        """Return whether filters can slide."""
+        return {"SLIDES": call_of(workload).slides}
+
+    def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """Return what rules are about beyond coordinates."""
+        call = call_of(workload)
+        t = tiles(columns, call)
+        memory, blocks = parts.shared_bytes(columns, t, call), parts.grid(t, call)
+        return {"SHARED_BYTES": memory, "WARPS": t.threads / 32, "BLOCKS": blocks}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """The widest loads, the window compiled in where it can be, the largest preferred thread tile that fits."""
@@ -124,11 +130,18 @@ class Window(Family):
         for high, wide in PREFERRED:
             tried = {**block, **given, "thread_h": high * like, "thread_w": wide * like}
             t = tiles(tried, call)
-            fits = parts.legal(tried, t, call) & ((t.threads >= 128) | (high * wide == 1)) & ~found
+            fits = self._fits(tried, workload, arch) & ((t.threads >= 128) | (high * wide == 1)) & ~found
             tile_h, tile_w = np.where(fits, high, tile_h), np.where(fits, wide, tile_w)
             found |= fits
         ends = {"epilogue_fixed": 0 * like, "vector_c": 16 * like, "min_blocks": 0 * like}
         return {**level, "thread_h": tile_h, "thread_w": tile_w, **ends}
+
+    def _fits(self, tried: Columns, workload: Workload, arch: Arch) -> np.ndarray:
+        """Return which tiles are legal where there is shared memory for them."""
+        none = 0 * tried["block_c"]
+        launch = {"SHARED_BYTES": none, "WARPS": none, "BLOCKS": none}
+        columns = {**tried, "min_blocks": none}
+        return bound(self, workload, arch).legal(columns, lambda _: launch, self.sizes(workload), plain=False)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return the estimate of shape.registers."""

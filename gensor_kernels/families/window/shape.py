@@ -27,10 +27,8 @@ if TYPE_CHECKING:
 
 #: Operations of a kernel in the window, in the order of its parameter OPERATION.
 KINDS = ("multiply", "average", "maximum")
-#: Multiply-adds of a thread's unrolled window; bytes of its accumulators; bytes of rows and filter it holds.
-MOST_UNROLLED, MOST_SUMS, MOST_HELD = 2048, 512, 768
-#: Outputs of threads that share a window.
-MOST_SPLIT_OUTPUTS = 16
+#: Multiply-adds of a thread's unrolled window.
+MOST_UNROLLED = 2048
 #: Positions of a window that a rolled loop takes at once.
 UNROLLED = 4
 #: Columns of the window that a thread takes at once where it slides over staged planes.
@@ -201,19 +199,6 @@ def tiles(c: Points, call: Call) -> Tiles:
 def vector_b(vector_a: Numbers, call: Call) -> Numbers:
     """Return the bytes of a load of the filter: as many as of x, as far as the filter's alignment class allows."""
     return np.minimum(vector_a, call.align.get("w", 16))
-
-
-def legal(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """Apply the rules at the top of window.cu, except the limits of an Arch."""
-    ok = (c["block_c"] % t.channels == 0) & (c["vector_a"] % call.bytes_x == 0)
-    ok &= (c["block_w"] % c["thread_w"] == 0) & (c["block_h"] % c["thread_h"] == 0)
-    ok &= (t.threads >= 32) & (t.threads <= 1024) & (t.threads % 32 == 0)
-    ok &= t.outputs * call.word <= MOST_SUMS
-    held = c["vector_a"] * (2 * t.columns + c["filter_held"] * call.positions)
-    fits = (t.outputs * call.positions <= MOST_UNROLLED) & (held <= MOST_HELD) & (c["split"] == 1)
-    shared = (c["split"] == 1) | (t.outputs <= MOST_SPLIT_OUTPUTS)
-    slides = ~t.staged | ((c["split"] == 1) & call.slides)
-    return ok & np.where(t.fixed, fits, shared & (c["filter_held"] == 0) & slides)
 
 
 def shared_bytes(c: Points, t: Tiles, call: Call) -> np.ndarray:

@@ -13,7 +13,7 @@ from .shape import call_of, channel_step
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
 
-#: Rules of contraction_strip, too.
+#: Rules that contraction_strip shares.
 TILES = (
     Rule(
         "Warp tiles are whole pairs of fragments of 16 x 8 outputs.",
