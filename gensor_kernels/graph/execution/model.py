@@ -84,7 +84,7 @@ class Model:
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
 
-    def __call__(self, *args: DeviceArray, **keywords: DeviceArray) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Compute the model.
 
         Parameters
@@ -130,7 +130,7 @@ class Model:
     def explain(self, node: str, /) -> Reasons: ...
 
     @overload
-    def explain(self, *args: DeviceArray, **keywords: DeviceArray) -> Layers: ...
+    def explain(self, *args: Any, **keywords: Any) -> Layers: ...
 
     def explain(self, *args: Any, **keywords: Any) -> Reasons | Layers:
         """Show what is fused and what serves each node of a run, or the rules that made one node.
@@ -165,7 +165,7 @@ class Model:
             return layers
         return self._explain(args, keywords)
 
-    def memory(self, *args: DeviceArray, **keywords: DeviceArray) -> Memory:
+    def memory(self, *args: Any, **keywords: Any) -> Memory:
         """Return the memory that the model needs for inputs as of a call, and how its calls run.
 
         The model runs once if it has not yet. `print` shows the bytes of the arena, of the largest live set, and of
@@ -179,7 +179,7 @@ class Model:
             plan(runtime, tuple(inputs.values()))
         return memory_of(plan, runtime.device.stream())
 
-    def profile(self, *args: DeviceArray, **keywords: DeviceArray) -> Layers:
+    def profile(self, *args: Any, **keywords: Any) -> Layers:
         """Run the model once with inputs as of a call, explain every node, and time each by itself on the GPU.
 
         The result is that of `explain`, with `measured_us` on a GPU, and predicted times alone inside `emulated`.

@@ -56,7 +56,7 @@ class Session:
             if name not in self.state:
                 self.state[name] = xp.zeros(shapes[name], specs[name].dtype)
 
-    def __call__(self, *args: DeviceArray, **keywords: DeviceArray) -> Any:
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
         """Compute the model, keep its new state, and return the other results, as a call of the model does.
 
         Inputs are in the order of `inputs`, or by name. Places at which a TensorScatter appends may be NumPy arrays;
@@ -76,7 +76,7 @@ class Session:
         wanted = tuple(found[name] for name in self.outputs)
         return wanted[0] if len(wanted) == 1 else wanted
 
-    def explain(self, *args: DeviceArray, **keywords: DeviceArray) -> Layers:
+    def explain(self, *args: Any, **keywords: Any) -> Layers:
         """Run the model once, and show what serves each node, as `Model.explain` does."""
         from .layers import explain_plan
 
