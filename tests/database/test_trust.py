@@ -276,6 +276,10 @@ UNPICKLING = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "clou
 MULTIPROCESSING = {"tuner/fleet/worker.py", "tuner/tasks/local.py", "tuner/verify/device_process.py"}
 
 
+#: Evaluates the conditions of families' rules, which are constants of the sources.
+RULES = "gensor_kernels/families/core/rules.py"
+
+
 def test_nothing_is_unpickled_evaluated_or_passed_to_a_shell():
     paths = [path for package in ("database", "gensor_kernels", "tuner") for path in (ROOT / package).rglob("*.py")]
     for path in paths:
@@ -290,7 +294,8 @@ def test_nothing_is_unpickled_evaluated_or_passed_to_a_shell():
             if isinstance(node, ast.Call):
                 called = getattr(node.func, "id", None) or getattr(node.func, "attr", "")
                 owner = getattr(getattr(node.func, "value", None), "id", "")
-                assert called not in ("eval", "exec", "popen") and (owner, called) != ("os", "system"), where
+                assert called != "eval" or name == RULES, where
+                assert called not in ("exec", "popen") and (owner, called) != ("os", "system"), where
                 # typer's get_completion_script writes a script for a shell and starts none
                 assert called == "get_completion_script" or all(word.arg != "shell" for word in node.keywords), where
 

@@ -54,10 +54,10 @@ def test_a_library_keeps_what_it_predicts_together_and_not_for_ever():
     held = library.Library(library.Contents({kernel.digest: kernel for kernel in kernels}))
     alone = predict.predict(kernels, wanted, ARCH)
     assert predict.predict(kernels, wanted, ARCH, held) == predict.predict(kernels, wanted, ARCH, held) == alone
-    assert predict.predict(kernels[::-1], wanted, ARCH, held) == alone[::-1] and len(held.groups) == 2
+    assert predict.predict(kernels[::-1], wanted, ARCH, held) == alone[::-1] and len(held.ways) == 2
     held.reload()
-    assert not held.groups
+    assert not held.ways
     for place in range(predict.MOST_LISTS + 1):
-        held.groups[(str(place),)] = []
+        held.ways[(str(place),)] = []
     predict.predict(kernels, wanted, ARCH, held)
-    assert len(held.groups) == 1
+    assert len(held.ways) == 1
