@@ -1,5 +1,5 @@
-// Probes of the figures that the roofline assumes; included after gensor_kernels/families/epilogue_operand.cuh, which has
-// intrinsics and Params. Every kernel leaves a word per thread in c, so that the compiler keeps every load.
+// Probes of the figures that the roofline assumes; included after gensor_kernels/families/device/epilogue_operand.cuh,
+// which has intrinsics and Params. Every kernel leaves a word per thread in c, so that the compiler keeps every load.
 #ifndef MMA_K
 #define MMA_K 16 // extent along k of the float16 products: 16, or 8 where sm_80's are missing
 #endif

@@ -89,9 +89,9 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
 class ContractionFamily(Ruled):
     """The answers that main loops of contractions share."""
 
-    def sizes(self, workload: Workload) -> dict[str, np.int64]:
+    def sizes(self, workload: Workload) -> dict[str, int | np.int64]:
         """See rules.sizes."""
-        return rules.sizes(workload)
+        return dict(rules.sizes(workload))
 
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""

@@ -225,7 +225,7 @@ class Ruled(Family):
 @lru_cache(maxsize=4096)
 def bound(family: Ruled, workload: Workload, arch: Arch) -> Bound:
     """Return the rules of a family for a Workload on an Arch."""
-    return _bind(family.rules, frozenset((launch_names(arch) | family.known(workload)).items()))
+    return _bind(family.rules, frozenset({**launch_names(arch), **family.known(workload)}.items()))
 
 
 @lru_cache(maxsize=256)

@@ -45,6 +45,10 @@ STARTER_REGISTERS = 88
 PREFERRED = ((4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 
 
+#: Values of many Programs, by the names of coordinates.
+Named = dict[str | Column, np.ndarray]
+
+
 class Window(Ruled):
     """Reductions over a sliding window, channel by channel."""
 
@@ -125,10 +129,10 @@ class Window(Ruled):
         unrolled = np.maximum(vector // call.bytes_x, 1) * call.positions <= parts.MOST_UNROLLED
         level["window"] = np.where(unrolled, call.code, 0)
         tile_h, tile_w, found = like.copy(), like.copy(), np.zeros(len(like), dtype=bool)
-        given = {name: c[name] for name in ("vector_a", "window", "staged", "filter_held", "split")}
-        block = {name: c[name] for name in ("block_c", "block_h", "block_w")}
+        given: Named = {name: c[name] for name in ("vector_a", "window", "staged", "filter_held", "split")}
+        block: Named = {name: c[name] for name in ("block_c", "block_h", "block_w")}
         for high, wide in PREFERRED:
-            tried = {**block, **given, "thread_h": high * like, "thread_w": wide * like}
+            tried: Named = {**block, **given, "thread_h": high * like, "thread_w": wide * like}
             t = tiles(tried, call)
             fits = self._fits(tried, workload, arch) & ((t.threads >= 128) | (high * wide == 1)) & ~found
             tile_h, tile_w = np.where(fits, high, tile_h), np.where(fits, wide, tile_w)

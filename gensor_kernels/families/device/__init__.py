@@ -1,0 +1,1 @@
+"""Headers that the kernels of all families share."""
