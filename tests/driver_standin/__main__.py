@@ -66,7 +66,7 @@ def environment(folder: Path, cuda: int, version: str) -> str:
     python = str(path / "bin" / "python")
     if not (path / "installed").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(path)], check=True)
-        packages = ["-e", str(ROOT), f"cupy-cuda{cuda}x=={version}"]
+        packages = ["-e", f"{ROOT}[test-cupy]", f"cupy-cuda{cuda}x=={version}"]
         subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=True)
         (path / "installed").touch()
     return python
