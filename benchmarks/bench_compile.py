@@ -26,7 +26,7 @@ def requests(dtype: str, arch_name: str) -> list[tuple[str, str]]:
     """Return the distinct (bound source, target) pairs of the starters of one 1,024-cubed matmul."""
     arch, work = lookup(arch_name), workload(1024, 1024, 1024, dtype=dtype)
     pairs = [
-        (source.bind(source.flatten(family.source), family.constants(program, work)), arch.target)
+        (source.bind(family.text, family.constants(program, work)), arch.target)
         for family in FAMILIES.values()
         if family.serves(work, arch) is None
         for program in family.starters(work, arch)

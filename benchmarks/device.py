@@ -23,7 +23,6 @@ from pathlib import Path
 
 from gensor_database import PRETUNED
 from gensor_database.store import Store
-from gensor_kernels.build.source import flatten
 from gensor_kernels.errors import ToolMissingError, UnknownArchError
 from gensor_kernels.families.registry import FAMILIES
 
@@ -129,7 +128,7 @@ def inputs(options: argparse.Namespace) -> str:
         repr((options.emulate, options.arch, options.since, options.vendors, options.only)).encode()
     )
     for family in FAMILIES.values():
-        digest.update(flatten(family.source).encode())
+        digest.update(family.text.encode())
     for path in [*([options.db] if options.db else sorted(PRETUNED.glob("*.db"))), OPERATORS, claims.FILE]:
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()

@@ -15,7 +15,6 @@ from typing import Any
 
 from gensor_kernels.build.nvrtc import compile_many
 from gensor_kernels.build.parallel import usable_cores
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.library import code
 from gensor_kernels.errors import BuildError, UnsupportedError
@@ -142,7 +141,7 @@ def class_workload(dtype: str, out: str, math: str, layout: str, aligned: bool, 
 
 def compile_all(session: Session, candidates: Sequence[Candidate]) -> list[Code | BuildError]:
     """Return the code that the device loads for each candidate; the emulator builds from the source when it loads."""
-    sources = [flatten(each.family.source) for each in candidates]
+    sources = [each.family.text for each in candidates]
     cubins: list[Any] = [None] * len(candidates)
     if not session.emulate:
         cubins = compile_many([(each.source(), session.arch.target) for each in candidates], usable_cores())

@@ -9,7 +9,7 @@ from benchmarks.sass.build import Build, cpu_seconds
 from gensor_database.record import Source
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
-from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.build.source import digest
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
@@ -36,7 +36,7 @@ def stored_programs(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Prog
             if entry is None or binary is None:
                 continue
             kernel = entry.stored.kernel
-            if binary.source_digest == Source.of(flatten(FAMILIES[kernel.family].source)).digest:
+            if binary.source_digest == Source.of(FAMILIES[kernel.family].code).digest:
                 found[row.name] = program_from_json(kernel.program)
     return found
 

@@ -1,9 +1,8 @@
 """From a family's `.cu` file to the one text a compiler gets.
 
 Two steps, both pure text: `flatten` inlines the project's own headers, `bind` prepends the constants of a Program
-as `#define`s. Nothing else is ever assembled in Python. The flattened text is the same for every
-Program of a family, so the store keeps it once; digest, emulator and NVRTC all work on the bound text, which
-therefore depends on no file and no folder.
+as `#define`s. The flattened text is the same for every Program of a family, so the store keeps it once, without what no
+compiler reads (`code`); emulator and NVRTC work on the bound text, which therefore depends on no file and no folder.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ SOURCES = Path(__file__).resolve().parent.parent / "families"
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")
 _PRAGMA_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b")
+_DECLARED = re.compile(r"^#pragma parameter (\w+) (.*)")
 _PARAMETER = re.compile(r"^[ \t]*#[ \t]*ifndef[ \t]+([A-Za-z]\w*)[ \t]*$", re.MULTILINE)
+_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 _INT64 = range(-(2**63) + 1, 2**63)
 
@@ -30,7 +31,8 @@ def flatten(file_name: str, folder: Path = SOURCES) -> str:
 
     `#line` directives keep compiler messages pointing at the real file and line. Includes of anything else
     stay as they are (the emulator's own header, in a branch no GPU compiler takes). `#pragma once` becomes an
-    empty line, because the result is one main file. Raises ValueError with file and line where a header is
+    empty line, because the result is one main file. `#pragma parameter NAME VALUE` declares a macro that `bind` may
+    define, and its value where it does not. Raises ValueError with file and line where a header is
     inlined inside a conditional and included again elsewhere: the second place would silently go without it; and
     where two files below `folder` have one base name.
     """
@@ -77,12 +79,31 @@ def _inline(file_name: str, paths: Mapping[str, Path], seen: dict[str, bool], co
             if seen[name]:
                 raise ValueError(f"{file_name}({number}): {name} was already inlined inside a conditional")
             line = ""
+        if declared := _DECLARED.match(line):
+            name, value = declared.groups()
+            lines.append(f'#ifndef {name}\n#define {name} {value}\n#endif\n#line {number + 1} "{file_name}"\n')
+            continue
         lines.append("\n" if _PRAGMA_ONCE.match(line) else line + "\n")
     return lines
 
 
+def code(text: str) -> str:
+    """Return a text without comments, line numbers and blank lines: its digest is the key of a stored source.
+
+    A changed comment therefore changes no key. One comment is left per file: its name.
+    """
+    found, file = [], ""
+    for line in _COMMENT.sub(lambda each: each[1] or " ", text).splitlines():
+        if line.startswith("#line "):
+            if file != (file := line.split('"')[1]):
+                found.append(f"// ---- {file}\n")
+        elif line.strip():
+            found.append(line.rstrip() + "\n")
+    return "".join(found)
+
+
 def parameters(text: str) -> frozenset[str]:
-    """Return the names that `bind` may define in a flattened text: macros guarded with `#ifndef NAME`."""
+    """Return the names that `bind` may define in a flattened text: macros that `#ifndef NAME` guards."""
     return frozenset(_PARAMETER.findall(text))
 
 

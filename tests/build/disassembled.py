@@ -35,7 +35,7 @@ def compiled(arch_name: str) -> tuple[tuple[bytes, str], ...]:
     texts = [KERNEL]
     for family in (each for each in FAMILIES.values() if each.serves(work, arch) is None):
         constants = family.constants(family.starters(work, arch)[0], work)
-        texts.append(source.bind(source.flatten(family.source), constants))
+        texts.append(source.bind(family.text, constants))
     binaries = nvrtc.compile_many([(text, arch.target) for text in texts])
     assert [binary.error for binary in binaries] == [None] * len(texts)
     return tuple((binary.cubin, binary.target) for binary in binaries)

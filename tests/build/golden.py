@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.operators.types.workload import Workload
 
@@ -24,7 +24,7 @@ def text(case: dict[str, Any]) -> str:
     workload = Workload.from_json(json.dumps(case["workload"]))
     program = program_from_json(case["program"])
     family = FAMILIES[program.family]
-    bound = bind(flatten(family.source), family.constants(program, workload))
+    bound = bind(family.text, family.constants(program, workload))
     prelude = [line for line in bound.split("#line", 1)[0].splitlines() if line]
     launches = [f"// {each}" for launch in family.launches(program, workload) for each in (launch, *launch.maps)]
     notes = [f"// workspace {family.workspace(program, workload)}", f"// tile {sorted(family.tile(program).items())}"]

@@ -4,7 +4,7 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.hazards import ENOUGH, find_unguarded
 from gensor_kernels.build.instruction import Instruction
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.families.registry import FAMILIES
 
 from .disassembled import DOUBLES, HOPPER, USUAL, miscompiled
@@ -81,7 +81,7 @@ def test_registers_that_are_not_read_or_not_the_sums_are_no_hazard():
 
 def test_ptxas_leaves_out_a_wait_in_a_small_kernel_and_none_in_a_large_one():
     family, programs = FAMILIES[USUAL.family], (miscompiled(), USUAL)
-    sources = [bind(flatten(family.source), family.constants(each, DOUBLES)) for each in programs]
+    sources = [bind(family.text, family.constants(each, DOUBLES)) for each in programs]
     cubins = [(compile_cubin(source, HOPPER.target).cubin, HOPPER.target) for source in sources]
     small, large = (each[family.name] for each in resources.disassemble_many(cubins))
     assert small.unguarded == 1 and small.opcodes["DMMA"] == 2

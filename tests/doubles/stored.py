@@ -3,7 +3,6 @@
 import json
 
 from gensor_database import Binary, Kernel, Record, Source, Store, Verification, canonical
-from gensor_kernels.build.source import flatten
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
@@ -25,7 +24,7 @@ def isolate(patch, folder):
 def rows(program, wanted, arch=ARCH, text=None, cubin=b""):
     """The rows of one kernel, as the tuner would store it: Source, Binary, Kernel, Verification."""
     family = FAMILIES[program.family]
-    source = Source.of(flatten(family.source) if text is None else text)
+    source = Source.of(family.text if text is None else text)
     constants = canonical(family.constants(program, wanted))
     binary = Binary(source.digest, constants, arch.target, cubin, 64, 0, 0, 0, "{}", "nvrtc 12.9.86")
     kernel = Kernel(family.name, family.abi, wanted.class_key(), program.to_json(), arch.name, binary.digest)
@@ -123,7 +122,7 @@ def stock_classes(path, archs, alter=lambda text: text):
             for turn, (types, variants) in enumerate(classes.items()):
                 for layouts, wide, family, split in variants:
                     wanted = class_workload(*types, layouts, wide)
-                    text = alter(flatten(FAMILIES[family].source))
+                    text = alter(FAMILIES[family].text)
                     for program in programs(wanted, arch, family, split, turn):
                         found = rows(program, wanted, arch, text)
                         store.add(*found)

@@ -9,7 +9,6 @@ import pytest
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.resources import instructions
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices import dependent
 from gensor_kernels.devices.emulator import KernelFault
 from gensor_kernels.families.contraction.cost import reduction
@@ -62,7 +61,7 @@ def kernels(text: str) -> dict[str, str]:
 
 def test_waiting_kernels_do_so_before_they_touch_global_memory():
     for family in FAMILIES.values():
-        for entry, body in kernels(flatten(family.source)).items():
+        for entry, body in kernels(family.text).items():
             waits = re.match(
                 r"\n(#if (PREPARED|MATERIALISED)\n)?(    set_up\(params\);\n)?    grid_dependency_wait\(\);", body
             )
@@ -98,7 +97,7 @@ def test_the_machine_code_waits_before_it_touches_global_memory(each, target):
 @pytest.mark.parametrize(("entry", "each"), sample(BEHIND, 3))
 def test_a_missing_wait_is_caught(entry, each):
     assert each.verify(lambda text: text + "\n").outcome == "ok"
-    text = flatten(each.candidate.family.source)
+    text = each.candidate.family.text
     waits = {
         re.findall(r"^\w*KERNEL\((\w+)\b.*\{$", text[: site.begin], re.MULTILINE)[-1]: site
         for site in mutations.sites(text)

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.sass.paths import whole
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import instructions
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
@@ -98,7 +98,7 @@ def test_instructions_are_those_of_compiled_code(dtype, name, keep, online):
     program = _row_program(w, threads_k=lanes, items=items, keep=keep, online=online, vector=vector)
     lattice = FamilySpace(ROWS, w, arch)
     terms = lattice.terms(lattice.point(program)[None])
-    binary = compile_cubin(bind(flatten(ROWS.source), ROWS.constants(program, w)), arch.target)
+    binary = compile_cubin(bind(ROWS.text, ROWS.constants(program, w)), arch.target)
     code = instructions([binary.cubin], arch.target)[0]
     if code is None:
         pytest.skip("nvdisasm is not installed")

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from gensor_kernels.build.source import files, flatten
+from gensor_kernels.build.source import files
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.rules import Bound, Names, Rule, Rules, in_cpp
 from gensor_kernels.families.registry import FAMILIES
@@ -41,14 +41,14 @@ def printed(rules: Rules) -> set[tuple[str, str]]:
 @every
 def test_static_asserts_say_what_the_rules_say(name):
     family, table = FAMILIES[name], printed(TABLES[name].RULES)
-    assert table <= {*asserted(flatten(family.source))}
+    assert table <= {*asserted(family.text)}
     own = {*asserted(files()[family.source].read_text())}
     assert own and own <= table
 
 
 def macros(name: str, program: Program, workload: Workload) -> dict[str, int | str]:
     """Return the macros that a Program binds, and the defaults of the others."""
-    source = flatten(FAMILIES[name].source)
+    source = FAMILIES[name].text
     found = dict(re.findall(r"#ifndef (\w+)\n#define \1\b[\s\\]+(\w+)", source))
     found |= FAMILIES[name].constants(program, workload)
     for macro, value in found.items():

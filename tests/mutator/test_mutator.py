@@ -76,7 +76,7 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
 
 
 def test_every_proof_belongs_to_a_mutant():
-    every = [site for family in FAMILIES.values() for site in mutations.sites(flatten(family.source))]
+    every = [site for family in FAMILIES.values() for site in mutations.sites(family.text)]
     names = {mutant.name for site in every for mutant in mutations.mutants(site)}
     groups = {configuration.group for configuration in configurations()}
     for proven in EQUIVALENT:

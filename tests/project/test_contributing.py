@@ -98,7 +98,7 @@ def test_legal_programs_of_the_family_compile(plain_family):
     for point in random_legal(lattice, 3):
         program = lattice.program(point)
         constants = plain_family.constants(program, lattice.workload)
-        binary = compile_cubin(source.bind(source.flatten(plain_family.source), constants), lattice.arch.target)
+        binary = compile_cubin(source.bind(plain_family.text, constants), lattice.arch.target)
         assert binary.error is None and plain_family.name in binary.entries
         assert plain_family.launches(program, lattice.workload)[0].grid == lattice.explain(point)["blocks"]
 

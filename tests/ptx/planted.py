@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.machine.arch import lookup
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import Agreement, agree
@@ -370,7 +370,7 @@ def program_of(bug: Bug) -> Configuration:
 @functools.cache
 def text_of(program: str) -> str:
     """Return the device code of a Program, by its name."""
-    return flatten(_programs()[program].candidate.family.source)
+    return _programs()[program].candidate.family.text
 
 
 def with_bug(bug: Bug) -> Agreement:

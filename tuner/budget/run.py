@@ -15,7 +15,6 @@ from gensor_database.record import Record, Source, Verification
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_kernels.build.nvrtc import toolchain
-from gensor_kernels.build.source import flatten
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
@@ -154,7 +153,7 @@ class BudgetedRun(Run):
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
             if not enough or binary is None or family is None or each.kernel.abi != family.abi:
                 continue
-            if binary.toolchain != toolchain() or binary.source_digest != Source.of(flatten(family.source)).digest:
+            if binary.toolchain != toolchain() or binary.source_digest != Source.of(family.code).digest:
                 continue
             program = program_from_json(each.kernel.program)
             own = {"kernel_digest": each.kernel.digest}

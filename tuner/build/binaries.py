@@ -9,7 +9,7 @@ import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.sass import Sass, Steady
-from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.space import Space
@@ -99,7 +99,7 @@ class Binaries:
         binary = self[each]
         constants = tuple(sorted(json.loads(each.constants).items()))
         name = digest(f"{each.constants} {binary.target} {each.family.source}")
-        return Code(name, flatten(each.family.source), constants, binary.target, binary.cubin)
+        return Code(name, each.family.text, constants, binary.target, binary.cubin)
 
 
 def _key(each: Candidate) -> tuple[str, str]:

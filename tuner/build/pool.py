@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_database.lazy import cached_property
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.families.contraction import stream_k
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Family
@@ -47,7 +47,7 @@ class Candidate:
 
     def source(self) -> str:
         """Return the source text for both compilers."""
-        return bind(flatten(self.family.source), json.loads(self.constants))
+        return bind(self.family.text, json.loads(self.constants))
 
     def params(
         self,

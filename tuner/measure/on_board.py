@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.validation import workload_of
@@ -41,7 +41,7 @@ class Sent(NamedTuple):
         family = FAMILIES[program.family]
         pairs = tuple(sorted(json.loads(self.constants).items()))
         name = digest(f"{self.constants} {self.target} {family.source}")
-        code = Code(name, flatten(family.source), pairs, self.target, self.cubin)
+        code = Code(name, family.text, pairs, self.target, self.cubin)
         return Candidate(program, family, self.constants), code
 
 

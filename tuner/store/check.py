@@ -35,7 +35,6 @@ from gensor_database.rows import named
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.build.source import digest as text_digest
-from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.registry import FAMILIES, program_from_json
@@ -83,7 +82,7 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
         return found("differs", f"its Program does not exist in this version: {error}")
     if derived.constants != binary.constants:
         return found("differs", "its constants are not those of its Program")
-    if text_digest(flatten(family.source)) != binary.source_digest:
+    if text_digest(family.code) != binary.source_digest:
         return found("differs", "its source differs from this version's")
     if binary.target != target:
         return found("differs", f"it was compiled for {binary.target}, not for {target}")

@@ -9,7 +9,6 @@ from dataclasses import asdict, replace
 from gensor_database.record import Binary, Kernel, Row, Source, Verification, canonical
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import Binary as Compiled
-from gensor_kernels.build.source import flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
@@ -18,7 +17,7 @@ from gensor_tuner.verify.verify import VERSION, Verdict
 
 def kernel_rows(chosen: Candidate, compiled: Compiled, workload: Workload, arch: Arch) -> tuple[Source, Binary, Kernel]:
     """Return the rows of a kernel, which depend only on source, constants, target, toolchain and Program."""
-    source = Source.of(flatten(chosen.family.source))
+    source = Source.of(chosen.family.code)
     usage = (compiled.registers, compiled.spill_bytes, compiled.stack_bytes, compiled.shared_bytes)
     code = (chosen.constants, compiled.target, compiled.cubin)
     binary = Binary(source.digest, *code, *usage, _facts(compiled), compiled.toolchain)

@@ -28,7 +28,6 @@ from gensor_database.exchange import best_ranks
 from gensor_database.record import now
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.source import digest as text_digest
-from gensor_kernels.build.source import flatten
 from gensor_kernels.dispatch.selection.predict import few_seconds
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.family import Family
@@ -134,7 +133,7 @@ def _why_not_current(store: Store, kernel: Kernel) -> str | None:
         return f"it has ABI {kernel.abi} of {kernel.family}"
     if binary is None:
         return "it has no binary"
-    if binary.source_digest != text_digest(flatten(family.source)):
+    if binary.source_digest != text_digest(family.code):
         return "its source has changed"
     return None if binary.toolchain == nvrtc.toolchain() else f"it was compiled by {binary.toolchain}"
 

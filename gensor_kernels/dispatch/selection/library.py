@@ -10,7 +10,7 @@ from typing import Any
 from gensor_database import Timing, counting, is_under, launched
 from gensor_database.lazy import cached_property
 from gensor_kernels import config, forking
-from gensor_kernels.build.source import digest, flatten
+from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.family import Launch
@@ -139,7 +139,7 @@ def is_legal(kernel: Kernel, workload: Workload, arch: Arch) -> bool:
 
 def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
     """Return the kernel a Program is for a Workload, from the installed sources; not compiled yet."""
-    generated = code(flatten(FAMILIES[program.family].source), constants(program, workload), arch.target)
+    generated = code(FAMILIES[program.family].text, constants(program, workload), arch.target)
     return Kernel(digest(repr((generated.digest, program.to_json()))), program, workload, lambda: generated)
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import gensor_database as database
 from gensor_database.entry import is_settled
 from gensor_kernels import config
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError, ConfigError, GensorError
 from gensor_kernels.families.core.program import Program
@@ -123,7 +122,7 @@ def _code(stored: database.StoredKernel, program: Program, serves: Workload, arc
     if binary is None:
         if program.get("epilogue_fixed"):
             raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
-        return code(flatten(FAMILIES[program.family].source), constants(program, serves), arch.target)
+        return code(FAMILIES[program.family].text, constants(program, serves), arch.target)
     if untrusted.is_foreign(stored):
         return untrusted.code_of(program, serves, binary, arch)
-    return code(flatten(FAMILIES[stored.kernel.family].source), json.loads(binary.constants), arch.target)
+    return code(FAMILIES[stored.kernel.family].text, json.loads(binary.constants), arch.target)

@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 import gensor_database as database
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.program import Program
@@ -69,7 +68,7 @@ def code_of(program: Program, serves: Workload, binary: database.Binary, arch: A
     epilogue compiled into it are read, which a Program does not say. BuildError where that is none."""
     try:
         wanted = serves.with_epilogue(_epilogue_of(program, json.loads(binary.constants)))
-        return code(flatten(FAMILIES[program.family].source), constants(program, wanted), arch.target)
+        return code(FAMILIES[program.family].text, constants(program, wanted), arch.target)
     except MALFORMED as error:
         raise BuildError(f"a Program of a database that others can write to makes no kernel: {error}") from None
 

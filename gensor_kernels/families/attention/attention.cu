@@ -29,102 +29,38 @@
 // Bank conflicts: none with SWIZZLE 1. Global accesses: Q, K and V move X_VECTOR bytes at a time, C moves C_VECTOR and
 // parts 16 (with EPILOGUE_STAGED 0 at most two outputs), the mask MASK_VECTOR.
 
-#ifndef IN_TYPE
-#define IN_TYPE half_t // elements of Q, K and V: half_t, bfloat16_t
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators
-#endif
-#ifndef INSTRUCTION
-#define INSTRUCTION 0 // 0 m16n8k16, 1 m16n8k8 (half_t)
-#endif
-#ifndef Q_UNIT
-#define Q_UNIT 1 // 1: elements of a head of Q have stride 1; 0: the stride is in Params
-#endif
-#ifndef K_UNIT
-#define K_UNIT 1 // the same for K
-#endif
-#ifndef V_UNIT
-#define V_UNIT 1 // the same for V
-#endif
-#ifndef C_UNIT
-#define C_UNIT 1 // the same for C
-#endif
-#ifndef Q_VECTOR
-#define Q_VECTOR 16 // bytes per global access of Q
-#endif
-#ifndef K_VECTOR
-#define K_VECTOR 16 // bytes per global access of K
-#endif
-#ifndef V_VECTOR
-#define V_VECTOR 16 // bytes per global access of V
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global access of C
-#endif
-#ifndef MASK
-#define MASK 0 // 0: no mask tensor; 1: scores where it is not 0 are kept; 2: it is added to the scaled scores
-#endif
-#ifndef MASK_TYPE
-#define MASK_TYPE float // its elements: i8 where MASK is 1, else half_t, bfloat16_t, float
-#endif
-#ifndef MASK_UNIT
-#define MASK_UNIT 1 // 1: keys are adjacent in it
-#endif
-#ifndef MASK_VECTOR
-#define MASK_VECTOR 4 // bytes per global access of it: one element or two
-#endif
-#ifndef SLIDING
-#define SLIDING 0 // 1: the keys that a query sees begin somewhere, too
-#endif
-#ifndef RAGGED
-#define RAGGED 0 // 1: sequences have different numbers of queries
-#endif
-#ifndef KEYS_IN
-#define KEYS_IN 0 // 0: as many keys for every batch entry; 1: sequences one after the other; 2: pages
-#endif
-#ifndef SOFTCAP
-#define SOFTCAP 0 // 1: scores have a soft cap
-#endif
-#ifndef HEAD
-#define HEAD 64 // elements of a head as the tiles hold them; the real size may be less
-#endif
-#ifndef BLOCK_Q
-#define BLOCK_Q 64 // rows per block
-#endif
-#ifndef BLOCK_KEYS
-#define BLOCK_KEYS 64 // keys of one step of the main loop
-#endif
-#ifndef WARP_Q
-#define WARP_Q 16 // rows per warp
-#endif
-#ifndef STAGES
-#define STAGES 1 // pairs of shared tiles of K and V
-#endif
-#ifndef ASYNC
-#define ASYNC 1 // 1: cp.async; 0: through registers
-#endif
-#ifndef SWIZZLE
-#define SWIZZLE 1 // 0: shared rows as they come, with bank conflicts
-#endif
-#ifndef Q_REGISTERS
-#define Q_REGISTERS 1 // 1: a warp keeps its rows of Q in registers; 0: it reads them from shared memory every step
-#endif
-#ifndef SPLIT
-#define SPLIT 0 // 1: blocks write what they have to the workspace, attention_combine finishes
-#endif
-#ifndef EPILOGUE_STAGED
-#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
-#endif
+#pragma parameter IN_TYPE half_t  // elements of Q, K and V: half_t, bfloat16_t
+#pragma parameter OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
+#pragma parameter ACC_TYPE float  // accumulators
+#pragma parameter INSTRUCTION 0   // 0 m16n8k16, 1 m16n8k8 (half_t)
+#pragma parameter Q_UNIT 1        // 1: elements of a head of Q have stride 1; 0: the stride is in Params
+#pragma parameter K_UNIT 1        // the same for K
+#pragma parameter V_UNIT 1        // the same for V
+#pragma parameter C_UNIT 1        // the same for C
+#pragma parameter Q_VECTOR 16     // bytes per global access of Q
+#pragma parameter K_VECTOR 16     // bytes per global access of K
+#pragma parameter V_VECTOR 16     // bytes per global access of V
+#pragma parameter C_VECTOR 16     // bytes per global access of C
+#pragma parameter MASK 0 // 0: no mask; 1: scores where it is not 0 are kept; 2: it is added to the scaled scores
+#pragma parameter MASK_TYPE float   // its elements: i8 where MASK is 1, else half_t, bfloat16_t, float
+#pragma parameter MASK_UNIT 1       // 1: keys are adjacent in it
+#pragma parameter MASK_VECTOR 4     // bytes per global access of it: one element or two
+#pragma parameter SLIDING 0         // 1: the keys that a query sees begin somewhere, too
+#pragma parameter RAGGED 0          // 1: sequences have different numbers of queries
+#pragma parameter KEYS_IN 0         // 0: as many keys for every batch entry; 1: sequences one after the other; 2: pages
+#pragma parameter SOFTCAP 0         // 1: scores have a soft cap
+#pragma parameter HEAD 64           // elements of a head as the tiles hold them; the real size may be less
+#pragma parameter BLOCK_Q 64        // rows per block
+#pragma parameter BLOCK_KEYS 64     // keys of one step of the main loop
+#pragma parameter WARP_Q 16         // rows per warp
+#pragma parameter STAGES 1          // pairs of shared tiles of K and V
+#pragma parameter ASYNC 1           // 1: cp.async; 0: through registers
+#pragma parameter SWIZZLE 1         // 0: shared rows as they come, with bank conflicts
+#pragma parameter Q_REGISTERS 1     // 1: a warp keeps its rows of Q in registers; 0: it reads them from shared memory
+#pragma parameter SPLIT 0           // 1: blocks write what they have to the workspace, attention_combine finishes
+#pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
+#pragma parameter EPILOGUE_CODES 0  // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#pragma parameter MIN_BLOCKS 0      // blocks per SM promised to the compiler; 0 = none
 
 enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
 enum KeysKind { KEYS_DENSE, KEYS_PACKED, KEYS_PAGED };

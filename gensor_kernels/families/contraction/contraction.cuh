@@ -3,24 +3,12 @@
 // GATE, GATE_BIAS, RAGGED_ROWS, NORM, PACKED and STREAM.
 #pragma once
 // Families that know nothing of these need not name them.
-#ifndef GATE
-#define GATE 0
-#endif
-#ifndef GATE_BIAS
-#define GATE_BIAS 0
-#endif
-#ifndef RAGGED_ROWS
-#define RAGGED_ROWS 0
-#endif
-#ifndef NORM
-#define NORM 0
-#endif
-#ifndef PACKED
-#define PACKED 0
-#endif
-#ifndef STREAM
-#define STREAM 0
-#endif
+#pragma parameter GATE 0
+#pragma parameter GATE_BIAS 0
+#pragma parameter RAGGED_ROWS 0
+#pragma parameter NORM 0
+#pragma parameter PACKED 0
+#pragma parameter STREAM 0
 #include "dependent.cuh"
 #include "gate.cuh"
 #include "packed.cuh"

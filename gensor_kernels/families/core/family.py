@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gensor_database.lazy import cached_property
+from gensor_kernels.build.source import code, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
@@ -139,6 +141,20 @@ class Family:
     own: Mapping[str, Collection[int]] = MappingProxyType({})
     #: operators, arithmetic and features of the Arch that the family is for, checked in this order before ``refusal``
     needs: tuple[Need, ...] = ()
+
+    @cached_property
+    def text(self) -> str:
+        """The kernel source without constants, as compilers get it (see build/source.py)."""
+        return flatten(self.source) + self.asserts()
+
+    def asserts(self) -> str:
+        """Return the static_asserts at the end of the source."""
+        return ""
+
+    @cached_property
+    def code(self) -> str:
+        """The same without comments: what a database stores."""
+        return code(self.text)
 
     def serves(self, workload: Workload, arch: Arch) -> str | None:
         """Return None where the family can compute the Workload on the Arch, else the reason why not."""

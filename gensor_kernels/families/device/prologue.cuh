@@ -8,27 +8,13 @@
 #include "epilogue.cuh"
 
 // Families that know nothing of these need not name them.
-#ifndef PROLOGUE
-#define PROLOGUE 0
-#endif
-#ifndef PROLOGUE_OF_B
-#define PROLOGUE_OF_B 0
-#endif
-#ifndef MATERIALISED
-#define MATERIALISED 0
-#endif
-#ifndef D_TYPE
-#define D_TYPE float
-#endif
-#ifndef E_TYPE
-#define E_TYPE float
-#endif
-#ifndef D_VECTOR
-#define D_VECTOR 4
-#endif
-#ifndef E_VECTOR
-#define E_VECTOR 4
-#endif
+#pragma parameter PROLOGUE 0
+#pragma parameter PROLOGUE_OF_B 0
+#pragma parameter MATERIALISED 0
+#pragma parameter D_TYPE float
+#pragma parameter E_TYPE float
+#pragma parameter D_VECTOR 4
+#pragma parameter E_VECTOR 4
 
 constexpr bool INLINED_A = PROLOGUE && !MATERIALISED && !PROLOGUE_OF_B;
 constexpr bool INLINED_B = PROLOGUE && !MATERIALISED && PROLOGUE_OF_B;

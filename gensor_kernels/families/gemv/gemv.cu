@@ -34,51 +34,21 @@
 //     round = SMALL where that makes at most 32 KB, else 1
 
 #include "product_options.cuh"
-#ifndef IN_TYPE
-#define IN_TYPE float // elements of A and B: half_t, bfloat16_t, float, double, i8, c64, c128
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE float // elements of C: the same, and i32
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // what is summed: float, double, i32, c64, c128
-#endif
-#ifndef WEIGHTS
-#define WEIGHTS 0 // the operand that is streamed: 0 = B, 1 = A
-#endif
-#ifndef W_COLUMNS
-#define W_COLUMNS 0 // contiguous axis of the weights: 0 = k, 1 = the long axis
-#endif
-#ifndef W_UNIT
-#define W_UNIT 1 // 1: that axis has stride 1; 0: its stride is in Params
-#endif
-#ifndef X_UNIT
-#define X_UNIT 1 // 1: x has stride 1 along k
-#endif
-#ifndef W_VECTOR
-#define W_VECTOR 16 // bytes per global load of the weights
-#endif
-#ifndef X_VECTOR
-#define X_VECTOR 16 // bytes per global load of x
-#endif
-#ifndef THREADS_K
-#define THREADS_K 32 // threads that share an output
-#endif
-#ifndef THREADS_L
-#define THREADS_L 8 // threads (groups of THREADS_K) along the long axis
-#endif
-#ifndef ROWS
-#define ROWS 1 // rows of the weights per thread (W_COLUMNS 0)
-#endif
-#ifndef SMALL
-#define SMALL 1 // entries of the small axis per block
-#endif
-#ifndef ITEMS
-#define ITEMS 2 // loads per thread, step and row, all under way at once
-#endif
-#ifndef X_SHARED
-#define X_SHARED 1 // 1: x of a step comes through shared memory; 0: straight into registers
-#endif
+#pragma parameter IN_TYPE float  // elements of A and B: half_t, bfloat16_t, float, double, i8, c64, c128
+#pragma parameter OUT_TYPE float // elements of C: the same, and i32
+#pragma parameter ACC_TYPE float // what is summed: float, double, i32, c64, c128
+#pragma parameter WEIGHTS 0      // the operand that is streamed: 0 = B, 1 = A
+#pragma parameter W_COLUMNS 0    // contiguous axis of the weights: 0 = k, 1 = the long axis
+#pragma parameter W_UNIT 1       // 1: that axis has stride 1; 0: its stride is in Params
+#pragma parameter X_UNIT 1       // 1: x has stride 1 along k
+#pragma parameter W_VECTOR 16    // bytes per global load of the weights
+#pragma parameter X_VECTOR 16    // bytes per global load of x
+#pragma parameter THREADS_K 32   // threads that share an output
+#pragma parameter THREADS_L 8    // threads (groups of THREADS_K) along the long axis
+#pragma parameter ROWS 1         // rows of the weights per thread (W_COLUMNS 0)
+#pragma parameter SMALL 1        // entries of the small axis per block
+#pragma parameter ITEMS 2        // loads per thread, step and row, all under way at once
+#pragma parameter X_SHARED 1     // 1: x of a step comes through shared memory; 0: straight into registers
 
 #include "gemv_store.cuh"
 

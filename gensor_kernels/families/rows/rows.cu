@@ -29,60 +29,24 @@
 //     LAYOUT 0: THREADS_K > 32 ? THREADS / 32 : 0; words = 1, 2 (arg, softmax online) or 3 (variance online)
 //   kept = ceil(k / STEP) * ITEMS * THREADS * VECTOR
 
-#ifndef IN_TYPE
-#define IN_TYPE float // elements of A: half_t, bfloat16_t, float, double, i8, i32
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE float // elements of C: the same, and i64
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // what is folded: float, double, i32, i64
-#endif
-#ifndef OPERATION
-#define OPERATION 1 // RowOperation in rows_fold.cuh
-#endif
-#ifndef LAYOUT
-#define LAYOUT 0 // 0: rows along k; 1: columns, adjacent in memory
-#endif
-#ifndef A_UNIT
-#define A_UNIT 1 // 1: neighbours along k (LAYOUT 0) lie side by side; 0: their stride is in Params
-#endif
-#ifndef C_UNIT
-#define C_UNIT 1 // the same for the outputs: along k of maps of rows, else along columns
-#endif
-#ifndef DIGITS
-#define DIGITS 1 // digits of k: 1 or 3
-#endif
-#ifndef VECTOR
-#define VECTOR 16 // bytes per global load of A
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // most bytes per global store of C
-#endif
-#ifndef THREADS_K
-#define THREADS_K 32 // threads of a row (column)
-#endif
-#ifndef THREADS_M
-#define THREADS_M 8 // rows (groups of columns) of a block
-#endif
-#ifndef ITEMS
-#define ITEMS 1 // loads per thread and step, all under way at once
-#endif
-#ifndef KEEP
-#define KEEP 0 // between passes: 0 = read x again, 1 = the row stays in registers, 2 = in shared memory
-#endif
-#ifndef ONLINE
-#define ONLINE 1 // 1: one pass, states that carry their own maximum or mean; 0: two passes
-#endif
-#ifndef SPLIT
-#define SPLIT 0 // 1: blocks fold parts of a row into the workspace, rows_reduce joins them
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
-#endif
+#pragma parameter IN_TYPE float  // elements of A: half_t, bfloat16_t, float, double, i8, i32
+#pragma parameter OUT_TYPE float // elements of C: the same, and i64
+#pragma parameter ACC_TYPE float // what is folded: float, double, i32, i64
+#pragma parameter OPERATION 1    // RowOperation in rows_fold.cuh
+#pragma parameter LAYOUT 0       // 0: rows along k; 1: columns, adjacent in memory
+#pragma parameter A_UNIT 1       // 1: neighbours along k (LAYOUT 0) lie side by side; 0: their stride is in Params
+#pragma parameter C_UNIT 1       // the same for the outputs: along k of maps of rows, else along columns
+#pragma parameter DIGITS 1       // digits of k: 1 or 3
+#pragma parameter VECTOR 16      // bytes per global load of A
+#pragma parameter C_VECTOR 16    // most bytes per global store of C
+#pragma parameter THREADS_K 32   // threads of a row (column)
+#pragma parameter THREADS_M 8    // rows (groups of columns) of a block
+#pragma parameter ITEMS 1        // loads per thread and step, all under way at once
+#pragma parameter KEEP 0   // between passes: 0 = read x again, 1 = the row stays in registers, 2 = in shared memory
+#pragma parameter ONLINE 1 // 1: one pass, states that carry their own maximum or mean; 0: two passes
+#pragma parameter SPLIT 0  // 1: blocks fold parts of a row into the workspace, rows_reduce joins them
+#pragma parameter EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
+#pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
 
 #include "rows_finish.cuh"
 

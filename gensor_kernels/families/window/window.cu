@@ -31,63 +31,25 @@
 //     + window rows * taps * word), taps = round_up(window columns, 4)
 //   : SPLIT > 1 ? THREADS * OUTPUTS * word : 0
 
-#ifndef IN_TYPE
-#define IN_TYPE half_t // elements of x and of the filter: half_t, bfloat16_t, float, double, i8
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of y: the same, and i32
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators: float, double, i32
-#endif
-#ifndef OPERATION
-#define OPERATION 0 // 0: sum of products with a filter, 1: average, 2: maximum
-#endif
-#ifndef CHANNELS_LAST
-#define CHANNELS_LAST 1 // innermost axis of x and y, of stride 1: 1 = channels, 0 = columns
-#endif
-#ifndef A_VECTOR
-#define A_VECTOR 16 // bytes per load of x
-#endif
-#ifndef B_VECTOR
-#define B_VECTOR 16 // bytes per load of the filter; divides A_VECTOR
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per store into y, at most
-#endif
-#ifndef BLOCK_C
-#define BLOCK_C 64 // channels per block
-#endif
-#ifndef BLOCK_W
-#define BLOCK_W 8 // columns of y per block
-#endif
-#ifndef BLOCK_H
-#define BLOCK_H 8 // rows of y per block
-#endif
-#ifndef THREAD_W
-#define THREAD_W 2 // columns of y per thread, adjacent
-#endif
-#ifndef THREAD_H
-#define THREAD_H 2 // rows of y per thread, adjacent
-#endif
-#ifndef WINDOW
-#define WINDOW 0 // 0: the window comes from Params; else digits: rows, columns, step along h, step along w
-#endif
-#ifndef FILTER_HELD
-#define FILTER_HELD 0 // 1: a thread keeps the whole filter in registers; 0: it loads a row where it is used
-#endif
-#ifndef STAGED
-#define STAGED 0 // 1: x passes through shared memory
-#endif
-#ifndef SPLIT
-#define SPLIT 1 // threads that share a window
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
-#endif
+#pragma parameter IN_TYPE half_t  // elements of x and of the filter: half_t, bfloat16_t, float, double, i8
+#pragma parameter OUT_TYPE half_t // elements of y: the same, and i32
+#pragma parameter ACC_TYPE float  // accumulators: float, double, i32
+#pragma parameter OPERATION 0     // 0: sum of products with a filter, 1: average, 2: maximum
+#pragma parameter CHANNELS_LAST 1 // innermost axis of x and y, of stride 1: 1 = channels, 0 = columns
+#pragma parameter A_VECTOR 16     // bytes per load of x
+#pragma parameter B_VECTOR 16     // bytes per load of the filter; divides A_VECTOR
+#pragma parameter C_VECTOR 16     // bytes per store into y, at most
+#pragma parameter BLOCK_C 64      // channels per block
+#pragma parameter BLOCK_W 8       // columns of y per block
+#pragma parameter BLOCK_H 8       // rows of y per block
+#pragma parameter THREAD_W 2      // columns of y per thread, adjacent
+#pragma parameter THREAD_H 2      // rows of y per thread, adjacent
+#pragma parameter WINDOW 0 // 0: the window comes from Params; else digits: rows, columns, step along h, step along w
+#pragma parameter FILTER_HELD 0 // 1: a thread keeps the whole filter in registers; 0: it loads a row where it is used
+#pragma parameter STAGED 0      // 1: x passes through shared memory
+#pragma parameter SPLIT 1       // threads that share a window
+#pragma parameter EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
+#pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
 
 #include "window_spot.cuh"
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.errors import BuildError, UnsupportedError
 from gensor_kernels.families.registry import FAMILIES
@@ -76,7 +75,7 @@ def test_a_binary_that_cannot_be_read_is_passed_over(database, loads, fused):
 def test_a_kernel_that_does_not_compile_is_passed_over(database, loads, caplog):
     """Another stored one, and at last a default Program."""
     family = FAMILIES["contraction_simt"]
-    broken = store(database, PRODUCT, product_kernel(), flatten(family.source) + BROKEN)
+    broken = store(database, PRODUCT, product_kernel(), family.text + BROKEN)
     with gk.emulated("sm_87"):
         assert gk.explain(gk.matmul, A, A).kernel == broken
         assert gk.matmul(A, A)[0, 0] == 55 and gk.matmul(A, A[:, :8])[0, 0] == 55

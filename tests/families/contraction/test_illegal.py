@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
 from gensor_kernels.machine.arch import lookup
@@ -73,5 +73,5 @@ def test_illegal_constants_are_refused_with_a_sentence(name):
     constants = json.loads(candidate(family, program, workload).constants)
     for wrong, sentence in ILLEGAL[name]:
         with pytest.raises(BuildError) as failure:
-            build(bind(flatten(family.source), constants | wrong))
+            build(bind(family.text, constants | wrong))
         assert sentence in failure.value.log, wrong

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
@@ -24,7 +24,7 @@ class Changed(Candidate):
     edit: Callable[[str], str] = field(compare=False, repr=False, default=str)
 
     def source(self) -> str:
-        return bind(self.edit(flatten(self.family.source)), json.loads(self.constants))
+        return bind(self.edit(self.family.text), json.loads(self.constants))
 
 
 @dataclass(frozen=True)

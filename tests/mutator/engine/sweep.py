@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gensor_kernels.build.source import flatten
-
 from . import mutations
 from .configuration import Configuration
 from .mutations import Mutant, Site
@@ -107,7 +105,7 @@ def plan(chosen: Sequence[Configuration]) -> tuple[dict[str, list[Site]], list[W
             live.setdefault((configuration.group, site), []).append(configuration)
     dead = {}
     for configuration in chosen:
-        every = mutations.sites(flatten(configuration.candidate.family.source))
+        every = mutations.sites(configuration.candidate.family.text)
         dead[configuration.group] = [site for site in every if (configuration.group, site) not in live]
     work = [(group, mutant, where) for (group, site), where in live.items() for mutant in mutations.mutants(site)]
     return dead, work

@@ -4,7 +4,7 @@ import json
 import re
 
 from gensor_database import PRETUNED, Binary, Kernel, Store
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.build.source import bind
 from gensor_kernels.families.registry import FAMILIES
 
 SHIPPED = PRETUNED / "sm_87.db"
@@ -28,7 +28,7 @@ def test_the_source_of_a_kernel_stands_behind_its_constants_and_a_foreign_capabi
     constants = json.loads(binary.constants)
     assert all(f"#define {name} {value}\n" in out for name, value in constants.items() if str(value)[0] != "-")
     assert f"// ---- {FAMILIES[kernel.family].source}, from line 1" in out and "#line" not in out
-    assert code(out[len(head) :]) == code(bind(flatten(FAMILIES[kernel.family].source), constants))
+    assert code(out[len(head) :]) == code(bind(FAMILIES[kernel.family].text, constants))
 
 
 def test_a_source_that_cannot_be_shown_is_a_sentence(gensor_tune, tmp_path):

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.selection.library import code, constants
 from gensor_kernels.operators.products import matmul
@@ -18,7 +17,7 @@ from .test_verify import FLOAT, HALF, smallest
 
 
 def coded(candidate, workload, target="sm_87"):
-    return code(flatten(candidate.family.source), constants(candidate.program, workload), target)
+    return code(candidate.family.text, constants(candidate.program, workload), target)
 
 
 def judged(after):

@@ -15,9 +15,7 @@ constexpr int FOURS = 2;
 constexpr int FOURS = 1;
 #endif
 constexpr bool DOUBLES = ELEMENT >= 8; // as they are, or in pairs
-#ifndef SUM_TYPE
-#define SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
-#endif
+#pragma parameter SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
 
 #if INSTRUCTION >= 6 && INSTRUCTION <= 8
 template <int COUNT, int WORDS>

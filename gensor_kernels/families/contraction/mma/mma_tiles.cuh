@@ -3,9 +3,7 @@
 // A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
 // rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
-#ifndef MASKED
-#define MASKED 0 // families that read nothing through a window need not name it
-#endif
+#pragma parameter MASKED 0 // families that read nothing through a window need not name it
 #include "prologue.cuh"
 #include "shared_rows.cuh"
 #include "widen.cuh"

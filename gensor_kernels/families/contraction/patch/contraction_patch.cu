@@ -34,63 +34,25 @@
 //
 // Global accesses: single elements of the image, A_VECTOR bytes of filters, C_VECTOR bytes of C and 16 of partial sums.
 
-#ifndef IN_TYPE
-#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, i8
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators: float; i32 for i8 operands
-#endif
-#ifndef C_UNIT
-#define C_UNIT 1 // 1: columns of C are adjacent; 0: their stride is in Params
-#endif
-#ifndef A_VECTOR
-#define A_VECTOR 16 // bytes per global access of the filters
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global access of C
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 64 // filters per block
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 64 // outputs per block, at most
-#endif
-#ifndef BLOCK_K
-#define BLOCK_K 16 // channels per step of the main loop
-#endif
-#ifndef WARP_M
-#define WARP_M 32 // filters per warp
-#endif
-#ifndef WARP_N
-#define WARP_N 32 // outputs per warp
-#endif
-#ifndef COPIES
-#define COPIES 2 // a thread's pieces of the patch that are on their way while a step is computed
-#endif
-#ifndef TAPS
-#define TAPS 0 // taps of a filter where they are compiled in; 0: any number
-#endif
-#ifndef RUN
-#define RUN 0 // outputs of a row in a tile; 0: whole rows, or BLOCK_N of a longer one
-#endif
-#ifndef MERGED
-#define MERGED 0 // groups of the convolution that are computed as one; 0: none are
-#endif
-#ifndef SPLIT
-#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
-#endif
-#ifndef STREAM
-#define STREAM 0 // 1: blocks share the steps of channels of all tiles (stream_k.cuh); any grid whose blocks run at once
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 0 // blocks per SM promised to the compiler; 0 = none
-#endif
+#pragma parameter IN_TYPE half_t   // elements of A and B: half_t, bfloat16_t, i8
+#pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float, i32, i8
+#pragma parameter ACC_TYPE float   // accumulators: float; i32 for i8 operands
+#pragma parameter C_UNIT 1         // 1: columns of C are adjacent; 0: their stride is in Params
+#pragma parameter A_VECTOR 16      // bytes per global access of the filters
+#pragma parameter C_VECTOR 16      // bytes per global access of C
+#pragma parameter BLOCK_M 64       // filters per block
+#pragma parameter BLOCK_N 64       // outputs per block, at most
+#pragma parameter BLOCK_K 16       // channels per step of the main loop
+#pragma parameter WARP_M 32        // filters per warp
+#pragma parameter WARP_N 32        // outputs per warp
+#pragma parameter COPIES 2         // a thread's pieces of the patch that are on their way while a step is computed
+#pragma parameter TAPS 0           // taps of a filter where they are compiled in; 0: any number
+#pragma parameter RUN 0            // outputs of a row in a tile; 0: whole rows, or BLOCK_N of a longer one
+#pragma parameter MERGED 0         // groups of the convolution that are computed as one; 0: none are
+#pragma parameter SPLIT 0          // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#pragma parameter STREAM 0         // 1: blocks share the steps of k of all tiles (stream_k.cuh) and are all resident
+#pragma parameter EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
 
 #define EPILOGUE_STAGED 1
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 32 * WARPS_M * WARPS_N;

@@ -12,25 +12,14 @@
 //
 // Global accesses of contraction_align: loads of A_PIECE or B_PIECE bytes, stores of 16. Shared bytes: 0, or, where an
 // operand is TURNED, 1024 * (16 / size of A_STORED) * size of A_SOURCE (B likewise; the larger one). No bank conflicts.
-#ifndef A_PIECE
-#define A_PIECE 0 // bytes of a load of A's copy; 0: A is read where it is
-#endif
-#ifndef B_PIECE
-#define B_PIECE 0 // the same for B
-#endif
-#ifndef A_TURNED
-#define A_TURNED 0 // 1: neighbours in a line of the copy are none in A
-#endif
-#ifndef B_TURNED
-#define B_TURNED 0 // the same for B
-#endif
+#pragma parameter A_PIECE 0  // bytes of a load of A's copy; 0: A is read where it is
+#pragma parameter B_PIECE 0  // the same for B
+#pragma parameter A_TURNED 0 // 1: neighbours in a line of the copy are none in A
+#pragma parameter B_TURNED 0 // the same for B
 
-#ifndef A_SOURCE
-#define A_SOURCE A_STORED // elements of A itself: i8, e4m3_t, e5m2_t where those of the copy are half_t or bfloat16_t
-#endif
-#ifndef B_SOURCE
-#define B_SOURCE B_STORED // the same for B
-#endif
+#pragma parameter A_SOURCE A_STORED // elements of A itself: i8, e4m3_t, e5m2_t where those of the copy are half_t or
+                                    // bfloat16_t
+#pragma parameter B_SOURCE B_STORED // the same for B
 
 #define BEHIND_ANOTHER // launch, for which the main one waits
 #include "contraction_wgmma.cu"

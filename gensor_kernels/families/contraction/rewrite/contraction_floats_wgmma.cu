@@ -12,18 +12,10 @@
 //
 // Global accesses of contraction_divide: loads of A_PIECE or B_PIECE bytes, stores of 16. Shared bytes: 0, or 32 KiB
 // where an operand is TURNED. No bank conflicts.
-#ifndef A_PIECE
-#define A_PIECE 16 // bytes of a load of A
-#endif
-#ifndef B_PIECE
-#define B_PIECE 16 // the same for B
-#endif
-#ifndef A_TURNED
-#define A_TURNED 0 // 1: neighbours along k are none in A
-#endif
-#ifndef B_TURNED
-#define B_TURNED 0 // the same for B
-#endif
+#pragma parameter A_PIECE 16 // bytes of a load of A
+#pragma parameter B_PIECE 16 // the same for B
+#pragma parameter A_TURNED 0 // 1: neighbours along k are none in A
+#pragma parameter B_TURNED 0 // the same for B
 
 #define PARTS 3
 #define IN_TYPE bfloat16_t

@@ -16,16 +16,10 @@
 //
 // Global accesses: contraction_pack reads elements and stores the vectors of either operand; the rest as there.
 
-#ifndef PACKED
-#define PACKED 2 // how x lies: 1 channels last, 2 channels first; 3, 4 the same, of a transposed convolution
-#endif
-#ifndef FILTERS_LAST
-#define FILTERS_LAST 0 // innermost axis of w in memory: 1 = filters, 0 = channels or taps
-#endif
+#pragma parameter PACKED 2 // layout of x: 1 channels last, 2 channels first; 3, 4 the same, of a transposed convolution
+#pragma parameter FILTERS_LAST 0 // innermost axis of w in memory: 1 = filters, 0 = channels or taps
 
-#ifndef FILTERS_ALIGNED
-#define FILTERS_ALIGNED 0 // 1: k is innermost in w, in whole accesses of B_VECTOR (A_VECTOR where w is A) bytes
-#endif
+#pragma parameter FILTERS_ALIGNED 0 // 1: k is innermost in w, in whole accesses of B_VECTOR (A_VECTOR if w is A) bytes
 
 #include "contraction_mma.cu"
 

@@ -11,9 +11,7 @@
 // Shared bytes, bank conflicts: as there. contraction_pack has none.
 //
 // Global accesses: contraction_pack reads elements and stores 16 bytes; the rest as there.
-#ifndef PACKED
-#define PACKED 2 // how x lies: channels first
-#endif
+#pragma parameter PACKED 2 // how x lies: channels first
 
 #define FILTERS_LAST 0    // filters of such images have their taps innermost
 #define FILTERS_ALIGNED 0 // the host names the filters in a tensor map: they are packed, however they lie

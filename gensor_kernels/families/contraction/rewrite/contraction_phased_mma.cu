@@ -13,15 +13,9 @@
 // Shared bytes, bank conflicts: as there. contraction_interleave has none.
 //
 // Global accesses: as there.
-#ifndef SPLIT
-#define SPLIT 1 // sums always go through the workspace
-#endif
-#ifndef A_WINDOW
-#define A_WINDOW 1 // to a phase, the image is that of an ordinary convolution
-#endif
-#ifndef A_LAYOUT
-#define A_LAYOUT 0 // channels are innermost
-#endif
+#pragma parameter SPLIT 1    // sums always go through the workspace
+#pragma parameter A_WINDOW 1 // to a phase, the image is that of an ordinary convolution
+#pragma parameter A_LAYOUT 0 // channels are innermost
 
 #include "mma_options.cuh"
 

@@ -7,30 +7,14 @@
 // strides across lines and their length; A_UNIT 0: one element.
 //
 // Global accesses of contraction_prepare: loads and stores of A_VECTOR bytes. No shared memory.
-#ifndef PROLOGUE
-#define PROLOGUE 5 // operations on the elements of A before they are multiplied (prologue.cuh), as in EPILOGUE_CODES
-#endif
-#ifndef MATERIALISED
-#define MATERIALISED 1 // they are applied by a launch in front
-#endif
-#ifndef D_TYPE
-#define D_TYPE float // elements of the prologue's first vector: half_t, bfloat16_t, float
-#endif
-#ifndef D_VECTOR
-#define D_VECTOR 4 // bytes per global access of it, at most
-#endif
-#ifndef E_TYPE
-#define E_TYPE float // the same of its second vector
-#endif
-#ifndef E_VECTOR
-#define E_VECTOR 4
-#endif
-#ifndef A_UNIT
-#define A_UNIT 1 // 1: an axis of A has stride 1; 0: both strides are in Params
-#endif
-#ifndef A_VECTOR
-#define A_VECTOR 16 // bytes per global access of A
-#endif
+#pragma parameter PROLOGUE 5     // operations on A before the product (prologue.cuh), coded as EPILOGUE_CODES
+#pragma parameter MATERIALISED 1 // they are applied by a launch in front
+#pragma parameter D_TYPE float   // elements of the prologue's first vector: half_t, bfloat16_t, float
+#pragma parameter D_VECTOR 4     // bytes per global access of it, at most
+#pragma parameter E_TYPE float   // the same of its second vector
+#pragma parameter E_VECTOR 4
+#pragma parameter A_UNIT 1    // 1: an axis of A has stride 1; 0: both strides are in Params
+#pragma parameter A_VECTOR 16 // bytes per global access of A
 
 #define BEHIND_ANOTHER // launch, for which the main one waits
 #include "contraction_wgmma.cu"

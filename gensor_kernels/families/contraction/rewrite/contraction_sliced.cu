@@ -20,18 +20,10 @@
 // Bank conflicts: none. Global accesses: contraction_slice reads elements and stores 4 bytes, slices are copied 16
 // bytes at a time, C moves C_VECTOR; multiply-adds of doubles read elements.
 
-#ifndef OUT_TYPE
-#define OUT_TYPE double // elements of C
-#endif
-#ifndef BLOCK_K
-#define BLOCK_K 64 // extent of one step of the main loop along k
-#endif
-#ifndef WARP_M
-#define WARP_M 32 // rows of C per warp
-#endif
-#ifndef WARP_N
-#define WARP_N 32 // columns of C per warp
-#endif
+#pragma parameter OUT_TYPE double // elements of C
+#pragma parameter BLOCK_K 64      // extent of one step of the main loop along k
+#pragma parameter WARP_M 32       // rows of C per warp
+#pragma parameter WARP_N 32       // columns of C per warp
 
 #define IN_TYPE i8
 #define A_STORED i8

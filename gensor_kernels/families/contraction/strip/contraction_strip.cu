@@ -28,54 +28,22 @@
 // Global accesses: of the image 16, 8 or 4 bytes, as its address, strides and rows allow, or single elements; single
 // elements of filters; C_VECTOR bytes of C.
 
-#ifndef IN_TYPE
-#define IN_TYPE half_t // elements of the image and of filters: half_t, bfloat16_t
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators
-#endif
-#ifndef C_UNIT
-#define C_UNIT 1 // 1: columns of C are adjacent; 0: their stride is in Params
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global access of C
-#endif
-#ifndef CHANNELS_LAST
-#define CHANNELS_LAST 1 // innermost axis of the image in memory: 1 = channels, 0 = columns
-#endif
-#ifndef PIXEL_ROWS
-#define PIXEL_ROWS 1 // 1: rows of C are outputs, its columns filters; 0: the other way round
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 64 // rows of C per block, of outputs at most
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 64 // columns of C per block, of outputs at most
-#endif
-#ifndef WARP_M
-#define WARP_M 32 // rows of C per warp
-#endif
-#ifndef WARP_N
-#define WARP_N 32 // columns of C per warp
-#endif
-#ifndef LINES
-#define LINES 7 // lines that an output reads
-#endif
-#ifndef OCTETS
-#define OCTETS 3 // eights of places that a segment takes
-#endif
-#ifndef PLANES
-#define PLANES 1 // lines of a row of the image: channels, where these come first
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per SM, as the launch has them
-#endif
+#pragma parameter IN_TYPE half_t   // elements of the image and of filters: half_t, bfloat16_t
+#pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float
+#pragma parameter ACC_TYPE float   // accumulators
+#pragma parameter C_UNIT 1         // 1: columns of C are adjacent; 0: their stride is in Params
+#pragma parameter C_VECTOR 16      // bytes per global access of C
+#pragma parameter CHANNELS_LAST 1  // innermost axis of the image in memory: 1 = channels, 0 = columns
+#pragma parameter PIXEL_ROWS 1     // 1: rows of C are outputs, its columns filters; 0: the other way round
+#pragma parameter BLOCK_M 64       // rows of C per block, of outputs at most
+#pragma parameter BLOCK_N 64       // columns of C per block, of outputs at most
+#pragma parameter WARP_M 32        // rows of C per warp
+#pragma parameter WARP_N 32        // columns of C per warp
+#pragma parameter LINES 7          // lines that an output reads
+#pragma parameter OCTETS 3         // eights of places that a segment takes
+#pragma parameter PLANES 1         // lines of a row of the image: channels, where these come first
+#pragma parameter EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#pragma parameter MIN_BLOCKS 1     // blocks per SM, as the launch has them
 
 #define SPLIT 0
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;

@@ -24,54 +24,22 @@
 // Shared bytes = 1024 + STAGES * (BLOCK_M * BLOCK_K * 2 + BLOCK_N * 128) + CONSUMERS * 4096
 //
 // Bank conflicts: none.
-#ifndef IN_TYPE
-#define IN_TYPE half_t // elements of A, and of widened weights: half_t, bfloat16_t
-#endif
-#ifndef B_STORED
-#define B_STORED i8 // weights in memory: i8; u4x2_t, two of them to a byte
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators
-#endif
-#ifndef SCALED
-#define SCALED 1 // 1: weights have scales; 2: zeros, too
-#endif
-#ifndef GROUP
-#define GROUP 0 // elements of k that share a scale; 0: all
-#endif
-#ifndef C_UNIT
-#define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global access of C
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 64 // rows of C per block
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 128 // columns of C per block
-#endif
-#ifndef BLOCK_K
-#define BLOCK_K 128 // extent of one step of the main loop along k
-#endif
-#ifndef STAGES
-#define STAGES 4 // shared buffers
-#endif
-#ifndef CONSUMERS
-#define CONSUMERS 2 // warpgroups that multiply
-#endif
-#ifndef SPLIT
-#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per SM promised to the compiler
-#endif
+#pragma parameter IN_TYPE half_t   // elements of A, and of widened weights: half_t, bfloat16_t
+#pragma parameter B_STORED i8      // weights in memory: i8; u4x2_t, two of them to a byte
+#pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float
+#pragma parameter ACC_TYPE float   // accumulators
+#pragma parameter SCALED 1         // 1: weights have scales; 2: zeros, too
+#pragma parameter GROUP 0          // elements of k that share a scale; 0: all
+#pragma parameter C_UNIT 1         // 1: the columns of C are adjacent; 0: their stride is in Params
+#pragma parameter C_VECTOR 16      // bytes per global access of C
+#pragma parameter BLOCK_M 64       // rows of C per block
+#pragma parameter BLOCK_N 128      // columns of C per block
+#pragma parameter BLOCK_K 128      // extent of one step of the main loop along k
+#pragma parameter STAGES 4         // shared buffers
+#pragma parameter CONSUMERS 2      // warpgroups that multiply
+#pragma parameter SPLIT 0          // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#pragma parameter EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#pragma parameter MIN_BLOCKS 1     // blocks per SM promised to the compiler
 
 // The names of the shared headers: results pass through a warp's slab, 16 columns at a time.
 #define EPILOGUE_STAGED 1

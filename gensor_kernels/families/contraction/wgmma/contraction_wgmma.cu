@@ -50,94 +50,38 @@
 //   them above 128; with PERSISTENT the sum of both, WARP_N = the first of 64, 48, 32, 16 that divides COLUMNS
 //
 // Bank conflicts: none.
-#ifndef IN_TYPE
-#define IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
-#endif
+#pragma parameter IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
 #ifndef A_STORED
 #define A_STORED                                                                                                       \
     IN_TYPE // those of A where IN_TYPE would hold them too: e4m3_t, e5m2_t, which are multiplied as they are
 #endif
-#ifndef B_STORED
-#define B_STORED IN_TYPE // the same for B
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // accumulators: float; i32 for i8 operands
-#endif
-#ifndef A_LAYOUT
-#define A_LAYOUT 0 // contiguous axis of A: 0 = K, 1 = M
-#endif
-#ifndef B_LAYOUT
-#define B_LAYOUT 1 // contiguous axis of B: 0 = K, 1 = N
-#endif
-#ifndef A_WINDOW
-#define A_WINDOW 0 // 1: A is an image under a window whose k is (filter row, filter column, channel)
-#endif
-#ifndef B_WINDOW
-#define B_WINDOW 0 // 1: the same for B, of a packed image
-#endif
-#ifndef PARTS
-#define PARTS 1 // 3: each element of A and B is the sum of so many
-#endif
-#ifndef GATE
-#define GATE 0 // the curve of a gated product, a code of epilogue.cuh; 0: a plain product
-#endif
-#ifndef GATE_BIAS
-#define GATE_BIAS 0 // 1: both products get a bias first
-#endif
-#ifndef BLOCK_SCALED
-#define BLOCK_SCALED 0 // 1: rows of A have a scale for every 128 elements of k, and B has one for every 128 x 128
-#endif
-#ifndef NORM
-#define NORM 0 // 1 or 2: rows are normalised (norm.cuh) by a second launch, which finds their sums in the workspace
-#endif
-#ifndef C_UNIT
-#define C_UNIT 1 // 1: the columns of C are adjacent; 0: their stride is in Params
-#endif
-#ifndef C_VECTOR
-#define C_VECTOR 16 // bytes per global access of C
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 128 // rows of C per block
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 128 // columns of a product: of C per block, or with GATE twice as many
-#endif
-#ifndef BLOCK_K
-#define BLOCK_K 64 // extent of one step of the main loop along k
-#endif
-#ifndef STAGES
-#define STAGES 4 // shared buffers
-#endif
-#ifndef CONSUMERS
-#define CONSUMERS 2 // warpgroups that multiply
-#endif
-#ifndef PERSISTENT
-#define PERSISTENT 0 // 1: blocks walk tiles; 2: warpgroups take these in turn
-#endif
-#ifndef STREAM
-#define STREAM 0 // 1: blocks share the steps of all tiles evenly, see stream_k.cuh; they must all be resident
-#endif
-#ifndef CLUSTER
-#define CLUSTER 0 // 1: pairs of blocks side by side along m share tiles of B; 2: along n, tiles of A
-#endif
-#ifndef SPLIT
-#define SPLIT 0 // 1: blocks write partial sums to the workspace, contraction_reduce finishes
-#endif
-#ifndef EPILOGUE_STAGED
-#define EPILOGUE_STAGED 1 // 0: results go to C straight from registers; 1: through shared memory, in wide stores
-#endif
-#ifndef STORE_COPIES
-#define STORE_COPIES 0 // 1: through shared memory, by tensor copies
-#endif
-#ifndef EPILOGUE_CODES
-#define EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#endif
-#ifndef MIN_BLOCKS
-#define MIN_BLOCKS 1 // blocks per SM promised to the compiler
-#endif
+#pragma parameter B_STORED IN_TYPE  // the same for B
+#pragma parameter OUT_TYPE half_t   // elements of C: half_t, bfloat16_t, float, i32, i8
+#pragma parameter ACC_TYPE float    // accumulators: float; i32 for i8 operands
+#pragma parameter A_LAYOUT 0        // contiguous axis of A: 0 = K, 1 = M
+#pragma parameter B_LAYOUT 1        // contiguous axis of B: 0 = K, 1 = N
+#pragma parameter A_WINDOW 0        // 1: A is an image under a window whose k is (filter row, filter column, channel)
+#pragma parameter B_WINDOW 0        // 1: the same for B, of a packed image
+#pragma parameter PARTS 1           // 3: each element of A and B is the sum of so many
+#pragma parameter GATE 0            // the curve of a gated product, a code of epilogue.cuh; 0: a plain product
+#pragma parameter GATE_BIAS 0       // 1: both products get a bias first
+#pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
+#pragma parameter NORM 0            // 1 or 2: a second launch normalises rows (norm.cuh) by sums in the workspace
+#pragma parameter C_UNIT 1          // 1: the columns of C are adjacent; 0: their stride is in Params
+#pragma parameter C_VECTOR 16       // bytes per global access of C
+#pragma parameter BLOCK_M 128       // rows of C per block
+#pragma parameter BLOCK_N 128       // columns of a product: of C per block, or with GATE twice as many
+#pragma parameter BLOCK_K 64        // extent of one step of the main loop along k
+#pragma parameter STAGES 4          // shared buffers
+#pragma parameter CONSUMERS 2       // warpgroups that multiply
+#pragma parameter PERSISTENT 0      // 1: blocks walk tiles; 2: warpgroups take these in turn
+#pragma parameter STREAM 0          // 1: blocks share the steps of k of all tiles (stream_k.cuh) and are all resident
+#pragma parameter CLUSTER 0         // 1: pairs of blocks side by side along m share tiles of B; 2: along n, tiles of A
+#pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
+#pragma parameter STORE_COPIES 0    // 1: through shared memory, by tensor copies
+#pragma parameter EPILOGUE_CODES 0  // 0: operations from Params; else a compile-time list, see epilogue.cuh
+#pragma parameter MIN_BLOCKS 1      // blocks per SM promised to the compiler
 
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
