@@ -74,6 +74,8 @@ RULES = Rules(
         "PROMISED": "MIN_BLOCKS",
     },
     of_operand={"K_CONTIGUOUS": "0"},
+    members=("PASSES", "COLUMNS", "PIECES_PER_THREAD", "K_CONTIGUOUS"),
+    types={"K": "KeyTile", "V": "ValueTile"},
     constants={"F16_K16": Code.F16_K16.value, "F16_K8": Code.F16_K8.value},
     sizes=SIZES,
     computed=("SHARED_BYTES", "WARPS", *(f"{x}_{name}" for x in "KV" for name in ("COLUMNS", "PIECES_PER_THREAD"))),

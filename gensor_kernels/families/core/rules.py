@@ -1,7 +1,7 @@
 """Rules: the legality of a family's Programs, one table per family (``families/<family>/rules.py``).
 
 A condition is a Python expression in the names of the kernel's macros, of its constants, and of C++ types (in small
-letters).  `Bound` evaluates the table for many Programs at once; `in_cpp` prints a condition as a static_assert has it.
+letters).  `Bound` evaluates the table for many Programs at once; the kernel's source ends with its static_asserts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import count
@@ -39,8 +39,8 @@ MOST_TABULATED, MOST_JOINED = 6, 4
 class Rule(NamedTuple):
     """A condition on Programs, and the sentence that its static_assert has as its message.
 
-    ``when``: a condition for the rule to apply at all: the header that has the static_assert is included then.  ``of``:
-    the operands of a template that asserts it; names of an operand stand without its letter.  A rule that follows from
+    ``when``: a condition on macros for the rule to apply at all: other kernels lack constants that it names.  ``of``:
+    the operands that it is about; their names stand without the operand's letter.  A rule that follows from
     the class and the lattice (``given``) is not evaluated, one of the launch has no static_assert (``asserted`` False),
     one may differ between sizes of a class whose lattice does not (``sized``).
     """
@@ -93,8 +93,9 @@ class Rules:
     """The rules of a family, and what their names mean.
 
     ``coordinates``: macros that are not called like their coordinates; ``derived``: constants, as expressions;
-    ``of_operand``: the same for each operand of a template; ``constants``: names of numbers; ``sizes``: names that
-    differ between Workloads of a class; ``computed``: names that the family computes for every call of `Bound.legal`.
+    ``of_operand``: the same for each operand; ``constants``: names of numbers; ``sizes``: names that
+    differ between Workloads of a class; ``computed``: names that the family computes for every call of `Bound.legal`;
+    ``members``: constants that a C++ type has of each operand; ``types``: the names of these types.
     """
 
     table: Sequence[Rule]
@@ -104,6 +105,22 @@ class Rules:
     constants: Mapping[str, int] = field(default_factory=dict)
     sizes: Sequence[str] = ()
     computed: Sequence[str] = ()
+    members: Collection[str] = ()
+    types: Mapping[str, str] = field(default_factory=lambda: {"A": "TileA", "B": "TileB"})
+
+    def static_asserts(self) -> str:
+        """Return the C++ text of the table."""
+        found = []
+        for rule in self.table:
+            for operand in rule.of or ("",) if rule.asserted else ():
+                condition = self._in_cpp(rule.condition, operand)
+                text = f'static_assert({condition}, "{rule.text}");\n'
+                found.append(f"#if {self._in_cpp(rule.when)}\n{text}#endif\n" if rule.when else text)
+        return "".join(found)
+
+    def _in_cpp(self, condition: str, operand: str = "") -> str:
+        members = {name: f"{self.types[operand]}::{name}" for name in self.members} if operand else {}
+        return in_cpp(condition, {**self.constants, **members})
 
 
 #: A rule, and the operand that it is about, if any.
@@ -196,6 +213,10 @@ class Ruled(Family):
     """A family whose legality is a table of rules."""
 
     rules: Rules
+
+    def asserts(self) -> str:
+        """Return the rules as static_asserts."""
+        return f'#line 1 "rules of {self.name}"\n{self.rules.static_asserts()}'
 
     def known(self, workload: Workload) -> Mapping[str, Any]:
         """Return macros that the class decides, and macros of coordinates that its lattice does not have."""
@@ -402,7 +423,7 @@ CHOICE, ANY, ALL, EQUAL, LESS, SUM, PRODUCT, ATOM = range(8)
 class _Cpp(ast.NodeVisitor):
     """Prints expressions; each method returns the text and how strongly its operator binds."""
 
-    def __init__(self, constants: Mapping[str, int]):
+    def __init__(self, constants: Mapping[str, Any]):
         self.constants = constants
 
     def text(self, node: ast.expr, least: int) -> str:
@@ -444,6 +465,6 @@ class _Cpp(ast.NodeVisitor):
         return (f"{name}<{arguments}>" if name in TEMPLATES else f"{name}({arguments})"), ATOM
 
 
-def in_cpp(condition: str, constants: Mapping[str, int] = NONE) -> str:
-    """Return a condition as C++; ``constants`` are names that it gives as numbers."""
+def in_cpp(condition: str, constants: Mapping[str, Any] = NONE) -> str:
+    """Return a condition as C++; ``constants`` maps names to what it prints for them."""
     return _Cpp(constants).text(_parsed(condition), CHOICE)

@@ -41,7 +41,11 @@ RULES = Rules(
         ),
         Rule("A step of k is whole fragments of 32 bytes.", "BLOCK_K * NARROW % 256 == 0", given=True),
         Rule("A step of k is whole fragments of the instruction.", "not DOUBLES or BLOCK_K % K_STEP == 0"),
-        Rule("A step of k of floats is whole fragments of 64 bytes.", "BLOCK_K % K_MULTIPLIED == 0", "IN_PARTS"),
+        Rule(
+            "A step of k of floats is whole fragments of 64 bytes.",
+            "BLOCK_K % K_MULTIPLIED == 0",
+            "INSTRUCTION == F32_PARTS",
+        ),
         Rule(
             "8-bit floats are multiplied as they lie in shared memory.",
             "is_eight_bit_float(A_STORED) and is_eight_bit_float(B_STORED) and ASYNC",
@@ -139,6 +143,10 @@ RULES = Rules(
         "HELD": "8 * STORED // PER_UNIT if ASYNC else 8 * ELEMENT",
         "K_CONTIGUOUS": "LAYOUT == 0",
     },
+    members=(
+        *("VECTOR", "STORED", "UNIT", "HELD", "PER_UNIT", "K_CONTIGUOUS", "PREPARED", "Source"),
+        *("PASSES", "COLUMNS", "PIECES_PER_THREAD"),
+    ),
     constants={code.name: code.value for code in Code},
     sizes=shared.SIZES,
     computed=(

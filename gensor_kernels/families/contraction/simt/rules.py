@@ -68,6 +68,8 @@ RULES = Rules(
         "B_EXTENT": "BLOCK_N",
     },
     of_operand={"ELEMENTS": "VECTOR // sizeof(STORED)", "INNER": "BLOCK_K if LAYOUT == 0 else EXTENT"},
+    members=("ELEMENTS", "INNER", "LOADS"),
+    types={"A": "ShapeA", "B": "ShapeB"},
     sizes=shared.SIZES,
     computed=("SHARED_BYTES", "WARPS", "A_LOADS", "B_LOADS"),
 )
