@@ -28,7 +28,7 @@ every = pytest.mark.parametrize("name", TABLES)
 @every
 def test_each_rule_is_stated_once(name):
     family, texts = FAMILIES[name], {f'"{rule.text}"' for rule in TABLES[name].RULES.table if rule.asserted}
-    asserts = re.findall(r'static_assert\(.*, ("[^"]*")\);', family.text.partition(f'"rules of {name}"')[2])
+    asserts = re.findall(r'static_assert\(.*, ("[^"]*")\);', family.text.partition(f'"{name}.rules"')[2])
     assert {*asserts} == texts
     written = "".join(path.read_text() for path in files().values())
     assert not [text for text in texts if text in " ".join(written.split())]

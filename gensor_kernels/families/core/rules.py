@@ -216,7 +216,7 @@ class Ruled(Family):
 
     def asserts(self) -> str:
         """Return the rules as static_asserts."""
-        return f'#line 1 "rules of {self.name}"\n{self.rules.static_asserts()}'
+        return f'#line 1 "{self.name}.rules"\n{self.rules.static_asserts()}'
 
     def known(self, workload: Workload) -> Mapping[str, Any]:
         """Return macros that the class decides, and macros of coordinates that its lattice does not have."""
