@@ -29,7 +29,7 @@ from .errors import (
 )
 
 APPLICATION_ID = 0x47454E53  # "GENS" in the file header
-SCHEMA_VERSION = 4  # user_version in the file header
+SCHEMA_VERSION = 5  # user_version in the file header
 SCHEMA = Path(__file__).with_name("schema.sql")
 
 #: CPU seconds of this thread between two checks of the clock; waiting for locks or for a slow disk counts for at most

@@ -1,23 +1,23 @@
--- Version 4. Every row is found by, and checked against, the SHA-256 in its first column; see record.py.
+-- Version 5. Every row is found by, and checked against, the SHA-256 in its first column; see record.py.
 -- Rows never change: a new finding is a new row. Only `portfolio` is replaced, class by class.
 -- JSON columns hold canonical JSON: sorted keys, no spaces. Digests are 64 hexadecimal digits.
 
 CREATE TABLE source (
     digest TEXT NOT NULL PRIMARY KEY, -- SHA-256 of the text
-    text BLOB NOT NULL                -- flattened CUDA source without constants, UTF-8, xz, or a place in a pack
+    text BLOB NOT NULL                -- flattened CUDA source without constants or comments, UTF-8, xz, or in a pack
 );
 
 CREATE TABLE binary (
     digest TEXT NOT NULL PRIMARY KEY, -- over the columns below
     source_digest TEXT NOT NULL,      -- source.digest
-    constants TEXT NOT NULL,          -- JSON: macro name -> integer or type token, bound in front; or as cubin
+    constants TEXT NOT NULL,          -- JSON: macro name -> integer or type token; text, or in a pack
     target TEXT NOT NULL,             -- what the compiler was asked for, such as sm_87 or sm_90a
-    cubin BLOB NOT NULL,              -- the ELF image, xz, or a place in a pack
+    cubin BLOB NOT NULL,              -- the ELF image, xz, or in a pack
     registers INTEGER NOT NULL,       -- per thread, largest of any entry
     spill_bytes INTEGER NOT NULL,     -- spill stores + spill loads, sum of all entries
     stack_bytes INTEGER NOT NULL,     -- per thread, largest of any entry
     shared_bytes INTEGER NOT NULL,    -- static shared memory per block, largest of any entry
-    facts TEXT NOT NULL,              -- JSON: the same by entry, instructions, access widths, where read; or as cubin
+    facts TEXT NOT NULL,              -- JSON: the same by entry, instructions, access widths, where read; or in a pack
     toolchain TEXT NOT NULL           -- compiler and version
 );
 
@@ -39,7 +39,7 @@ CREATE TABLE verification (
     outcome TEXT NOT NULL,            -- ok, not_compiled, wrong, failed or timeout
     error TEXT,                       -- what went wrong, NULL where nothing did
     worst REAL,                       -- largest error divided by its tolerance over all cases
-    cases TEXT NOT NULL,              -- JSON: sizes, epilogues and modes that were executed, or a place in a pack
+    cases TEXT NOT NULL,              -- JSON: sizes, epilogues and modes that were executed; text, or in a pack
     counters TEXT NOT NULL,           -- JSON: branches taken, bank conflicts, access widths
     provenance TEXT NOT NULL          -- JSON: emulator, compiler and library versions, device
 );
@@ -86,17 +86,8 @@ CREATE TABLE timing (
 );
 CREATE INDEX timing_key ON timing (key, arch, part);
 
--- Written by no version and read by none; the next schema drops it.
-CREATE TABLE residual (
-    digest TEXT NOT NULL PRIMARY KEY, -- over the columns below
-    arch TEXT NOT NULL,               -- compute capability whose timings taught it, empty for all
-    model BLOB NOT NULL,              -- JSON: machine.residual.Residual, plain numbers, its version among them, xz
-    learnt TEXT NOT NULL,             -- JSON: how many timings taught it, by part, and how many did not
-    created INTEGER NOT NULL          -- seconds since 1970; the newest that is for an arch counts
-);
-
--- Sources, cubins and texts of shipped files, many behind each other, because alike data is smaller together. The place
--- of one of them is the text "digest:start:stop", in bytes.
+-- Sources, cubins and texts of shipped files, several to a pack, because similar data is smaller together. The place of
+-- one of them is the text "digest:start:stop", in bytes.
 CREATE TABLE pack (
     digest TEXT NOT NULL PRIMARY KEY, -- SHA-256 of the data
     data BLOB NOT NULL                -- xz

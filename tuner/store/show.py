@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -193,8 +192,7 @@ def source_lines(store: Store, prefix: str) -> list[str]:
     head = [f"// kernel {kernel.digest}: {kernel.family} for {binary.target}, ABI {kernel.abi}"]
     head.append(f"// program: {_coordinates(kernel.program)}")
     head.append("// constants of the Program, then the source of the family:")
-    files = re.sub(r'^#line (\d+) "([^"]+)"$', r"\n// ---- \2, from line \1", text, flags=re.MULTILINE)
-    return [*head, *re.sub(r"\n{3,}", "\n\n", files).expandtabs(4).splitlines()]
+    return [*head, *text.replace("// ---- ", "\n// ---- ").expandtabs(4).splitlines()]
 
 
 def _coordinates(program: str) -> str:

@@ -391,6 +391,7 @@ class _Masks(ast.NodeVisitor):
         return text if isinstance(node, ast.Compare | ast.BoolOp) else f"({text} != 0)"
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> str:
+        assert isinstance(node.op, ast.Not)
         return f"({self.visit(node.operand)} == 0)"
 
     def visit_IfExp(self, node: ast.IfExp) -> str:
