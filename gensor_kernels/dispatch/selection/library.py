@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from gensor_database import Timing, counting, is_under, launched
@@ -19,6 +20,11 @@ from gensor_kernels.families.core.program_batch import Roster
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
+
+Form = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, int], ...]]
+Sizes = tuple[tuple[str, int], ...]
+#: Most buckets of sizes whose best kernels are kept, and most kernels of each.
+MOST_BUCKETS, MOST_NEAR = 4096, 16
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,11 @@ class Kernel:
     def stored(self) -> str:
         """The digest of the kernel as it is stored, whatever the arguments of its launch."""
         return self.base or self.digest
+
+    @property
+    def form(self) -> Form:
+        """Family, layouts and alignments: kernels of one form are predicted together."""
+        return self.program.family, self.serves.layout, self.serves.alignment
 
     @cached_property
     def code(self) -> Code:
@@ -236,6 +247,19 @@ class Library:
         self.residuals: dict[str, float | None] = {}
         #: ways to launch the kernels of a list, by their digests; see predict.predict
         self.ways: dict[tuple[str, ...], Any] = {}
+        self._near: dict[Hashable, tuple[Sizes, list[Kernel]]] = {}
+
+    def near(self, bucket: Hashable, sizes: Sizes) -> Sequence[Kernel]:
+        """Return the stored kernels that are nearly best for other sizes of a bucket."""
+        origin, kernels = self._near.get(bucket, (sizes, []))
+        return [] if origin == sizes else kernels
+
+    def keep_near(self, bucket: Hashable, sizes: Sizes, names: Iterable[str]) -> None:
+        """Keep the stored kernels that are nearly best for some sizes for other sizes of their bucket."""
+        if len(self._near) >= MOST_BUCKETS:
+            self._near.clear()
+        kernels = self.contents.kernels
+        self._near[bucket] = sizes, [kernels[name] for name in islice(names, MOST_NEAR) if name in kernels]
 
     def reload(self) -> None:
         """Reads the stores again."""
@@ -260,6 +284,7 @@ class Library:
             self.contents = _with(self.contents, new.values())
             timed = {row.kernel_digest for row in new.values()}
             self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
+            self._near = {}
 
     def refuse(self, names: Iterable[str]) -> None:
         """Leaves out stored kernels from now on, whatever the stores hold."""
@@ -270,7 +295,7 @@ class Library:
     def adapt(self, conditions: str) -> None:
         """Other conditions from now on: other timings count."""
         with self._taking:
-            self.conditions, self.residuals = conditions, {}
+            self.conditions, self.residuals, self._near = conditions, {}, {}
 
     def record(self, workload: Workload) -> Kernel | None:
         """Return the kernel tuning chose for exactly this Workload."""

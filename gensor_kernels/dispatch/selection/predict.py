@@ -17,7 +17,7 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
-from .library import Kernel, Library
+from .library import Form, Kernel, Library
 
 #: Lists of kernels whose ways a library keeps.
 MOST_LISTS = 256
@@ -75,10 +75,9 @@ def _ways(
 def _group(kernels: Sequence[Kernel], programs: Callable[[Kernel], list[Program]]) -> Ways:
     own = [programs(kernel) for kernel in kernels]
     ways = [(kernel, program) for kernel, each in zip(kernels, own, strict=True) for program in each]
-    forms: dict[tuple[object, ...], list[int]] = {}
+    forms: dict[Form, list[int]] = {}
     for place, (kernel, _) in enumerate(ways):
-        form = kernel.program.family, kernel.serves.layout, kernel.serves.alignment
-        forms.setdefault(form, []).append(place)
+        forms.setdefault(kernel.form, []).append(place)
     groups = []
     for places in forms.values():
         first, _ = ways[places[0]]

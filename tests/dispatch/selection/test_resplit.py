@@ -225,12 +225,14 @@ def test_divisions_of_shipped_kernels_compute_the_same(way, families):
 
 
 def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
-    hopper = lookup("sm_90")
-    kernel = min(kernels_with("stream", hopper)["contraction_mma"], key=lambda each: each.digest)
-    asked = [kernel.serves.with_sizes(batch=1, m=m, n=512, k=2048) for m in (16, 48, 112, 240, 512, 1000)]
-    legal = [each for each in divided(kernel, hopper) if library.is_legal(each, asked[-1], hopper)]
-    assert len(legal) > 2 and max(x.program["stream"] for x in legal) <= kernel.program["min_blocks"] * hopper.sms
-    shelf = library_of(kernel, arch=hopper)
-    choices = [tiers.choose(replace(request(each, one_call=False), arch=hopper), shelf) for each in asked]
-    told = {int(each.reason.split("divided among ")[1].split()[0]) for each in choices if "divided" in each.reason}
-    assert told == {each.kernel.program["stream"] for each in choices if each.kernel.base is not None} != set()
+    hopper, named = lookup("sm_90"), set()
+    for kernel in sorted(kernels_with("stream", hopper)["contraction_mma"], key=lambda each: each.digest)[:12]:
+        sizes = [kernel.serves.with_sizes(batch=1, m=m, n=512, k=2048) for m in (16, 48, 112, 240, 512, 1000)]
+        legal = [each for each in divided(kernel, hopper) if library.is_legal(each, sizes[-1], hopper)]
+        assert len(legal) > 2 and max(x.program["stream"] for x in legal) <= kernel.program["min_blocks"] * hopper.sms
+        shelf = library_of(kernel, arch=hopper)
+        choices = [tiers.choose(replace(request(each, one_call=False), arch=hopper), shelf) for each in sizes]
+        blocks = {int(each.reason.split("among ")[-1].split()[0]) for each in choices if "divided" in each.reason}
+        assert blocks == {each.kernel.program["stream"] for each in choices if each.kernel.base is not None}
+        named |= blocks
+    assert named

@@ -1,12 +1,16 @@
 """Which kernel serves a call: records, timings, predictions, and what only the array library may do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gensor_database import Timing, duration
 from gensor_kernels.dispatch.calls import problem
-from gensor_kernels.dispatch.selection import library, predict, tiers
+from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.families.space import Space
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.types.geometry import Geometry
 from tests.doubles.kernels import ARCH, starters, workload
 
@@ -119,6 +123,33 @@ def test_several_calls_serve_where_they_are_predicted_to_be_faster(monkeypatch):
             assert tiers.choose(request(wanted, **fused), shelf) == kernel
     won, _ = stock(wanted, times=[100.0], vendor=120.0)
     assert tiers.choose(request(wanted, one_call=False, unfused=lambda: 1.0), won).tier == 1  # a timing says more
+
+
+def test_a_new_size_has_the_best_of_the_kernels_for_a_similar_size(monkeypatch):
+    arch = lookup("sm_90")
+    shelf, counted = load.library(arch), []
+    seconds = predict._seconds
+    monkeypatch.setattr(predict, "_seconds", lambda *of: counted.append(of) or seconds(*of))
+
+    def choose(rows, **keywords):
+        wanted = matmul.workload(rows, 768, 1024, dtype="float16")
+        return tiers.choose(replace(request(wanted, one_call=False, **keywords), arch=arch), shelf)
+
+    ratios, many, few = [], [], []
+    for rows in np.random.default_rng(0).permutation(np.arange(700, 1400))[:60].tolist():
+        counted.clear()
+        choice = choose(rows)
+        (few if "similar" in choice.reason else many).append(len(counted))
+        assert choose(rows) == choice
+        monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")
+        best = choose(rows)
+        monkeypatch.delenv("GENSOR_DETERMINISTIC")
+        assert "similar" not in best.reason
+        ratios.append(choice.predicted_us / best.predicted_us)
+    assert len(many) <= 12 and np.median(few) <= 4 < min(many)
+    assert 1 <= np.median(ratios) <= 1.01 and np.percentile(ratios, 95) <= 1.12
+    shelf.note([timing(matmul.workload(8, 8, 8), 1.0)])  # times change the order
+    assert "similar" not in choose(rows).reason
 
 
 def test_kernels_of_lesser_classes_fit():
