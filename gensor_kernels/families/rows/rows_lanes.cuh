@@ -80,8 +80,7 @@ DEVICE void join_columns(State<FOLD> (&states)[WIDTH], const Spot &spot, sptr<AC
     }
 }
 
-// Joins the threads' states into the rows' states: in all threads where a map or a second pass needs them, else in lane
-// 0.
+// Joins the threads' states into their rows' states: in all threads for maps and second passes, else in lane 0.
 template <int FOLD>
 DEVICE void join_threads(State<FOLD> (&states)[WIDTH], const Spot &spot, int scratch) {
     const sptr<ACC_TYPE> base = (shared_base() + scratch).as<ACC_TYPE>();

@@ -52,8 +52,7 @@ DEVICE void load_row(Cell (&row)[COLUMNS], const Sliding &sliding, const Plane &
         plane.load(from + i * stride, inside && within((u32)(first + i), (u32)sliding.extent[1]));
 }
 
-// Applies the prologue to a loaded row. It runs after the loads of the next row are issued, so it does not wait for
-// them.
+// Applies the prologue to a loaded row, after the loads of the next row are issued.
 DEVICE void prepare_row(Cell (&row)[COLUMNS], const Sliding &sliding, const Plane &plane, const Spot &spot, i32 index,
                         i32 first) {
     const bool inside = spot.inside && within((u32)index, (u32)sliding.extent[0]);
