@@ -1,31 +1,32 @@
-// Sums of threads that share outputs meet; the block's outputs go to C or to the workspace.
+// Adds the sums of threads that share outputs, and stores the block's outputs to C or to the workspace.
 #pragma once
 #include "gemv_math.cuh"
 
-// Threads, or warps where lanes have met by shuffles, whose sums are added through shared memory.
+// Threads whose sums are added through shared memory; warps with W_COLUMNS 0, after shuffles.
 constexpr int PARTS = W_COLUMNS ? THREADS_K : THREADS_K > 32 ? THREADS_K / 32 : 1;
-constexpr int BANKS = 128 / WORD; // words that one pass over all banks moves
-// Words between a thread's pieces of columns: threads that store into C read several, from different banks.
+constexpr int BANKS = 128 / WORD; // words of one pass over all banks
+// Words between a thread's pieces of columns. Threads that store to C read several, from different banks.
 constexpr int PITCH = THREADS_L * PIECE + (PIECES > 1 ? BANKS / PIECES : 0);
-// Words between two parts: threads of several that write at once use different banks.
+// Words between two parts. Threads of several parts that write at once use different banks.
 DEVICE constexpr int part_pitch(int round) {
     const int words = round * PIECES * PITCH, wanted = THREADS_L * PIECE;
     return words + (wanted < BANKS ? (wanted + BANKS - words % BANKS) % BANKS : 0);
 }
-// Entries of the small axis that meet at once.
+// Entries of the small axis per round of additions.
 constexpr int ROUND = !W_COLUMNS || PARTS * part_pitch(SMALL) * WORD <= 32768 ? SMALL : 1;
 
-constexpr int C_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store into C
+constexpr int C_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store to C
 constexpr int WIDTH = minimum(minimum(C_WIDTH, SPLIT ? WORDS_AT_ONCE : C_WIDTH), WEIGHTS ? ROUND & -ROUND : C_WIDTH);
 constexpr int GROUPS = ROUND * LONG / WIDTH; // stores of a round
 
-// Threads that read more than 16 adjacent bytes of sums of rows begin in different banks: 16 bytes behind every pass.
+// Sums of rows have 16 bytes of padding after every pass, where threads read more than 16 adjacent bytes of them: such
+// threads begin in different banks.
 constexpr int ROW_PAD = !W_COLUMNS && !WEIGHTS && WIDTH * WORD > 16 ? 16 / WORD : 0;
 DEVICE int row_word(int word) {
     return word + word / BANKS * ROW_PAD;
 }
 
-// Word of scratch memory of an output's sum by one part. Rows: [part][group of threads][small][row], padded.
+// Index in shared memory of one part's sum of an output. Rows: [part][group of threads][small][row], padded.
 DEVICE int scratch_word(int part, int s, int entry) {
     const int thread = entry / ENTRIES, e = entry % ENTRIES;
     if (W_COLUMNS)
@@ -33,13 +34,13 @@ DEVICE int scratch_word(int part, int s, int entry) {
     return row_word((part * THREADS_L + thread) * COUNT + s * ROWS + e);
 }
 
-// ---- lanes of a warp meet: where sums can be halved, a lane hands over the half that the other one keeps.
+// ---- sums of the lanes of a warp. Where their number is even, two lanes exchange halves, and each keeps one.
 
 DEVICE constexpr int share_of(int count, int lanes) {
     return lanes == 1 ? count : share_of(count % 2 == 0 ? count / 2 : count, lanes / 2);
 }
 
-// The first of a lane's share of the sums; 0 in `copies` for one lane of those with the same share.
+// A lane's share of the sums: its first sum, and `copies`, which is 0 in one of the lanes with the same share.
 struct Share {
     int first, copies;
 };
@@ -52,8 +53,9 @@ DEVICE T from_lane(T value, int mask) {
         return shuffle_xor(value, mask);
 }
 
+// Adds the first SUMS sums of LANES lanes. Each lane keeps its share of the results.
 template <int SUMS, int LANES>
-DEVICE void meet_lanes(ACC_TYPE (&sums)[COUNT], Share &share) {
+DEVICE void reduce_lanes(ACC_TYPE (&sums)[COUNT], Share &share) {
     if constexpr (LANES > 1) {
         constexpr int MASK = LANES / 2, HALF = SUMS / 2;
         const bool upper = (thread_index() & MASK) != 0;
@@ -63,19 +65,20 @@ DEVICE void meet_lanes(ACC_TYPE (&sums)[COUNT], Share &share) {
                 sums[i] = kept + from_lane(given, MASK);
             }
             share.first += upper ? HALF : 0;
-            meet_lanes<HALF, MASK>(sums, share);
+            reduce_lanes<HALF, MASK>(sums, share);
         } else {
             UNROLL for (int i = 0; i < SUMS; ++i) sums[i] = sums[i] + from_lane(sums[i], MASK);
             share.copies |= thread_index() & MASK;
-            meet_lanes<SUMS, MASK>(sums, share);
+            reduce_lanes<SUMS, MASK>(sums, share);
         }
     }
 }
 
+// Adds the sums of lanes, and writes the results.
 DEVICE void write_rows(const Spot &spot, ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE> scratch) {
     constexpr int LANES = minimum(THREADS_K, 32), SHARE = share_of(COUNT, LANES);
     Share share = {0, 0};
-    meet_lanes<COUNT, LANES>(sums, share);
+    reduce_lanes<COUNT, LANES>(sums, share);
     if (!within(share.copies, 1))
         return;
     const int first = (spot.lane / 32 * THREADS_L + spot.group) * COUNT + share.first;
@@ -87,7 +90,7 @@ DEVICE void write_rows(const Spot &spot, ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE>
     }
 }
 
-// The first ROUND entries of the small axis.
+// Writes the sums of the first ROUND entries of the small axis.
 DEVICE void write_columns(const Spot &spot, const ACC_TYPE (&sums)[COUNT], sptr<ACC_TYPE> scratch) {
     UNROLL for (int i = 0; i < ROUND * ENTRIES; i += PIECE) {
         Vec<PIECE * WORD> words = Vec<PIECE * WORD>::zero();
@@ -97,7 +100,7 @@ DEVICE void write_columns(const Spot &spot, const ACC_TYPE (&sums)[COUNT], sptr<
     }
 }
 
-// Adjacent outputs, all parts added in order.
+// Adds all parts of WIDTH adjacent outputs in order.
 DEVICE void read_sums(sptr<ACC_TYPE> scratch, int s, int entry, ACC_TYPE (&values)[WIDTH]) {
     constexpr int ADJACENT = WEIGHTS ? 1 : W_COLUMNS ? PIECE : minimum(ROWS, WORDS_AT_ONCE);
     constexpr int EACH = minimum(WIDTH, ADJACENT);
@@ -115,7 +118,7 @@ struct OutputPlace {
     MEMBER Place operator()(int) const { return at; }
 };
 
-// Outputs of a round, dealt out along the rows of C; `first` is the round's first entry of the small axis.
+// Stores the outputs of a round, distributed along the rows of C. `first` is its first entry of the small axis.
 DEVICE void store_round(const Params &params, const Tile &tile, int first, sptr<ACC_TYPE> scratch) {
     constexpr int IN_ROW = (WEIGHTS ? ROUND : LONG) / WIDTH;
     ROLLED for (int group = thread_index(); within(group, GROUPS); group += THREADS) {
@@ -124,11 +127,10 @@ DEVICE void store_round(const Params &params, const Tile &tile, int first, sptr<
         read_sums(scratch, WEIGHTS ? column : row, WEIGHTS ? row : column, values);
         const OutputPlace place = {
             Place{tile.row + row + (WEIGHTS ? 0 : first), tile.column + column + (WEIGHTS ? first : 0), true}};
-#if SPLIT
-        store_partials<WIDTH>(params, tile, values, place);
-#else
-        finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
-#endif
+        if constexpr (SPLIT)
+            store_partials<WIDTH>(params, tile, values, place);
+        else
+            finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, place);
     }
 }
 

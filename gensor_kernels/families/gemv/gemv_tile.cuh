@@ -1,4 +1,4 @@
-// The tile of a block of gemv.cu, the places of its operands, and the loads of a step.
+// The tile of a block, where its operands are in memory, and the loads of a step.
 #pragma once
 #include "prologue.cuh"
 #include "product_forms.cuh"
@@ -19,11 +19,11 @@ constexpr int STEP = THREADS_K * ITEMS * (W_COLUMNS ? 1 : ELEMENTS);
 constexpr int LOADS = ROWS * ITEMS; // of the weights per thread and step
 constexpr int BLOCK_M = WEIGHTS ? LONG : SMALL, BLOCK_N = WEIGHTS ? SMALL : LONG;
 constexpr bool W_CONJUGATE = WEIGHTS ? A_CONJUGATE : B_CONJUGATE, X_CONJUGATE = WEIGHTS ? B_CONJUGATE : A_CONJUGATE;
-// Words that one shared access moves: of a thread's entries of the long axis, and of its adjacent k.
+// Words per shared access: of a thread's entries of the long axis, and of its adjacent k.
 constexpr int PIECE = minimum(ELEMENTS, WORDS_AT_ONCE), PIECES = ELEMENTS / PIECE;
 constexpr int X_PIECE = minimum(RUN, WORDS_AT_ONCE), X_PARTS = RUN / X_PIECE;
 
-// A thread's place in the block, and what lies behind its first entries of the small and the long axis.
+// A thread's place in the block, and the entries of the small and the long axis from its first one to the end.
 struct Spot {
     i32 lane, group; // among the threads that share an output; along the long axis
     i32 small_left, long_left;
@@ -39,12 +39,12 @@ DEVICE Spot find_spot(const Params &params, const Tile &tile) {
     return spot;
 }
 
-// The rest of each axis in this step.
+// The entries of each axis that are left in this step.
 struct Remaining {
-    i32 k, small, wide;
+    i32 k, small_axis, long_axis;
 };
 
-// The block's x and this thread's weights at the step's first k, and the strides of both.
+// Addresses of this thread's weights and the block's x at the step's first k, and the strides of both.
 struct Source {
     gptr<IN_TYPE> weights, x;
     i64 w_long, w_k, x_small, x_k;
@@ -64,17 +64,17 @@ DEVICE Source begin_source(const Params &params, const Tile &tile, const Spot &s
     return source;
 }
 
-// A thread's weights of a step: ITEMS loads of each of its rows, or of ITEMS adjacent k.
+// Loads a thread's weights of a step: ITEMS loads of each of its rows, or of ITEMS adjacent k.
 DEVICE void load_weights(const Source &source, const Spot &spot, const Remaining &left, Vec<W_VECTOR> (&w)[LOADS]) {
     UNROLL for (int i = 0; i < ITEMS; ++i) {
         const int k = W_COLUMNS ? i : i * THREADS_K * ELEMENTS;
         const bool inside = within(spot.lane * RUN + k, left.k);
         UNROLL for (int r = 0; r < ROWS; ++r) w[i * ROWS + r] = load_global<W_VECTOR>(
-            source.weights + (r * source.w_long + k * source.w_k), inside && within(r, left.wide));
+            source.weights + (r * source.w_long + k * source.w_k), inside && within(r, left.long_axis));
     }
 }
 
-// Element i of a load, as it is multiplied.
+// Element i of a load, converted and conjugated.
 template <bool CONJUGATE, class T = ACC_TYPE, int BYTES>
 DEVICE T element_of(const Vec<BYTES> &raw, int i) {
     T value = convert<T>(raw.template get<IN_TYPE>(i));
@@ -83,9 +83,10 @@ DEVICE T element_of(const Vec<BYTES> &raw, int i) {
     return value;
 }
 
-// ---- x through shared memory, [small][step] with the k of a step in the order in which threads read them: words that
-// the lanes of a warp read at once lie side by side.
+// ---- x through shared memory: [small][step]. The k of a step have the order in which threads read them, so the lanes
+// of a warp read adjacent words at once.
 
+// Index of element k of a step in its row.
 DEVICE int input_word(int k) {
     if (W_COLUMNS)
         return k;
@@ -96,16 +97,17 @@ DEVICE int input_word(int k) {
 constexpr int X_LINE = STEP / X_ELEMENTS; // loads of a row of x
 constexpr int X_LOADS = (SMALL * X_LINE + THREADS - 1) / THREADS;
 
-// A's elements pass through a prologue where they are x; every load is a run of its own.
+// The prologue of A, where A is x. Each load is one run of its vectors.
 using PreparingX = Preparing<INLINED_A, X_LOADS, false, X_LOADS, X_ELEMENTS, true>;
 
+// Copies x of a step to shared memory.
 DEVICE void stage_input(const Source &source, const Remaining &left, i32 k_end, PreparingX &preparing,
                         sptr<ACC_TYPE> buffer) {
     constexpr int EACH = minimum(X_ELEMENTS, W_COLUMNS ? WORDS_AT_ONCE : X_PIECE);
     Vec<X_VECTOR> raw[X_LOADS];
     UNROLL for (int p = 0; p < X_LOADS; ++p) {
         const int piece = thread_index() + p * THREADS, row = piece / X_LINE, k = piece % X_LINE * X_ELEMENTS;
-        const bool inside = within(row, minimum(left.small, SMALL)) && within(k, left.k);
+        const bool inside = within(row, minimum(left.small_axis, SMALL)) && within(k, left.k);
         raw[p] = load_global<X_VECTOR>(source.x + (row * source.x_small + k * source.x_k), inside);
         preparing.request(p, p, true, k_end - left.k + k, inside, true);
     }
@@ -121,19 +123,3 @@ DEVICE void stage_input(const Source &source, const Remaining &left, i32 k_end, 
         }
     }
 }
-
-// ---- x straight into the registers of the thread that needs it
-
-#if !X_SHARED
-constexpr int X_PIECES = SMALL * ITEMS * ELEMENTS / X_ELEMENTS;
-
-DEVICE void load_input(const Source &source, const Spot &spot, const Remaining &left, Vec<X_VECTOR> (&x)[X_PIECES]) {
-    UNROLL for (int p = 0; p < X_PIECES; ++p) {
-        constexpr int EACH = ELEMENTS / X_ELEMENTS;
-        const int row = p / (ITEMS * EACH), item = p / EACH % ITEMS;
-        const int k = spot.lane * RUN + item * THREADS_K * ELEMENTS + p % EACH * X_ELEMENTS;
-        const bool inside = within(row, left.small) && within(k, left.k);
-        x[p] = load_global<X_VECTOR>(source.x + (row * source.x_small + k * source.x_k), inside);
-    }
-}
-#endif

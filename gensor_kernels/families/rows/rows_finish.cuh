@@ -1,13 +1,13 @@
-// From folded rows to C: one result per row, or a map over its elements, then the epilogue.
+// Computes C from folded rows: one result per row or a map of its elements, and then the epilogue.
 #pragma once
 #include "rows_lanes.cuh"
 
-// Adjacent outputs of one store into C.
+// Adjacent outputs of one store to C.
 constexpr int C_WIDTH = C_UNIT ? minimum(ELEMENTS, C_VECTOR / (int)sizeof(OUT_TYPE)) : 1;
 constexpr bool REAL = same_type<ACC_TYPE, float> || same_type<ACC_TYPE, double>;
 
-// Results of the folds of a thread's rows: (mean, sum of squared deviations), (maximum, sum of
-// exponentials), (value, index), or one word.
+// Results of the folds of a thread's rows: (mean, sum of squared deviations), (maximum, sum of exponentials), (value,
+// index), or one word.
 struct Totals {
     ACC_TYPE first[WIDTH], second[WIDTH];
 };
@@ -23,7 +23,7 @@ DEVICE Totals totals_of(const State<FOLD> (&states)[WIDTH]) {
     return totals;
 }
 
-// The epilogue; integers have none.
+// Runs the epilogue. Integers have none.
 template <int GROUP, class T, int SIZE, class Placement>
 DEVICE void run_epilogue(const Params &params, const Batch &batch, T (&values)[SIZE], const Placement &place) {
     if constexpr (same_type<T, float> || same_type<T, double>)
@@ -35,7 +35,7 @@ DEVICE void run_epilogue(const Params &params, const Batch &batch, T (&values)[S
 template <class T>
 DEVICE auto result_of(const Params &params, T first, T second) {
     if constexpr (ARGUMENT)
-        return word_index(second);
+        return word_to_index(second);
     else if constexpr (OPERATION == MEAN)
         return first / T(params.k);
     else if constexpr (OPERATION == L2_NORM)
@@ -65,12 +65,12 @@ DEVICE void store_results(const Params &params, const Spot &spot, const Totals &
 
 // ---- maps
 
-// The numbers that map every element of a row.
+// The numbers by which each row's elements are mapped.
 struct Factors {
     ACC_TYPE center[WIDTH], scale[WIDTH];
 };
 
-// Computes the numbers of one row from its fold.
+// Computes these numbers for one row from the results of its folds.
 template <class T>
 DEVICE void factors_of(const Params &params, T first, T second, T &center, T &scale) {
     if constexpr (EXPONENTIAL) {
@@ -96,43 +96,43 @@ DEVICE T mapped(T x, T center, T scale) {
         return (x - center) * scale;
 }
 
-// Mapped elements are outputs at (k, column) of columns, at (row, k) of rows. They lie `further` than `first` along k.
+// Places of mapped elements in C: (k, column) with LAYOUT 1, else (row, k). Group 0 is at k = first + offset.
 struct MapPlaces {
-    i32 row, column, first, further;
+    i32 row, column, first, offset;
     bool inside;
-    // Distances of a group from the first one: along k, and along the elements of an access.
+    // Distance of a group from group 0 along k, and along the elements of an access.
     static MEMBER i32 along_k(int group) { return group * C_WIDTH / ELEMENTS * PACE; }
     static MEMBER i32 within_access(int group) { return group * C_WIDTH % ELEMENTS; }
     MEMBER Place operator()(int group) const {
-        const i32 k = first + further + along_k(group), along = within_access(group);
+        const i32 k = first + offset + along_k(group), along = within_access(group);
         return COLUMNS ? Place{k, column + along, inside} : Place{row, k + along, inside};
     }
 };
 
-// Converts and stores outputs of a row, whose places in C are constant distances apart.
+// Converts and stores outputs of one row. The distances between their places in C are constants.
 template <int COUNT>
 DEVICE void store_in_row(const Params &params, const Batch &batch, const ACC_TYPE (&v)[COUNT], const MapPlaces &place) {
     const i64 stride = C_UNIT ? 1 : params.c_n;
     const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + place.row * params.c_m +
-                                                         (place.first + (i64)place.further) * stride);
+                                                         (place.first + (i64)place.offset) * stride);
     UNROLL for (int g = 0; g < COUNT / C_WIDTH; ++g) {
         const i32 along = MapPlaces::along_k(g) + MapPlaces::within_access(g);
         store_global(c + along * stride, finished<OUT_TYPE, C_WIDTH>(params, &v[g * C_WIDTH]),
-                     place.inside && within(place.first + place.further + along, params.n));
+                     place.inside && within(place.first + place.offset + along, params.n));
     }
 }
 
-// Outputs that pass through the epilogue at once: few, because its operands come on top of a thread's elements.
+// Outputs per epilogue: few, because its operands need registers in addition to a thread's elements.
 constexpr int AT_ONCE = minimum(COUNT, 16);
 
-DEVICE void store_some(const Params &params, const Spot &spot, const ACC_TYPE *v, const Factors &f, i32 first,
-                       i32 further) {
+DEVICE void store_group(const Params &params, const Spot &spot, const ACC_TYPE *v, const Factors &f, i32 first,
+                        i32 offset) {
     ACC_TYPE values[AT_ONCE];
     UNROLL for (int i = 0; i < AT_ONCE; ++i) {
         const int c = COLUMNS ? i % ELEMENTS : 0;
         values[i] = mapped(v[i], f.center[c], f.scale[c]);
     }
-    const MapPlaces place = {spot.row, spot.column, first, further, spot.inside};
+    const MapPlaces place = {spot.row, spot.column, first, offset, spot.inside};
     run_epilogue<C_WIDTH>(params, spot.batch, values, place);
     if constexpr (COLUMNS)
         store_outputs<OUT_TYPE, C_WIDTH, C_UNIT>(params, spot.batch, values, place);
@@ -141,25 +141,27 @@ DEVICE void store_some(const Params &params, const Spot &spot, const ACC_TYPE *v
 }
 
 DEVICE void store_mapped(const Params &params, const Spot &spot, const Chunk &chunk, const Factors &f) {
-    constexpr int ROUNDS = COUNT / AT_ONCE, FURTHER = AT_ONCE / ELEMENTS * PACE;
+    constexpr int ROUNDS = COUNT / AT_ONCE, ROUND_STRIDE = AT_ONCE / ELEMENTS * PACE;
     if constexpr (ROUNDS == 1 || EPILOGUE_CODES != 0) {
-        unrolled<ROUNDS>(
-            [&](int round) { store_some(params, spot, &chunk.v[round * AT_ONCE], f, chunk.first, round * FURTHER); });
+        unrolled<ROUNDS>([&](int round) {
+            store_group(params, spot, &chunk.v[round * AT_ONCE], f, chunk.first, round * ROUND_STRIDE);
+        });
     } else {
-        // Rolled, so that a run-time epilogue is in the code once; rotating keeps register numbers constant.
+        // The loop is rolled, so the code has a run-time epilogue once. Rotation keeps register numbers constant.
         Chunk left = chunk;
         ROLLED for (int round = 0; round < ROUNDS; ++round) {
-            store_some(params, spot, left.v, f, left.first, round * FURTHER);
+            store_group(params, spot, left.v, f, left.first, round * ROUND_STRIDE);
             rotate<AT_ONCE>(left.v);
         }
     }
 }
 
-// The last pass: what each thread's elements, read once more or still at hand, become.
+// The last pass: maps and stores the thread's elements. With AGAIN, an earlier pass has read them.
 template <bool AGAIN>
 DEVICE void map_rows(const Params &params, const Spot &spot, const Totals &totals, Chunk &chunk) {
     Factors factors = {};
     UNROLL for (int c = 0; c < WIDTH; ++c)
         factors_of(params, totals.first[c], totals.second[c], factors.center[c], factors.scale[c]);
-    each_chunk<AGAIN>(params, spot, chunk, [&](const Chunk &here) { store_mapped(params, spot, here, factors); });
+    for_each_chunk<AGAIN>(params, spot, chunk,
+                          [&](const Chunk &elements) { store_mapped(params, spot, elements, factors); });
 }

@@ -1,19 +1,19 @@
-// Folds: what a reduction keeps of the elements it has seen, how it takes in more, and how two of them are joined.
+// Folds: the state of a reduction after some of its elements, and how two states are joined.
 //
-// A fold's state is one to three words of ACC_TYPE, so that lanes, shared memory and the workspace carry any of them
-// alike. Joining is associative and commutative up to rounding, and `neutral` is the state of no element.
+// The state of every fold is one to three words of ACC_TYPE, so shuffles, shared memory and the workspace need no code
+// per fold. Joining is associative and commutative up to rounding, and `neutral` is the state of no element.
 #pragma once
 #include "epilogue.cuh"
 
-// Numbers bound by gensor_kernels/programs/rows_view.py.
+// OPERATIONS in shape.py has the same numbers.
 enum RowOperation : int {
     COPY = 0, // no reduction: x and the epilogue
     SUM = 1,
     MEAN = 2,
-    MAX = 3, // NaN where there is one
+    MAX = 3, // NaN where the row has one
     MIN = 4,
     PROD = 5,
-    ARGMAX = 6, // the first of equals, the first NaN where there is one
+    ARGMAX = 6, // the first of equal elements, or the first NaN where the row has one
     ARGMIN = 7,
     L2_NORM = 8,
     VARIANCE = 9,
@@ -51,8 +51,8 @@ constexpr int FIRST_FOLD = MOMENTS                                        ? (ONL
                            : OPERATION == ARGMAX                          ? FOLD_ARGMAX
                            : OPERATION == ARGMIN                          ? FOLD_ARGMIN
                                                                           : FOLD_SUM;
-// The second pass over a row that stays in registers leaves its terms there: a softmax's exponentials, or the
-// deviations from a layer norm's mean.
+// The second pass over a row in registers replaces its elements by their terms: a softmax's exponentials, or a layer
+// norm's deviations from the mean.
 constexpr bool HOLDS_TERMS = (OPERATION == SOFTMAX || OPERATION == LAYERNORM) && TWO_PASSES && KEEP == 1;
 constexpr int SECOND_FOLD = !EXPONENTIAL ? FOLD_SQUARES : HOLDS_TERMS ? FOLD_SUM : FOLD_EXPONENTIALS;
 
@@ -62,7 +62,7 @@ struct State {
     ACC_TYPE word[WORDS];
 };
 
-// Infinity, or the largest integer; `lowest` is below or equal to every number.
+// Infinity, or the largest integer. No number is less than lowest().
 DEVICE ACC_TYPE highest() {
     if constexpr (same_type<ACC_TYPE, float>)
         return bit_cast<float>(0x7f800000u);
@@ -78,8 +78,8 @@ DEVICE ACC_TYPE lowest() {
         return -highest();
 }
 
-// An index travels as the bits of a word.
-DEVICE ACC_TYPE index_word(i32 index) {
+// A state stores an index as the bits of a word.
+DEVICE ACC_TYPE index_to_word(i32 index) {
     if constexpr (same_type<ACC_TYPE, float>)
         return bit_cast<float>(index);
     else if constexpr (same_type<ACC_TYPE, double>)
@@ -87,7 +87,7 @@ DEVICE ACC_TYPE index_word(i32 index) {
     else
         return (ACC_TYPE)index;
 }
-DEVICE i32 word_index(ACC_TYPE word) {
+DEVICE i32 word_to_index(ACC_TYPE word) {
     if constexpr (same_type<ACC_TYPE, float>)
         return bit_cast<i32>(word);
     else if constexpr (same_type<ACC_TYPE, double>)
@@ -96,7 +96,7 @@ DEVICE i32 word_index(ACC_TYPE word) {
         return (i32)word;
 }
 
-// The larger (smaller) of two, NaN where one of them is.
+// The larger (smaller) of two numbers, or NaN where one of them is NaN.
 template <class T>
 DEVICE T larger(T a, T b) {
     if constexpr (same_type<T, float> || same_type<T, double>)
@@ -112,9 +112,9 @@ DEVICE T smaller(T a, T b) {
         return b < a ? b : a;
 }
 
-// exp(x) of x <= 0 or NaN, subnormal results included, in six instructions where expf takes eight. With t = x log2(e)
-// rounded, exp(x) = 2^t exp(x - t ln 2), and the second factor is 1 + (x - t ln 2) to the last place. The power is the
-// square of 2^(t/2), which is normal wherever exp(x) is not zero: exp2_ may flush subnormal numbers.
+// exp(x) for x <= 0 or NaN, subnormal results included. It takes six instructions, and expf takes eight. With t = x
+// log2(e) rounded, exp(x) = 2^t exp(x - t ln 2), and the second factor is 1 + (x - t ln 2) to the last place. 2^t is
+// computed as the square of 2^(t/2), which is normal wherever exp(x) is not zero: exp2_ may flush subnormal numbers.
 DEVICE float exp_of_negative(float x) {
     const float near = larger(x, -120.0f); // exp(-120) is zero; an infinity would make NaN of the difference below
     const float half = near * 0.72134752f, root = exp2_(half), power = root * root;
@@ -123,8 +123,8 @@ DEVICE float exp_of_negative(float x) {
 DEVICE double exp_of_negative(double x) {
     return exp_(x);
 }
-// exp(x) of an element of a row. Where results are rounded to 16 bits, one product is precise enough for the exponent
-// of 2: it is off by less than 2^-17 wherever exp(x) is a normal number. Smaller ones become zero.
+// exp(x) for an element of a row. For results of 16 bits, one product is precise enough as the exponent of 2: the
+// relative error is less than 2^-17 wherever exp(x) is a normal number. Smaller results become zero.
 template <class T>
 DEVICE T exp_of_element(T x) {
     if constexpr (same_type<T, float> && sizeof(OUT_TYPE) == 2)
@@ -133,12 +133,13 @@ DEVICE T exp_of_element(T x) {
         return exp_of_negative(x);
 }
 
-// The subtrahend of exponents. A softmax over +inf or over nothing but -inf has no value and comes out as NaN.
+// The number that is subtracted from exponents. A softmax of a row with +inf, or with -inf only, results in NaN.
 DEVICE ACC_TYPE shift_of(ACC_TYPE maximum) {
     return maximum == lowest() ? ACC_TYPE(0) : maximum;
 }
+// The factor of a sum of exponentials whose maximum changes.
 template <class T>
-DEVICE T rescale(T from, T to) {
+DEVICE T rescale_factor(T from, T to) {
     return from == to ? T(1) : exp_of_negative(from - to);
 }
 
@@ -152,13 +153,13 @@ DEVICE State<FOLD> neutral() {
     if constexpr (FOLD == FOLD_MIN || FOLD == FOLD_ARGMIN)
         state.word[0] = highest();
     if constexpr (FOLD == FOLD_ARGMAX || FOLD == FOLD_ARGMIN)
-        state.word[1] = index_word(0x7fffffff);
+        state.word[1] = index_to_word(0x7fffffff);
     return state;
 }
 
-// Folds of one word.
+// Joins states of one word.
 template <int FOLD>
-DEVICE ACC_TYPE joined(ACC_TYPE a, ACC_TYPE b) {
+DEVICE ACC_TYPE join_words(ACC_TYPE a, ACC_TYPE b) {
     if constexpr (FOLD == FOLD_PRODUCT)
         return a * b;
     else if constexpr (FOLD == FOLD_MAX)
@@ -174,7 +175,7 @@ DEVICE State<FOLD> join_arguments(State<FOLD> a, State<FOLD> b) {
     const ACC_TYPE x = a.word[0], y = b.word[0];
     const bool better = FOLD == FOLD_ARGMAX ? y > x : y < x;
     const bool tie = x == y || (x != x && y != y);
-    const bool first = word_index(b.word[1]) < word_index(a.word[1]);
+    const bool first = word_to_index(b.word[1]) < word_to_index(a.word[1]);
     return better || (y != y && x == x) || (tie && first) ? b : a;
 }
 
@@ -196,18 +197,19 @@ DEVICE State<FOLD> join(State<FOLD> a, State<FOLD> b) {
     } else if constexpr (FOLD == FOLD_MOMENTS) {
         return join_moments(a, b);
     } else if constexpr (FOLD == FOLD_SOFTMAX) {
-        const ACC_TYPE most = larger(a.word[0], b.word[0]);
-        return State<FOLD>{{most, a.word[1] * rescale(a.word[0], most) + b.word[1] * rescale(b.word[0], most)}};
+        const ACC_TYPE maximum = larger(a.word[0], b.word[0]);
+        return State<FOLD>{
+            {maximum, a.word[1] * rescale_factor(a.word[0], maximum) + b.word[1] * rescale_factor(b.word[0], maximum)}};
     } else {
-        return State<FOLD>{{joined<FOLD>(a.word[0], b.word[0])}};
+        return State<FOLD>{{join_words<FOLD>(a.word[0], b.word[0])}};
     }
 }
 
-// Joins t[0 .. COUNT) pairwise: rounding errors grow with the logarithm of COUNT, a power of two.
+// Joins t[0 .. COUNT) pairwise, so rounding errors grow with the logarithm of COUNT. COUNT is a power of two.
 template <int FOLD, int COUNT, int SIZE>
 DEVICE ACC_TYPE join_pairs(ACC_TYPE (&t)[SIZE]) {
     if constexpr (COUNT > 1) {
-        UNROLL for (int i = 0; i < COUNT / 2; ++i) t[i] = joined<FOLD>(t[i], t[i + COUNT / 2]);
+        UNROLL for (int i = 0; i < COUNT / 2; ++i) t[i] = join_words<FOLD>(t[i], t[i + COUNT / 2]);
         return join_pairs<FOLD, COUNT / 2>(t);
     }
     return t[0];

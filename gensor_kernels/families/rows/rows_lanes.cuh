@@ -1,12 +1,12 @@
-// States across the threads of a row, and across the blocks of a split.
+// Joins states across the threads of a row, and across the blocks of a split.
 #pragma once
 #include "dependent.cuh"
-#include "rows_absorb.cuh"
+#include "rows_accumulate.cuh"
 
-// The state joined with that of the lane `mask` away, to the same bits in both: states of one word join alike in either
-// order, of the others the lower lane's comes first.
+// Joins a lane's state with that of lane (own lane ^ mask). Both lanes get the same bits: joining single words is
+// commutative, and for other states the one of the lower lane comes first.
 template <int FOLD>
-DEVICE State<FOLD> join_across(State<FOLD> mine, int mask) {
+DEVICE State<FOLD> join_with_lane(State<FOLD> mine, int mask) {
     State<FOLD> other;
     UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) other.word[w] = shuffle_xor(mine.word[w], mask);
     if (State<FOLD>::WORDS == 1)
@@ -14,12 +14,12 @@ DEVICE State<FOLD> join_across(State<FOLD> mine, int mask) {
     return thread_index() & mask ? join(other, mine) : join(mine, other);
 }
 
-// States of COUNT neighbouring lanes, a power of two, joined in every one of them.
+// Joins the states of LANES neighbouring lanes, a power of two. All of them get the result.
 template <int LANES, int FOLD>
 DEVICE State<FOLD> join_lanes(State<FOLD> state) {
     if constexpr (LANES > 1) {
         state = join_lanes<LANES / 2>(state);
-        state = join_across(state, LANES / 2);
+        state = join_with_lane(state, LANES / 2);
     }
     return state;
 }
@@ -40,7 +40,7 @@ DEVICE State<FOLD> load_state(sptr<ACC_TYPE> at, int pitch) {
     return state;
 }
 
-// Rows: lanes by shuffles; warps of a row through shared memory, where each writes one state and reads all.
+// Joins a row's states: lanes by shuffles, then warps through shared memory, where each writes one state and reads all.
 template <int FOLD>
 DEVICE void join_row(State<FOLD> &state, sptr<ACC_TYPE> scratch) {
     state = join_lanes<minimum(THREADS_K, 32)>(state);
@@ -54,8 +54,8 @@ DEVICE void join_row(State<FOLD> &state, sptr<ACC_TYPE> scratch) {
     }
 }
 
-// Columns: the lanes of a column are THREADS_M threads apart. Half of those that are left hand their states over,
-// until lane 0 has all. A word of all threads lies together: no bank conflicts.
+// Joins a column's states in a tree over shared memory: the lower half of its lanes joins the states of the upper half,
+// until lane 0 has the result. Each word of a state is stored as [column][thread]: no bank conflicts.
 template <int FOLD>
 DEVICE void join_columns(State<FOLD> (&states)[WIDTH], const Spot &spot, sptr<ACC_TYPE> scratch) {
     if constexpr (THREADS_K > 1) {
@@ -80,7 +80,7 @@ DEVICE void join_columns(State<FOLD> (&states)[WIDTH], const Spot &spot, sptr<AC
     }
 }
 
-// The threads' states of their rows become the rows' states: in every thread that needs them, else in lane 0.
+// Joins the threads' states into their rows' states: in all threads for maps and second passes, else in lane 0.
 template <int FOLD>
 DEVICE void join_threads(State<FOLD> (&states)[WIDTH], const Spot &spot, int scratch) {
     const sptr<ACC_TYPE> base = (shared_base() + scratch).as<ACC_TYPE>();
@@ -90,7 +90,7 @@ DEVICE void join_threads(State<FOLD> (&states)[WIDTH], const Spot &spot, int scr
         join_row(states[0], base);
 }
 
-// ---- split. The parts' states lie in the workspace as [word][part][row][column] of ACC_TYPE.
+// ---- split. The workspace contains the parts' states as [word][part][row][column] of ACC_TYPE.
 
 template <int FOLD>
 DEVICE gptr<ACC_TYPE> part_state(const Params &params, const Spot &spot, i32 part, int word, int column) {
@@ -111,7 +111,7 @@ DEVICE void store_parts(const Params &params, const Spot &spot, const State<FOLD
     }
 }
 
-// A lane joins every THREADS_K-th part, in order.
+// Each lane joins every THREADS_K-th part, in order.
 template <int FOLD>
 DEVICE void load_parts(const Params &params, const Spot &spot, State<FOLD> (&states)[WIDTH]) {
     ROLLED for (i32 part = spot.lane; within(part, params.split); part += THREADS_K) {

@@ -1,4 +1,4 @@
-// Which rows a thread works on, and its elements of x, step by step.
+// Assigns rows to threads, and reads a thread's elements of x step by step.
 #pragma once
 #include "rows_fold.cuh"
 #include "unrolled.cuh"
@@ -6,14 +6,14 @@
 constexpr bool COLUMNS = LAYOUT == 1;
 constexpr int THREADS = THREADS_K * THREADS_M;
 constexpr int ELEMENTS = VECTOR / (int)sizeof(IN_TYPE); // per access
-constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;           // rows whose elements a thread holds
-constexpr int LANE_PITCH = COLUMNS ? 1 : ELEMENTS;      // of k between neighbouring lanes
-constexpr int PACE = THREADS_K * LANE_PITCH;            // of k between a thread's accesses
-constexpr int STEP = PACE * ITEMS;                      // of k per step
-constexpr int COUNT = ELEMENTS * ITEMS;                 // elements a thread holds
+constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;           // rows of a thread
+constexpr int LANE_PITCH = COLUMNS ? 1 : ELEMENTS;      // along k, between neighbouring lanes
+constexpr int PACE = THREADS_K * LANE_PITCH;            // along k, between a thread's accesses
+constexpr int STEP = PACE * ITEMS;                      // elements of a row per step
+constexpr int COUNT = ELEMENTS * ITEMS;                 // elements of a thread per step
 constexpr int WORD = (int)sizeof(ACC_TYPE);
 
-// Shared memory: the lanes' states of the first and the second pass, then rows that stay there (KEEP 2).
+// Shared memory: states of the first pass, states of the second pass, then the rows that are kept (KEEP 2).
 template <int FOLD>
 DEVICE constexpr int scratch_bytes() {
     constexpr int STATES = COLUMNS ? (THREADS_K > 1 ? THREADS * WIDTH : 0) : THREADS_K > 32 ? THREADS / 32 : 0;
@@ -22,24 +22,25 @@ DEVICE constexpr int scratch_bytes() {
 constexpr int SECOND_SCRATCH = scratch_bytes<FIRST_FOLD>();
 constexpr int KEPT_BASE = SECOND_SCRATCH + (TWO_PASSES ? scratch_bytes<SECOND_FOLD>() : 0);
 
+// A thread's rows and its range of k.
 struct Spot {
     Batch batch;
-    i32 line;        // number of the row among all rows (of the batch entry's rows of x where columns are rows)
-    i32 row, column; // its index within the batch entry; its first column
+    i32 line;        // index among the rows of all batch entries; with LAYOUT 1, of the pair (batch entry, m)
+    i32 row, column; // its index within the batch entry; the first column
     i32 lane;        // among the THREADS_K threads of the row
     bool inside;     // not past the last row or column
     i32 begin, end;  // range of k: one part of the split
     i32 part;
 };
 
-// Rows of a batch entry: columns that are mapped have their other kept axes in the batch.
+// Rows of a batch entry. Maps of columns have all their other kept axes in the batch.
 DEVICE i32 entry_rows(const Params &params) {
     return COLUMNS && MAPS ? 1 : params.m;
 }
 
 DEVICE Spot find_spot(const Params &params) {
     const u32 tiles = (u32)params.tiles_m * (u32)params.tiles_n, block = (u32)block_index();
-    // Without parts of k, a block has a whole tile of rows: there is no need to divide.
+    // Without parts of k, there is one block per tile and no need to divide.
     const u32 tile = SPLIT || OPERATION == COPY ? block % tiles : block, thread = (u32)thread_index();
     const i32 rows = entry_rows(params), lines = params.batch * rows;
     Spot spot;
@@ -70,7 +71,7 @@ DEVICE Spot find_spot(const Params &params) {
     return spot;
 }
 
-// A thread's place in x: position is its k, counted through all digits, `from` the address of that element.
+// A thread's next access to x: `position` is its k, counted through all digits, and `from` its address.
 struct Source {
     gptr<IN_TYPE> from;
     i32 position;
@@ -96,7 +97,7 @@ DEVICE Source begin_source(const Params &params, const Spot &spot) {
     return source;
 }
 
-// PACE further along k. With several digits, PACE is added digit by digit, and carried.
+// Advances by PACE along k. Several digits are added one by one, with carries.
 DEVICE void advance(const Params &params, Source &source) {
     const i64 k_stride = A_UNIT && !COLUMNS ? 1 : params.a_k;
     source.position += PACE;
@@ -122,18 +123,18 @@ DEVICE void advance(const Params &params, Source &source) {
     source.from = source.from + offset;
 }
 
-// A thread's elements of one step: ITEMS accesses of ELEMENTS each, in that order.
+// A thread's elements of one step: [ITEMS][ELEMENTS].
 struct Chunk {
     ACC_TYPE v[COUNT];
     bool inside[ITEMS];
     i32 first; // position of v[0]
 };
 
-DEVICE sptr<u8> kept_place(int item) {
+DEVICE sptr<u8> kept_address(int item) {
     return shared_base() + (KEPT_BASE + (item * THREADS + thread_index()) * VECTOR);
 }
 
-// An access full of -inf, whose exponential is zero.
+// A vector of -inf, whose exponentials are zero.
 template <class T>
 DEVICE Vec<VECTOR> minus_infinities() {
     Vec<VECTOR> full = Vec<VECTOR>::zero();
@@ -141,7 +142,7 @@ DEVICE Vec<VECTOR> minus_infinities() {
     return full;
 }
 
-// Step number `step`. The first pass reads x; later ones read it again, or what was kept in shared memory.
+// Reads the elements of step number `step`: from x, or, in a later pass with KEEP 2, from shared memory.
 template <bool AGAIN>
 DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, int step, Chunk &chunk) {
     Vec<VECTOR> raw[ITEMS];
@@ -151,7 +152,7 @@ DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, i
         chunk.inside[i] = spot.inside && within(chunk.first + i * PACE, spot.end);
         whole = whole && chunk.inside[i];
         if (KEEP == 2 && AGAIN) {
-            raw[i] = load_shared<VECTOR>(kept_place(step * ITEMS + i));
+            raw[i] = load_shared<VECTOR>(kept_address(step * ITEMS + i));
         } else {
             raw[i] = load_global<VECTOR>(source.from, chunk.inside[i]);
             advance(params, source);
@@ -167,15 +168,15 @@ DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, i
                 raw[i] = minus_infinities<IN_TYPE>();
         }
         if (KEEP == 2 && !AGAIN)
-            store_shared(kept_place(step * ITEMS + i), raw[i]);
+            store_shared(kept_address(step * ITEMS + i), raw[i]);
         UNROLL for (int e = 0; e < ELEMENTS; ++e) chunk.v[i * ELEMENTS + e] =
             convert<ACC_TYPE>(raw[i].template get<IN_TYPE>(e));
     }
 }
 
-// body(chunk) for every step of the thread's range. Rows that are kept in registers are one step long.
+// Calls body(chunk) for every step of the thread's range. Rows in registers (KEEP 1) are one step long.
 template <bool AGAIN, class Body>
-DEVICE void each_chunk(const Params &params, const Spot &spot, Chunk &chunk, const Body &body) {
+DEVICE void for_each_chunk(const Params &params, const Spot &spot, Chunk &chunk, const Body &body) {
     if constexpr (KEEP == 1 && AGAIN) {
         body(chunk);
     } else {

@@ -1,16 +1,16 @@
-// The elements of x that a thread reads: of its channels of its image, behind a prologue where there is one.
+// A thread's plane of x: its channels of its image, after the prologue where there is one.
 #pragma once
 #include "prologue.cuh"
 #include "window_spot.cuh"
 
 static_assert(!PROLOGUE || OPERATION == MULTIPLY, "Only what is filtered is prepared.");
 
+// The prologue of a thread's channels. The elements of its vectors are loaded once.
 template <bool ON>
 struct PreparedCells {
     MEMBER PreparedCells(const Params &, const Spot &) {}
     MEMBER Cell of(const Cell &cell, bool) const { return cell; }
 };
-// The vectors' elements of a thread's channels are loaded once.
 template <>
 struct PreparedCells<true> {
     PrologueRuns<1, CHANNELS> runs;
@@ -27,6 +27,6 @@ struct Plane {
 
     MEMBER Plane(const Params &params, const Spot &spot) : first(plane_of(params, spot)), prologue(params, spot) {}
     MEMBER Cell load(i64 offset, bool inside) const { return load_cell(first + offset, inside); }
-    // A cell that was loaded, as it is multiplied: zero where it is not `inside` of the image.
+    // A loaded cell after the prologue; zero where it is not `inside` the image.
     MEMBER Cell prepared(const Cell &cell, bool inside) const { return prologue.of(cell, inside); }
 };

@@ -1,4 +1,4 @@
-// Where a thread of the window family works, and how it reads x.
+// Assigns outputs to threads; cells of x and how they are combined.
 #pragma once
 #include "epilogue.cuh"
 #include "unrolled.cuh"
@@ -12,7 +12,7 @@ constexpr int OUTPUTS = THREAD_H * THREAD_W * CHANNELS; // of a thread: rows, co
 
 enum { MULTIPLY, AVERAGE, MAXIMUM };
 
-// A thread's first output. `inside`: there is such a channel of such an image; rows and columns may lie beyond y.
+// A thread's first output. `inside`: its channel and image exist. Its row and column may be past the end of y.
 struct Spot {
     i32 image, row, column, channel;
     bool inside;
@@ -34,34 +34,34 @@ DEVICE void cover_tile(const Sliding &sliding, i32 row, i32 column, bool edge_c)
         cover("full_tile");
 }
 
-// Block number -> tile: what is innermost in memory varies fastest, so that blocks that run together share the rows
-// and columns between their tiles in the L2 cache.
-DEVICE Spot spot_of(const Sliding &sliding, int place) {
-    const u32 across = tiles(sliding.output[1], BLOCK_W), down = tiles(sliding.output[0], BLOCK_H);
-    u32 block = (u32)block_index(); // run-time divisions cost twenty instructions each: none is done twice
+// Finds the tile of the block and the outputs of a thread in it. The innermost axis in memory varies fastest among
+// blocks, so blocks that run together share rows and columns of x in the L2 cache.
+DEVICE Spot find_spot(const Sliding &sliding, int place) {
+    const u32 tiles_w = tiles(sliding.output[1], BLOCK_W), tiles_h = tiles(sliding.output[0], BLOCK_H);
+    const u32 block = (u32)block_index(), tiles_c = CHANNELS_LAST ? tiles(sliding.channels, BLOCK_C) : 1;
+    // A run-time division costs twenty instructions: remainders are computed from quotients.
+    const u32 tile = block / tiles_c;
+    const i32 first_c = (i32)(block - tile * tiles_c) * BLOCK_C;
+    const u32 row_of_tiles = tile / tiles_w, image = row_of_tiles / tiles_h;
     Spot spot;
-#if CHANNELS_LAST
-    const u32 deep = tiles(sliding.channels, BLOCK_C);
-    const u32 tile = block / deep;
-    const i32 first = (i32)(block - tile * deep) * BLOCK_C;
-    const u32 row_of_tiles = tile / across, image = row_of_tiles / down;
-    const int column = place / CHANNEL_THREADS % COLUMN_THREADS, row = place / (CHANNEL_THREADS * COLUMN_THREADS);
-    spot.channel = first + place % CHANNEL_THREADS * CHANNELS;
-    spot.inside = within(spot.channel, sliding.channels);
-    spot.image = (i32)image;
-    const bool edge_c = first + BLOCK_C > sliding.channels;
-#else
-    const u32 tile = block, row_of_tiles = tile / across, image = row_of_tiles / down;
-    const i32 first = (i32)image * BLOCK_C;
-    const i32 plane = first + place / (COLUMN_THREADS * ROW_THREADS);
-    const int column = place % COLUMN_THREADS, row = place / COLUMN_THREADS % ROW_THREADS;
-    spot.image = (i32)((u32)plane / (u32)sliding.channels);
-    spot.channel = plane - spot.image * sliding.channels;
-    spot.inside = within(spot.image, sliding.images);
-    const bool edge_c = (i64)first + BLOCK_C > (i64)sliding.images * sliding.channels;
-#endif
-    spot.column = (i32)(tile - row_of_tiles * across) * BLOCK_W;
-    spot.row = (i32)(row_of_tiles - image * down) * BLOCK_H;
+    int column, row;
+    bool edge_c;
+    if constexpr (CHANNELS_LAST) {
+        column = place / CHANNEL_THREADS % COLUMN_THREADS, row = place / (CHANNEL_THREADS * COLUMN_THREADS);
+        spot.channel = first_c + place % CHANNEL_THREADS * CHANNELS;
+        spot.inside = within(spot.channel, sliding.channels);
+        spot.image = (i32)image;
+        edge_c = first_c + BLOCK_C > sliding.channels;
+    } else {
+        const i32 first = (i32)image * BLOCK_C, plane = first + place / (COLUMN_THREADS * ROW_THREADS);
+        column = place % COLUMN_THREADS, row = place / COLUMN_THREADS % ROW_THREADS;
+        spot.image = (i32)((u32)plane / (u32)sliding.channels);
+        spot.channel = plane - spot.image * sliding.channels;
+        spot.inside = within(spot.image, sliding.images);
+        edge_c = (i64)first + BLOCK_C > (i64)sliding.images * sliding.channels;
+    }
+    spot.column = (i32)(tile - row_of_tiles * tiles_w) * BLOCK_W;
+    spot.row = (i32)(row_of_tiles - image * tiles_h) * BLOCK_H;
     cover_tile(sliding, spot.row, spot.column, edge_c);
     spot.column += column * THREAD_W, spot.row += row * THREAD_H;
     return spot;
@@ -71,7 +71,7 @@ DEVICE Spot spot_of(const Sliding &sliding, int place) {
 
 using Cell = Vec<A_VECTOR>;
 
-// The bits of the least value of a type, repeated to a register.
+// Register number `word` of a vector of T whose elements are all the least value of T.
 template <class T>
 DEVICE u32 lowest_word(int word) {
     if constexpr (same_type<T, half_t>)
@@ -86,7 +86,7 @@ DEVICE u32 lowest_word(int word) {
         return 0x80808080u;
 }
 
-// Padding is zero, or the least value under a maximum.
+// Loads a cell. Padding is zero, or the least value where the operation is a maximum.
 DEVICE Cell load_cell(gptr<IN_TYPE> from, bool inside) {
     Cell cell = load_global<A_VECTOR>(from, inside);
     if (OPERATION == MAXIMUM)
@@ -118,7 +118,8 @@ constexpr int STEP_H = WINDOW / 10 % 10, STEP_W = WINDOW % 10;
 
 // ---- the reduction
 
-DEVICE ACC_TYPE initial() {
+// The result of no cells.
+DEVICE ACC_TYPE initial_value() {
     if constexpr (OPERATION != MAXIMUM) {
         return ACC_TYPE(0);
     } else {
@@ -138,7 +139,7 @@ DEVICE double multiply_add(double a, double b, double sum) {
     return fma_(a, b, sum);
 }
 DEVICE i32 multiply_add(i32 a, i32 b, i32 sum) {
-    return (i32)((u32)a * (u32)b + (u32)sum); // wraps around instead of being undefined
+    return (i32)((u32)a * (u32)b + (u32)sum); // signed overflow would be undefined
 }
 
 // Joins two partial results.

@@ -1,14 +1,13 @@
-// The tile of x under a block in shared memory, where columns are innermost: [plane][row][TILE_PITCH] of IN_TYPE, the
-// padding filled in. Each thread copies elements of the plane it then works on.
+// The tile of x under a block in shared memory, with CHANNELS_LAST 0: [plane][row][TILE_PITCH] of IN_TYPE, padding
+// included. Each thread copies elements of the plane that it uses afterwards.
 #pragma once
 #include "window_plane.cuh"
 
-#if STAGED && WINDOW
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 constexpr int TILE_ROWS = (BLOCK_H - 1) * STEP_H + WINDOW_R, TILE_COLUMNS = (BLOCK_W - 1) * STEP_W + WINDOW_S;
 constexpr int TILE_PITCH = (TILE_COLUMNS + 16 / ELEMENT - 1) / (16 / ELEMENT) * (16 / ELEMENT);
 constexpr int PLANE_THREADS = COLUMN_THREADS * ROW_THREADS;
-// Elements of one read: what is adjacent and aligned for every thread; columns up to the end of the last read.
+// Elements per read, which are adjacent and aligned for every thread; columns up to the end of the last read.
 constexpr int READ_ELEMENTS = minimum((THREAD_W * STEP_W) & -(THREAD_W * STEP_W), 16 / ELEMENT);
 constexpr int TILE_READ = (TILE_COLUMNS + READ_ELEMENTS - 1) / READ_ELEMENTS * READ_ELEMENTS;
 // The threads of a plane copy COPY_ROWS rows of COPY_COLUMNS elements at once.
@@ -18,7 +17,7 @@ DEVICE sptr<IN_TYPE> staged_plane(int place) {
     return shared_base().as<IN_TYPE>() + place / PLANE_THREADS * (TILE_ROWS * TILE_PITCH);
 }
 
-// `corner` is that of the block's first outputs.
+// Copies x to shared memory. `corner` is that of the block's first outputs.
 DEVICE void stage(const Params &params, const Spot &spot, int place, const Corner &corner) {
     const Sliding &sliding = params.sliding;
     const Plane plane(params, spot);
@@ -41,7 +40,7 @@ DEVICE void stage(const Params &params, const Spot &spot, int place, const Corne
     barrier();
 }
 
-// Columns of a row of the tile from `first` on; what lies beyond the last one is padding of the tile.
+// Reads COUNT columns of a row of the tile from column `first`.
 template <int COUNT>
 DEVICE void read_row(Cell (&row)[COUNT], sptr<IN_TYPE> plane, int index, int first) {
     UNROLL for (int i = 0; i < COUNT; i += READ_ELEMENTS) {
@@ -50,4 +49,3 @@ DEVICE void read_row(Cell (&row)[COUNT], sptr<IN_TYPE> plane, int index, int fir
                                                                                        piece.template get<IN_TYPE>(j));
     }
 }
-#endif
