@@ -74,14 +74,17 @@ def _ways(
 
 def _group(kernels: Sequence[Kernel], programs: Callable[[Kernel], list[Program]]) -> Ways:
     own = [programs(kernel) for kernel in kernels]
-    ways = [(kernel, program) for kernel, each in zip(kernels, own, strict=True) for program in each]
-    forms: dict[Form, list[int]] = {}
-    for place, (kernel, _) in enumerate(ways):
-        forms.setdefault(kernel.form, []).append(place)
-    groups = []
-    for places in forms.values():
-        first, _ = ways[places[0]]
-        groups.append(Group(places, first, Roster(FAMILIES[first.program.family], [ways[i][1] for i in places])))
+    forms: dict[Form, tuple[Kernel, list[int], list[Program]]] = {}
+    first = 0
+    for kernel, ways in zip(kernels, own, strict=True):
+        _, places, joined = forms.setdefault(kernel.form, (kernel, [], []))
+        places += range(first, first + len(ways))
+        joined += ways
+        first += len(ways)
+    groups = [
+        Group(places, kernel, Roster(FAMILIES[kernel.program.family], joined))
+        for kernel, places, joined in forms.values()
+    ]
     return Ways(own, groups)
 
 
