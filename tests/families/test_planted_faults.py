@@ -91,11 +91,11 @@ FAULTS = {
     },
     "strip": {
         # The filters' places that belong to no segment hold ones.
-        "first octet not masked": ("word &= at == 0 ? mask[0] : 0xffffffffu;", ""),
-        "last octet not masked": ("word &= at == OCTETS - 1 ? mask[1] : 0xffffffffu;", ""),
+        "first octet not masked": ("word &= in_line == 0 ? mask[0] : 0xffffffffu;", ""),
+        "last octet not masked": ("word &= in_line == OCTETS - 1 ? mask[1] : 0xffffffffu;", ""),
         "lines not begun at an octet": ("own.element = begin & ~(EIGHT - 1);", "own.element = begin;"),
-        "accesses of 16 bytes": ("together % 16 == 0 ? 16 : together % 8 == 0 ? 8", "together % 8 == 0 ? 16"),
-        "accesses of 4 bytes": ("together % 4 == 0 ? 4 : ELEMENT", "4"),
+        "accesses of 16 bytes": ("alignment % 16 == 0 ? 16 : alignment % 8 == 0 ? 8", "alignment % 8 == 0 ? 16"),
+        "accesses of 4 bytes": ("alignment % 4 == 0 ? 4 : ELEMENT", "4"),
     },
     "patch, short rows": {
         "rows of the window": ("row * own.row + column", "row * own.wide + column"),

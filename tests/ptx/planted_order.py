@@ -30,7 +30,7 @@ BARRIERS = [
     ("copy_async_wait<0>();\n        barrier();", "patch: patch any taps"),
     ("barrier(); // the next tile's filters go where this one's sums were", "patch: patch stream"),
     ("store_shared(arranged + chunk * 16, ones);\n    barrier();", "strip: strip last"),
-    ("barrier(); // those that are there have been read", "strip: strip last"),
+    ("barrier(); // all warps have read the previous filters", "strip: strip last"),
     ("store_state(scratch + warp, PITCH, state);\n        barrier();", "rows: sum, one row"),
     ("store_sums(slab, math, f);\n        warp_barrier();", "attention cp.async: wide"),
     ("copy_async_wait<0>();\n    barrier();", "attention cp.async: wide"),
