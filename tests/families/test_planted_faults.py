@@ -103,10 +103,10 @@ FAULTS = {
         "too many columns": ("within(row, own.tall) && within(column, own.wide)", "within(row, own.tall)"),
     },
     "patch, merged groups": {
-        "words of the first group": ("four = diagonal.word_of_group(filter, four);", ""),
+        "words of the first group": ("word = diagonal.word_of_group(filter, word);", ""),
         "filters of the first group": ("(u32)(first + filter) / (u32)filters", "(u32)filter / (u32)filters"),
-        "a word too many": ("within((u32)four, (u32)diagonal.words)", "within((u32)four, (u32)diagonal.words + 1)"),
-        "signed words": ("within((u32)four, (u32)diagonal.words)", "within(four, diagonal.words)"),
+        "a word too many": ("within((u32)word, (u32)diagonal.words)", "within((u32)word, (u32)diagonal.words + 1)"),
+        "signed words": ("within((u32)word, (u32)diagonal.words)", "within(word, diagonal.words)"),
         "steps of one group": ("(tile.k_end - tile.k_begin) / MERGED_GROUPS", "tile.k_end - tile.k_begin"),
         "no zeros between groups": (
             "store_shared(arranged + (item * 4 + tap * (PLANES * BLOCK_M * 16)), Vec<4>::zero())",

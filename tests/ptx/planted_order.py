@@ -28,7 +28,7 @@ BARRIERS = [
     ("store_step(b, next + ShapeA::WORDS);\n        barrier();", "phased: phased phases"),
     ("store_slab(slab, sums[f]);\n        warp_barrier();", "patch: patch any taps"),
     ("copy_async_wait<0>();\n        barrier();", "patch: patch any taps"),
-    ("barrier(); // the next tile's filters go where this one's sums were", "patch: patch stream"),
+    ("barrier(); // the next tile's filters overwrite this tile's sums", "patch: patch stream"),
     ("store_shared(arranged + chunk * 16, ones);\n    barrier();", "strip: strip last"),
     ("barrier(); // all warps have read the previous filters", "strip: strip last"),
     ("store_state(scratch + warp, PITCH, state);\n        barrier();", "rows: sum, one row"),
