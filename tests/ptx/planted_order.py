@@ -15,7 +15,7 @@ GIVE, TAKE = "st.release.gpu.global.u64 [%0], %1;", "ld.acquire.gpu.global.u64 %
 #: calls of barriers, and Programs that need them
 BARRIERS = [
     ("write_slab(slab, place, own);\n        barrier();", "simt: staged, wide"),
-    ("barrier(); // the next tile lies where this one's outputs passed through", "simt: staged, stream"),
+    ("barrier(); // the next tile overwrites the slabs of this tile's outputs", "simt: staged, stream"),
     ("            barrier();\n", "simt: one buffer, split"),
     ("keep_sums(place, outputs[0]);\n    barrier();", "simt: norm, whole rows"),
     ("copy_async_wait<0>();\n        barrier();", "mma cp.async: wide"),
