@@ -53,17 +53,19 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
     TileLoader<ShapeA> a(params, tile, from.entry, tile.row, tile.end, from.m, from.k);
     TileLoader<ShapeB> b(params, tile, b_entry, tile.column, params.n, B_UNIT && !B_COLUMNS ? 1 : params.b_n,
                          B_UNIT && B_COLUMNS ? 1 : params.b_k);
-    TileLoader<ShapeB> other(params, tile, b_entry + (GATE ? params.gated.b_other : 0), tile.column, params.n,
+#if GATE
+    TileLoader<ShapeB> other(params, tile, b_entry + params.gated.b_other, tile.column, params.n,
                              B_UNIT && !B_COLUMNS ? 1 : params.b_n, B_UNIT && B_COLUMNS ? 1 : params.b_k);
-    if constexpr (GATE)
-        other.load_step(params);
+    other.load_step(params);
+#endif
     sptr<TileWord> current = shared_base().as<TileWord>(), next = current + (STAGES - 1) * TILE_WORDS;
     a.load_step(params);
     b.load_step(params);
     store_step(a, current);
     store_step(b, current + ShapeA::WORDS);
-    if constexpr (GATE)
-        store_step(other, current + (ShapeA::WORDS + ShapeB::WORDS));
+#if GATE
+    store_step(other, current + (ShapeA::WORDS + ShapeB::WORDS));
+#endif
     barrier();
     for (int k = tile.k_begin; within(k, tile.k_end);) {
         k += BLOCK_K;
@@ -75,15 +77,17 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const ThreadPl
         // were after a branch, ptxas would move the load there, after the math that should hide its latency.
         a.load_step(params);
         b.load_step(params);
-        if constexpr (GATE)
-            other.load_step(params);
+#if GATE
+        other.load_step(params);
+#endif
         multiply_step(sums, current, current + ShapeA::WORDS, place);
         if (STAGES == 1)
             barrier();
         store_step(a, next);
         store_step(b, next + ShapeA::WORDS);
-        if constexpr (GATE)
-            store_step(other, next + (ShapeA::WORDS + ShapeB::WORDS));
+#if GATE
+        store_step(other, next + (ShapeA::WORDS + ShapeB::WORDS));
+#endif
         barrier();
         const sptr<TileWord> read = current;
         current = next;
