@@ -91,11 +91,11 @@ FAULTS = {
     },
     "strip": {
         # The filters' places that belong to no segment hold ones.
-        "first octet not masked": ("word &= at == 0 ? mask[0] : 0xffffffffu;", ""),
-        "last octet not masked": ("word &= at == OCTETS - 1 ? mask[1] : 0xffffffffu;", ""),
+        "first octet not masked": ("word &= in_line == 0 ? mask[0] : 0xffffffffu;", ""),
+        "last octet not masked": ("word &= in_line == OCTETS - 1 ? mask[1] : 0xffffffffu;", ""),
         "lines not begun at an octet": ("own.element = begin & ~(EIGHT - 1);", "own.element = begin;"),
-        "accesses of 16 bytes": ("together % 16 == 0 ? 16 : together % 8 == 0 ? 8", "together % 8 == 0 ? 16"),
-        "accesses of 4 bytes": ("together % 4 == 0 ? 4 : ELEMENT", "4"),
+        "accesses of 16 bytes": ("alignment % 16 == 0 ? 16 : alignment % 8 == 0 ? 8", "alignment % 8 == 0 ? 16"),
+        "accesses of 4 bytes": ("alignment % 4 == 0 ? 4 : ELEMENT", "4"),
     },
     "patch, short rows": {
         "rows of the window": ("row * own.row + column", "row * own.wide + column"),
@@ -103,10 +103,10 @@ FAULTS = {
         "too many columns": ("within(row, own.tall) && within(column, own.wide)", "within(row, own.tall)"),
     },
     "patch, merged groups": {
-        "words of the first group": ("four = diagonal.word_of_group(filter, four);", ""),
+        "words of the first group": ("word = diagonal.word_of_group(filter, word);", ""),
         "filters of the first group": ("(u32)(first + filter) / (u32)filters", "(u32)filter / (u32)filters"),
-        "a word too many": ("within((u32)four, (u32)diagonal.words)", "within((u32)four, (u32)diagonal.words + 1)"),
-        "signed words": ("within((u32)four, (u32)diagonal.words)", "within(four, diagonal.words)"),
+        "a word too many": ("within((u32)word, (u32)diagonal.words)", "within((u32)word, (u32)diagonal.words + 1)"),
+        "signed words": ("within((u32)word, (u32)diagonal.words)", "within(word, diagonal.words)"),
         "steps of one group": ("(tile.k_end - tile.k_begin) / MERGED_GROUPS", "tile.k_end - tile.k_begin"),
         "no zeros between groups": (
             "store_shared(arranged + (item * 4 + tap * (PLANES * BLOCK_M * 16)), Vec<4>::zero())",

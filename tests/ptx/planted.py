@@ -336,8 +336,8 @@ def _hold() -> Iterator[Bug]:
               "    if ((thread_index() & 31) == 0)\n        mbarrier_arrive(empty(slot));", column)  # fmt: skip
     ahead = "                mbarrier_wait(full(turn.slot), turn.parity);\n                widen(turn.slot, 0);"
     yield Bug(ahead, "                widen(turn.slot, 0);", groups)
-    yield Bug("wgmma_wait<1>(); // the chunk before", "wgmma_wait<2>(); // the chunk before", column)
-    yield Bug("if (chunk == 0 && !GROUP && later)", "if (chunk == 0 && !GROUP)", two)
+    yield Bug("wgmma_wait<1>(); // the previous chunk", "wgmma_wait<2>(); // the previous chunk", column)
+    yield Bug("if (chunk == 0 && !GROUP && release_previous)", "if (chunk == 0 && !GROUP)", two)
     # Numbers: selectors, large numbers, signs, zeros and scales of other columns or groups.
     yield Bug("byte_permute(stored, 0, 0x4140) ^ 0x64806480u", "byte_permute(stored, 0, 0x4140) ^ 0x64006400u", column)
     yield Bug("byte_permute(stored, 0, 0x4140)", "byte_permute(stored, 0, 0x4041)", two)

@@ -15,7 +15,7 @@ GIVE, TAKE = "st.release.gpu.global.u64 [%0], %1;", "ld.acquire.gpu.global.u64 %
 #: calls of barriers, and Programs that need them
 BARRIERS = [
     ("write_slab(slab, place, own);\n        barrier();", "simt: staged, wide"),
-    ("barrier(); // the next tile lies where this one's outputs passed through", "simt: staged, stream"),
+    ("barrier(); // the next tile overwrites the slabs of this tile's outputs", "simt: staged, stream"),
     ("            barrier();\n", "simt: one buffer, split"),
     ("keep_sums(place, outputs[0]);\n    barrier();", "simt: norm, whole rows"),
     ("copy_async_wait<0>();\n        barrier();", "mma cp.async: wide"),
@@ -28,9 +28,9 @@ BARRIERS = [
     ("store_step(b, next + ShapeA::WORDS);\n        barrier();", "phased: phased phases"),
     ("store_slab(slab, sums[f]);\n        warp_barrier();", "patch: patch any taps"),
     ("copy_async_wait<0>();\n        barrier();", "patch: patch any taps"),
-    ("barrier(); // the next tile's filters go where this one's sums were", "patch: patch stream"),
+    ("barrier(); // the next tile's filters overwrite this tile's sums", "patch: patch stream"),
     ("store_shared(arranged + chunk * 16, ones);\n    barrier();", "strip: strip last"),
-    ("barrier(); // those that are there have been read", "strip: strip last"),
+    ("barrier(); // all warps have read the previous filters", "strip: strip last"),
     ("store_state(scratch + warp, PITCH, state);\n        barrier();", "rows: sum, one row"),
     ("store_sums(slab, math, f);\n        warp_barrier();", "attention cp.async: wide"),
     ("copy_async_wait<0>();\n    barrier();", "attention cp.async: wide"),

@@ -1,39 +1,23 @@
-// A convolution with channels first, on the tensor cores (mma.sync), as it lies in memory: C[filter, pixel] =
-// epilogue(sum over k of A[filter, k] * B[k, pixel]), where A are the filters (k = channel, row, column) and B is the
-// image under the window, a batch entry per image and group.
+// A convolution with channels first on the tensor cores (mma.sync), in the image's own layout: C[filter, pixel] =
+// epilogue(sum over k of A[filter, k] * B[k, pixel]). A are the filters (k = channel, row, column), and B is the image
+// under the window. Every pair of image and group is a batch entry.
 //
-// A block computes BLOCK_M filters at a tile of up to BLOCK_N outputs: whole rows of the output, a run of one row, or
+// A block computes BLOCK_M filters for a tile of up to BLOCK_N outputs: whole rows of the output, a run of one row, or
 // with RUN as many rows of RUN outputs as BLOCK_N holds, so that neighbouring rows share more of the pixels they read.
-// Step by step it brings BLOCK_K channels of the patch that those outputs read into shared memory, once for all taps,
-// and of its filters what belongs to these channels. The image is transposed on its way in: 16 bytes of channels of a
-// pixel lie together, and a tap is an offset into the patch, so that the image is read with ldmatrix. Filters are
-// copied as they are, and arranged by tap in shared memory. Nothing is copied in front.
+// Each step of the main loop loads BLOCK_K channels of the patch that those outputs read into shared memory, once for
+// all taps, and the filters' taps of these channels. The image is transposed on its way into shared memory: 16 bytes of
+// channels of a pixel are adjacent, so a tap is an offset into the patch, and ldmatrix reads the image. Filters are
+// copied in their own layout and then arranged by tap in shared memory. No launch rearranges operands beforehand.
 //
-// A group of few channels and filters fills only a part of a fragment. With MERGED, so many groups are computed as one:
-// C and the image as if they were a single group, and the filters as a block-diagonal matrix, which is put together in
-// shared memory. Params count filters, k and groups accordingly.
-//
-// Legal Programs (E = bytes of IN_TYPE, O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
-//   IN_TYPE, ACC_TYPE: half_t or bfloat16_t, float; i8, i32. sm_80 and later.
-//   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
-//     1 <= WARPS <= 32; threads = 32 * WARPS
-//   BLOCK_K * E % 32 == 0; A_VECTOR in 4, 8, 16
-//   O <= C_VECTOR <= 16, WARP_N % (C_VECTOR / O) == 0; C_VECTOR divides the bytes of a tile's outputs, and with RUN or
-//     where a row of the output is longer than BLOCK_N, those of a row too
-//   RUN: 0, 8 or 16; with RUN, C_VECTOR divides the bytes of RUN outputs
-//   COPIES * threads <= 2048; TAPS <= 50
-//   MERGED: 0, 2, 4, 8 or 16; the channels of merged groups are one step, without SPLIT and STREAM; those of a group
-//     are a multiple of 4 bytes
-//   k_per_split is a multiple of BLOCK_K times the taps of a filter
+// A group of few channels and filters fills only part of a fragment. With MERGED, that many groups are computed as one:
+// C and the image are those of a single group, and shared memory holds the filters as a block-diagonal matrix. Params
+// count filters, k and groups accordingly.
 //
 // Shared bytes = max(BLOCK_M * (2 * BLOCK_K * E * taps + 16) + (steps > 1 ? 2 : 1) * BLOCK_K * E * pixels of the patch,
-//   WARPS * 16 * WARP_N * 4), where a block has so many steps.
-//
-// Bank conflicts: none for copies and the epilogue, nor for filters of an odd number of taps; outputs of one row are
-// read without conflicts where the window moves by odd numbers of columns.
-//
-// Global accesses: single elements of the image, A_VECTOR bytes of filters, C_VECTOR bytes of C and 16 of partial sums.
-
+//   WARPS * 16 * WARP_N * 4), where E is the size of IN_TYPE and a block has `steps` steps. Arranging filters is free
+//   of bank conflicts for an odd number of taps, and reading the image where the window moves by odd numbers of
+//   columns.
+// The image is read from global memory in single elements.
 #pragma parameter IN_TYPE half_t   // elements of A and B: half_t, bfloat16_t, i8
 #pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float, i32, i8
 #pragma parameter ACC_TYPE float   // accumulators: float; i32 for i8 operands
@@ -41,14 +25,14 @@
 #pragma parameter A_VECTOR 16      // bytes per global access of the filters
 #pragma parameter C_VECTOR 16      // bytes per global access of C
 #pragma parameter BLOCK_M 64       // filters per block
-#pragma parameter BLOCK_N 64       // outputs per block, at most
+#pragma parameter BLOCK_N 64       // most outputs per block
 #pragma parameter BLOCK_K 16       // channels per step of the main loop
 #pragma parameter WARP_M 32        // filters per warp
 #pragma parameter WARP_N 32        // outputs per warp
-#pragma parameter COPIES 2         // a thread's pieces of the patch that are on their way while a step is computed
-#pragma parameter TAPS 0           // taps of a filter where they are compiled in; 0: any number
-#pragma parameter RUN 0            // outputs of a row in a tile; 0: whole rows, or BLOCK_N of a longer one
-#pragma parameter MERGED 0         // groups of the convolution that are computed as one; 0: none are
+#pragma parameter COPIES 2         // pieces of the patch that a thread loads while a step is computed
+#pragma parameter TAPS 0           // taps of a filter, known when compiled; 0: any number
+#pragma parameter RUN 0            // outputs of a row in a tile; 0: whole rows, or BLOCK_N outputs of a longer row
+#pragma parameter MERGED 0         // groups of the convolution that are computed as one; 0: groups are not merged
 #pragma parameter SPLIT 0          // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #pragma parameter STREAM 0         // 1: blocks share the steps of k of all tiles (stream_k.cuh) and are all resident
 #pragma parameter EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
@@ -86,14 +70,14 @@ DEVICE void multiply(Sum (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         mma_m16n8k16(d, a, b, T{});
 }
 
-// Every tap of a step's channels.
+// Multiplies a step's channels for every tap.
 DEVICE void multiply_step(Accumulators &sums, const Patch &patch, const FilterFragments &filters,
                           const ImageFragments &image, sptr<u8> arranged, sptr<u8> stage) {
-    i32 column = 0, at = 0; // of the tap, and its place in the patch
+    i32 column = 0, position = 0; // of the tap: its column in the filter, and its position in the patch
     ROLLED for (i32 tap = 0; within(tap, patch.taps); ++tap) {
         UNROLL for (int k = 0; k < BLOCK_K * ELEMENT / 32; ++k) {
             u32 b[FRAGMENTS_N][2];
-            image.load(b, stage + at * 16, k);
+            image.load(b, stage + position * 16, k);
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
                 u32 a[4];
                 filters.load(a, arranged, i, k);
@@ -101,15 +85,16 @@ DEVICE void multiply_step(Accumulators &sums, const Patch &patch, const FilterFr
             }
         }
         arranged = arranged + PLANES * BLOCK_M * 16;
-        ++column, at += patch.apart[1];
+        ++column, position += patch.apart[1];
         if (!within(column, patch.across)) {
             column = 0;
-            at += patch.apart[0] * patch.extent[1] - patch.across * patch.apart[1];
+            position += patch.apart[0] * patch.extent[1] - patch.across * patch.apart[1];
         }
     }
 }
 
-// Places in C of a tile's outputs, which a placement counts from the first one on; outputs of other tiles have none.
+// Places in C of a tile's outputs, which `place` numbers from the tile's first output. Outputs of other tiles are
+// invalid.
 template <class Placement>
 struct ColumnsOfTile {
     const Placement &place;
@@ -145,7 +130,7 @@ DEVICE void store_tile(const Params &params, const PatchTile &own, int row, int 
     }
 }
 
-// While a step is multiplied, the next one's filters are copied and its patch is on its way.
+// While a step is multiplied, the filters of the next step are copied and its patch is loaded.
 DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTile &own, const TileShare &share) {
     const int depth = BLOCK_K * patch.taps, steps = divide_up(own.tile.k_end - own.tile.k_begin, depth);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
@@ -157,7 +142,7 @@ DEVICE void compute_tile(const Params &params, const Patch &patch, const PatchTi
     Accumulators sums = {};
     const sptr<u8> copied = shared_base(), arranged = copied + patch.copied_bytes();
     const sptr<u8> stages = copied + patch.filter_bytes();
-    int stage = 0; // byte offset of the next step's
+    int stage = 0; // byte offset of the next step's stage
     ROLLED for (int step = -1; within(step + 1, steps + 1); ++step) {
         const bool more = step + 1 < steps;
         if (step >= 0) {
@@ -198,7 +183,7 @@ KERNEL(contraction_patch, Params, THREADS, MIN_BLOCKS) {
         [&](const Tile &tile, const TileShare &share) {
             compute_tile(params, patch, patch_tile(params, patch, tile), share);
             if constexpr (STREAM)
-                barrier(); // the next tile's filters go where this one's sums were
+                barrier(); // the next tile's filters overwrite this tile's sums
         },
         BLOCK_K * patch.taps);
 }

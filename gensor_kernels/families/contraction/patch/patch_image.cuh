@@ -1,22 +1,22 @@
-// The patch of an image: from global memory through registers into shared memory, and from there into fragments.
+// Copies the patch of an image from global memory through registers to shared memory, and loads fragments from there.
 //
-// It lies as [plane][position][16 bytes of channels]. A piece is one position of one plane: neighbouring threads have
-// neighbouring positions, whose elements of one channel lie side by side in the image.
+// The layout in shared memory is [plane][position][16 bytes of channels]. A piece is one position of one plane.
+// Neighbouring threads have neighbouring positions, whose elements of one channel are adjacent in the image.
 #pragma once
 #include "patch_tile.cuh"
 
-// A thread's pieces. Those that are on their way while a step is computed are found once; patches of more than that are
-// completed behind the math.
+// Copies a thread's pieces. The addresses of COPIES pieces, which are loaded while a step is computed, are found once.
+// The remaining pieces of a larger patch are copied after the step is computed.
 struct ImageCopy {
     gptr<IN_TYPE> source;                   // the image, at the step's first channel
     i64 channel;                            // elements from channel to channel
-    i64 row, column;                        // and of the image, from row to row and from column to column
-    i32 left;                               // channels from the step's first one on
+    i64 row, column;                        // elements of the image from row to row and from column to column
+    i32 left;                               // channels left from the step's first one on
     i32 origin[2], gap[2], extent[2], wide; // of the patch and of the image
     i32 pixels, pieces;
     i64 offset[COPIES];
-    i32 first[COPIES]; // channel of the step
-    u32 inside;        // bit per piece: it is one, and lies in the image
+    i32 first[COPIES]; // first channel of the piece in the step
+    u32 inside;        // bit per piece: the piece exists and is inside the image
     Vec<ELEMENT> staged[COPIES][EACH];
 
     MEMBER ImageCopy(const Params &params, const Patch &patch, const PatchTile &own)
@@ -33,13 +33,13 @@ struct ImageCopy {
                                                           << i;
     }
 
-    // Where piece `piece` lies in the source, its first channel, and whether it is in the image.
+    // Finds the offset of a piece in `source` and its first channel; returns whether it is inside the image.
     MEMBER bool find(i32 piece, i64 &at, i32 &from) const {
         const u32 pixel = (u32)piece % (u32)pixels;
         const i32 h = origin[0] + (i32)(pixel / (u32)wide) * gap[0], w = origin[1] + (i32)(pixel % (u32)wide) * gap[1];
         from = (i32)((u32)piece / (u32)pixels) * EACH;
         at = h * row + w * column + from * channel;
-        // An index in front of the image is a large number when unsigned.
+        // An index before the image is a large number when unsigned.
         return within(piece, pieces) && within((u32)h, (u32)extent[0]) && within((u32)w, (u32)extent[1]);
     }
     MEMBER void load_piece(Vec<ELEMENT> (&elements)[EACH], i64 at, i32 from, bool is_inside) const {
@@ -56,11 +56,11 @@ struct ImageCopy {
         store_shared(stage + piece * 16, channels);
     }
 
-    // Asks for the step's first pieces.
+    // Requests the step's first COPIES pieces.
     MEMBER void load() {
         UNROLL for (int i = 0; i < COPIES; ++i) load_piece(staged[i], offset[i], first[i], inside >> i & 1);
     }
-    // Puts all pieces of the step into shared memory, and goes on to the next step.
+    // Stores all pieces of the step in shared memory and advances to the next step.
     MEMBER void store(sptr<u8> stage) {
         UNROLL for (int i = 0; i < COPIES; ++i) {
             const i32 piece = thread_index() + i * THREADS;
@@ -81,8 +81,7 @@ struct ImageCopy {
     }
 };
 
-// Matrices that ldmatrix reads: 8 outputs of 16 bytes of channels in each matrix, 16 outputs of two planes in each
-// read.
+// Loads fragments with ldmatrix: a matrix has 8 outputs of 16 bytes of channels, and a load 16 outputs of two planes.
 struct ImageFragments {
     i32 base[FRAGMENTS_N / 2]; // this lane's byte offsets in the stage, under the first tap
     i32 plane;                 // bytes
@@ -91,7 +90,7 @@ struct ImageFragments {
         const int lane = thread_index() & 31;
         UNROLL for (int i = 0; i < FRAGMENTS_N / 2; ++i) {
             const i32 output = column + 16 * i + (lane & 7) + (lane >> 4) * 8;
-            // Past the tile any place will do.
+            // Outputs past the tile are not stored: any address is valid for them.
             const i32 inside = within(output, patch.tall * patch.wide) ? output : 0;
             const i32 h = inside / patch.wide * patch.step[0], w = inside % patch.wide * patch.step[1];
             base[i] = (h * patch.extent[1] + w) * 16 + (lane >> 3 & 1) * plane;

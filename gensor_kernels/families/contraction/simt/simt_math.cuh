@@ -1,4 +1,4 @@
-// The hot loop of one step: fragments from shared memory, multiply-adds into the thread's accumulators.
+// The multiply-adds of one step: loads fragments from shared memory and adds products to a thread's accumulators.
 #pragma once
 #include "simt_tile.cuh"
 
@@ -6,7 +6,7 @@ using ShapeA = TileShape<BLOCK_M, A_VECTOR, A_LAYOUT == 0, A_WINDOW, A_CONJUGATE
 using ShapeB = TileShape<BLOCK_N, B_VECTOR, B_LAYOUT == 0, B_WINDOW, B_CONJUGATE, B_STORED, INLINED_B>;
 constexpr int TILE_WORDS = ShapeA::WORDS + MATRICES * ShapeB::WORDS; // of one shared buffer
 
-// A thread's place: its first row and column in the block's tile (of its first group).
+// The first row and column of a thread's first group in the block's tile.
 struct ThreadPlace {
     int row, column;
 };
@@ -18,7 +18,7 @@ DEVICE ThreadPlace thread_place() {
 }
 
 // sums += A tile * B tile. The fragments of k + 1 are read while those of k are multiplied. Both halves of a complex
-// multiply-add add to the same sums: all first halves come before the second ones, so that none waits for another.
+// multiply-add add to the same sum, so all first halves come before the second halves, which need not wait for them.
 DEVICE void multiply_step(Sum (&sums)[MATRICES][THREAD_M * THREAD_N], sptr<TileWord> a_tile, sptr<TileWord> b_tile,
                           const ThreadPlace &place) {
     UNROLL for (int k = 0; k < BLOCK_K; ++k) {

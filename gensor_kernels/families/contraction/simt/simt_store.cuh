@@ -1,4 +1,4 @@
-// From a thread's accumulators to C or to the workspace.
+// Stores a thread's accumulators to C or to the workspace.
 #pragma once
 #include "norm.cuh"
 #include "simt_math.cuh"
@@ -6,17 +6,17 @@
 
 constexpr int GROUP_M = THREAD_M / VTHREAD_M, GROUP_N = THREAD_N / VTHREAD_N;
 constexpr int THREAD_ROWS = BLOCK_M / THREAD_M; // threads along M
-// Adjacent columns of one thread that an access can take, by its size in bytes.
+// Adjacent columns of one thread that an access may take if its size in bytes allows it.
 constexpr int ADJACENT = power_of_two_in(GROUP_N);
-// Rows of a thread whose epilogue runs at once. Few, since the epilogue's operands come on top of the
-// accumulators; but enough for several loads at a time where the accumulators leave room.
+// Rows of a thread whose epilogue runs at once: few, because the epilogue's operands need registers next to the
+// accumulators, but enough for several loads at a time where the accumulators leave room.
 constexpr int ROOM = (THREAD_M * THREAD_N * int(sizeof(ACC_TYPE)) >= 256 ? 8 : 16) / (sizeof(ACC_TYPE) > 8 ? 2 : 1);
 constexpr int STORE_ROWS = 4 * THREAD_N <= ROOM && THREAD_M % 4 == 0   ? 4
                            : 2 * THREAD_N <= ROOM && THREAD_M % 2 == 0 ? 2
                                                                        : 1;
 constexpr int STORE_COUNT = STORE_ROWS * THREAD_N;
 
-// Row of C of a thread's row i, and column of its column j; `row`, `column` are those of its first output.
+// The row (column) of C of a thread's row i (column j), where `row` and `column` are those of its first output.
 DEVICE i32 output_row(i32 row, int i) {
     return row + i / GROUP_M * (BLOCK_M / VTHREAD_M) + i % GROUP_M;
 }
@@ -34,8 +34,8 @@ struct OwnPlaces {
     }
 };
 
-// Stores a thread's sums to C or to the workspace, without a loop: rows lie a few constant distances apart. `to` points
-// at the first output of the block's tile, from which on C has `rows` and `columns`; strides count elements.
+// Stores a thread's sums to C or to the workspace. The loops are unrolled, since rows have only two distances. `to`
+// points to the first output of the block's tile; from there, C has `rows` and `columns`. Strides are in elements.
 template <class Out, int WIDTH>
 DEVICE void store_rows(gptr<Out> to, i64 row_stride, i64 column_stride, i32 rows, i32 columns, const ThreadPlace &place,
                        const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
@@ -62,7 +62,7 @@ DEVICE void store_sums_as_partials(const Params &params, const Tile &tile, const
 }
 
 #if GATE
-// Both sums of every output become one, in the first; a thread's rows take turns.
+// Combines both sums of every output in outputs[0], one row of a thread at a time.
 DEVICE void gate_outputs(const Params &params, const Tile &tile, const ThreadPlace &place,
                          ACC_TYPE (&outputs)[MATRICES][THREAD_M * THREAD_N]) {
     const i32 first = tile.column + place.column;
@@ -77,7 +77,7 @@ DEVICE void gate_outputs(const Params &params, const Tile &tile, const ThreadPla
 #endif
 
 #if NORM && !SPLIT
-// A thread's share of the tile whose rows are normalised.
+// Stores a thread's sums in the tile in shared memory whose rows are normalised.
 DEVICE void keep_sums(const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     const sptr<ACC_TYPE> tile = shared_base().as<ACC_TYPE>();
     UNROLL for (int i = 0; i < THREAD_M; ++i) {
@@ -93,7 +93,7 @@ DEVICE void keep_sums(const ThreadPlace &place, const ACC_TYPE (&sums)[THREAD_M 
 constexpr bool UNCHANGED = EPILOGUE_CODES == EPILOGUE_NONE || EPILOGUE_CODES == 0;
 constexpr int DIRECT_WIDTH = C_UNIT ? minimum(ADJACENT, C_VECTOR / int(sizeof(OUT_TYPE))) : 1;
 
-// Outputs that no operation changes.
+// Stores outputs that no operation of the epilogue changes.
 DEVICE void store_unchanged(const Params &params, const Tile &tile, const ThreadPlace &place,
                             const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     cover("unchanged");
@@ -104,15 +104,15 @@ DEVICE void store_unchanged(const Params &params, const Tile &tile, const Thread
                                        sums);
 }
 
-// A thread's sums of the rows from `first` on. Loops over its rows are rolled, so that the epilogue is in the code once
-// and its addresses take few registers.
+// Copies a thread's sums of the rows from `first` on. Loops over rows are not unrolled, so that the code contains the
+// epilogue once and its addresses take few registers.
 DEVICE void take_rows(const ACC_TYPE (&sums)[THREAD_M * THREAD_N], int first, ACC_TYPE (&values)[STORE_COUNT]) {
     at_constant<THREAD_M / STORE_ROWS>(first / STORE_ROWS, [&](int round) {
         UNROLL for (int i = 0; i < STORE_COUNT; ++i) values[i] = sums[round * STORE_COUNT + i];
     });
 }
 
-// Straight from registers.
+// Stores outputs directly from registers.
 DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPlace &place,
                          const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     constexpr int WIDTH = DIRECT_WIDTH;
@@ -128,26 +128,26 @@ DEVICE void store_direct(const Params &params, const Tile &tile, const ThreadPla
     }
 }
 
-// ---- through shared memory: the threads exchange STORE_ROWS rows each, so that every store into C has its full
-// width and warps write along rows.
+// ---- Staged stores: threads exchange STORE_ROWS rows each through slabs in shared memory, so that every store to C
+// has its full width and warps write along rows.
 
 constexpr int SLAB_ROWS = STORE_ROWS * THREAD_ROWS;
 constexpr int SLAB_BYTES = (SLAB_ROWS * BLOCK_N * int(sizeof(ACC_TYPE)) + 127) / 128 * 128;
-constexpr int SLAB_WIDTH = C_UNIT ? C_VECTOR / int(sizeof(OUT_TYPE)) : 1; // columns per store into C
+constexpr int SLAB_WIDTH = C_UNIT ? C_VECTOR / int(sizeof(OUT_TYPE)) : 1; // columns per store to C
 constexpr int SLAB_GROUPS = SLAB_ROWS * BLOCK_N / SLAB_WIDTH;
 static_assert(!EPILOGUE_STAGED || BLOCK_N % SLAB_WIDTH == 0, "Stores into C must fill the block tile's rows.");
 constexpr int SLAB_PIECES = (SLAB_GROUPS + THREADS - 1) / THREADS; // stores per thread
 
-// Address of word `at` of a slab. Chunks of 16 bytes are swizzled within each 128, so that lanes that access 1, 2 or
-// 4 adjacent chunks each have no bank conflict.
-DEVICE sptr<ACC_TYPE> slab_word(sptr<ACC_TYPE> slab, int at) {
-    const u32 byte = (u32)at * (u32)sizeof(ACC_TYPE);
+// The address of word `index` of a slab. Chunks of 16 bytes are swizzled within each 128, so that lanes that access 1,
+// 2 or 4 adjacent chunks each have no bank conflict.
+DEVICE sptr<ACC_TYPE> slab_word(sptr<ACC_TYPE> slab, int index) {
+    const u32 byte = (u32)index * (u32)sizeof(ACC_TYPE);
     return sptr<ACC_TYPE>(slab.address + (byte ^ (byte >> 7 & 7) << 4));
 }
 
-// The groups of SLAB_WIDTH columns that a thread stores: they are dealt out along rows.
+// The places of a thread's groups of SLAB_WIDTH columns, which are assigned to threads along the rows of a slab.
 struct SlabPlaces {
-    i32 row, column, first; // of the tile; number of the threads' rows in the slab
+    i32 row, column, first; // of the tile; the index of the threads' first row in the slab
     MEMBER Place operator()(int piece) const {
         const int group = thread_index() + piece * THREADS, slab_row = group / (BLOCK_N / SLAB_WIDTH);
         const i32 thread_row = row + slab_row % THREAD_ROWS * GROUP_M;
@@ -180,8 +180,8 @@ DEVICE void read_slab(sptr<ACC_TYPE> slab, ACC_TYPE (&values)[SLAB_PIECES * SLAB
     }
 }
 
-// The slabs lie over the tiles, behind the main loop's last barrier. Two of them take turns: one barrier per slab
-// then also keeps a slab until everybody has read it.
+// The slabs reuse the shared memory of the tiles, after the main loop's last barrier. Two slabs alternate, so one
+// barrier per slab also protects a slab until all threads have read it.
 DEVICE void store_staged(const Params &params, const Tile &tile, const ThreadPlace &place,
                          const ACC_TYPE (&sums)[THREAD_M * THREAD_N]) {
     sptr<ACC_TYPE> slab = shared_base().as<ACC_TYPE>(), other = sptr<ACC_TYPE>(slab.address + SLAB_BYTES);

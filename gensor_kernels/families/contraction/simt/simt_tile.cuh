@@ -1,8 +1,8 @@
-// One operand's share of a step: from global memory through registers into a shared tile [BLOCK_K][ROW].
+// Loads one operand's part of a step from global memory through registers to a shared tile [BLOCK_K][ROW].
 //
-// A tile spans EXTENT rows of A or columns of B ("entries" below) and BLOCK_K of k. The operand's contiguous
+// A tile has EXTENT rows of A or columns of B ("entries" below) and BLOCK_K elements of k. The operand's contiguous
 // axis is loaded VECTOR bytes at a time; where that axis is k, the tile is transposed while it is stored. A tile may
-// have several planes, one behind the other (product_forms.cuh).
+// consist of several planes, one after another (product_forms.cuh).
 #pragma once
 #include "prepared.cuh"
 #include "product_forms.cuh"
@@ -17,10 +17,10 @@ DEVICE constexpr int power_of_two_in(int a) {
     return a & -a;
 }
 
-// Which thread loads which elements, and where they lie in the shared tile.
+// Assigns a tile's elements to threads, and defines their layout in the shared tile.
 template <int EXTENT_, int VECTOR_, bool TRANSPOSED_, int WINDOW_, bool CONJUGATE_, class SOURCE_, bool PREPARED_>
 struct TileShape {
-    using Source = SOURCE_; // its elements in global memory
+    using Source = SOURCE_; // elements of the operand in global memory
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
     static constexpr bool TRANSPOSED = TRANSPOSED_, CONJUGATE = CONJUGATE_, PREPARED = PREPARED_;
@@ -28,20 +28,20 @@ struct TileShape {
     static constexpr int ELEMENTS = VECTOR / int(sizeof(Source)); // per global load
     static constexpr int INNER = TRANSPOSED ? BLOCK_K : EXTENT;   // extent of the contiguous axis
     static constexpr int OUTER = TRANSPOSED ? EXTENT : BLOCK_K;
-    // Threads side by side along the contiguous axis. Transposed: just enough to use whole 32-byte sectors,
-    // because their stores fall into one column; otherwise as many as fit.
+    // Threads along the contiguous axis: when transposed, just enough to read whole 32-byte sectors, because they store
+    // to the same column; otherwise as many as fit.
     static constexpr int LANES =
         greatest_common_divisor(INNER / ELEMENTS, TRANSPOSED ? minimum(8, 32 / VECTOR) : THREADS);
     static constexpr int LINES = THREADS / LANES; // threads along the other axis
-    static constexpr int PACE = LANES * ELEMENTS; // between a thread's loads along the contiguous axis
+    static constexpr int PACE = LANES * ELEMENTS; // distance of a thread's loads along the contiguous axis
     static constexpr int INNER_LOADS = INNER / PACE;
     static constexpr int OUTER_LOADS = (OUTER + LINES - 1) / LINES;
     static constexpr int LOADS = INNER_LOADS * OUTER_LOADS; // per thread and step
-    static constexpr bool RAGGED = OUTER % LINES != 0;      // some threads' last loads lie past the tile
+    static constexpr bool RAGGED = OUTER % LINES != 0;      // some threads' last loads are past the tile
     static constexpr int ROW = EXTENT + (TRANSPOSED && PAD ? 4 : 0);
     static constexpr int PLANE_WORDS = (BLOCK_K * ROW * WORD + 127) / 128 * 128 / WORD, WORDS = PLANES * PLANE_WORDS;
-    // Swizzle: lanes that would store into one column are spread over the banks of a wavefront (128 bytes)
-    // by flipping bits of the column; SPAN keeps the flipped column inside the row.
+    // Swizzle: flips bits of the column, so that lanes that store to the same column use all banks of a wavefront (128
+    // bytes). SPAN keeps the flipped column inside the row.
     static constexpr bool SWIZZLED = TRANSPOSED && !PAD;
     static constexpr int WAVEFRONT = 128 / WORD;
     static constexpr int SPAN = minimum(WAVEFRONT, power_of_two_in(EXTENT));
@@ -50,23 +50,23 @@ struct TileShape {
     static_assert(LOADS <= 32, "More than 32 global loads per thread and step: use a smaller tile or more threads.");
 
     DEVICE int flip(int k) { return SWIZZLED ? (int)((u32)k / ELEMENTS % LANES * (WAVEFRONT / LANES) % SPAN) : 0; }
-    // Column of entry `entry + constant` in row k; the constant stays an immediate offset where it can.
+    // The column of entry `entry + constant` in row k. The constant is an immediate offset if possible.
     DEVICE int column(int entry, int constant, int k) {
         return constant % SPAN == 0 ? (entry ^ flip(k)) + constant : (entry + constant) ^ flip(k);
     }
-    // Whether a thread's load number `pass` across lines lies in the tile (as opposed to in the operand).
+    // Whether a thread's load number `pass` across lines is inside the tile; it may still be outside the operand.
     DEVICE bool in_tile(int line, int pass) { return !RAGGED || within(line + pass * LINES, OUTER); }
 };
 
-// Where a thread's loads of an operand come from. The constructor does everything that needs a division or a 64-bit
-// product; a step then costs one 64-bit addition per line.
+// The addresses of a thread's loads of a matrix. The constructor does all divisions and 64-bit multiplications; a step
+// then needs one 64-bit addition per line.
 template <class Shape>
 struct MatrixPieces {
     using Source = typename Shape::Source;
     gptr<Source> source;                 // this thread's first element of the next step
-    i64 inner_step, outer_step, advance; // elements between its loads, between its lines, between steps
+    i64 inner_step, outer_step, advance; // strides in elements: of its loads, of its lines, of steps
 
-    // `operand` points at entry 0, k 0 of this batch; the thread starts at these.
+    // `operand` points to entry 0, k 0 of the batch entry; the thread's loads start at `entry` and `k`.
     MEMBER MatrixPieces(const Params &, gptr<Source> operand, int entry, int, int k, i64 entry_stride, i64 k_stride) {
         constexpr bool BY_LINE = Shape::TRANSPOSED; // entries run across lines, k along lanes
         source = operand + (entry * entry_stride + k * k_stride);
@@ -74,7 +74,7 @@ struct MatrixPieces {
         outer_step = Shape::LINES * (BY_LINE ? entry_stride : k_stride);
         advance = BLOCK_K * k_stride;
     }
-    // Calls visit(outer, inner, address, predicate, channel) for each load of a step, and goes on to the next.
+    // Calls visit(outer, inner, address, predicate, channel) for each load of a step and advances to the next step.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
         gptr<Source> line = source;
@@ -82,22 +82,22 @@ struct MatrixPieces {
             UNROLL for (int i = 0; i < Shape::INNER_LOADS; ++i) visit(o, i, line + i * inner_step, true, 0);
             line = line + outer_step;
         }
-        // Where the lines are exactly the step's rows, the next step begins behind the last of them.
+        // Where the lines are exactly the step's rows, the next step begins after the last line.
         source = !Shape::TRANSPOSED && !Shape::RAGGED ? line : source + advance;
     }
 };
 
-// One thread's part of loading an operand.
+// Loads one thread's part of an operand's tiles.
 template <class Shape>
 struct TileLoader {
     using Source = typename Shape::Source;
-    int lane, line; // its place among LANES x LINES threads
+    int lane, line; // the thread's position among LANES x LINES threads
     using Windowed = WindowPieces<Shape, Shape::TRANSPOSED, Shape::OUTER_LOADS, Shape::INNER_LOADS, MASKED>;
     typename PiecesOf<Shape::WINDOW != WINDOW_NONE, MatrixPieces<Shape>, Windowed>::Type pieces;
     static constexpr bool ENDS_KNOWN = Shape::WINDOW != WINDOW_NONE && Windowed::ENDS_KNOWN;
     int k_end;  // end of k, counted from this thread's first k of the next step
     int last;   // end of k in the operand
-    u32 inside; // bit per load along the entries' axis: not past the operand's edge
+    u32 inside; // bit per load along the entries' axis: the load is inside the operand
     Vec<Shape::VECTOR> staged[Shape::LOADS];
     Preparing<Shape::PREPARED, Shape::LOADS, Shape::WINDOW != WINDOW_NONE,
               Shape::TRANSPOSED ? Shape::INNER_LOADS : Shape::OUTER_LOADS, Shape::TRANSPOSED ? Shape::ELEMENTS : 1,
@@ -106,11 +106,11 @@ struct TileLoader {
 
     static MEMBER int own_lane() { return (int)((u32)thread_index() % Shape::LANES); }
     static MEMBER int own_line() { return (int)((u32)thread_index() / Shape::LANES); }
-    // Its first entry and its first k of the tile.
+    // The thread's first entry and its first k in the tile.
     static MEMBER int first_entry() { return Shape::TRANSPOSED ? own_line() : own_lane() * Shape::ELEMENTS; }
     static MEMBER int first_k() { return Shape::TRANSPOSED ? own_lane() * Shape::ELEMENTS : own_line(); }
 
-    // `operand` points at entry 0, k 0 of this batch; the block's tile starts at `entry` (of `entries`) and at k_begin.
+    // `operand` points to entry 0, k 0 of the batch entry; the tile starts at `entry` (of `entries`) and at k_begin.
     MEMBER TileLoader(const Params &params, const Tile &tile, gptr<Source> operand, int entry, int entries,
                       i64 entry_stride, i64 k_stride)
         : lane(own_lane()), line(own_line()),
@@ -123,7 +123,7 @@ struct TileLoader {
         }
     }
 
-    // Issues the loads of the next step and moves on. What lies past an edge or past the end of k reads as zero.
+    // Issues the loads of the next step and advances. Elements past an edge or past the end of k are read as zero.
     MEMBER void load_step(const Params &params) {
         preparing.begin();
         pieces.for_each(params, [&](int o, int i, gptr<Source> from, bool in_image, i32 channel) {
@@ -138,16 +138,16 @@ struct TileLoader {
         });
         k_end -= BLOCK_K;
     }
-    // Loads of elements of the same k are a run.
+    // The number of a load's run: a run's loads have the same k.
     static MEMBER int run_of(int o, int i) { return Shape::TRANSPOSED ? i : o; }
-    // The elements of load (o, i) of `load_step`.
+    // The elements of load (o, i) of `load_step`, prepared.
     MEMBER Vec<Shape::VECTOR> prepared(int o, int i) const {
         const int load = o * Shape::INNER_LOADS + i;
         return preparing.prepare(load, run_of(o, i), staged[load]);
     }
 };
 
-// Elements of one load that lie along k: one word into each of ELEMENTS rows.
+// Stores the elements of one load along k: one word in each of ELEMENTS rows.
 template <class Shape>
 DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
     UNROLL for (int e = 0; e < Shape::ELEMENTS; ++e) {
@@ -160,7 +160,7 @@ DEVICE void store_column(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target
     }
 }
 
-// Elements of one load that lie along a row: as many words at a time as fit 16 bytes.
+// Stores the elements of one load along a row, as many words at a time as fit in 16 bytes.
 template <class Shape>
 DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
     constexpr int WORDS = minimum(Shape::ELEMENTS, 16 / Shape::WORD);
@@ -176,7 +176,7 @@ DEVICE void store_row(const Vec<Shape::VECTOR> &loaded, sptr<TileWord> target) {
     }
 }
 
-// Converts what `load_step` brought and stores it into the shared tile.
+// Converts the elements that `load_step` loaded and stores them in the shared tile.
 template <class Shape>
 DEVICE void store_step(const TileLoader<Shape> &loader, sptr<TileWord> tile) {
     UNROLL for (int o = 0; o < Shape::OUTER_LOADS; ++o) {
@@ -194,7 +194,7 @@ DEVICE void store_step(const TileLoader<Shape> &loader, sptr<TileWord> tile) {
     }
 }
 
-// Reads a thread's THREAD entries of row k of a plane: VTHREADS groups, the first starting at entry `first`.
+// Reads a thread's THREAD entries in row k of a plane: VTHREADS groups, of which the first starts at entry `first`.
 template <class Shape, int VTHREADS, int THREAD>
 DEVICE void read_fragment(TileWord (&values)[THREAD], sptr<TileWord> tile, int first, int k) {
     constexpr int GROUP = THREAD / VTHREADS, APART = Shape::EXTENT / VTHREADS;

@@ -1,49 +1,36 @@
-// A convolution of few channels, on the tensor cores (mma.sync), as it lies in memory: C[pixel, filter] (PIXEL_ROWS 1)
-// or C[filter, pixel] = epilogue(sum over k of image under the window * filters).
+// A convolution with few channels on the tensor cores (mma.sync), in the image's own layout: C[pixel, filter]
+// (PIXEL_ROWS 1) or C[filter, pixel] = epilogue(sum over k of image under the window * filters).
 //
-// A block computes tiles of up to BLOCK_P outputs, whole rows of the output or a run of one row, by BLOCK_F filters;
-// blocks walk from tile to tile. What a tile reads of the image lies in shared memory as in the image, line by line: a
-// line is a row of the image, or of one of its PLANES channels where these come first. An output reads LINES segments,
-// one of each line of its window, which lie side by side in memory; k is ordered by line and place in the segment. A
-// segment takes OCTETS times 8 places. Where it begins at an odd element it has a place in front, which is masked like
-// those behind it: their pixels are others', and may hold anything. Pairs of neighbouring places are one word of a
-// fragment. Filters are arranged in that order once, and stay. While a tile is computed, the next one's lines come.
-// Columns of C are dealt to the columns of fragments such that a lane's are those of whole stores (column_of); where
-// outputs are columns of C and stored one by one, they are the fragments' rows, since 8 of those lie side by side.
-//
-// Legal Programs (O = bytes of OUT_TYPE, WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
-//   IN_TYPE half_t or bfloat16_t; sm_80 and later
-//   WARP_M % 16 == 0, WARP_N % 16 == 0, WARP_M * WARP_N <= 5120; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
-//     1 <= WARPS <= 32; threads = 32 * WARPS
-//   LINES * OCTETS <= 64; LINES % PLANES == 0
-//   O <= C_VECTOR <= 16, WARP_N % (4 * C_VECTOR / O) == 0; where PIXEL_ROWS is 0, C_VECTOR divides the bytes of the
-//     outputs of a tile, and where a row of the output is longer than BLOCK_P, those of a row too
-//   outputs that are neighbours along a row are an even number of elements of a line apart
+// A block computes tiles of BLOCK_F filters by up to BLOCK_P outputs, which are whole rows of the output or a run of
+// one row; blocks walk from tile to tile. Shared memory holds the lines of the image that a tile reads, in the layout
+// of the image: a line is a row of the image, or of one of its PLANES channels where channels come first. An output
+// reads LINES segments, one from each line of its window, each contiguous in memory; k is ordered by line and position
+// in the segment. A segment takes OCTETS times 8 positions. A segment that begins at an odd element has one more
+// position before it. Masks clear this position and those after the segment, which hold pixels of other outputs or
+// anything else. Two neighbouring positions are one word of a fragment. Filters are arranged in the order of k once and
+// stay in shared memory. While a tile is computed, the lines of the next tile are copied. Columns of C are assigned to
+// the columns of fragments such that a lane holds whole stores (column_of). Where outputs are columns of C and are
+// stored one by one, they are the rows of fragments instead, since 8 rows are adjacent in a store.
 //
 // Shared bytes = K_STEPS * 2 * (BLOCK_F * 16 + 16) + 2 * lines of a tile * pitch, where K_STEPS = ceil(LINES * OCTETS /
-// 2), and pitch is of whole 16 bytes: 7 elements, those between a row's outputs, a segment.
-//
-// Bank conflicts: none for filters and copies, nor where neighbours are 2 or 6 elements apart in one row.
-//
-// Global accesses: of the image 16, 8 or 4 bytes, as its address, strides and rows allow, or single elements; single
-// elements of filters; C_VECTOR bytes of C.
-
+// 2), and pitch, rounded up to 16 bytes, is of 7 elements, those between a row's outputs, and a segment. Fragments of
+// the image are read without bank conflicts where neighbours of a row are 2 or 6 elements apart.
 #pragma parameter IN_TYPE half_t   // elements of the image and of filters: half_t, bfloat16_t
 #pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float
 #pragma parameter ACC_TYPE float   // accumulators
 #pragma parameter C_UNIT 1         // 1: columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16      // bytes per global access of C
 #pragma parameter CHANNELS_LAST 1  // innermost axis of the image in memory: 1 = channels, 0 = columns
-#pragma parameter PIXEL_ROWS 1     // 1: rows of C are outputs, its columns filters; 0: the other way round
-#pragma parameter BLOCK_M 64       // rows of C per block, of outputs at most
-#pragma parameter BLOCK_N 64       // columns of C per block, of outputs at most
+#pragma parameter PIXEL_ROWS 1     // 1: rows of C are outputs and its columns are filters; 0: the reverse
+#pragma parameter BLOCK_M 64       // rows of C per block; at most, where they are outputs
+#pragma parameter BLOCK_N 64       // columns of C per block; at most, where they are outputs
 #pragma parameter WARP_M 32        // rows of C per warp
 #pragma parameter WARP_N 32        // columns of C per warp
 #pragma parameter LINES 7          // lines that an output reads
-#pragma parameter OCTETS 3         // eights of places that a segment takes
-#pragma parameter PLANES 1         // lines of a row of the image: channels, where these come first
+#pragma parameter OCTETS 3         // groups of 8 positions that a segment takes
+#pragma parameter PLANES 1         // lines of a row of the image: its channels, where channels come first
 #pragma parameter EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#pragma parameter MIN_BLOCKS 1     // blocks per SM, as the launch has them
+#pragma parameter MIN_BLOCKS 1     // blocks per SM, as in the launch
 
 #define SPLIT 0
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, WARPS = WARPS_M * WARPS_N, THREADS = 32 * WARPS;
@@ -86,31 +73,31 @@ KERNEL(contraction_strip, Params, THREADS, MIN_BLOCKS) {
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     const ImageFragments image(strip, PIXEL_ROWS ? row : column);
     const FilterFragments filters(arranged, PIXEL_ROWS ? column : row);
-    i32 number = block_index(), held = -1; // of the tile, and of the first filter that is arranged
-    int stage = 0;                         // byte offset of the tile's lines
-    StripTile own = strip_tile(params, strip, number), coming = own;
+    i32 number = block_index(), arranged_filter = -1; // the tile; the first filter in `arranged`
+    int stage = 0;                                    // byte offset of the tile's lines
+    StripTile own = strip_tile(params, strip, number), following = own;
     copy_lines(params, strip, own, stages);
     copy_async_commit();
     ROLLED for (; within(number, strip.tiles); number += grid_size()) {
-        if (own.filter != held) {
-            if (held >= 0)
+        if (own.filter != arranged_filter) {
+            if (arranged_filter >= 0)
                 cover("other_filters");
-            barrier(); // those that are there have been read
+            barrier(); // all warps have read the previous filters
             arrange_filters(params, strip, own.filter, arranged);
-            held = own.filter;
+            arranged_filter = own.filter;
         }
         copy_async_wait<0>();
         barrier();
         const i32 next = number + grid_size();
         if (within(next, strip.tiles)) {
             cover("next_tile");
-            coming = strip_tile(params, strip, next);
-            copy_lines(params, strip, coming, stages + (strip.bytes() - stage));
+            following = strip_tile(params, strip, next);
+            copy_lines(params, strip, following, stages + (strip.bytes() - stage));
         }
         copy_async_commit();
         Accumulators sums = {};
         multiply_tile(sums, image, filters, stages + (stage + own.slack));
         store_tile(params, own, row, column, sums);
-        own = coming, stage = strip.bytes() - stage;
+        own = following, stage = strip.bytes() - stage;
     }
 }

@@ -1,16 +1,16 @@
-// A warp's outputs on their way to C: a lane holds whole stores of them (column_of).
+// Stores a warp's outputs to C: a lane holds whole stores of outputs (column_of).
 #pragma once
 #include "strip_tile.cuh"
 
 using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
-// Rows of C of which a lane holds outputs; whether they are columns of fragments.
+// Whether rows of C are columns of fragments; rows of C of which a lane holds outputs, and outputs of such a row.
 constexpr bool TURNED = OUTPUTS_DOWN && !PIXEL_ROWS;
 constexpr int LANE_ROWS = TURNED ? 2 * FRAGMENTS_N : 2 * FRAGMENTS_M,
               OF_ROW = FRAGMENTS_M * FRAGMENTS_N * 4 / LANE_ROWS;
 
 struct RowPlacement {
     int row, column; // of this lane's first output
-    i32 end;         // of the tile's outputs
+    i32 end;         // end of the tile's outputs
     MEMBER Place operator()(int group) const {
         constexpr int RUN = 2 * TOGETHER;
         const int value = group * WIDTH;

@@ -1,47 +1,34 @@
-// C[m, n] = epilogue(sum over k of A[m, k] * (B[n, k] - zero) * scale) on Hopper's warpgroup products (wgmma, sm_90a),
-// with weights B of 8 or 4 bits.
+// C[m, n] = epilogue(sum over k of A[m, k] * (B[n, k] - zero) * scale) with Hopper's warpgroup products (wgmma,
+// sm_90a), where the weights B have 8 or 4 bits.
 //
-// The product is transposed: weights are its left operand, which a warpgroup widens in registers on the way from shared
-// memory, each weight once per block; rows of A are its columns, so that a block may have as few as 16. A block
-// computes BLOCK_M x BLOCK_N outputs with CONSUMERS warpgroups of four warps that multiply, and one more of which one
-// thread requests tiles by tensor copies (weights_ring.cuh). Zeros are subtracted as weights are widened, which is
-// exact in 16 bits; sums are scaled, group by group (weights_numbers.cuh, weights_products.cuh). Sums are turned in
-// shared memory on their way to C (weights_store.cuh).
+// The kernel computes the transposed product. The weights are its left operand, which wgmma takes from registers: a
+// warpgroup reads them from shared memory and widens each weight once per block. The rows of A are the columns of the
+// product, so a block may have as few as 16 of them. A block computes BLOCK_M x BLOCK_N outputs with CONSUMERS
+// warpgroups that multiply and one producer warpgroup, of which one thread requests tiles by tensor copies
+// (weights_ring.cuh). Zeros are subtracted while weights are widened, which is exact in 16 bits, and sums are scaled
+// group by group (weights_numbers.cuh, weights_products.cuh). The epilogue transposes the sums in shared memory
+// (weights_store.cuh).
 //
-// Legal Programs (THREADS = 128 * (CONSUMERS + 1)):
-//   IN_TYPE half_t or bfloat16_t; B_STORED i8 or u4x2_t; OUT_TYPE half_t, bfloat16_t, float; SCALED 1, or 2 with zeros
-//   GROUP 0 (a scale per column), 32, 64 or 128
-//   1 <= CONSUMERS <= 3, BLOCK_N % (64 * CONSUMERS) == 0, BLOCK_N <= 256; TILES = BLOCK_N / (64 * CONSUMERS)
-//   BLOCK_M % 16 == 0, 16 to 256; BLOCK_K is 128 bytes of weights: 128 of 8 bits, 256 of 4 bits; 2 <= STAGES <= 8
-//   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
-//     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
-//     there at entry; sums and weights, TILES * ((GROUP ? BLOCK_M : BLOCK_M / 2) + (TILES > 1 || GROUP == 32 ? 16 :
-//     32)), are at least 56 fewer; BLOCK_M / 2 + 34 <= entry
-//   sizeof(OUT_TYPE) <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == sizeof(OUT_TYPE)
-//   no batch; a and b, the strides of their rows and of b's columns are multiples of 16 bytes; k_per_split % BLOCK_K ==
-//   0
-//
-// Shared bytes = 1024 + STAGES * (BLOCK_M * BLOCK_K * 2 + BLOCK_N * 128) + CONSUMERS * 4096
-//
-// Bank conflicts: none.
+// Shared bytes = 1024 + STAGES * (BLOCK_M * BLOCK_K * 2 + BLOCK_N * 128) + CONSUMERS * 4096. There are no bank
+// conflicts.
 #pragma parameter IN_TYPE half_t   // elements of A, and of widened weights: half_t, bfloat16_t
-#pragma parameter B_STORED i8      // weights in memory: i8; u4x2_t, two of them to a byte
+#pragma parameter B_STORED i8      // weights in memory: i8, or u4x2_t with two weights in a byte
 #pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float
 #pragma parameter ACC_TYPE float   // accumulators
-#pragma parameter SCALED 1         // 1: weights have scales; 2: zeros, too
-#pragma parameter GROUP 0          // elements of k that share a scale; 0: all
+#pragma parameter SCALED 1         // 1: weights have scales; 2: scales and zeros
+#pragma parameter GROUP 0          // elements of k that share a scale; 0: all of k
 #pragma parameter C_UNIT 1         // 1: the columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16      // bytes per global access of C
 #pragma parameter BLOCK_M 64       // rows of C per block
 #pragma parameter BLOCK_N 128      // columns of C per block
 #pragma parameter BLOCK_K 128      // extent of one step of the main loop along k
-#pragma parameter STAGES 4         // shared buffers
+#pragma parameter STAGES 4         // buffers of the ring in shared memory
 #pragma parameter CONSUMERS 2      // warpgroups that multiply
 #pragma parameter SPLIT 0          // 1: blocks write partial sums to the workspace, contraction_reduce finishes
 #pragma parameter EPILOGUE_CODES 0 // 0: operations from Params; else a compile-time list, see epilogue.cuh
 #pragma parameter MIN_BLOCKS 1     // blocks per SM promised to the compiler
 
-// The names of the shared headers: results pass through a warp's slab, 16 columns at a time.
+// The shared headers of epilogues use these names: results pass through a warp's slab, 16 columns at a time.
 #define EPILOGUE_STAGED 1
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES = BLOCK_N / (64 * CONSUMERS);
 constexpr int WARP_N = 16, FRAGMENTS_N = 2;
@@ -60,7 +47,7 @@ static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
 static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
 static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 
-// Registers of each thread at entry, and after the exchange.
+// Registers of a thread: at entry, of the producer after it gives some away, and of a multiplying thread afterwards.
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
@@ -77,7 +64,7 @@ KERNEL(contraction_weights_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
     }
     barrier();
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, BLOCK_K, (u32)block_index());
-    const int group = warp_uniform(thread_index() / 128); // else descriptors are taken from every lane
+    const int group = warp_uniform(thread_index() / 128); // a uniform value lets descriptors use uniform registers
     if (group == 0) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();

@@ -1,30 +1,30 @@
 // The ring of contraction_weights_wgmma: shared buffers between the thread that requests tiles of A and of quantised
 // weights, and the warpgroups that multiply them.
 //
-// Shared memory: at 0 the mbarriers; from RING on STAGES buffers, each a tile of A and behind it a tile of weights as
-// they are stored; behind the ring a slab for each multiplying warp. Tiles are boxes of 128 bytes to a row, swizzled as
-// copies do: A has a box per 64 elements of k, weights have a single box, because 128 bytes of weights are a step of k.
+// Layout of shared memory: the mbarriers at 0, STAGES buffers at RING, and then a slab for each multiplying warp. A
+// buffer is a tile of A followed by a tile of quantised weights. Tiles are boxes with rows of 128 bytes in the swizzle
+// of tensor copies: A has a box per 64 elements of k; weights have one box, since 128 bytes of weights are a step of k.
 #pragma once
 #include "contraction.cuh"
 #include "hopper_ring.cuh"
 #include "shared_rows.cuh"
 
-// Params, and what the host encodes for each launch (programs/core/tensor_maps.py).
+// Params, and the tensor maps that the host encodes for each launch (programs/core/tensor_maps.py).
 struct MappedParams : Params {
     TensorMap a_map, b_map;
 };
 static_assert(sizeof(MappedParams) == 896 + 128 * 2, "MappedParams is Params and a map per operand.");
 
-constexpr int UNIT = 64, ATOM = 1024; // elements of A to a row of a box; bytes of eight rows: the swizzle repeats
+constexpr int UNIT = 64, ATOM = 1024; // elements of A in a row of a box; bytes of eight rows, the swizzle's period
 constexpr int A_BOX = BLOCK_M * 128, WEIGHTS = BLOCK_K / UNIT * A_BOX; // bytes of a box of A, and of a tile of A
 constexpr int RING = ATOM, SLOT_BYTES = WEIGHTS + BLOCK_N * 128;
-using WeightRows = SharedRows<SWIZZLE_MATRIX, 128>; // permutes chunks as copies do
+using WeightRows = SharedRows<SWIZZLE_MATRIX, 128>; // permutes chunks as tensor copies do
 
 DEVICE sptr<u8> tiles(int slot) {
     return shared_base() + (RING + slot * SLOT_BYTES);
 }
 
-// One thread: makes the mbarriers. The barrier of the block must follow.
+// One thread initialises the mbarriers. A barrier of the block must follow.
 DEVICE void make_ring() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
         mbarrier_init(full(slot), 1);
@@ -33,7 +33,7 @@ DEVICE void make_ring() {
     mbarrier_fence();
 }
 
-// One lane of each warp gives a buffer back, behind the loads of all lanes.
+// One lane of each warp releases a buffer after the loads of all lanes.
 DEVICE void release(int slot) {
     warp_barrier();
     if ((thread_index() & 31) == 0)
@@ -44,8 +44,8 @@ DEVICE int steps_of(const Tile &tile) {
     return divide_up(at_least_none(tile.k_end - tile.k_begin), BLOCK_K);
 }
 
-// The elected thread of a warp requests every step's tiles as buffers become free. Behind the end of k copies bring
-// zeros of A; weights there are finite numbers.
+// The elected thread of a warp requests every step's tiles as buffers become free. Past the end of k, copies fill A
+// with zeros, and the weights are finite numbers.
 DEVICE void produce(const MappedParams &params, const Tile &tile) {
     if (!elect_one())
         return;

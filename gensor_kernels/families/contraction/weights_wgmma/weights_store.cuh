@@ -1,14 +1,14 @@
-// From the transposed sums of a warpgroup to C or to the split-K workspace: 16 rows of A by a warp's 16 columns of C at
-// a time are turned in the warp's slab, from which lanes store whole pieces of rows.
+// Stores the transposed sums of a warpgroup to C or to the split-K workspace. Each warp transposes 16 rows by 16
+// columns of C at a time in its slab, from which lanes store whole pieces of rows.
 #pragma once
 #include "warp_outputs.cuh"
 #include "weights_products.cuh"
 
-constexpr int SLABS = RING + STAGES * SLOT_BYTES, PIECES = BLOCK_M / 16; // of a row of sums
+constexpr int SLABS = RING + STAGES * SLOT_BYTES, PIECES = BLOCK_M / 16; // pieces of 16 rows of C
 
-// Rows of a slab are not in order: lanes that store together, whose rows of C are two apart, would meet in the same
-// banks. Row 8 * f + 4 * c + t of a slab is row 8 * f + 2 * t + c of C.
-struct TurnedPlacement {
+// Rows of a slab are permuted, since the rows of C of lanes that store together are two apart and would share banks.
+// Row 8 * f + 4 * c + t of a slab is row 8 * f + 2 * t + c of C.
+struct TransposedPlacement {
     StagedPlacement staged;
     MEMBER bool valid(int g) const { return staged.valid(g); }
     MEMBER Place operator()(int g) const {
@@ -19,7 +19,7 @@ struct TurnedPlacement {
     }
 };
 
-DEVICE void store_turned(sptr<u8> slab, const GroupMath &math, int tile, int piece) {
+DEVICE void store_transposed(sptr<u8> slab, const GroupMath &math, int tile, int piece) {
     const int lane = thread_index() & 31;
     UNROLL for (int f = 0; f < 2; ++f) UNROLL for (int v = 0; v < 4; ++v) {
         Vec<4> word = Vec<4>::zero();
@@ -35,10 +35,10 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int first
     const int column = tile.column + first + (warp & 3) * 16;
     ROLLED for (int i = 0; i < TILES * PIECES; ++i) {
         UNROLL for (int f = 0; f < TILES * PIECES; ++f) // a constant index keeps the sums in registers
-            if (f == i) store_turned(slab, math, f / PIECES, f % PIECES);
+            if (f == i) store_transposed(slab, math, f / PIECES, f % PIECES);
         warp_barrier();
         ROLLED for (int g = 0; g < LANE_GROUPS; g += BATCH_GROUPS) {
-            const TurnedPlacement place = {
+            const TransposedPlacement place = {
                 {tile.row + i % PIECES * 16, column + i / PIECES * 64, (thread_index() & 31) + 32 * g}};
             float values[BATCH_GROUPS * WIDTH] = {};
             UNROLL for (int b = 0; b < BATCH_GROUPS; ++b) if (place.valid(b))
