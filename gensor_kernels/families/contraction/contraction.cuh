@@ -28,7 +28,7 @@ struct Tile {
 };
 
 // Returns the index of a batch entry along the three batch axes.
-DEVICE Batch divided_batch(const Params &params, u32 entry) {
+DEVICE Batch decode_batch(const Params &params, u32 entry) {
     const Divided outer = divided(entry, params.by.inner), outermost = divided(outer.quotient, params.by.middle);
     return Batch{{(i32)outermost.quotient, (i32)outermost.rest, (i32)outer.rest}};
 }
@@ -44,7 +44,7 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
     Tile tile;
     tile.entry = (i32)part.quotient;
     tile.part = (i32)part.rest;
-    tile.batch = divided_batch(params, part.quotient);
+    tile.batch = decode_batch(params, part.quotient);
 
     const Divided group = divided(in_entry.rest, by.group);
     const u32 raster = (u32)params.raster, first_row = group.quotient * raster;

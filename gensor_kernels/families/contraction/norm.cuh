@@ -33,7 +33,7 @@ DEVICE ACC_TYPE warp_sum(ACC_TYPE value) {
 }
 
 // Applies operations [from, to) of the epilogue.
-DEVICE void run_between(const Params &params, i32 from, i32 to, const Batch &batch, ACC_TYPE (&v)[NORM_VALUES],
+DEVICE void apply_steps(const Params &params, i32 from, i32 to, const Batch &batch, ACC_TYPE (&v)[NORM_VALUES],
                         const NormPlacement &place) {
     ROLLED for (i32 s = from; within(s, to); ++s) run_step<0, OUT_TYPE, NORM_WIDTH>(params, s, batch, v, place);
 }
@@ -54,7 +54,7 @@ DEVICE void finish_row(const Params &params, const Batch &batch, i32 row, const 
             const NormPlacement place = {row, first + (thread_index() & 31) * NORM_WIDTH};
             if (pass == FIRST || !held) {
                 UNROLL for (int g = 0; g < NORM_GROUPS; ++g) source(place(g).column, v + g * NORM_WIDTH);
-                run_between(params, 0, before, batch, v, place);
+                apply_steps(params, 0, before, batch, v, place);
             }
             UNROLL for (int i = 0; i < NORM_VALUES; ++i) {
                 const ACC_TYPE centred = v[i] - mean, term = pass == 0 ? v[i] : centred * centred;
@@ -64,7 +64,7 @@ DEVICE void finish_row(const Params &params, const Batch &batch, i32 row, const 
                     sum = sum + term;
             }
             if (pass == 2) {
-                run_between(params, before, params.steps, batch, v, place);
+                apply_steps(params, before, params.steps, batch, v, place);
                 store_outputs<OUT_TYPE, NORM_WIDTH, C_UNIT>(params, batch, v, place);
             }
         }

@@ -85,7 +85,7 @@ DEVICE gptr<u8> stream_workspace(const Params &params) {
 }
 
 // Returns the number of sums of a thread in one access: those of 16 bytes, or fewer if that does not divide `count`.
-DEVICE constexpr int kept_width(int count) {
+DEVICE constexpr int sums_per_access(int count) {
     int each = 16 / (int)sizeof(ACC_TYPE);
     while (count % each)
         each /= 2;
@@ -95,7 +95,7 @@ DEVICE constexpr int kept_width(int count) {
 // The sums of a block in the workspace: vectors of each thread, next to those of its neighbours.
 template <int COUNT, int THREADS>
 struct KeptSums {
-    static constexpr int EACH = kept_width(COUNT);
+    static constexpr int EACH = sums_per_access(COUNT);
     static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE), UNDER_WAY = 8;
 
     static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {
@@ -192,27 +192,12 @@ DEVICE Tile restore_tile(const Params &params, sptr<u8> place, const Tile &) {
                 low.get<i32>(3),  0,
                 high.get<i32>(0), Batch{{high.get<i32>(1), high.get<i32>(2), high.get<i32>(3)}}};
 }
-#else
-struct TileShare {};
-
-DEVICE void save_tile(sptr<u8>, const Tile &) {}
-
-DEVICE const Tile &restore_tile(const Params &, sptr<u8>, const Tile &tile) {
-    return tile;
-}
-
-template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
-    return true;
-}
-#endif
 
 // Calls compute(tile, share) for everything that this block computes: one tile; or with STREAM, whole tiles and shares
 // of tiles, in steps of `depth` values of k. ANEW: the stream is computed again for each of them, so that it takes no
 // registers between them.
 template <bool ANEW = true, class Compute>
 DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
-#if STREAM
     const Stream stream(params, depth, (u32)grid_size());
     for (u32 turn = OF_ROW;;) {
         const u32 block = (u32)block_index();
@@ -232,7 +217,23 @@ DEVICE void each_tile(const Params &params, const Compute &compute, int depth = 
         compute(tile, TileShare{stream, share, turn});
         turn += turn & OF_ROW ? 1 : (u32)grid_size();
     }
-#else
-    compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});
-#endif
 }
+#else
+struct TileShare {};
+
+DEVICE void save_tile(sptr<u8>, const Tile &) {}
+
+DEVICE const Tile &restore_tile(const Params &, sptr<u8>, const Tile &tile) {
+    return tile;
+}
+
+template <int COUNT, int THREADS, class Sum>
+DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
+    return true;
+}
+
+template <bool ANEW = true, class Compute>
+DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
+    compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});
+}
+#endif

@@ -16,6 +16,7 @@ constexpr int MOST_DOUBLES = FORM == 3 ? 768 : FORM == 4 ? 1152 : 2048;
 
 #if FORM != 1
 static_assert(INSTRUCTION >= 6 && same_type<IN_TYPE, c128>, "Tensor cores multiply complex numbers of doubles.");
+#endif
 
 // The parts of a fragment of COUNT elements.
 template <int COUNT>
@@ -64,9 +65,7 @@ DEVICE void multiply(ThreeSums<double> (&d)[4], const u32 (&a)[WORDS_A], const u
     multiply_doubles(mixed, both, other);
     UNROLL for (int i = 0; i < 4; ++i) d[i] = ThreeSums<double>{real[i], imaginary[i], mixed[i]};
 }
-#endif
 
-#if FORM == 3
 // The math of a warp with FORM 3: three sums per output, which `finish` turns into complex numbers.
 template <class Products>
 struct ThreeMath {
@@ -89,4 +88,3 @@ struct ThreeMath {
                 resolve_sums(products.accumulators[x][i][j], accumulators[x][i][j]);
     }
 };
-#endif

@@ -33,14 +33,6 @@ DEVICE void multiply_doubles(double (&d)[4], const double (&left)[COUNT_A], cons
     }
 }
 
-template <int WORDS_A, int WORDS_B>
-DEVICE void multiply(double (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
-    double left[WORDS_A / 2], right[WORDS_B / 2];
-    unpack_doubles(left, a);
-    unpack_doubles(right, b);
-    multiply_doubles(d, left, right);
-}
-
 // Reads COUNT fragments of an operand for a warp, element by element. A fragment has 8 * ROWS rows of A or columns of
 // B. OperandTile::KIND places the elements that half a warp (for complex numbers a quarter) reads at once, at four
 // adjacent k of four (two) entries, in different banks.

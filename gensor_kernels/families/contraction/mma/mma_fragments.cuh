@@ -13,10 +13,14 @@ constexpr int K_STEPS = BLOCK_K / K_STEP;
 static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments of the instruction.");
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
-#if INSTRUCTION < 6 || INSTRUCTION == 9
-template <class Sum>
-DEVICE void multiply(Sum (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    if constexpr (INSTRUCTION == 0) {
+template <class Sum, int WORDS_A, int WORDS_B>
+DEVICE void multiply(Sum (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
+    if constexpr (DOUBLES) {
+        double left[WORDS_A / 2], right[WORDS_B / 2];
+        unpack_doubles(left, a);
+        unpack_doubles(right, b);
+        multiply_doubles(d, left, right);
+    } else if constexpr (INSTRUCTION == 0) {
         mma_m16n8k16(d, a, b, IN_TYPE{});
     } else if constexpr (INSTRUCTION == 1) {
         const u32 a_first[2] = {a[0], a[1]}, a_second[2] = {a[2], a[3]}, b_first[1] = {b[0]}, b_second[1] = {b[1]};
@@ -41,7 +45,6 @@ DEVICE void multiply(Sum (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
         }
     }
 }
-#endif
 
 // Reads COUNT fragments of an operand for a warp. A fragment has ENTRIES rows of A (16) or columns of B (8), in
 // REGISTERS matrices of 8 x 16 bytes (A: 4, B: 2), and two fragments of B are read at once. If their number is odd, the

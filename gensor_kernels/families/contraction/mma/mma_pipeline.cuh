@@ -125,7 +125,7 @@ struct WarpMath {
                 }
                 scaling.add(read.a);
             }
-            scaling.pass(accumulators[0], k * PART_COUNT + part + 1);
+            scaling.advance(accumulators[0], k * PART_COUNT + part + 1);
         }
     }
     // Widens and multiplies one of the fragments along k of a step.

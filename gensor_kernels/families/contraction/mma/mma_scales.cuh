@@ -61,7 +61,7 @@ struct Scaling {
         }
     }
     // Ends the group if its last fragment has been multiplied; `parts` fragments along k of this stage have been.
-    MEMBER void pass(Accumulators &group, int parts) {
+    MEMBER void advance(Accumulators &group, int parts) {
         if (GROUP == 0 || parts % PARTS != 0)
             return;
         left -= UNIT;
@@ -103,7 +103,7 @@ struct Scaling {
     MEMBER Scaling(const Params &, const Tile &, int) {}
     template <class Part>
     MEMBER void add(const Part &) {}
-    MEMBER void pass(Accumulators &, int) {}
+    MEMBER void advance(Accumulators &, int) {}
     MEMBER void finish(Accumulators &) {}
 };
 #endif

@@ -152,8 +152,8 @@ struct TileCopy {
     template <class Move>
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
         preparing.begin();
-        i32 open[Shape::COLUMNS];
-        UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) open[column] = open_pieces(column, k_left);
+        i32 valid[Shape::COLUMNS];
+        UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) valid[column] = pieces_inside(column, k_left);
         pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image, i32 channel) {
             if constexpr (Shape::PREPARED) {
                 const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::PACE : pass * Shape::LINES);
@@ -162,25 +162,25 @@ struct TileCopy {
                     Shape::WINDOW == WINDOW_NONE ? last - k_left + k : channel, within(k, k_left), in_image);
             }
             if constexpr (Shape::WINDOW == WINDOW_NONE)
-                move(pass, column, from, is_open(open[column], pass));
+                move(pass, column, from, is_inside(valid[column], pass));
             else
-                move(pass, column, from, is_open(open[column], pass) && in_image);
+                move(pass, column, from, is_inside(valid[column], pass) && in_image);
         });
     }
 
     // Returns in one word which pieces of a column are inside: a bit per pass; or the values of k that remain, 0 for an
     // entry past the edge. One predicate per entry would occupy the few predicate registers during the main loop.
-    MEMBER i32 open_pieces(int column, int k_left) const {
+    MEMBER i32 pieces_inside(int column, int k_left) const {
         if constexpr (Shape::K_CONTIGUOUS)
             return within(k_first + column * Shape::PACE, k_left) ? (ENDS_KNOWN ? -1 : (i32)inside) : 0;
         else
             return ENDS_KNOWN || (inside >> column & 1) ? k_left : 0;
     }
-    MEMBER u32 is_open(i32 open, int pass) const {
+    MEMBER u32 is_inside(i32 valid, int pass) const {
         if constexpr (Shape::K_CONTIGUOUS)
-            return ENDS_KNOWN ? (u32)open : (u32)open & 1u << pass;
+            return ENDS_KNOWN ? (u32)valid : (u32)valid & 1u << pass;
         else
-            return within(k_first, open - pass * Shape::LINES);
+            return within(k_first, valid - pass * Shape::LINES);
     }
 
     // Returns the run of a piece: the pieces of the same k.

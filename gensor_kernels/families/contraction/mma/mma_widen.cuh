@@ -33,11 +33,11 @@ struct SpreadLoader {
             const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES + row * Rows::ROW_BYTES;
             const Vec<LANE_BYTES> loaded = load_shared<LANE_BYTES>(tile + at);
             UNROLL for (int w = 0; w < PART_COUNT; ++w) words[i][(read * PART_COUNT + w) * HALVES + half] =
-                in_order(loaded, w);
+                ordered_word(loaded, w);
         }
     }
     // Returns word w in the order in which words of the narrow operand are widened.
-    static MEMBER u32 in_order(const Vec<LANE_BYTES> &loaded, int w) {
+    static MEMBER u32 ordered_word(const Vec<LANE_BYTES> &loaded, int w) {
         if constexpr (PART_COUNT == 2)
             return loaded.word[w];
         else
