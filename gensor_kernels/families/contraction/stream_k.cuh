@@ -17,8 +17,7 @@
 #if STREAM
 static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE, "Streams are plain products.");
 
-// Returns the mark of this launch, a number that memory does not hold by chance. It replaces params.split and
-// params.k_per_split.
+// Returns the mark of this launch, a number that memory does not hold by chance (params.split and k_per_split).
 DEVICE u64 stream_mark(const Params &params) {
     return (u64)(u32)params.split << 32 | (u32)params.k_per_split;
 }
@@ -48,15 +47,13 @@ struct Stream {
         blocks = rest < grid ? rest : grid;
         each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
     }
-    // Computes the stream again, from numbers that the compiler does not know, so that the main loop keeps no registers
-    // for it.
+    // Computes the stream again, from numbers unknown to the compiler: the main loop then needs no registers for it.
     MEMBER Stream again(const Params &params) const { return Stream(params, depth, unknown((u32)grid_size())); }
     // Returns the first step of a block's part of the sequence.
     MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
     MEMBER bool shares(u32 block) const { return within(block, blocks); }
 
-    // Returns share `number` of a block's part of the sequence, counted from its end, or a share without steps if there
-    // is none.
+    // Returns share `number` of a block's part, counted from its end. A share without steps means that there is none.
     MEMBER Share share(u32 block, u32 number) const {
         if (shares(block)) {
             const u32 from = begin(block), to = begin(block + 1), last = (to - 1) / steps;

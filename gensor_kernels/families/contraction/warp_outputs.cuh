@@ -24,8 +24,7 @@ struct StagedPlacement {
     }
 };
 
-// Direct: a batch is the accumulators of BATCH_FRAGMENTS fragments, in the order 4 * fragment + 2 * (row half) +
-// column.
+// Direct: a batch is the accumulators of BATCH_FRAGMENTS fragments; value 4 * fragment + 2 * (row half) + column.
 constexpr int BATCH_FRAGMENTS = largest_divisor(FRAGMENTS_N, BATCH_VALUES / 4);
 
 struct DirectPlacement {
@@ -77,8 +76,7 @@ struct UnchangedGroups {
         return c + (row_of(0) * row_stride + column_of(0) * column_stride);
     }
 
-    // Moves the first COUNT rows of the slab to the rows from `first` on; `to` is the address of the lane's next
-    // output.
+    // Moves the first COUNT rows of the slab to the rows from `first` on. `to` is the lane's next address in C.
     template <int COUNT>
     MEMBER void move(int first, gptr<OUT_TYPE> &to) const {
         constexpr int GROUPS = COUNT * ROW_GROUPS, STEPS = divide_up(GROUPS, 32);
@@ -101,8 +99,7 @@ struct UnchangedGroups {
     }
 };
 
-// Stores a warp's TILES rows of fragments at (row, column) of C, and leaves out rows from `rows` and columns from
-// `columns` on.
+// Stores a warp's TILES rows of fragments at (row, column) of C, whose edges are `rows` and `columns`.
 template <int TILES>
 DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> slab,
                             const ACC_TYPE (&sums)[TILES][FRAGMENTS_N][4], i32 row, i32 column, i32 rows, i32 columns) {

@@ -1,5 +1,4 @@
-// An operand that is read through a sliding window: the matrix of an implicit convolution, which is not stored
-// anywhere.
+// An operand that is read through a sliding window: the matrix of an implicit convolution, which is never stored.
 //
 // Its entries (rows of A, or columns of B) are positions (image, output row, output column), and its k is (row, column,
 // channel) or (channel, row, column) of the filter. A thread reads a few entries at a few values of k in every step. It

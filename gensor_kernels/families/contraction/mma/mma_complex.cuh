@@ -1,5 +1,4 @@
-// Complex numbers of doubles on the tensor cores: a complex product of fragments is several real ones
-// (mma_doubles.cuh).
+// Complex numbers of doubles on the tensor cores: a complex product of fragments is several real ones.
 //
 // Shared memory stores numbers in the format of global memory, so that cp.async can copy them, and a lane reads both
 // parts at once. FORM 4 computes four real products. FORM 3 uses Gauss's formula (product_forms.cuh), and each warp

@@ -87,7 +87,7 @@ struct FloatMath {
 
     // Removes the factor 2^32 from the sums, or computes them again if any of them is infinite or NaN.
     MEMBER void finish(const Params &params, const Tile &tile) {
-        if (any_overflow()) {
+        if (any_lost()) {
             cover("again");
             sum_again(params, tile);
         } else {
@@ -101,8 +101,8 @@ struct FloatMath {
                 visit(accumulators[x][i][j][r]);
     }
     // Returns in every thread whether any sum of the block is infinite or NaN.
-    MEMBER bool any_overflow() {
-        float traces[4] = {}; // NaN if a sum times zero is NaN; four traces have shorter chains of additions than one
+    MEMBER bool any_lost() {
+        float traces[4] = {}; // NaN if a sum times zero is NaN; four traces have shorter chains of additions
         UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < FRAGMENTS_M; ++i)
             UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 0; r < 4; ++r) traces[r] =
                 fma_(accumulators[x][i][j][r], 0.0f, traces[r]);

@@ -1,7 +1,7 @@
 // A warp's slab of shared memory, in which its accumulators are rearranged so that a lane stores 16 bytes of C at once.
 //
-// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR, EPILOGUE_STAGED, and WARP_N columns of a warp in FRAGMENTS_N
-// fragments of 8.
+// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR, EPILOGUE_STAGED, WARP_N and FRAGMENTS_N (fragments of 8
+// columns).
 #pragma once
 #include "epilogue.cuh"
 #include "shared_rows.cuh"
