@@ -80,7 +80,7 @@ def _barriers() -> Iterator[Bug]:
         ("barrier_any(lost)", "sliced: slices"),
     ):
         yield Bug(text, text.removeprefix("barrier_any"), program)  # each thread chooses its way alone
-    yield Bug("        Pipeline::finish(); // the first walk's last copies go where this one's first do\n", "",
+    yield Bug("        Pipeline::finish(); // the first walk's last copies and this walk's first ones share stages\n", "",
               "mma cp.async: floats")  # fmt: skip
 
 

@@ -1,8 +1,8 @@
-// Shared by the contraction families: the tile that a block computes, and the second launch of split-K.
-// Include it after the family's parameter block: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT,
-// GATE, GATE_BIAS, RAGGED_ROWS, NORM, PACKED and STREAM.
+// The contraction families share this header: the tile that a block computes, and the second launch of split-K.
+// Include it after the family's parameters: it uses IN_TYPE, OUT_TYPE, ACC_TYPE, C_UNIT, C_VECTOR, SPLIT, GATE,
+// GATE_BIAS, RAGGED_ROWS, NORM, PACKED and STREAM.
 #pragma once
-// Families that know nothing of these need not name them.
+// Defaults of families without these options.
 #pragma parameter GATE 0
 #pragma parameter GATE_BIAS 0
 #pragma parameter RAGGED_ROWS 0
@@ -20,22 +20,22 @@ static_assert(!RAGGED_ROWS || !GATE_BIAS, "The ends of groups and a gate's bias 
 // The part of the product that one block computes.
 struct Tile {
     i32 row, column;    // first row and column in C
-    i32 end;            // of its rows: m, or the end of its group
-    i32 k_begin, k_end; // its range of k: one part of the split
+    i32 end;            // end of its rows: m, or the end of its group
+    i32 k_begin, k_end; // range of k: one part of the split
     i32 part;           // number of that part
     i32 entry;          // batch entry
-    Batch batch;        // its index along the three batch axes
+    Batch batch;        // index of that entry along the three batch axes
 };
 
-// An entry's index along the three batch axes.
-DEVICE Batch divided_batch(const Params &params, u32 entry) {
+// Returns the index of a batch entry along the three batch axes.
+DEVICE Batch decode_batch(const Params &params, u32 entry) {
     const Divided outer = divided(entry, params.by.inner), outermost = divided(outer.quotient, params.by.middle);
     return Batch{{(i32)outermost.quotient, (i32)outermost.rest, (i32)outer.rest}};
 }
 
-// Block number -> tile: batch entries outermost, then the parts of the split, then the tiles of C. Tiles are
-// walked in groups of `raster` tile rows, column by column, so that blocks that run together share columns of B
-// and rows of A in the L2 cache.
+// Returns the tile of a block. Blocks are numbered by batch entry, then part of the split, then tile of C. Tiles are
+// numbered in groups of `raster` tile rows, column by column, so that concurrent blocks share columns of B and rows of
+// A in the L2 cache.
 template <int BLOCK_ROWS, int BLOCK_COLUMNS>
 DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_index()) {
     const TileDivisors &by = params.by;
@@ -44,7 +44,7 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
     Tile tile;
     tile.entry = (i32)part.quotient;
     tile.part = (i32)part.rest;
-    tile.batch = divided_batch(params, part.quotient);
+    tile.batch = decode_batch(params, part.quotient);
 
     const Divided group = divided(in_entry.rest, by.group);
     const u32 raster = (u32)params.raster, first_row = group.quotient * raster;
@@ -52,33 +52,31 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
     const u32 column = group.rest / rows, row = first_row + (group.rest - column * rows);
     if (rows < raster)
         cover("raster_tail");
-#if RAGGED_ROWS
-    const GroupRows own = find_group<BLOCK_ROWS>(params.batch, params.m, (i32)row, [&](i32 group) {
-        return minimum(rows_before(gptr<i32>(params.d), params.d_n, params.batch, group), params.m);
-    });
+    GroupRows own = {0, (i32)row * BLOCK_ROWS, params.m};
+    if constexpr (RAGGED_ROWS) {
+        own = find_group<BLOCK_ROWS>(params.batch, params.m, (i32)row, [&](i32 group) {
+            return minimum(rows_before(gptr<i32>(params.d), params.d_n, params.batch, group), params.m);
+        });
+        tile.batch.index[2] = own.group;
+    }
     tile.row = own.row;
     tile.end = own.end;
-    tile.batch.index[2] = own.group;
-#else
-    tile.row = (i32)row * BLOCK_ROWS;
-    tile.end = params.m;
-#endif
     tile.column = (i32)column * BLOCK_COLUMNS;
 
     const Depth k = depth_of(params);
     tile.k_begin = STREAM ? 0 : tile.part * k.part;
     tile.k_end = STREAM ? k.all : tile.k_begin + minimum(k.part, k.all - tile.k_begin);
 
-#if RAGGED_ROWS
-    if (own.row == own.end) {
-        cover("spare");
-        return tile;
+    if constexpr (RAGGED_ROWS) {
+        if (own.row == own.end) {
+            cover("spare");
+            return tile;
+        }
+        if (own.group == params.batch) {
+            cover("rest");
+            tile.k_end = tile.k_begin;
+        }
     }
-    if (own.group == params.batch) {
-        cover("rest");
-        tile.k_end = tile.k_begin;
-    }
-#endif
 
     const bool edge_m = tile.row + BLOCK_ROWS > tile.end, edge_n = tile.column + BLOCK_COLUMNS > params.n;
     if (edge_m)
@@ -96,7 +94,7 @@ DEVICE u32 tile_count(const Params &params) {
     return (u32)params.tiles_m * (u32)params.tiles_n * (u32)params.split * (u32)params.batch;
 }
 
-// Where a tile's outputs lie, without the rows of other groups.
+// Returns the places of a tile's outputs, with rows of other groups marked as invalid.
 template <class Placement>
 DEVICE auto in_rows(const Tile &tile, const Placement &place) {
     if constexpr (RAGGED_ROWS)
@@ -105,9 +103,9 @@ DEVICE auto in_rows(const Tile &tile, const Placement &place) {
         return place;
 }
 
-// ---- split-K. Partial sums lie in the workspace as [split, batch, m, workspace_columns(n)] of ACC_TYPE, those of a
-// gate's other matrix behind them. Rows are padded to four columns so that every family may store four partial sums at
-// a time at any n.
+// ---- split-K. The workspace stores partial sums as [split, batch, m, workspace_columns(n)] of ACC_TYPE, followed by
+// those of the matrix that a gate multiplies. Rows are padded to a multiple of four columns, so that every family can
+// store four partial sums at once for any n.
 
 DEVICE i64 workspace_columns(i32 n) {
     return ((i64)n + 3) / 4 * 4;
@@ -134,7 +132,7 @@ DEVICE void store_partials(const Params &params, const Tile &tile, const ACC_TYP
 
 #if SPLIT
 constexpr int REDUCE_THREADS = 256;
-// Outputs per thread of the second launch: one store into C.
+// Outputs per thread of the second launch: those of one store to C.
 constexpr int REDUCE_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 
 // Adds WIDTH adjacent partial sums of one part to `sum`.
@@ -147,7 +145,7 @@ DEVICE void add_partials(ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool insid
     }
 }
 
-// Adds all parts of one matrix to `sum`, in order; where those of the next matrix begin.
+// Adds all parts of one matrix to `sum`, in order. Returns the address of the parts of the next matrix.
 template <int WIDTH>
 DEVICE gptr<ACC_TYPE> add_parts(const Params &params, ACC_TYPE (&sum)[WIDTH], gptr<ACC_TYPE> from, bool inside) {
     const i64 part_size = (i64)params.batch * params.m * workspace_columns(params.n);
@@ -164,7 +162,7 @@ struct OnePlace {
     MEMBER Place operator()(int) const { return at; }
 };
 
-// Second launch of split-K: adds the parts in order (the same bits on every run), then the epilogue.
+// The second launch of split-K adds the parts in order (the same bits on every run) and applies the epilogue.
 // Grid: ceil(batch * m * ceil(n / REDUCE_WIDTH) / 256) blocks of 256 threads, no shared memory.
 KERNEL(contraction_reduce, Params, REDUCE_THREADS, 0) {
     grid_dependency_wait();

@@ -1,25 +1,24 @@
-// Gated products: C = f(A * G + g) * (A * U + u). B is two matrices of one layout, the gate G and U behind it, and the
-// accumulators of both lie in the same registers of the same threads. Every other part of a kernel sees one matrix B
-// of as many columns as C has.
+// Gated products: C = f(A * G + g) * (A * U + u). B is two matrices of one layout: the gate G, followed by U. A thread
+// accumulates the same outputs of both products. All other parts of a kernel see a matrix B with the columns of C.
 //
-// Include it after the family's parameter block: it uses GATE, GATE_BIAS, IN_TYPE and ACC_TYPE.
+// Include this header after the family's parameters: it uses GATE, GATE_BIAS, IN_TYPE and ACC_TYPE.
 #pragma once
 #include "epilogue.cuh"
 
-constexpr int MATRICES = GATE ? 2 : 1; // B's of one product
+constexpr int MATRICES = GATE ? 2 : 1; // matrices B of a product
 
 #if GATE
 static_assert(is_curve(GATE) || GATE == EPILOGUE_RELU, "A gate is a curve or relu.");
 static_assert(!same_type<ACC_TYPE, i32> && !is_complex<ACC_TYPE>, "Gates are functions of real numbers.");
 static_assert(!A_WINDOW && !B_WINDOW, "What gates and windows are told lies in the same bytes of Params.");
 
-// An element of the bias: side 0 is that of the gate.
+// Returns an element of the bias of the gate (side 0) or of the other matrix (side 1).
 DEVICE ACC_TYPE gate_bias(const Params &params, int side, i32 column) {
     const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.d) + (side * params.d_m + column * params.d_n);
     return convert<ACC_TYPE>(load_global<sizeof(IN_TYPE)>(from, within(column, params.n)).template get<IN_TYPE>(0));
 }
 
-// gate = f(gate) * other, of values whose columns of C are column(i).
+// Computes gate[i] = f(gate[i]) * other[i], where column(i) is the column of C.
 template <int COUNT, class Columns>
 DEVICE void apply_gate(const Params &params, ACC_TYPE (&gate)[COUNT], ACC_TYPE (&other)[COUNT], const Columns &column) {
     cover("gate");

@@ -1,14 +1,12 @@
-// Rows of a product that are normalised before they leave: C = behind(norm(before(A * B))), where the first
-// `params.normed.before` operations of the epilogue come before the norm (a bias, a residual) and the others behind it
-// (a weight, a bias).
+// Products whose rows are normalised: C = after(norm(before(A * B))). The first `params.normed.before` operations of
+// the epilogue (a bias, a residual) come before the norm, and the others (a weight, a bias) after it.
 //
-// A row's outputs are brought to one warp, 32 * NORM_VALUES columns at a time. Two ways (EPILOGUE_STAGED):
-//   2     the block has all columns of its rows: its sums lie in shared memory as a tile, and its warps walk over the
-//   rows 0, 1  sums go to the workspace, those of one part of k as well as of several, and a second launch walks over
-//   the rows
-// A row of no more columns is held in registers; a longer one is put together anew for mean, variance and result.
+// A warp normalises a row, 32 * NORM_VALUES columns at a time. Its sums come from (EPILOGUE_STAGED):
+//   2     shared memory: the block computes all columns of its rows and stores its sums there as a tile
+//   0, 1  the workspace: sums of all parts of k, even of a single one, and a second launch normalises the rows
+// If a row has no more columns than that, registers hold it; a longer one is read again for mean, variance and result.
 //
-// Include it behind contraction.cuh: it uses NORM, BLOCK_M, BLOCK_N and THREADS, too.
+// Include this header after the family's parameters: it uses NORM, BLOCK_M, BLOCK_N and THREADS.
 #pragma once
 #include "contraction.cuh"
 
@@ -19,7 +17,7 @@ static_assert(!A_WINDOW && !B_WINDOW && !GATE && !RAGGED_ROWS, "What norms are t
 static_assert(SPLIT == (EPILOGUE_STAGED != 2), "Without a tile of whole rows, sums go through the workspace.");
 
 constexpr int NORM_WORD = (int)sizeof(ACC_TYPE);
-constexpr int NORM_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store into C
+constexpr int NORM_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store to C
 constexpr int NORM_GROUPS = NORM_WIDTH < 8 ? 8 / NORM_WIDTH : 1;
 constexpr int NORM_VALUES = NORM_GROUPS * NORM_WIDTH, NORM_SPAN = 32 * NORM_WIDTH, NORM_CHUNK = 32 * NORM_VALUES;
 
@@ -34,14 +32,14 @@ DEVICE ACC_TYPE warp_sum(ACC_TYPE value) {
     return value;
 }
 
-// Operations [from, to) of the epilogue.
-DEVICE void run_between(const Params &params, i32 from, i32 to, const Batch &batch, ACC_TYPE (&v)[NORM_VALUES],
+// Applies operations [from, to) of the epilogue.
+DEVICE void apply_steps(const Params &params, i32 from, i32 to, const Batch &batch, ACC_TYPE (&v)[NORM_VALUES],
                         const NormPlacement &place) {
     ROLLED for (i32 s = from; within(s, to); ++s) run_step<0, OUT_TYPE, NORM_WIDTH>(params, s, batch, v, place);
 }
 
-// Normalises and stores a row, whose sums `source(column, group, values)` gives; all lanes of a warp take part. Pass 0
-// finds the mean (NORM 1), pass 1 the variance, or the mean square (NORM 2), pass 2 stores.
+// Normalises and stores a row; source(column, values) loads its sums. All lanes of a warp call this function. Pass 0
+// computes the mean (NORM 1), pass 1 the variance or the mean square (NORM 2), and pass 2 stores.
 template <class Source>
 DEVICE void finish_row(const Params &params, const Batch &batch, i32 row, const Source &source) {
     constexpr int FIRST = NORM == 1 ? 0 : 1;
@@ -56,7 +54,7 @@ DEVICE void finish_row(const Params &params, const Batch &batch, i32 row, const 
             const NormPlacement place = {row, first + (thread_index() & 31) * NORM_WIDTH};
             if (pass == FIRST || !held) {
                 UNROLL for (int g = 0; g < NORM_GROUPS; ++g) source(place(g).column, v + g * NORM_WIDTH);
-                run_between(params, 0, before, batch, v, place);
+                apply_steps(params, 0, before, batch, v, place);
             }
             UNROLL for (int i = 0; i < NORM_VALUES; ++i) {
                 const ACC_TYPE centred = v[i] - mean, term = pass == 0 ? v[i] : centred * centred;
@@ -66,7 +64,7 @@ DEVICE void finish_row(const Params &params, const Batch &batch, i32 row, const 
                     sum = sum + term;
             }
             if (pass == 2) {
-                run_between(params, before, params.steps, batch, v, place);
+                apply_steps(params, before, params.steps, batch, v, place);
                 store_outputs<OUT_TYPE, NORM_WIDTH, C_UNIT>(params, batch, v, place);
             }
         }
@@ -79,7 +77,7 @@ DEVICE void finish_row(const Params &params, const Batch &batch, i32 row, const 
 }
 
 #if SPLIT
-// The sums of a row in the workspace, part by part.
+// Loads the sums of a row from the workspace, part by part.
 struct PartsOfRow {
     const Params &params;
     i32 entry, row;
@@ -90,7 +88,7 @@ struct PartsOfRow {
     }
 };
 
-// Second launch. Grid: ceil(batch * m / 8) blocks of 256 threads, no shared memory.
+// The second launch. Grid: ceil(batch * m / 8) blocks of 256 threads, no shared memory.
 KERNEL(contraction_normalise, Params, REDUCE_THREADS, 0) {
     grid_dependency_wait();
     const i64 line = (i64)block_index() * (REDUCE_THREADS / 32) + thread_index() / 32;
@@ -101,8 +99,8 @@ KERNEL(contraction_normalise, Params, REDUCE_THREADS, 0) {
     finish_row(params, split_batch(params, entry), row, PartsOfRow{params, entry, row});
 }
 #else
-// The tile lies where the operands' were. Rows are whole 16-byte chunks, and 8 words longer than that, so that the rows
-// of an mma's accumulators fall into different banks.
+// The tile replaces the operand tiles. A row is padded to whole 16-byte chunks and another 8 words, so that the rows of
+// accumulators of mma.sync start at different banks.
 constexpr int NORM_ROW = (BLOCK_N * NORM_WORD + 15) / 16 * 16 / NORM_WORD + 8;
 static_assert(BLOCK_N % NORM_WIDTH == 0, "Stores into C must fill the block tile's rows.");
 
@@ -119,7 +117,7 @@ struct RowOfTile {
     }
 };
 
-// Behind a barrier: rows of the tile are dealt to the warps.
+// Normalises the rows of the tile, which are distributed to the warps. A barrier must precede this call.
 DEVICE void finish_tile(const Params &params, const Tile &tile) {
     const sptr<ACC_TYPE> sums = shared_base().as<ACC_TYPE>();
     ROLLED for (i32 row = thread_index() / 32; within(row, BLOCK_M); row += THREADS / 32) {

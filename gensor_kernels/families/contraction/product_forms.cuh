@@ -1,9 +1,9 @@
-// How a multiply-add is made of real ones: what lies in the shared tiles of CUDA cores, and what a thread sums.
+// Real multiply-adds of a complex one: what the shared tiles of CUDA cores store, and what a thread sums.
 //
-// FORM 1: real numbers, one multiply-add. FORM 4: complex numbers as they are, four real multiply-adds. FORM 3: Gauss's
-// formula; a tile holds three planes, the real parts, the imaginary parts and their sums, formed once per element on
-// its way into shared memory, and a thread sums three real products, from which the complex sum follows at the end.
-// Tensor cores keep tiles of whole numbers (mma_complex.cuh).
+// FORM 1: real numbers, one multiply-add. FORM 4: complex numbers, four real multiply-adds. FORM 3: Gauss's formula. A
+// tile then has three planes, the real parts, the imaginary parts and their sums, which are computed when an element is
+// stored to shared memory. A thread sums three real products, and computes the complex sum from them at the end.
+// Kernels on tensor cores have tiles of complex numbers in all forms (mma_complex.cuh).
 #pragma once
 #include "contraction.cuh"
 
@@ -13,7 +13,7 @@ static_assert(is_complex<IN_TYPE> == is_complex<ACC_TYPE> && is_complex<OUT_TYPE
               "Operands, accumulators and results must be all complex or all real.");
 static_assert(is_complex<IN_TYPE> || (!A_CONJUGATE && !B_CONJUGATE), "Only complex operands can be conjugated.");
 
-// Sums of the products of real parts, of imaginary parts, and of the sums of both.
+// The sums of products of real parts, of imaginary parts, and of the sums of both parts.
 template <class T>
 struct ThreeSums {
     T real, imaginary, mixed;
@@ -31,9 +31,9 @@ struct FormOf<complex_t<T>, 3> {
 typedef FormOf<ACC_TYPE, FORM>::Word TileWord; // of a shared tile
 typedef FormOf<ACC_TYPE, FORM>::Sum Sum;       // of a thread, one per output
 constexpr int PLANES = FORM == 3 ? 3 : 1;      // of a shared tile
-constexpr int HALVES = FORM == 4 ? 2 : 1; // of a multiply-add: one multiplies by a's real part, one by its imaginary
+constexpr int HALVES = FORM == 4 ? 2 : 1;      // of a multiply-add: by the real part of a, then by the imaginary one
 
-// The part of an element that lies in a plane.
+// Returns the part of an element that belongs to a plane.
 template <class Word, bool CONJUGATE, class T>
 DEVICE Word plane_word(T x, int plane) {
     if constexpr (CONJUGATE)
@@ -60,7 +60,7 @@ DEVICE complex_t<T> multiply_add(complex_t<T> a, complex_t<T> b, complex_t<T> su
     return complex_t<T>{fma_(-a.im, b.im, sum.re), fma_(a.im, b.re, sum.im)};
 }
 
-// sum += a[.][i] * b[.][j]
+// Adds a[.][i] * b[.][j] to a sum.
 template <class S, class Word, int M, int N>
 DEVICE void add_product(S &sum, const Word (&a)[PLANES][M], const Word (&b)[PLANES][N], int i, int j, int half) {
     if constexpr (same_type<S, Word>) {
@@ -72,7 +72,7 @@ DEVICE void add_product(S &sum, const Word (&a)[PLANES][M], const Word (&b)[PLAN
     }
 }
 
-// The numbers that sums stand for.
+// Computes outputs from their sums.
 template <class T, int COUNT>
 DEVICE void resolve_sums(const T (&sums)[COUNT], T (&outputs)[COUNT]) {
     UNROLL for (int i = 0; i < COUNT; ++i) outputs[i] = sums[i];

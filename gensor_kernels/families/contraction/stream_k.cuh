@@ -1,23 +1,23 @@
 // Stream-K: the blocks of a grid share the steps of k of all tiles evenly (STREAM 1).
 //
-// After Osama, Merrill, Cecka, Garland and Owens, "Stream-K", arXiv:2301.03598. Tiles are computed whole, wave by wave,
-// but for the last whole wave and the partial one behind it ("two-tile" stream-K): the steps of those lie in a row, and
-// each block has an equal part of the row. Where a tile's steps belong to several blocks, the one with the last of
-// them finishes it; the others leave their sums in the workspace and set a flag. A block walks its part from the end
-// to the beginning, so that what others need is done first, and its own waits last; it waits for blocks of lower
-// numbers only, which a device starts first. Sums are added in a fixed order: the same bits on every run.
+// This is the "two-tile" variant of Osama, Merrill, Cecka, Garland and Owens, "Stream-K", arXiv:2301.03598. A block
+// computes whole tiles, wave by wave. The tiles of the last whole wave and of the partial wave after it are instead cut
+// into steps: all their steps form a sequence, and each block computes an equal part of the sequence. If several blocks
+// compute a tile, the block with its last step finishes it. The others store their sums to the workspace and set a
+// flag. A block walks through its part backwards: first it computes the sums that another block needs, and it waits for
+// sums of others at the end. It waits only for blocks of lower numbers, which a device starts first. Sums are added in
+// a fixed order: the same bits on every run.
 //
-// Workspace: a packed convolution's operands (packed_operands.cuh); 16 bytes per block of the grid, of which the first
-// 8 are its flag; then the sums of a tile per block, as its threads hold them. A flag is set when it holds a number
-// that the host has drawn (stream_mark); who has seen it clears it, so nothing needs to be zero before a launch.
+// Workspace: the operands of a packed convolution (packed_operands.cuh); 16 bytes per block of the grid, whose first 8
+// are the block's flag; then the sums of one tile per block. A flag is set when it holds a number that the host draws
+// for the launch (stream_mark). The block that waits for a flag clears it, so that no launch needs zeroed memory.
 #pragma once
 #include "contraction.cuh"
 
 #if STREAM
 static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE, "Streams are plain products.");
 
-// The mark of this launch, in the place of params.split and params.k_per_split: a number that memory does not hold by
-// chance.
+// Returns the mark of this launch, a number that memory does not hold by chance (params.split and k_per_split).
 DEVICE u64 stream_mark(const Params &params) {
     return (u64)(u32)params.split << 32 | (u32)params.k_per_split;
 }
@@ -27,36 +27,33 @@ struct Share {
     u32 tile, first, last;
 };
 
-// A block's turns: with this bit the numbers of its shares of the row, which come first; then the tiles that it
-// computes whole. Of a tile that is whole, a main loop has its number to keep and nothing else, and nothing to compute
-// behind it.
+// The turn of a block. With this bit, it is the number of one of its shares of the sequence, which come first; without
+// it, the number of a whole tile, so that a main loop has to keep nothing else for a whole tile.
 constexpr u32 OF_ROW = 1u << 31;
 
 struct Stream {
     int depth;              // values of k in a step
     u32 steps;              // of one tile
-    u32 whole;              // tiles that are computed whole
-    u32 each, more, blocks; // of the other tiles: steps of a block, blocks with one step more, blocks with any
+    u32 whole;              // number of tiles that are computed whole
+    u32 each, more, blocks; // of the sequence: steps per block, blocks with one step more, blocks with any step
 
     MEMBER Stream(const Params &params, int depth, u32 grid) : depth(depth) {
         const u32 tiles = unknown(params.by.tiles.number) * (u32)params.batch; // unknown: see `again`
         const u32 waves = tiles / grid;
         const u32 k = (u32)depth_of(params).all;
-        steps = k > 0 ? (k + (u32)depth - 1) / (u32)depth : 1; // without any k, tiles are written all the same
+        steps = k > 0 ? (k + (u32)depth - 1) / (u32)depth : 1; // tiles are written even if k is empty
         whole = tiles == waves * grid ? tiles : waves > 1 ? (waves - 1) * grid : 0;
         const u32 rest = (tiles - whole) * steps;
         blocks = rest < grid ? rest : grid;
         each = blocks ? rest / blocks : 0, more = blocks ? rest % blocks : 0;
     }
-    // This stream, computed again from numbers that the compiler does not know: registers of a main loop then need not
-    // hold it.
+    // Computes the stream again, from numbers unknown to the compiler: the main loop then needs no registers for it.
     MEMBER Stream again(const Params &params) const { return Stream(params, depth, unknown((u32)grid_size())); }
-    // Where the part of a block begins.
+    // Returns the first step of a block's part of the sequence.
     MEMBER u32 begin(u32 block) const { return block * each + (block < more ? block : more); }
     MEMBER bool shares(u32 block) const { return within(block, blocks); }
 
-    // Share `number` of a block's part of the row, from the last to the first. A share without steps says that there
-    // are no more.
+    // Returns share `number` of a block's part, counted from its end. A share without steps means that there is none.
     MEMBER Share share(u32 block, u32 number) const {
         if (shares(block)) {
             const u32 from = begin(block), to = begin(block + 1), last = (to - 1) / steps;
@@ -75,7 +72,7 @@ struct Stream {
     }
 };
 
-// Where flags begin.
+// Returns the address of the first flag.
 DEVICE gptr<u8> stream_workspace(const Params &params) {
 #if PACKED
     return behind_operands(params);
@@ -84,25 +81,25 @@ DEVICE gptr<u8> stream_workspace(const Params &params) {
 #endif
 }
 
-// How many sums of a thread are moved at a time: 16 bytes, or less where that does not divide them.
-DEVICE constexpr int kept_width(int count) {
+// Returns the number of sums of a thread in one access: those of 16 bytes, or fewer if that does not divide `count`.
+DEVICE constexpr int sums_per_access(int count) {
     int each = 16 / (int)sizeof(ACC_TYPE);
     while (count % each)
         each /= 2;
     return each;
 }
 
-// Sums of a block, as its threads hold them: in vectors, those of neighbouring threads side by side.
+// The sums of a block in the workspace: vectors of each thread, next to those of its neighbours.
 template <int COUNT, int THREADS>
 struct KeptSums {
-    static constexpr int EACH = kept_width(COUNT);
+    static constexpr int EACH = sums_per_access(COUNT);
     static constexpr int BYTES = EACH * (int)sizeof(ACC_TYPE), UNDER_WAY = 8;
 
     static MEMBER gptr<ACC_TYPE> of(const Params &params, u32 block) {
         const gptr<u8> first = stream_workspace(params) + (i64)grid_size() * 16;
         return first.as<ACC_TYPE>() + ((i64)block * COUNT * THREADS + thread_index() * EACH);
     }
-    // sum(i): a reference to number i of this thread.
+    // sum(i) returns a reference to sum i of this thread.
     template <class Sum>
     static MEMBER void store(const Params &params, Sum sum) {
         const gptr<ACC_TYPE> to = of(params, (u32)block_index());
@@ -116,7 +113,7 @@ struct KeptSums {
     static MEMBER void add(const Params &params, u32 block, Sum sum) {
         const gptr<ACC_TYPE> from = of(params, block);
         UNROLL for (int i = 0; i < COUNT; i += EACH) {
-            // Loads that are all under way at once would need as many registers as the sums themselves.
+            // This limits the loads in flight: all at once would need as many registers as the sums.
             if (i > 0 && i % (UNDER_WAY * EACH) == 0)
                 warp_barrier();
             const Vec<BYTES> kept = load_written<BYTES>(from + i * THREADS);
@@ -136,7 +133,8 @@ struct TileShare {
     u32 turn;
 };
 
-// Whether this block finishes the tile. If so, `sum` then has those of the other blocks too; else they are left.
+// Returns whether this block finishes the tile. If so, the sums of the other blocks have been added to `sum`; if not,
+// the sums are in the workspace.
 template <int COUNT, int THREADS, class Sum>
 DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     using Kept = KeptSums<COUNT, THREADS>;
@@ -166,11 +164,11 @@ DEVICE bool joined(const Params &params, const TileShare &share, Sum sum) {
     return true;
 }
 
-// A tile while a main loop has no registers for it: PLACE_BYTES of shared memory at `place`. A barrier lies between
-// `keep_tile` and `kept_tile`, and another one before the next tile is kept.
+// PLACE_BYTES of shared memory at `place` store a tile during a main loop, which has no registers for it. There is a
+// barrier between `save_tile` and `restore_tile`, and another one before the next tile is saved.
 constexpr int PLACE_BYTES = 32;
 
-DEVICE void keep_tile(sptr<u8> place, const Tile &tile) {
+DEVICE void save_tile(sptr<u8> place, const Tile &tile) {
     if (thread_index() == 0) {
         const i32 kept[PLACE_BYTES / 4] = {
             tile.row,   tile.column,         tile.k_begin,        tile.k_end,
@@ -184,33 +182,19 @@ DEVICE void keep_tile(sptr<u8> place, const Tile &tile) {
     }
 }
 
-DEVICE Tile kept_tile(const Params &params, sptr<u8> place, const Tile &) {
+DEVICE Tile restore_tile(const Params &params, sptr<u8> place, const Tile &) {
     const Vec<16> low = load_shared<16>(place), high = load_shared<16>(place + 16);
     return Tile{low.get<i32>(0),  low.get<i32>(1),
                 params.m,         low.get<i32>(2),
                 low.get<i32>(3),  0,
                 high.get<i32>(0), Batch{{high.get<i32>(1), high.get<i32>(2), high.get<i32>(3)}}};
 }
-#else
-struct TileShare {};
 
-DEVICE void keep_tile(sptr<u8>, const Tile &) {}
-
-DEVICE const Tile &kept_tile(const Params &, sptr<u8>, const Tile &tile) {
-    return tile;
-}
-
-template <int COUNT, int THREADS, class Sum>
-DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
-    return true;
-}
-#endif
-
-// compute(tile, share) for everything that this block computes: one tile, or with STREAM tiles and shares of tiles, in
-// steps of `depth` values of k. ANEW: where shares lie is computed again for each, and takes no registers between them.
+// Calls compute(tile, share) for everything that this block computes: one tile; or with STREAM, whole tiles and shares
+// of tiles, in steps of `depth` values of k. ANEW: the stream is computed again for each of them, so that it takes no
+// registers between them.
 template <bool ANEW = true, class Compute>
 DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
-#if STREAM
     const Stream stream(params, depth, (u32)grid_size());
     for (u32 turn = OF_ROW;;) {
         const u32 block = (u32)block_index();
@@ -230,7 +214,23 @@ DEVICE void each_tile(const Params &params, const Compute &compute, int depth = 
         compute(tile, TileShare{stream, share, turn});
         turn += turn & OF_ROW ? 1 : (u32)grid_size();
     }
-#else
-    compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});
-#endif
 }
+#else
+struct TileShare {};
+
+DEVICE void save_tile(sptr<u8>, const Tile &) {}
+
+DEVICE const Tile &restore_tile(const Params &, sptr<u8>, const Tile &tile) {
+    return tile;
+}
+
+template <int COUNT, int THREADS, class Sum>
+DEVICE bool joined(const Params &, const TileShare &, const Sum &) {
+    return true;
+}
+
+template <bool ANEW = true, class Compute>
+DEVICE void each_tile(const Params &params, const Compute &compute, int depth = BLOCK_K) {
+    compute(decode_tile<BLOCK_M, BLOCK_N>(params, depth), TileShare{});
+}
+#endif

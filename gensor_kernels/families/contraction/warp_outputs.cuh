@@ -1,22 +1,22 @@
-// A warp's accumulators of 16 rows on their way out, in small batches: where each output lies, and where it goes, to C
-// or to the split-K workspace. Accumulators lie as those of mma.sync: FRAGMENTS_N fragments of 8 columns in a row.
+// Stores a warp's accumulators of 16 rows, in small batches, to C or to the split-K workspace. Accumulators have the
+// layout of mma.sync: FRAGMENTS_N fragments of 8 columns per row.
 #pragma once
 #include "contraction.cuh"
 #include "mma_slab.cuh"
 
-// Outputs of a lane that are worked on together. More would spill, since the accumulators are still there; fewer make
-// less code, but leave narrow loads of operands with little to overlap.
+// Outputs of a lane that are processed together. More would spill, because the accumulators still need their registers.
+// Fewer result in less code, but narrow loads of operands then overlap less.
 constexpr int BATCH_VALUES = sizeof(ACC_TYPE) > 8 ? 4 : EPILOGUE_STAGED && (WIDTH == 4 || WIDTH == 8) ? 8 : 16;
 
-DEVICE constexpr int largest_divisor(int of, int limit) {
-    return limit <= 1 ? 1 : of % limit == 0 ? limit : largest_divisor(of, limit - 1);
+DEVICE constexpr int largest_divisor(int number, int limit) {
+    return limit <= 1 ? 1 : number % limit == 0 ? limit : largest_divisor(number, limit - 1);
 }
 
-// Staged: BATCH_GROUPS of a lane's groups at a time.
+// Staged: a batch is BATCH_GROUPS groups of a lane.
 constexpr int BATCH_GROUPS = largest_divisor(LANE_GROUPS, BATCH_VALUES / WIDTH);
 
 struct StagedPlacement {
-    int row, column, group; // of the 16 rows; this lane's first group
+    int row, column, group; // of the first of the 16 rows; this lane's first group
     MEMBER bool valid(int g) const { return SLAB_GROUPS % 32 == 0 || within(group + 32 * g, SLAB_GROUPS); }
     MEMBER Place operator()(int g) const {
         const int at = group + 32 * g;
@@ -24,7 +24,7 @@ struct StagedPlacement {
     }
 };
 
-// Direct: the accumulators of BATCH_FRAGMENTS fragments at a time; value 4 * j + 2 * (row half) + column.
+// Direct: a batch is the accumulators of BATCH_FRAGMENTS fragments; value 4 * fragment + 2 * (row half) + column.
 constexpr int BATCH_FRAGMENTS = largest_divisor(FRAGMENTS_N, BATCH_VALUES / 4);
 
 struct DirectPlacement {
@@ -44,9 +44,9 @@ DEVICE void finish_batch(const Params &params, const Tile &tile, ACC_TYPE (&valu
         finish_outputs<OUT_TYPE, WIDTH, C_UNIT>(params, tile.batch, values, in_rows(tile, place));
 }
 
-// Outputs that no operation changes are converted first, so that they pass through shared memory as they are stored: as
-// many rows of fragments at a time as a slab of sums has room for, without a loop. Beside the walk along packed images
-// there are registers for one way only: theirs is known when the kernel is compiled, or all outputs are staged as sums.
+// If the epilogue has no operations, outputs are converted before they are written to the slab. It then has room for
+// several rows of fragments at once, and the code is unrolled. Kernels of packed images have registers for one of both
+// variants: this one if the lack of operations is known at compile time, otherwise that of sums.
 constexpr bool UNCHANGED = EPILOGUE_STAGED == 1 && !SPLIT &&
                            (EPILOGUE_CODES == EPILOGUE_NONE || (EPILOGUE_CODES == 0 && !PACKED)) &&
                            WARP_N * (int)sizeof(OUT_TYPE) % 16 == 0;
@@ -55,7 +55,7 @@ DEVICE bool unchanged(const Params &params) {
     return UNCHANGED && (EPILOGUE_CODES != 0 || params.steps == 0);
 }
 
-// Where a lane's groups of a slab of outputs lie, and where they go in C.
+// Copies a lane's groups of outputs from a slab to C.
 struct UnchangedGroups {
     static constexpr int BYTES = WIDTH * (int)sizeof(OUT_TYPE), TOGETHER = minimum(8, 64 / BYTES * 2);
     static constexpr bool WHOLE_ROWS = 32 % ROW_GROUPS == 0; // a lane keeps its column
@@ -63,20 +63,20 @@ struct UnchangedGroups {
     sptr<u8> slab;
     gptr<OUT_TYPE> c; // the first output of the warp's tile
     i64 row_stride, column_stride;
-    i32 rows, columns; // left of C from the warp's tile on; where a lane keeps its column, from its first output on
+    i32 rows, columns; // of C from the warp's tile on; with WHOLE_ROWS from the lane's first output on
 
     MEMBER int row_of(int g) const { return ((thread_index() & 31) + 32 * g) / ROW_GROUPS; }
     MEMBER int column_of(int g) const { return ((thread_index() & 31) + 32 * g) % ROW_GROUPS * WIDTH; }
 
-    // Where a lane keeps its column, its outputs are a constant distance apart, from the first row to the last, and all
-    // are compared with the same number of rows.
+    // Returns the address of the lane's first output. With WHOLE_ROWS, all its outputs are a constant distance apart
+    // and are compared with the same number of rows.
     MEMBER gptr<OUT_TYPE> begin() {
         if (WHOLE_ROWS)
             rows = rows - row_of(0), columns = columns - column_of(0);
         return c + (row_of(0) * row_stride + column_of(0) * column_stride);
     }
 
-    // Moves the first COUNT rows of the slab to rows from `first` on; `to` is where the lane's next output goes.
+    // Moves the first COUNT rows of the slab to the rows from `first` on. `to` is the lane's next address in C.
     template <int COUNT>
     MEMBER void move(int first, gptr<OUT_TYPE> &to) const {
         constexpr int GROUPS = COUNT * ROW_GROUPS, STEPS = divide_up(GROUPS, 32);
@@ -99,7 +99,7 @@ struct UnchangedGroups {
     }
 };
 
-// Stores a warp's TILES rows of fragments at (row, column) of C, which ends for them at `rows` and `columns`.
+// Stores a warp's TILES rows of fragments at (row, column) of C, whose edges are `rows` and `columns`.
 template <int TILES>
 DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> slab,
                             const ACC_TYPE (&sums)[TILES][FRAGMENTS_N][4], i32 row, i32 column, i32 rows, i32 columns) {

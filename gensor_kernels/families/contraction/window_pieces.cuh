@@ -1,6 +1,6 @@
-// A thread's pieces of an operand's tile that is read through a window (window_walk.cuh), where a family has PASSES
-// pieces Shape::LINES apart and COLUMNS pieces Shape::PACE apart. ROWS: the passes are entries and the columns values
-// of k.
+// A thread's pieces of an operand tile that is read through a window (window_walk.cuh): PASSES pieces that are
+// Shape::LINES apart times COLUMNS pieces that are Shape::PACE apart. ROWS: passes are entries and columns are values
+// of k; otherwise, the reverse.
 #pragma once
 #include "packed.cuh"
 
@@ -14,7 +14,7 @@ struct WindowPieces {
     // `operand` points at element 0 of the batch entry; the thread starts at `entry` (of `extent`) and at `k`.
     MEMBER WindowPieces(const Params &params, gptr<IN_TYPE> operand, int entry, int extent, int k, i64, i64)
         : walk(window_of(params), operand, entry, k, extent, depth_of(params).all) {}
-    // Calls visit(pass, column, address, predicate, channel) for each piece of a step, and goes on to the next.
+    // Calls visit(pass, column, address, predicate, channel) for each piece of a step, and advances to the next step.
     template <class Visit>
     MEMBER void for_each(const Params &params, const Visit &visit) {
         walk.for_each(window_of(params), [&](int entry, int k, gptr<IN_TYPE> from, bool inside, i32 channel) {

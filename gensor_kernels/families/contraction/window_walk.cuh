@@ -1,9 +1,9 @@
-// An operand that is read through a sliding window: the matrix of an implicit convolution, of which no copy exists.
+// An operand that is read through a sliding window: the matrix of an implicit convolution, which is never stored.
 //
-// Its entries (rows of A, or columns of B) are positions (image, output row, output column), its k is the filter's
-// (row, column, channel) or (channel, row, column). A thread has a few entries and a few k of every step. What
-// depends on an entry is found once; a step's k is what the step before left plus a constant, digit by digit with
-// carries, so that no division is in the main loop.
+// Its entries (rows of A, or columns of B) are positions (image, output row, output column), and its k is (row, column,
+// channel) or (channel, row, column) of the filter. A thread reads a few entries at a few values of k in every step. It
+// computes what depends on an entry once. It adds a constant to k after each step, digit by digit with carries, so that
+// the main loop has no divisions.
 #pragma once
 #include "epilogue_operand.cuh"
 
@@ -18,7 +18,7 @@ enum WindowKind {
 struct Digits {
     i32 outer, middle, inner;
 
-    // `value` in digits of which the inner two have these extents.
+    // Returns the digits of `value`, of which the inner two have these extents.
     static MEMBER Digits of(i32 value, const i32 (&extent)[2]) {
         const u32 rest = (u32)value / (u32)extent[1];
         return Digits{(i32)(rest / (u32)extent[0]), (i32)(rest % (u32)extent[0]), (i32)((u32)value % (u32)extent[1])};
@@ -34,12 +34,12 @@ struct Digits {
     }
 };
 
-// Bits [from, to) of a word, where 0 <= from and to <= 31.
+// Returns a word with bits [from, to) set, where 0 <= from and to <= 31.
 DEVICE u32 bit_range(i32 from, i32 to) {
     return to > from ? (1u << to) - (1u << from) : 0;
 }
 
-// Along one axis: a bit per tap of a filter, set where `first` + tap * dilation lies outside of an image's extent.
+// Returns a bit for each tap of a filter along an axis: set if `first` + tap * dilation is outside the image.
 DEVICE u32 taps_outside(i32 first, i32 dilation, i32 extent, i32 taps) {
     i32 from = first < 0 ? -first : 0, to = extent > first ? extent - first : 0;
     if (dilation > 1) {
@@ -49,16 +49,17 @@ DEVICE u32 taps_outside(i32 first, i32 dilation, i32 extent, i32 taps) {
     return bit_range(0, taps) & ~bit_range(minimum(from, taps), minimum(to, taps));
 }
 
-// ENTRIES entries ENTRY_PACE apart and, in every step of STEP, KS values of k that are K_PACE apart. BY_MASK: an entry
-// keeps a bit for each row and, behind them, for each column of the filter that leaves the image (31 of them at most).
+// A thread's ENTRIES entries, which are ENTRY_PACE apart, and its KS values of k in each step of STEP values, which are
+// K_PACE apart. BY_MASK: an entry keeps a bit for each row, then for each column of the filter that is outside the
+// image (31 bits at most).
 template <int KIND, int ENTRIES, int ENTRY_PACE, int KS, int K_PACE, int STEP, bool BY_MASK = false>
 struct WindowWalk {
     static constexpr bool LAST = KIND == WINDOW_CHANNELS_LAST || KIND == WINDOW_TRANSPOSED_LAST;
     static constexpr bool DIVIDED = KIND == WINDOW_TRANSPOSED_LAST || KIND == WINDOW_TRANSPOSED_FIRST;
-    static constexpr bool WHOLE = KS * K_PACE == STEP; // a thread's values of k go on evenly from step to step
+    static constexpr bool WHOLE = KS * K_PACE == STEP; // a thread's values of k are K_PACE apart from step to step
 
-    static constexpr bool ENDS_KNOWN = !DIVIDED;    // entries past the last one are never inside
-    static constexpr i32 NOWHERE = -2147483647 - 1; // a row that no tap brings into an image
+    static constexpr bool ENDS_KNOWN = !DIVIDED;    // `inside` is false for entries past the last one
+    static constexpr i32 NOWHERE = -2147483647 - 1; // a row from which no tap reaches the image
 
     static_assert(!BY_MASK || !DIVIDED, "Where a transposed convolution reads is no range of taps.");
 
@@ -69,7 +70,7 @@ struct WindowWalk {
     i32 rows; // of the filter
     Digits k, pace, step;
 
-    // `from` points at element 0 of the batch entry; a filter has `depth` values of k, and there are `extent` entries.
+    // `from` points at element 0 of the batch entry. A filter has `depth` values of k, and there are `extent` entries.
     MEMBER WindowWalk(const Window &window, gptr<IN_TYPE> from, i32 first_entry, i32 first_k, i32 extent, i32 depth)
         : operand(from + -window.shift), rows(LAST ? depth / (window.ks[0] * window.ks[1]) : window.ks[0]) {
         UNROLL for (int e = 0; e < ENTRIES; ++e) {
@@ -93,7 +94,8 @@ struct WindowWalk {
         step = Digits::of(STEP, window.ks);
     }
 
-    // Calls visit(entry, number of the k, address, whether that lies in the image, channel) for the step's elements.
+    // Calls visit(entry, number of the value of k, address, inside, channel) for the step's elements; `inside` says
+    // whether the address is in the image.
     template <class Visit>
     MEMBER void for_each(const Window &window, const Visit &visit) {
         Digits at = k;
@@ -113,10 +115,10 @@ struct WindowWalk {
                     visit(e, c, tap + (offset[e] + row * window.row_stride[1] + column * window.row_stride[2]),
                           whole && inside, LAST ? at.inner : at.outer);
                 } else if constexpr (BY_MASK) {
-                    const u32 tap_bits = 1u << (r & 31) | 1u << ((rows + s) & 31); // past the end of k: any
+                    const u32 tap_bits = 1u << (r & 31) | 1u << ((rows + s) & 31); // past the end of k: any bits
                     visit(e, c, tap + offset[e], within(outside[e] & tap_bits, 1u), LAST ? at.inner : at.outer);
                 } else {
-                    // An index in front of the image is a large number when unsigned.
+                    // A negative index becomes a large unsigned number.
                     const bool inside = within((u32)(h[e] + down), (u32)window.extent[0]) &&
                                         within((u32)(w[e] + right), (u32)window.extent[1]);
                     visit(e, c, tap + offset[e], inside, LAST ? at.inner : at.outer);

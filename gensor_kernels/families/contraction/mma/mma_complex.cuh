@@ -1,20 +1,21 @@
-// Complex numbers of doubles on the tensor cores: each product of fragments is made of real ones (mma_doubles.cuh).
+// Complex numbers of doubles on the tensor cores: a complex product of fragments is several real ones.
 //
-// Numbers lie in shared memory as in global memory, so that they can be copied asynchronously, and a lane reads both
-// parts at once. FORM 4: four products, into the parts of the sums. FORM 3: Gauss's formula (product_forms.cuh); the
-// sums of parts are formed of the fragments, once per warp that reads them.
+// Shared memory stores numbers in the format of global memory, so that cp.async can copy them, and a lane reads both
+// parts at once. FORM 4 computes four real products. FORM 3 uses Gauss's formula (product_forms.cuh), and each warp
+// adds the real and imaginary parts of the fragments that it reads.
 #pragma once
 #include "product_forms.cuh"
 #if FORM != 1
-#define SUM_TYPE Sum // three sums, where three products are formed
+#define SUM_TYPE Sum // FORM 3: three sums per output
 #endif
 #include "mma_doubles.cuh"
 
-// Most outputs that a warp sums in registers; with more it spills.
+// The largest warp tile, in outputs, whose sums fit the registers.
 constexpr int MOST_DOUBLES = FORM == 3 ? 768 : FORM == 4 ? 1152 : 2048;
 
 #if FORM != 1
 static_assert(INSTRUCTION >= 6 && same_type<IN_TYPE, c128>, "Tensor cores multiply complex numbers of doubles.");
+#endif
 
 // The parts of a fragment of COUNT elements.
 template <int COUNT>
@@ -29,8 +30,8 @@ struct ComplexFragment {
             imaginary[i] = conjugate ? -parts[2 * i + 1] : parts[2 * i + 1];
         }
     }
-    // The sum of both parts of every element.
-    MEMBER void mix(double (&mixed)[COUNT]) const {
+    // Adds both parts of every element.
+    MEMBER void add_parts(double (&mixed)[COUNT]) const {
         UNROLL for (int i = 0; i < COUNT; ++i) mixed[i] = real[i] + imaginary[i];
     }
 };
@@ -42,7 +43,7 @@ DEVICE void multiply(c128 (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS
     double negative[WORDS_A / 4], real[4], imaginary[4];
     UNROLL for (int i = 0; i < WORDS_A / 4; ++i) negative[i] = -left.imaginary[i];
     UNROLL for (int i = 0; i < 4; ++i) real[i] = d[i].re, imaginary[i] = d[i].im;
-    // Neither sum waits for the product before.
+    // The products alternate between both sums: a product waits for the previous one of its sum.
     multiply_doubles(real, left.real, right.real);
     multiply_doubles(imaginary, left.real, right.imaginary);
     multiply_doubles(real, negative, right.imaginary);
@@ -55,18 +56,16 @@ DEVICE void multiply(ThreeSums<double> (&d)[4], const u32 (&a)[WORDS_A], const u
     const ComplexFragment<WORDS_A / 4> left(a, A_CONJUGATE);
     const ComplexFragment<WORDS_B / 4> right(b, B_CONJUGATE);
     double both[WORDS_A / 4], other[WORDS_B / 4], real[4], imaginary[4], mixed[4];
-    left.mix(both);
-    right.mix(other);
+    left.add_parts(both);
+    right.add_parts(other);
     UNROLL for (int i = 0; i < 4; ++i) real[i] = d[i].real, imaginary[i] = d[i].imaginary, mixed[i] = d[i].mixed;
     multiply_doubles(real, left.real, right.real);
     multiply_doubles(imaginary, left.imaginary, right.imaginary);
     multiply_doubles(mixed, both, other);
     UNROLL for (int i = 0; i < 4; ++i) d[i] = ThreeSums<double>{real[i], imaginary[i], mixed[i]};
 }
-#endif
 
-#if FORM == 3
-// One warp's share of the math where it sums three products: the numbers these stand for follow at the end.
+// The math of a warp with FORM 3: three sums per output, which `finish` turns into complex numbers.
 template <class Products>
 struct ThreeMath {
     using Numbers = ACC_TYPE[WARP_M / 16][WARP_N / 8][4];
@@ -88,4 +87,3 @@ struct ThreeMath {
                 resolve_sums(products.accumulators[x][i][j], accumulators[x][i][j]);
     }
 };
-#endif

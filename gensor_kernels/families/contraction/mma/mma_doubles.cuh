@@ -1,23 +1,16 @@
-// Doubles and complex numbers of doubles on the tensor cores (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4): fragments,
-// and how they are read from shared memory.
+// Fragments of doubles and of complex numbers of doubles (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4), and how a warp
+// reads them from shared memory.
 //
-// A fragment of A is the registers of FOURS instructions m16n8k4, one behind the other: with g = lane / 4 and
-// t = lane % 4, elements 2 * i and 2 * i + 1 are those of rows g and g + 8 at k = 4 * i + t. A fragment of B has one
-// element for every four of k, of column g. The instructions of more k take just that, and sums lie as those of float.
+// A fragment of A holds the registers of FOURS products m16n8k4 in order. With g = lane / 4 and t = lane % 4, elements
+// 2 * i and 2 * i + 1 are those of rows g and g + 8 at k = 4 * i + t. Element i of a fragment of B is that of column g
+// at k = 4 * i + t. The wider instructions take these registers unchanged. Accumulators have the layout of float ones.
 #pragma once
 #include "mma_tiles.cuh"
 
-#if INSTRUCTION == 6
-constexpr int FOURS = 4;
-#elif INSTRUCTION == 7
-constexpr int FOURS = 2;
-#else
-constexpr int FOURS = 1;
-#endif
-constexpr bool DOUBLES = ELEMENT >= 8; // as they are, or in pairs
-#pragma parameter SUM_TYPE ACC_TYPE // what matrix instructions add up in, where that is not what is stored in the end
+constexpr int FOURS = INSTRUCTION == 6 ? 4 : INSTRUCTION == 7 ? 2 : 1; // products m16n8k4 in an instruction
+constexpr bool DOUBLES = ELEMENT >= 8;                                 // real or complex
+#pragma parameter SUM_TYPE ACC_TYPE // accumulators of the matrix instructions, where they differ from the outputs' sums
 
-#if INSTRUCTION >= 6 && INSTRUCTION <= 8
 template <int COUNT, int WORDS>
 DEVICE void unpack_doubles(double (&to)[COUNT], const u32 (&from)[WORDS]) {
     static_assert(WORDS == 2 * COUNT, "A double is two words.");
@@ -26,37 +19,28 @@ DEVICE void unpack_doubles(double (&to)[COUNT], const u32 (&from)[WORDS]) {
 
 template <int COUNT_A, int COUNT_B>
 DEVICE void multiply_doubles(double (&d)[4], const double (&left)[COUNT_A], const double (&right)[COUNT_B]) {
-#if INSTRUCTION == 6
-    mma_m16n8k16_f64(d, left, right);
-#elif INSTRUCTION == 7
-    mma_m16n8k8_f64(d, left, right);
-#else
-    UNROLL for (int half = 0; half < 2; ++half) {
-        double row[2] = {d[2 * half], d[2 * half + 1]};
-        const double own[1] = {left[half]};
-        mma_m8n8k4_f64(row, own, right);
-        d[2 * half] = row[0], d[2 * half + 1] = row[1];
+    if constexpr (INSTRUCTION == 6) {
+        mma_m16n8k16_f64(d, left, right);
+    } else if constexpr (INSTRUCTION == 7) {
+        mma_m16n8k8_f64(d, left, right);
+    } else {
+        UNROLL for (int half = 0; half < 2; ++half) {
+            double row[2] = {d[2 * half], d[2 * half + 1]};
+            const double own[1] = {left[half]};
+            mma_m8n8k4_f64(row, own, right);
+            d[2 * half] = row[0], d[2 * half + 1] = row[1];
+        }
     }
-#endif
 }
 
-template <int WORDS_A, int WORDS_B>
-DEVICE void multiply(double (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
-    double left[WORDS_A / 2], right[WORDS_B / 2];
-    unpack_doubles(left, a);
-    unpack_doubles(right, b);
-    multiply_doubles(d, left, right);
-}
-#endif
-
-// Reads one operand's fragments for a warp, element by element: COUNT of them, of 8 * ROWS rows of A or columns of B.
-// Half a warp gets four entries at four adjacent k, a quarter of it two where elements are complex, which lie in
-// different banks (OperandTile::KIND).
+// Reads COUNT fragments of an operand for a warp, element by element. A fragment has 8 * ROWS rows of A or columns of
+// B. OperandTile::KIND places the elements that half a warp (for complex numbers a quarter) reads at once, at four
+// adjacent k of four (two) entries, in different banks.
 template <class Shape, int COUNT, int REGISTERS>
 struct DoubleLoader {
     using Rows = typename Shape::Rows;
     static constexpr int ROWS = REGISTERS / 2, EACH = ELEMENT / 4, WORDS = ROWS * FOURS * EACH;
-    // Entries and k come in units of 8 and 4; offsets repeat a whole number of flips on, across the shared rows.
+    // A unit is 8 entries or 4 values of k along a shared row. The swizzle repeats after ALIKE units.
     static constexpr int UNIT_BYTES = (Shape::K_CONTIGUOUS ? 4 : 8) * ELEMENT;
     static constexpr int UNITS = Shape::K_CONTIGUOUS ? BLOCK_K / 4 : COUNT * ROWS;
     static constexpr int ALIKE = Rows::SPAN * 16 > UNIT_BYTES ? Rows::SPAN * 16 / UNIT_BYTES : 1;
@@ -70,7 +54,7 @@ struct DoubleLoader {
                                                               ? Rows::offset(first + g, i * UNIT_BYTES + t * ELEMENT)
                                                               : Rows::offset(t, i * UNIT_BYTES + (first + g) * ELEMENT);
     }
-    // Byte offset of this lane's element of eight entries at four of k.
+    // Byte offset of this lane's element in a group of 8 entries at a group of 4 values of k.
     MEMBER int place(int entry, int four) const {
         const int along = Shape::K_CONTIGUOUS ? four : entry;
         const int across = Shape::K_CONTIGUOUS ? entry * 8 : four * 4;

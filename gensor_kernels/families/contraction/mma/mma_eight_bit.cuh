@@ -1,7 +1,7 @@
 // Products of 8-bit floats without widening them (INSTRUCTION 9).
 //
-// The tensor core keeps 14 bits of such a sum, so sums are short: those of PROMOTED steps of k at most, 128 products,
-// are added to float ones, in registers of their own.
+// The tensor core keeps only 14 bits of such a sum. After at most PROMOTED steps of k (128 products), the short sums
+// are therefore added to float sums in separate registers.
 #pragma once
 #include "mma_scales.cuh"
 
@@ -16,8 +16,8 @@ struct LongSums {
 
     MEMBER LongSums() : totals{} {}
 
-    // Step `k` of a stage has been multiplied.
-    MEMBER void pass(Accumulators (&sums)[MATRICES], int k) {
+    // Adds the short sums to the totals, if step `k` of a stage is the last of PROMOTED ones.
+    MEMBER void promote(Accumulators (&sums)[MATRICES], int k) {
         if ((k + 1) % PROMOTED != 0)
             return;
         for_each([&](int x, int i, int j, int r) {
@@ -36,7 +36,7 @@ struct LongSums {
 };
 #else
 struct LongSums {
-    MEMBER void pass(Accumulators (&)[MATRICES], int) {}
+    MEMBER void promote(Accumulators (&)[MATRICES], int) {}
     MEMBER void finish(Accumulators (&)[MATRICES]) const {}
 };
 #endif

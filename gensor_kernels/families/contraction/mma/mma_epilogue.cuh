@@ -1,16 +1,16 @@
-// From a warp's accumulators to C or to the split-K workspace.
+// Stores a warp's accumulators to C or to the split-K workspace.
 //
-// Outputs leave in small batches, in rolled loops, so that the epilogue is in the code once and the accumulators that
-// wait stay in their registers. Staged: each warp moves 16 rows through a slab of shared memory of its own, so that
-// every lane gets whole 16-byte stores. Direct: the pairs of columns an accumulator holds are stored as they are.
+// A rolled loop finishes a small batch of outputs at a time, so that the code contains the epilogue once and the other
+// accumulators stay in registers. Staged: each warp moves 16 rows through its slab of shared memory, so that every lane
+// stores 16 bytes at once. Direct: a lane stores the pairs of adjacent columns that its accumulators hold.
 #pragma once
 #include "mma_pipeline.cuh"
 #include "norm.cuh"
 #include "warp_outputs.cuh"
 
 #if GATE
-// Both accumulators of every output become one, in the first. Rows of fragments take turns in a rolled loop, so that
-// the curve is in the code once per column.
+// Combines the accumulators of both matrices in those of the first. A rolled loop takes one row of fragments at a time,
+// so that the code contains the curve once per column.
 DEVICE void gate_warp(const Params &params, int column, Accumulators (&accumulators)[MATRICES]) {
     constexpr int ROW = FRAGMENTS_N * 4;
     const int first = column + (thread_index() & 3) * 2;
@@ -33,7 +33,7 @@ DEVICE void gate_warp(const Params &params, int column, Accumulators (&accumulat
 #endif
 
 #if NORM && !SPLIT
-// A warp's share of the tile whose rows are normalised.
+// Stores a warp's part of the tile whose rows are normalised.
 DEVICE void keep_sums(int row, int column, const Accumulators &accumulators) {
     const int lane = thread_index() & 31;
     const sptr<ACC_TYPE> own =

@@ -1,14 +1,13 @@
 // Products of float operands on the bfloat16 tensor cores (INSTRUCTION 5), as accurate as multiply-adds of floats.
 //
-// x * 2^16 is the sum of three bfloat16 numbers, exactly: the nearest one, the nearest one to the rest, and what is
-// then left. 2^16 lifts the last bit of every float, subnormals too, into bfloat16's range. Of the nine products of two
-// such numbers six are formed; the others are 2^-24 of the whole at most. The large product of 16 neighbours along k,
-// and the five small ones, are summed by the tensor core, from zero; the accumulators, which hold sums * 2^32, are
-// added to by ordinary additions, which round to nearest where a tensor core cuts.
+// x * 2^16 is exactly the sum of three bfloat16 numbers: the one nearest to it, the one nearest to the rest, and the
+// final rest. The factor 2^16 brings the last bit of every float, subnormal ones included, into the range of bfloat16.
+// The kernel computes six of the nine products of two split numbers; the others are at most 2^-24 of the result. For
+// 16 values of k, the tensor core sums the large product and the five small ones, starting at zero. Ordinary additions,
+// which round to nearest where a tensor core truncates, then add these sums to accumulators, which hold sums * 2^32.
 //
-// An infinity or NaN among the operands, or a sum that leaves the range (which, lifted by 2^32, it does early), leaves
-// infinities or NaN in the accumulators, whatever follows. A block that finds one walks through k once more, and sums
-// by multiply-adds.
+// If an operand is infinite or NaN, or if a sum overflows (which the factor 2^32 makes more likely), the accumulators
+// end up infinite or NaN. A block that finds such a sum walks through k a second time and uses multiply-adds.
 #pragma once
 #include "mma_pipeline.cuh"
 #include "vote.cuh"
@@ -18,8 +17,8 @@ constexpr int PARTS = 3, SMALL_PRODUCTS = 5, K_MULTIPLIED = 16;
 constexpr float LIFT = 65536.0f, LOWER = 1.0f / LIFT / LIFT;
 static_assert(BLOCK_K % K_MULTIPLIED == 0, "A step of k of floats is whole fragments of 64 bytes.");
 
-// The parts of a fragment of 16 values of k, read as two of 8. Register r of a part holds elements that lie 16 bytes
-// apart: the order of k is another than that in memory, the same for both operands.
+// Splits a fragment of 16 values of k, read as two of 8, into its parts. Register r of a part holds elements that are
+// 16 bytes apart in memory: k is permuted in the same way for both operands.
 template <int REGISTERS>
 DEVICE void split_floats(u32 (&parts)[PARTS][REGISTERS], const u32 (&words)[2][REGISTERS]) {
     constexpr int LINES = REGISTERS / 2; // rows of A or columns of B that a lane has
@@ -34,9 +33,9 @@ DEVICE void split_floats(u32 (&parts)[PARTS][REGISTERS], const u32 (&words)[2][R
     }
 }
 
-// One warp's share of the math: in the place of WarpMath.
+// The math of a warp, with the interface of WarpMath.
 struct FloatMath {
-    // Tiles of a row of fragments that take turns: a product waits for the one before on the same tile.
+    // Fragments of a row whose products alternate, because a product waits for the previous one of the same fragment.
     static constexpr int TOGETHER = minimum(FRAGMENTS_M * FRAGMENTS_N > 16 ? 2 : 4, FRAGMENTS_N);
     FragmentLoader<TileA, FRAGMENTS_M, 4> load_a;
     FragmentLoader<TileB, FRAGMENTS_N, 2> load_b;
@@ -50,7 +49,7 @@ struct FloatMath {
     MEMBER sptr<u8> tile_a() const { return shared_base() + read; }
     MEMBER sptr<u8> tile_b(int matrix) const { return shared_base() + (read + TileA::BYTES + matrix * TileB::BYTES); }
 
-    // Asks for a step, multiplies a stage, and waits for the next one.
+    // Requests a step, multiplies a stage, and waits for the next one.
     template <class Request>
     MEMBER void compute(Pipeline &pipeline, const Request &request) {
         request();
@@ -74,7 +73,7 @@ struct FloatMath {
                 multiply_tiles(sums[i], left, right, first, minimum(TOGETHER, FRAGMENTS_N - first));
         }
     }
-    // Adds the products of a row of fragments and `count` columns of them from `first` on.
+    // Adds the products of a row of fragments and of `count` columns of fragments, starting at column `first`.
     static MEMBER void multiply_tiles(float (&sums)[FRAGMENTS_N][4], const u32 (&left)[PARTS][4],
                                       const u32 (&right)[FRAGMENTS_N][PARTS][2], int first, int count) {
         constexpr int OF_A[SMALL_PRODUCTS] = {2, 0, 1, 1, 0}, OF_B[SMALL_PRODUCTS] = {0, 2, 1, 0, 1};
@@ -86,7 +85,7 @@ struct FloatMath {
             sums[first + t][r] + (large[t][r] + small[t][r]);
     }
 
-    // Finite sums are lowered, others formed again.
+    // Removes the factor 2^32 from the sums, or computes them again if any of them is infinite or NaN.
     MEMBER void finish(const Params &params, const Tile &tile) {
         if (any_lost()) {
             cover("again");
@@ -101,22 +100,22 @@ struct FloatMath {
             UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 0; r < 4; ++r)
                 visit(accumulators[x][i][j][r]);
     }
-    // Whether a sum of any warp of the block is infinite or NaN. Every thread gets the same answer.
+    // Returns in every thread whether any sum of the block is infinite or NaN.
     MEMBER bool any_lost() {
-        float traces[4] = {}; // zero times what is not finite is NaN; several, because each waits for its last sum
+        float traces[4] = {}; // NaN if a sum times zero is NaN; four traces have shorter chains of additions
         UNROLL for (int x = 0; x < MATRICES; ++x) UNROLL for (int i = 0; i < FRAGMENTS_M; ++i)
             UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 0; r < 4; ++r) traces[r] =
                 fma_(accumulators[x][i][j][r], 0.0f, traces[r]);
         return barrier_any((traces[0] + traces[1]) + (traces[2] + traces[3]) != 0.0f);
     }
-    // The sums by multiply-adds in the order of k, without overlap of copies and math.
+    // Computes the sums by multiply-adds in the order of k, without overlap of copies and math.
     MEMBER void sum_again(const Params &params, const Tile &tile) {
         const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
-        Pipeline::finish(); // the first walk's last copies go where this one's first do
+        Pipeline::finish(); // the first walk's last copies and this walk's first ones share stages
         for_each_sum([](float &sum) { sum = 0.0f; });
-        Tile anew = tile; // the first walk's addresses would be kept for this one, in registers of the main loop
-        anew.row = (i32)unknown((u32)tile.row), anew.column = (i32)unknown((u32)tile.column);
-        Pipeline pipeline(params, anew);
+        Tile again = tile; // hides that it is the same tile: the main loop would keep its addresses in registers
+        again.row = (i32)unknown((u32)tile.row), again.column = (i32)unknown((u32)tile.column);
+        Pipeline pipeline(params, again);
         read = 0;
         ROLLED for (int s = 0; s < AHEAD; ++s) pipeline.request(params);
         pipeline.receive();

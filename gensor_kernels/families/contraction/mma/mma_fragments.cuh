@@ -1,10 +1,10 @@
-// Matrix fragments of the tensor-core family: shared tile -> registers -> mma.sync.
+// Matrix fragments of the tensor-core families: how they are read from shared tiles and multiplied (mma.sync).
 //
-// Every instruction but those of doubles (mma_doubles.cuh) is used in one shape: a step of 32 bytes of k, 16 rows of A
-// in four registers, 8 columns of B in two. With g = lane / 4 and t = lane % 4, register i of A holds 4 bytes of k from
-// 16 * (i / 2) + 4 * t on, of row g + 8 * (i % 2); register i of B holds those from 16 * i + 4 * t on, of column g. An
-// accumulator holds columns 2 * t and 2 * t + 1 of rows g (first two) and g + 8. The sm_75 instructions do a half or a
-// quarter of that each.
+// All instructions but those of doubles (mma_doubles.cuh) are used in one shape: 16 rows of A in four registers times 8
+// columns of B in two, over 32 bytes of k. With g = lane / 4 and t = lane % 4, register i of A holds 4 bytes of row
+// g + 8 * (i % 2), from byte 16 * (i / 2) + 4 * t of k on; register i of B holds 4 bytes of column g, from byte
+// 16 * i + 4 * t on. The accumulators are columns 2 * t and 2 * t + 1 of row g, then of row g + 8. An instruction of
+// sm_75 computes a half or a quarter of this shape.
 #pragma once
 #include "mma_doubles.cuh"
 
@@ -13,39 +13,43 @@ constexpr int K_STEPS = BLOCK_K / K_STEP;
 static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments of the instruction.");
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
-#if INSTRUCTION < 6 || INSTRUCTION == 9
-DEVICE void multiply(SUM_TYPE (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-#if INSTRUCTION == 0
-    mma_m16n8k16(d, a, b, IN_TYPE{});
-#elif INSTRUCTION == 1
-    const u32 a_first[2] = {a[0], a[1]}, a_second[2] = {a[2], a[3]}, b_first[1] = {b[0]}, b_second[1] = {b[1]};
-    mma_m16n8k8(d, a_first, b_first);
-    mma_m16n8k8(d, a_second, b_second);
-#elif INSTRUCTION == 2
-    mma_m16n8k8_tf32(d, a, b);
-#elif INSTRUCTION == 3
-    mma_m16n8k32_s8(d, a, b);
-#elif INSTRUCTION == 5
-    mma_m16n8k16(d, a, b, bfloat16_t{});
-#elif INSTRUCTION == 9
-    mma_m16n8k32_f8<same_type<A_STORED, e5m2_t>, same_type<B_STORED, e5m2_t>>(d, a, b);
-#else
-    UNROLL for (int half = 0; half < 2; ++half) {
-        i32 rows[2] = {d[2 * half], d[2 * half + 1]};
-        UNROLL for (int k = 0; k < 2; ++k) {
-            const u32 a_part[1] = {a[2 * k + half]}, b_part[1] = {b[k]};
-            mma_m8n8k16_s8(rows, a_part, b_part);
+template <class Sum, int WORDS_A, int WORDS_B>
+DEVICE void multiply(Sum (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
+    if constexpr (DOUBLES) {
+        double left[WORDS_A / 2], right[WORDS_B / 2];
+        unpack_doubles(left, a);
+        unpack_doubles(right, b);
+        multiply_doubles(d, left, right);
+    } else if constexpr (INSTRUCTION == 0) {
+        mma_m16n8k16(d, a, b, IN_TYPE{});
+    } else if constexpr (INSTRUCTION == 1) {
+        const u32 a_first[2] = {a[0], a[1]}, a_second[2] = {a[2], a[3]}, b_first[1] = {b[0]}, b_second[1] = {b[1]};
+        mma_m16n8k8(d, a_first, b_first);
+        mma_m16n8k8(d, a_second, b_second);
+    } else if constexpr (INSTRUCTION == 2) {
+        mma_m16n8k8_tf32(d, a, b);
+    } else if constexpr (INSTRUCTION == 3) {
+        mma_m16n8k32_s8(d, a, b);
+    } else if constexpr (INSTRUCTION == 5) {
+        mma_m16n8k16(d, a, b, bfloat16_t{});
+    } else if constexpr (INSTRUCTION == 9) {
+        mma_m16n8k32_f8<same_type<A_STORED, e5m2_t>, same_type<B_STORED, e5m2_t>>(d, a, b);
+    } else {
+        UNROLL for (int half = 0; half < 2; ++half) {
+            Sum rows[2] = {d[2 * half], d[2 * half + 1]};
+            UNROLL for (int k = 0; k < 2; ++k) {
+                const u32 a_part[1] = {a[2 * k + half]}, b_part[1] = {b[k]};
+                mma_m8n8k16_s8(rows, a_part, b_part);
+            }
+            d[2 * half] = rows[0], d[2 * half + 1] = rows[1];
         }
-        d[2 * half] = rows[0], d[2 * half + 1] = rows[1];
     }
-#endif
 }
-#endif
 
-// Reads one operand's fragments for a warp. COUNT fragments of ENTRIES rows (A: 16) or columns (B: 8) each, of
-// REGISTERS (A: 4, B: 2) 8 x 16-byte matrices; B's are read two at a time. The odd one of B is read first, by a read of
-// two matrices: its upper lanes point at the next fragment, or at the same one where it is alone, because sm_75 asks
-// for valid addresses from all lanes.
+// Reads COUNT fragments of an operand for a warp. A fragment has ENTRIES rows of A (16) or columns of B (8), in
+// REGISTERS matrices of 8 x 16 bytes (A: 4, B: 2), and two fragments of B are read at once. If their number is odd, the
+// first one is read by itself. The upper lanes of that read point at the next fragment, or at the same one if there is
+// no other, because sm_75 requires valid addresses from all lanes.
 template <class Shape, int COUNT, int REGISTERS>
 struct FragmentLoader {
     using Rows = typename Shape::Rows;
@@ -54,8 +58,8 @@ struct FragmentLoader {
     static constexpr bool ODD = BY_MATRIX && REGISTERS == 2 && COUNT % 2 == 1;
     static_assert(!ODD || !Shape::K_CONTIGUOUS || 8 % Rows::PERIOD == 0, "Fragments lie alike behind the odd one.");
     // A read takes UNIT_BYTES along the shared row: the 2 chunks of a step of k, the 2 chunks of 16 entries, or 8
-    // entries loaded plainly. Reads a multiple of SPAN chunks apart are permuted alike, so that their offsets repeat
-    // after PERIOD reads; across the rows they do if warps start at such multiples, too.
+    // single elements. The swizzle repeats after SPAN chunks, so that offsets repeat after PERIOD reads; for rows of
+    // entries, this requires that warps start at multiples of SPAN chunks.
     static constexpr int UNIT_BYTES = BY_MATRIX ? 32 : 8 * ELEMENT;
     static constexpr int UNITS =
         Shape::K_CONTIGUOUS ? Rows::ROW_BYTES / K_STEP_BYTES : divide_up(WARP * ELEMENT, UNIT_BYTES);
@@ -66,7 +70,7 @@ struct FragmentLoader {
 
     MEMBER explicit FragmentLoader(int first) {
         const int lane = thread_index() & 31, low = lane & 7, bit3 = lane >> 3 & 1, bit4 = lane >> 4;
-        // Matrices in the order of the registers: A alternates entries first, B alternates k first.
+        // The matrices have the order of the registers: A alternates entries first, B alternates k first.
         const int entry_half = REGISTERS == 4 ? bit3 : ODD && COUNT == 1 ? 0 : bit4;
         const int k_half = REGISTERS == 4 ? bit4 : bit3;
         UNROLL for (int i = 0; i < PERIOD; ++i) {
@@ -79,17 +83,17 @@ struct FragmentLoader {
         }
     }
 
-    // The first group of 8 entries that a read of matrices takes.
+    // Returns the first group of 8 entries that a read of matrices takes.
     static MEMBER constexpr int first_of(int read) { return 2 * read - (ODD && read > 0 ? 1 : 0); }
 
-    // Offset of unit `unit` along the shared row.
+    // Returns the offset of unit `unit` along the shared row.
     MEMBER int along(int unit) const { return base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES; }
 
-    // Byte offset of this lane's row of the matrices of one read.
+    // Returns the byte offset of this lane's row of the matrices of a read.
     MEMBER int place(int read, int step) const {
         if constexpr (Shape::K_CONTIGUOUS)
             return along(step) + first_of(read) * 8 * Rows::ROW_BYTES;
-        else // an odd count repeats where chunks are not permuted only
+        else // the offsets of an odd count repeat only without a swizzle
             return base[read % PERIOD] + (first_of(read) - first_of(read % PERIOD)) * 16 + step * 16 * Rows::ROW_BYTES;
     }
 
@@ -106,22 +110,21 @@ struct FragmentLoader {
         } else {
             UNROLL for (int i = 0; i < COUNT; ++i) load_one(fragments[i], tile, step, i);
         }
-#if INSTRUCTION == 2
-        UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int r = 0; r < REGISTERS; ++r) fragments[i][r] =
-            round_tf32(fragments[i][r]);
-#endif
+        if constexpr (INSTRUCTION == 2)
+            UNROLL for (int i = 0; i < COUNT; ++i) UNROLL for (int r = 0; r < REGISTERS; ++r) fragments[i][r] =
+                round_tf32(fragments[i][r]);
     }
 
-    // Fragment i of A, or of what ldmatrix cannot read, as it is in shared memory.
+    // Reads fragment i of A, or of an operand that ldmatrix cannot read, and leaves its elements unchanged.
     MEMBER void load_one(u32 (&fragment)[REGISTERS], sptr<u8> tile, int step, int i) const {
         if constexpr (BY_MATRIX)
             load_matrix<REGISTERS, !Shape::K_CONTIGUOUS>(fragment, tile + place(i, step));
         else
-            load_plainly(fragment, tile, step, i);
+            load_elements(fragment, tile, step, i);
     }
 
-    // M- or N-contiguous floats and i8: ldmatrix transposes 16-bit elements only, so elements are loaded one by one.
-    MEMBER void load_plainly(u32 (&fragment)[REGISTERS], sptr<u8> tile, int step, int i) const {
+    // Reads a fragment of M- or N-contiguous float or i8 element by element: ldmatrix transposes only 16-bit elements.
+    MEMBER void load_elements(u32 (&fragment)[REGISTERS], sptr<u8> tile, int step, int i) const {
         UNROLL for (int r = 0; r < REGISTERS; ++r) {
             const int unit = REGISTERS == 4 ? 2 * i + (r & 1) : i, k_half = REGISTERS == 4 ? r >> 1 : r;
             const int at = along(unit) + (step * K_STEP + k_half * (K_STEP / 2)) * Rows::ROW_BYTES;

@@ -1,4 +1,4 @@
-// The main loop of the tensor-core family: stages of shared memory, and the fragments of a warp.
+// The main loop of the tensor-core families: the stages of shared memory, and the fragments of a warp.
 #pragma once
 #include "mma_complex.cuh"
 #include "mma_eight_bit.cuh"
@@ -12,7 +12,7 @@ using LoadB = LoaderOf<TileB, FRAGMENTS_N, 2>;
 constexpr int STAGE_BYTES = TileA::BYTES + MATRICES * TileB::BYTES;
 static_assert(!SCALED || MATRICES == 1, "A gated product has no quantised weights.");
 
-// The next step's fragments are read while this step's are multiplied, if both fit the registers.
+// If two sets of fragments fit the registers, the next step's are read while this step's are multiplied.
 constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + MATRICES * LoadB::WORDS * FRAGMENTS_N;
 constexpr int REGISTERS = minimum(255, 65536 / THREADS / (MIN_BLOCKS > 0 ? MIN_BLOCKS : 1));
 constexpr int SUM_BYTES =
@@ -26,14 +26,14 @@ struct Fragments {
     u32 a[FRAGMENTS_M][LoadA::WORDS], b[MATRICES][FRAGMENTS_N][LoadB::WORDS];
 };
 
-// Copying of both operands, stage by stage. AHEAD steps are on their way while one is computed.
+// Copies both operands, stage by stage. AHEAD steps are being copied while one is computed.
 struct Pipeline {
     TileCopy<TileA> a;
     TileCopy<TileB> b;
 #if GATE
-    TileCopy<TileB> other; // of the matrix behind the gate
+    TileCopy<TileB> other; // of the matrix that the gate multiplies
 #endif
-    int k_left, write; // k not yet asked for, and byte offset of the stage to fill next
+    int k_left, write; // values of k not yet requested, and byte offset of the stage to fill next
 
     MEMBER Pipeline(const Params &params, const Tile &tile) : Pipeline(params, tile, first_operand(params, tile)) {}
     MEMBER Pipeline(const Params &params, const Tile &tile, const FirstOperand &from)
@@ -47,40 +47,34 @@ struct Pipeline {
           k_left(tile.k_end - tile.k_begin), write(0) {
     }
 
-    // Asks for the next step. Steps past the end of k are all zeros.
+    // Requests the next step. Steps past the end of k are zeros.
     MEMBER void request(const Params &params) {
-#if ASYNC
-        a.copy(params, k_left, shared_base() + write);
-        b.copy(params, k_left, shared_base() + (write + TileA::BYTES));
+        a.request(params, k_left, shared_base() + write);
+        b.request(params, k_left, shared_base() + (write + TileA::BYTES));
 #if GATE
-        other.copy(params, k_left, shared_base() + (write + TileA::BYTES + TileB::BYTES));
+        other.request(params, k_left, shared_base() + (write + TileA::BYTES + TileB::BYTES));
 #endif
-        copy_async_commit();
-        write = next_stage(write);
-#else
-        a.load(params, k_left);
-        b.load(params, k_left);
-#if GATE
-        other.load(params, k_left);
-#endif
-#endif
+        if constexpr (ASYNC) {
+            copy_async_commit();
+            write = next_stage(write);
+        }
         k_left -= BLOCK_K;
     }
-    // Makes the oldest step asked for visible to the block, and the stage before it free.
+    // Makes the oldest requested step visible to the block, and releases the stage before it.
     MEMBER void receive() {
-#if ASYNC
-        copy_async_wait<STAGES - 2>();
-#else
-        a.store(shared_base() + write);
-        b.store(shared_base() + (write + TileA::BYTES));
+        if constexpr (ASYNC) {
+            copy_async_wait<STAGES - 2>();
+        } else {
+            a.store(shared_base() + write);
+            b.store(shared_base() + (write + TileA::BYTES));
 #if GATE
-        other.store(shared_base() + (write + TileA::BYTES + TileB::BYTES));
+            other.store(shared_base() + (write + TileA::BYTES + TileB::BYTES));
 #endif
-        write = next_stage(write);
-#endif
+            write = next_stage(write);
+        }
         barrier();
     }
-    // Until nothing is on its way and nobody reads: shared memory is free.
+    // Waits for all copies and for all reads of the block: shared memory is free afterwards.
     static MEMBER void finish() {
         if constexpr (ASYNC && STAGES > 2)
             copy_async_wait<0>();
@@ -89,7 +83,7 @@ struct Pipeline {
     static MEMBER int next_stage(int offset) { return offset == (STAGES - 1) * STAGE_BYTES ? 0 : offset + STAGE_BYTES; }
 };
 
-// One warp's share of the math.
+// The math of a warp.
 struct WarpMath {
     LoadA::Type load_a;
     LoadB::Type load_b;
@@ -116,7 +110,7 @@ struct WarpMath {
     // Multiplies the fragments of step `k` of the stage.
     MEMBER void multiply_all(int buffer, int k) {
         multiply_read(fragments[buffer], k);
-        long_sums.pass(accumulators, k);
+        long_sums.promote(accumulators, k);
     }
 
     template <class Read>
@@ -131,10 +125,10 @@ struct WarpMath {
                 }
                 scaling.add(read.a);
             }
-            scaling.pass(accumulators[0], k * PART_COUNT + part + 1);
+            scaling.advance(accumulators[0], k * PART_COUNT + part + 1);
         }
     }
-    // One fragment along k of a step that is widened.
+    // Widens and multiplies one of the fragments along k of a step.
     template <class ReadA, class ReadB>
     MEMBER void multiply_part(Accumulators &sums, const ReadA &read_a, const ReadB &read_b, int part) {
         u32 a[FRAGMENTS_M][4], b[FRAGMENTS_N][2];
@@ -146,11 +140,10 @@ struct WarpMath {
         scaling.add(a);
     }
 
-    // Multiplies the stage whose first fragments are loaded, and loads those of the next one. `request` asks for a
-    // step: behind loads of this stage's fragments where these go first, because what follows copies waits for all of
-    // them. Small warp tiles of two steps are computed by many warps, which have few registers and hide these waits;
-    // TF32 needs the registers for rounding in any case; elements that are widened, and the walk along packed images,
-    // need them more.
+    // Multiplies the stage whose first fragments are loaded, and loads the first fragments of the next stage. `request`
+    // requests a step. With LOAD_FIRST, it follows a load of fragments, because a load that follows copies waits for
+    // all of them. Other cases need the registers: many warps with small tiles of two steps, which hide that wait; the
+    // rounding to TF32; elements that are widened; and the walk along packed images.
     template <class Request>
     MEMBER void compute(Pipeline &pipeline, const Request &request) {
         constexpr bool WIDENS = NARROW < 8 * MULTIPLIED, SHORT_OF_REGISTERS = SUM_REGISTERS < 64 && INSTRUCTION != 2;
@@ -159,8 +152,8 @@ struct WarpMath {
             request();
         unrolled<K_STEPS>([&](int k) {
             const bool last = k == K_STEPS - 1;
-            // The next fragments go into the other buffer before these are multiplied, except where registers have to
-            // be stored first, or where the buffers would not be back in turn after the last step.
+            // The next fragments are loaded into the other buffer before these are multiplied, unless the next stage is
+            // not stored yet (ASYNC 0), or the number of steps is odd, so that a stage would not start at buffer 0.
             const bool ahead = DOUBLE_FRAGMENTS && (!last || (ASYNC && K_STEPS % 2 == 0));
             const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
             if (!ahead)

@@ -1,6 +1,7 @@
-// Scales of a quantised B: element (k, n) stands for its number less a zero, times a scale, both one per column and
-// GROUP elements of k. Scaling is put off: a group is summed as it is, and its sum is scaled. The zero of a group times
-// the sum of its elements of A is subtracted then; these sums are the product of A's fragments and ones.
+// Scales of a quantised B: the value of element (k, n) is (its number - zero) * scale, with one zero and one scale for
+// each column and GROUP elements of k. The kernel multiplies the numbers themselves. At the end of a group, it
+// subtracts zero * (sum of the group's elements of A) from the sum, and multiplies by the scale. The sums of A are the
+// product of its fragments and ones.
 #pragma once
 #include "contraction.cuh"
 #include "mma_widen.cuh"
@@ -14,15 +15,15 @@ static_assert(GROUP == 0 || WARP_M * WARP_N <= 2560, "A group's sums and those o
 
 struct Scaling {
     static constexpr bool ZEROS = SCALED == 2;
-    static constexpr float CENTRE = per_unit<B_STORED> == 2 ? 8.0f : 0.0f;      // what numbers stand less when widened
+    static constexpr float CENTRE = per_unit<B_STORED> == 2 ? 8.0f : 0.0f; // widening subtracts it from the numbers
     static constexpr int UNIT = GROUP == 0 ? BLOCK_K : minimum(GROUP, BLOCK_K); // k after which a group may end
-    static constexpr int PARTS = UNIT * ELEMENT / K_STEP_BYTES;                 // fragments along k in it
-    gptr<IN_TYPE> scales;                                                       // of this lane's first column
+    static constexpr int PARTS = UNIT * ELEMENT / K_STEP_BYTES;                 // fragments along k in a unit
+    gptr<IN_TYPE> scales;                                                       // from this lane's first column on
     gptr<i8> zeros;
-    i64 scale_n, scale_group, zero_n, zero_group; // elements from column to column, and from group to group
-    int columns, groups;                          // columns of B from the lane's first on; groups from this one on
-    int left;                                     // k of the group not yet summed
-    u32 scale[FRAGMENTS_N];                       // two columns of a fragment
+    i64 scale_n, scale_group, zero_n, zero_group; // strides in elements, of columns and of groups
+    int columns, groups;                          // columns of B from the lane's first on, and groups from this one on
+    int left;                                     // values of k of the group that are not summed yet
+    u32 scale[FRAGMENTS_N];                       // of two columns of a fragment
     float zero[ZEROS ? FRAGMENTS_N : 1][2];
     float sums[ZEROS ? FRAGMENTS_M : 1][4]; // of rows of A
     float totals[GROUP ? FRAGMENTS_M : 1][GROUP ? FRAGMENTS_N : 1][4];
@@ -38,7 +39,7 @@ struct Scaling {
         load();
     }
 
-    // Asks for scales and zeros of the group.
+    // Loads the scales and zeros of the group.
     MEMBER void load() {
         UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
             Vec<4> pair = Vec<4>::zero();
@@ -52,15 +53,15 @@ struct Scaling {
             scale[j] = pair.word[0];
         }
     }
-    // Adds a fragment of every row of A to the rows' sums.
+    // Adds the elements of a column of fragments of A to the sums of its rows.
     MEMBER void add(const u32 (&a)[FRAGMENTS_M][4]) {
         if constexpr (ZEROS) {
             const u32 one = same_type<IN_TYPE, half_t> ? 0x3c003c00u : 0x3f803f80u, ones[2] = {one, one};
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) multiply(sums[i], a[i], ones);
         }
     }
-    // `parts` fragments along k of this stage have been multiplied: perhaps a group ends.
-    MEMBER void pass(Accumulators &group, int parts) {
+    // Ends the group if its last fragment has been multiplied; `parts` fragments along k of this stage have been.
+    MEMBER void advance(Accumulators &group, int parts) {
         if (GROUP == 0 || parts % PARTS != 0)
             return;
         left -= UNIT;
@@ -72,7 +73,7 @@ struct Scaling {
         scales = scales + scale_group, zeros = zeros + zero_group;
         load();
     }
-    // Adds what the group sums to, scaled, to the totals.
+    // Scales the sums of the group and adds them to the totals.
     MEMBER void end(Accumulators &group) {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
             UNROLL for (int r = 0; r < 4; ++r) {
@@ -88,7 +89,7 @@ struct Scaling {
         if (ZEROS)
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int r = 0; r < 4; ++r) sums[i][r] = 0.0f;
     }
-    // The sums of all groups in place of the last one's.
+    // Replaces the sums of the last group by those of all groups.
     MEMBER void finish(Accumulators &group) {
         end(group);
         if (GROUP)
@@ -102,7 +103,7 @@ struct Scaling {
     MEMBER Scaling(const Params &, const Tile &, int) {}
     template <class Part>
     MEMBER void add(const Part &) {}
-    MEMBER void pass(Accumulators &, int) {}
+    MEMBER void advance(Accumulators &, int) {}
     MEMBER void finish(Accumulators &) {}
 };
 #endif

@@ -1,7 +1,7 @@
-// How a warp's accumulators pass through shared memory, so that every lane gets whole 16-byte stores of C.
+// A warp's slab of shared memory, in which its accumulators are rearranged so that a lane stores 16 bytes of C at once.
 //
-// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR and EPILOGUE_STAGED; WARP_N are the columns of a warp, in
-// FRAGMENTS_N fragments of 8.
+// It uses SPLIT, ACC_TYPE, OUT_TYPE, C_UNIT, C_VECTOR, EPILOGUE_STAGED, WARP_N and FRAGMENTS_N (fragments of 8
+// columns).
 #pragma once
 #include "epilogue.cuh"
 #include "shared_rows.cuh"
@@ -13,8 +13,8 @@ static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores
 
 constexpr int SLAB_WORD = (int)sizeof(ACC_TYPE), SLAB_BYTES = 16 * WARP_N * SLAB_WORD;
 
-// Rows of WARP_N elements of type T, and where a lane writes the elements of 16 rows of fragments. Lanes write two
-// words of at most 8 bytes at a time, or one of 16, next to which the other one goes.
+// Rows of WARP_N elements of type T, and the addresses at which a lane writes the elements of 16 rows of fragments. A
+// lane writes two adjacent words of at most 8 bytes at once, and words of 16 bytes one by one.
 template <class T>
 struct Slab {
     static constexpr int WORD = (int)sizeof(T), TOGETHER = minimum(2, 16 / WORD), FRAGMENT_BYTES = 8 * WORD;
@@ -46,7 +46,7 @@ struct Slab {
 };
 using SlabRows = Slab<ACC_TYPE>::Rows;
 
-// Staged: groups of WIDTH columns are dealt to the lanes row by row, LANE_GROUPS to each.
+// Staged: groups of WIDTH columns are distributed to the lanes row by row, LANE_GROUPS to each.
 constexpr int ROW_GROUPS = WARP_N / WIDTH, SLAB_GROUPS = 16 * ROW_GROUPS;
 constexpr int LANE_GROUPS = divide_up(SLAB_GROUPS, 32);
 
@@ -54,8 +54,8 @@ DEVICE void store_slab(sptr<u8> slab, const ACC_TYPE (&accumulators)[FRAGMENTS_N
     Slab<ACC_TYPE>(slab).store(accumulators);
 }
 
-// A lane's WIDTH values of a group, in accesses of 16 bytes. Where they are 2 or 4 chunks, lanes start at different
-// ones (picked by `turn`), so that the 8 lanes that are served together fall into different banks.
+// Loads a lane's WIDTH values of a group, 16 bytes at a time. If they are 2 or 4 chunks, lanes start at different
+// chunks (selected by `turn`), so that the 8 lanes of one shared-memory transaction use different banks.
 DEVICE void load_slab_group(sptr<u8> slab, int group, ACC_TYPE *values) {
     constexpr int BYTES = minimum(16, WIDTH * SLAB_WORD), CHUNKS = WIDTH * SLAB_WORD / BYTES, EACH = BYTES / SLAB_WORD;
     const int row = group / ROW_GROUPS, byte = group % ROW_GROUPS * WIDTH * SLAB_WORD;

@@ -1,9 +1,11 @@
-// Operand tiles of the tensor-core family: how they lie in shared memory, and how they get there.
+// Operand tiles of the tensor-core families: their layout in shared memory, and how they are copied to it.
 //
-// A tile keeps its operand's orientation: rows of BLOCK_K elements where the operand is K-contiguous, else BLOCK_K
-// rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
+// A tile keeps the orientation of its operand. If the operand is K-contiguous, its rows have BLOCK_K elements;
+// otherwise it has BLOCK_K rows of BLOCK_M or BLOCK_N elements. Rows are whole 16-byte chunks.
 #pragma once
-#pragma parameter MASKED 0 // families that read nothing through a window need not name it
+#pragma parameter MASKED 0 // the default of families without windows
+#pragma parameter A_STORED IN_TYPE
+#pragma parameter B_STORED IN_TYPE
 #include "prologue.cuh"
 #include "shared_rows.cuh"
 #include "widen.cuh"
@@ -11,31 +13,28 @@
 
 constexpr int ELEMENT = (int)sizeof(IN_TYPE);
 
-// Where an operand is stored narrower than it is multiplied (widen.cuh), ASYNC 1 copies it as it is, and the fragments
-// are widened; ASYNC 0 widens it on its way into shared memory. NARROW: bits of the narrowest element there.
+// Bits of an element in shared memory. If an operand is stored in a narrower type than it is multiplied in (widen.cuh),
+// ASYNC 1 copies it unchanged and widens its fragments, and ASYNC 0 widens it before it is stored to shared memory.
 template <class Source>
 constexpr int held_bits = ASYNC ? 8 * (int)sizeof(Source) / per_unit<Source> : 8 * ELEMENT;
-#ifdef A_STORED
-constexpr int NARROW = minimum(held_bits<A_STORED>, held_bits<B_STORED>);
-#else
-constexpr int NARROW = held_bits<IN_TYPE>;
-#endif
+constexpr int NARROW = minimum(held_bits<A_STORED>, held_bits<B_STORED>); // those of the narrower operand
 
-// One operand's tile and how THREADS threads share the copying of it: LANES threads side by side along a row,
-// PASSES rows and COLUMNS pieces of VECTOR bytes each. A thread's pieces are a constant distance apart.
+// The tile of an operand, and its distribution to THREADS threads: LANES threads copy adjacent pieces of a row, and
+// each thread copies PASSES rows times COLUMNS pieces of VECTOR bytes, which are a constant distance apart.
 template <int EXTENT_, int LAYOUT, bool UNIT_, int WINDOW_, int VECTOR_, class SOURCE_ = IN_TYPE,
           bool PREPARED_ = false>
 struct OperandTile {
     using Source = SOURCE_; // its elements in global memory
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0, UNIT = UNIT_, PREPARED = PREPARED_;
     static constexpr int WINDOW = WINDOW_; // how the operand is read: WindowKind
-    // Elements lie in units of STORED bytes, PER_UNIT in each, whose strides Params has; here they take HELD bits each.
+    // Global memory has units of STORED bytes and PER_UNIT elements, and Params has the strides of units. In shared
+    // memory, an element has HELD bits.
     static constexpr int STORED = (int)sizeof(Source), PER_UNIT = per_unit<Source>, HELD = held_bits<Source>;
     static constexpr int EXTENT = EXTENT_, VECTOR = VECTOR_, EACH = VECTOR / STORED * PER_UNIT, PIECE = EACH * HELD / 8;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
     static constexpr int ROW_BYTES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) * HELD / 8;
     static constexpr int BYTES = ROWS * ROW_BYTES;
-    static constexpr bool SPREAD = HELD > NARROW; // read in the order of k in which the other operand is
+    static constexpr bool SPREAD = HELD > NARROW; // read in the order of k of the narrow operand
     static constexpr SwizzleKind KIND = !SWIZZLE                       ? SWIZZLE_NONE
                                         : SPREAD                       ? (NARROW == 4 ? SWIZZLE_QUADS : SWIZZLE_WORDS)
                                         : ELEMENT == 8                 ? SWIZZLE_WORDS
@@ -63,16 +62,15 @@ struct OperandTile {
                   "What a prologue is applied to passes through registers, as it is multiplied.");
 };
 
-// Where a thread's pieces of an operand come from. Everything that needs a division or a 64-bit product happens in the
-// constructor; a step costs one 64-bit addition per row.
+// The addresses of a thread's pieces of an operand. The constructor does all divisions and 64-bit products, so that a
+// step costs one 64-bit addition per row.
 template <class Shape>
 struct MatrixPieces {
     using Source = typename Shape::Source;
     gptr<Source> source; // this thread's first element of the next step
     i64 row_step, column_step, advance;
 
-    // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of its rows of A or columns of B, and
-    // at k_begin; this thread at `start` and `k`.
+    // `operand` points at (0, 0) of the batch entry. The thread starts at row of A or column of B `start`, and at `k`.
     MEMBER MatrixPieces(const Params &, gptr<Source> operand, int start, int, int k, i64 stride, i64 k_stride) {
         const i64 row_stride = Shape::K_CONTIGUOUS ? stride : k_stride;
         const i64 column_stride = Shape::UNIT ? 1 : Shape::K_CONTIGUOUS ? k_stride : stride;
@@ -82,7 +80,7 @@ struct MatrixPieces {
         column_step = Shape::PACE / Shape::PER_UNIT * column_stride;
         advance = BLOCK_K / Shape::PER_UNIT * (Shape::K_CONTIGUOUS ? column_stride : row_stride);
     }
-    // Calls visit(pass, column, address, predicate, channel) for each piece of a step, and goes on to the next.
+    // Calls visit(pass, column, address, predicate, channel) for each piece of a step, and advances to the next step.
     template <class Visit>
     MEMBER void for_each(const Params &, const Visit &visit) {
         gptr<Source> row = source;
@@ -95,16 +93,16 @@ struct MatrixPieces {
     }
 };
 
-// A thread's place in the copying of one operand.
+// Copies a thread's pieces of an operand to shared memory.
 template <class Shape>
 struct TileCopy {
     using Source = typename Shape::Source;
-    int line, k_first; // its first row in the tile, and its first k within a step
+    int line, k_first; // the thread's first row in the tile, and its first k within a step
     using Windowed = WindowPieces<Shape, Shape::K_CONTIGUOUS, Shape::PASSES, Shape::COLUMNS, MASKED>;
     typename PiecesOf<Shape::WINDOW != WINDOW_NONE, MatrixPieces<Shape>, Windowed>::Type pieces;
     int last;   // end of k in the operand
     u32 inside; // bit per piece along M or N: not past the operand's edge
-    u32 target; // its first byte in the shared tile, where rows repeat their permutation from pass to pass
+    u32 target; // the thread's first byte in the shared tile, for use where all passes have the same permutation
     Vec<Shape::VECTOR> staged[ASYNC ? 1 : Shape::PIECES_PER_THREAD];
     Preparing<Shape::PREPARED, Shape::PIECES_PER_THREAD, Shape::WINDOW != WINDOW_NONE,
               Shape::K_CONTIGUOUS ? Shape::COLUMNS : Shape::PASSES, Shape::K_CONTIGUOUS ? Shape::EACH : 1,
@@ -116,8 +114,8 @@ struct TileCopy {
     static MEMBER int own_line() { return thread_index() / Shape::LANES; }
     static MEMBER int own_column() { return thread_index() % Shape::LANES * Shape::EACH; }
 
-    // `operand` points at (0, 0) of the batch entry; the tile starts at `first` of `extent` rows of A or columns of
-    // B, and at k_begin; k ends at k_end.
+    // `operand` points at (0, 0) of the batch entry. The tile starts at row of A or column of B `first` of `extent`,
+    // and covers k from k_begin to k_end.
     MEMBER TileCopy(const Params &params, const Batch &batch, gptr<Source> operand, int first, int extent, i64 stride,
                     int k_begin, int k_end, i64 k_stride)
         : line(own_line()), k_first(Shape::K_CONTIGUOUS ? own_column() : own_line()),
@@ -133,7 +131,7 @@ struct TileCopy {
         }
     }
 
-    // Where chunk `chunk` of a piece lies in the tile; immediate offsets from `target` where the permutation allows it.
+    // Returns the byte offset of a chunk of a piece in the tile: `target` and a constant if the permutation allows it.
     MEMBER int place(int pass, int column, int chunk = 0) const {
         constexpr int WIDTH = Shape::LANES * Shape::PIECE; // bytes from column to column
         if constexpr (Shape::PIECE <= 16 && Shape::LINES % Shape::Rows::PERIOD == 0 &&
@@ -149,13 +147,13 @@ struct TileCopy {
                within(line + pass * Shape::LINES, Shape::ROWS);
     }
 
-    // Calls move(pass, column, address, predicate) for each piece of the step of which `k_left` values of k remain,
-    // and goes on to the next step. Pieces past an edge have a false (zero) predicate: they become zeros.
+    // Calls move(pass, column, address, predicate) for each piece of a step, at whose beginning `k_left` values of k
+    // remain, and advances to the next step. Pieces past an edge have the predicate 0 (false) and become zeros.
     template <class Move>
     MEMBER void for_each(const Params &params, int k_left, const Move &move) {
         preparing.begin();
-        i32 open[Shape::COLUMNS];
-        UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) open[column] = open_pieces(column, k_left);
+        i32 valid[Shape::COLUMNS];
+        UNROLL for (int column = 0; column < Shape::COLUMNS; ++column) valid[column] = pieces_inside(column, k_left);
         pieces.for_each(params, [&](int pass, int column, gptr<Source> from, bool in_image, i32 channel) {
             if constexpr (Shape::PREPARED) {
                 const int k = k_first + (Shape::K_CONTIGUOUS ? column * Shape::PACE : pass * Shape::LINES);
@@ -164,38 +162,43 @@ struct TileCopy {
                     Shape::WINDOW == WINDOW_NONE ? last - k_left + k : channel, within(k, k_left), in_image);
             }
             if constexpr (Shape::WINDOW == WINDOW_NONE)
-                move(pass, column, from, is_open(open[column], pass));
+                move(pass, column, from, is_inside(valid[column], pass));
             else
-                move(pass, column, from, is_open(open[column], pass) && in_image);
+                move(pass, column, from, is_inside(valid[column], pass) && in_image);
         });
     }
 
-    // Which pieces of a column are inside, in one word: a bit per pass, or the end of k, 0 for an entry past the edge.
-    // A predicate of its own for every entry would occupy the few predicate registers throughout the main loop.
-    MEMBER i32 open_pieces(int column, int k_left) const {
+    // Returns in one word which pieces of a column are inside: a bit per pass; or the values of k that remain, 0 for an
+    // entry past the edge. One predicate per entry would occupy the few predicate registers during the main loop.
+    MEMBER i32 pieces_inside(int column, int k_left) const {
         if constexpr (Shape::K_CONTIGUOUS)
             return within(k_first + column * Shape::PACE, k_left) ? (ENDS_KNOWN ? -1 : (i32)inside) : 0;
         else
             return ENDS_KNOWN || (inside >> column & 1) ? k_left : 0;
     }
-    MEMBER u32 is_open(i32 open, int pass) const {
+    MEMBER u32 is_inside(i32 valid, int pass) const {
         if constexpr (Shape::K_CONTIGUOUS)
-            return ENDS_KNOWN ? (u32)open : (u32)open & 1u << pass;
+            return ENDS_KNOWN ? (u32)valid : (u32)valid & 1u << pass;
         else
-            return within(k_first, open - pass * Shape::LINES);
+            return within(k_first, valid - pass * Shape::LINES);
     }
 
-    // Pieces of the same k are a run.
+    // Returns the run of a piece: the pieces of the same k.
     static MEMBER int run_of(int pass, int column) { return Shape::K_CONTIGUOUS ? column : pass; }
 
-    // ASYNC 1: starts the copies of a step into the shared tile.
+    // Starts the copies of a step into the shared tile (ASYNC 1), or the loads into registers for `store` (ASYNC 0).
+    MEMBER void request(const Params &params, int k_left, sptr<u8> tile) {
+        if constexpr (ASYNC)
+            copy(params, k_left, tile);
+        else
+            load(params, k_left);
+    }
     MEMBER void copy(const Params &params, int k_left, sptr<u8> tile) {
         for_each(params, k_left, [&](int pass, int column, gptr<Source> from, u32 predicate) {
             if (in_tile(pass))
                 copy_async<Shape::VECTOR>(tile + place(pass, column), from, predicate);
         });
     }
-    // ASYNC 0: starts the loads of a step into registers; `store` then puts them into the shared tile.
     MEMBER void load(const Params &params, int k_left) {
         for_each(params, k_left, [&](int pass, int column, gptr<Source> from, u32 predicate) {
             staged[pass * Shape::COLUMNS + column] = load_global<Shape::VECTOR>(from, predicate);

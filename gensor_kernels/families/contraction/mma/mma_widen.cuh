@@ -1,16 +1,16 @@
-// Fragments of operands that lie in shared memory as they are stored, some of them narrower than they are multiplied.
+// Fragments of operands that are narrower in shared memory than in the product.
 //
-// The narrow operand is read as any other, 32 bytes of k at a time: a lane gets 4 bytes, whose elements it widens to
-// those of k that it has in a fragment. These are others than ldmatrix gives of 16-bit elements, so the wide operand,
-// if one is, is read in the same order of k, 8 bytes per lane and row. The order within a step does not change a sum.
+// ldmatrix reads 32 bytes of k of the narrow operand, 4 bytes per lane, and the lane widens them to the elements of its
+// fragments. A lane thus holds other values of k than after an ldmatrix of 16-bit elements. The wide operand, if there
+// is one, is therefore read in the same order of k, 8 bytes per lane and row. This order does not change a sum.
 #pragma once
 #include "mma_fragments.cuh"
 
 constexpr int MULTIPLIED = INSTRUCTION == 9 ? 1 : ELEMENT; // bytes of an element in a fragment
 constexpr int PART_COUNT = 8 * MULTIPLIED / NARROW;        // fragments along k in a step of K_STEP
-constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1;        // of those, in the elements of four bytes
+constexpr int WORD_PARTS = 16 / NARROW > 2 ? 2 : 1;        // of these, from the elements of four bytes
 
-// A read of 4 * PART_COUNT bytes per lane takes as many chunks along the rows as PART_COUNT.
+// Reads the wide operand: 4 * PART_COUNT bytes per lane, and PART_COUNT chunks of a row, at once.
 template <class Shape, int COUNT, int REGISTERS>
 struct SpreadLoader {
     using Rows = typename Shape::Rows;
@@ -33,11 +33,11 @@ struct SpreadLoader {
             const int at = base[unit % PERIOD] + unit / PERIOD * PERIOD * UNIT_BYTES + row * Rows::ROW_BYTES;
             const Vec<LANE_BYTES> loaded = load_shared<LANE_BYTES>(tile + at);
             UNROLL for (int w = 0; w < PART_COUNT; ++w) words[i][(read * PART_COUNT + w) * HALVES + half] =
-                in_order(loaded, w);
+                ordered_word(loaded, w);
         }
     }
-    // Word w in the order in which words of the narrow operand are widened.
-    static MEMBER u32 in_order(const Vec<LANE_BYTES> &loaded, int w) {
+    // Returns word w in the order in which words of the narrow operand are widened.
+    static MEMBER u32 ordered_word(const Vec<LANE_BYTES> &loaded, int w) {
         if constexpr (PART_COUNT == 2)
             return loaded.word[w];
         else
@@ -61,7 +61,7 @@ struct LoaderOf<Shape, COUNT, REGISTERS, false, true> {
     static constexpr int WORDS = Type::WORDS;
 };
 
-// Fragment `part` of what was read of a row of A (REGISTERS 4) or a column of B (2).
+// Takes fragment `part` from the words read for a fragment of A (REGISTERS 4) or B (2).
 template <class Shape, int REGISTERS, int WORDS>
 DEVICE void take_part(u32 (&fragment)[REGISTERS], const u32 (&words)[WORDS], int part) {
     constexpr int HALVES = REGISTERS / 2;
