@@ -2,23 +2,21 @@
 // between warpgroups. As in intrinsics.cuh, every function has two bodies; the models are in the emulator's
 // gensor_emulator_hopper.h.
 //
-//   TensorMap                                        128 bytes in Params that the host fills in
-//   (devices/tensor_maps.py) elect_one()                                      true in one lane of the warp, always the
-//   same; all lanes call it.
+//   TensorMap                                        128 bytes in Params, from the host (devices/tensor_maps.py)
+//   elect_one()                                      true in one lane of the warp, always the same; all lanes call it.
 //                                                    The compiler then knows that one thread takes the branch, and
 //                                                    emits a tensor copy without a loop over the active threads
 //   mbarrier_init(sptr<u64>, arrivals)               by one thread, before mbarrier_fence() and the block's barrier
 //   mbarrier_fence()                                 makes initialised mbarriers visible to other threads and to copies
 //   mbarrier_arrive(sptr<u64>)                       one arrival; releases what this thread (after an instruction of
 //                                                    the whole warp: its warp) did before
-//   mbarrier_expect(sptr<u64>, bytes)                one arrival; copies will complete this number of bytes in the
-//   phase mbarrier_wait(sptr<u64>, parity)                 waits until the phase of this parity is complete; a new
-//   mbarrier
-//                                                    counts as after a phase of parity 1
+//   mbarrier_expect(sptr<u64>, bytes)                one arrival; copies will complete these bytes in this phase
+//   mbarrier_wait(sptr<u64>, parity)                 waits until the phase of this parity is complete; a new
+//                                                    mbarrier counts as having completed one of parity 1
 //   copy_tensor(sptr<u8>, TensorMap, i32[5], sptr<u64>)   copies a box from these coordinates on, the first along the
 //                                                    unit stride, to a multiple of 1024 bytes; zeros outside the
-//                                                    tensor. Rows have 128 bytes; chunk c of 16 bytes of row r is at c
-//                                                    ^ r % 8
+//                                                    tensor. Rows have 128 bytes; the 16-byte chunk number c of row r
+//                                                    is stored at c ^ r % 8
 //   copy_pixels(sptr<u8>, TensorMap, i32[4], i32[2], sptr<u64>)   the same with an im2col map: rows are pixels of the
 //                                                    map's pixel box from (channel, column, row, image) on, column by
 //                                                    column, row by row, image by image. The second coordinates are a
@@ -31,11 +29,10 @@
 //   cluster_begin()                                  the same, but makes only initialised mbarriers visible: the first
 //                                                    barrier of a cluster, without a fence of all global memory
 //   prefetch_map(TensorMap)                          a hint: loads the map before the first copy needs it
-//   store_tensor(TensorMap, sptr<u8>, i32[5])        starts to store a box from shared memory, laid out as by a copy,
-//   to
-//                                                    these coordinates on; nothing is stored outside the tensor. By one
-//                                                    thread, after all threads that wrote the box have called
-//                                                    proxy_fence() and been synchronised with it
+//   store_tensor(TensorMap, sptr<u8>, i32[5])        stores a box, laid out in shared memory as by a copy, to these
+//                                                    coordinates on, asynchronously; nothing outside the tensor. By one
+//                                                    thread, after a proxy_fence() of all threads that wrote the box
+//                                                    and a synchronisation with these threads
 //   store_tensor_commit()  store_tensor_wait<N>()    waits until all but this thread's latest N groups have been read
 //                                                    from shared memory
 //   store_matrix(sptr<u8> row, u32 (&r)[4])          stmatrix of four matrices of 8 x 8 elements of 16 bits: lane
@@ -46,11 +43,11 @@
 //                                                    copies and products
 //   CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL with clusters of `blocks` successive blocks
 //   wgmma_fence()                                    before the first product of a group
-//   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over 32
-//   bytes
-//                                                    of k. A and B are half_t or bfloat16_t for both operands; e4m3_t
-//                                                    or e5m2_t for each; float (read as tf32) or i8 for both. i8 has
-//                                                    i32 sums. TA, TB: M, N is contiguous instead of k (16 bits only).
+//   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over
+//                                                    32 bytes of k. A and B are half_t or bfloat16_t for both operands;
+//                                                    e4m3_t or e5m2_t for each; float (read as tf32) or i8 for both.
+//                                                    i8 has i32 sums. TA, TB: M, N is contiguous instead of k (only
+//                                                    for 16-bit types).
 //                                                    d[4 * j + 2 * h + c] is row 16 * (warp % 4) + lane / 4 + 8 * h,
 //                                                    column 8 * j + lane % 4 * 2 + c, as in mma.sync. Sums of 8-bit
 //                                                    floats have 14 bits (tolerance.py)
@@ -59,9 +56,8 @@
 //                                                    lane % 4 * 2 + 8 * (i / 2) on. T is half_t or bfloat16_t. The
 //                                                    registers must keep their values until the product is done
 //   wgmma_hold(T (&d)[SUMS])                         no instruction: the compiler moves no use of these sums across it
-//   wgmma_commit()   wgmma_wait<N>()                 waits until all but the latest N groups of products are done:
-//   their
-//                                                    sums and tiles can then be used
+//   wgmma_commit()   wgmma_wait<N>()                 waits until all but the latest N groups of products are done; then
+//                                                    their sums and tiles can be used
 //   give_registers<FROM, TO>()  take_registers<FROM, TO>()   setmaxnreg, by every warp of a warpgroup; FROM is the
 //                                                    number of registers per thread at launch
 #pragma once
