@@ -96,9 +96,8 @@ struct Async {
     std::vector<TensorCopy> copies; // on their way
     std::vector<Atom> atoms;
     std::vector<WarpAsync> warps;
-    int free_registers = 0,
-        launched_registers = 0;    // free ones; those of each thread at launch, which the exchanges give
-    std::vector<Thread *> waiting; // for registers
+    int free_registers = 0, launched_registers = 0; // free ones; those per thread at launch, from the exchanges
+    std::vector<Thread *> waiting;                  // for registers
 };
 
 } // namespace emulator
