@@ -3,14 +3,6 @@
 #include "intrinsics.cuh"
 #include "params.cuh"
 
-#ifdef __CUDACC__
-#define ROLLED _Pragma("unroll 1")
-#define UNROLL_BY_4 _Pragma("unroll 4")
-#else
-#define ROLLED
-#define UNROLL_BY_4
-#endif
-
 // The row and first column of a group of adjacent outputs; `valid` is false where a thread has no such group.
 struct Place {
     i32 row, column;

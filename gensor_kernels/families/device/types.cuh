@@ -15,12 +15,16 @@ typedef long long i64;
 #define DEVICE static __device__ __forceinline__
 #define MEMBER __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_BY_4 _Pragma("unroll 4")
+#define ROLLED _Pragma("unroll 1")
 #define COPY_BYTES memcpy
 enum { ARCH = __CUDA_ARCH__ }; // 900 on sm_90, 0 on the host; a constexpr would be a symbol of the binary
 #else
 #define DEVICE static inline
 #define MEMBER inline
 #define UNROLL // unrolling on the host only slows the host compiler down
+#define UNROLL_BY_4
+#define ROLLED
 #define COPY_BYTES __builtin_memcpy
 enum { ARCH = 0 };
 #endif
