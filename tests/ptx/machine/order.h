@@ -17,8 +17,8 @@
 // ones, which may be unordered without a race, are in a list (Past).
 //
 // Asynchronous operations (8.9.1.1; cp.async, tensor copies, wgmma) are unordered with all accesses after their issue,
-// also of their own thread, until a thread waits for them: begin, covers, and finish. Operations of the async proxy
-// (8.6) see writes of the generic proxy only after a fence.proxy.async.
+// including those of the same thread, until a thread waits for them: begin, covers, and finish. Operations of the async
+// proxy (8.6) see writes of the generic proxy only after a fence.proxy.async.
 //
 // Not modelled: the order of a strong load, without acquire, after the strong store that it observes.
 #pragma once

@@ -40,8 +40,8 @@ static int own_place() {
     return place_of(*current->block, current->warp());
 }
 
-// A barrier of the block releases a warp's accesses. So does an arrival of the thread that made them or, after an
-// instruction that orders the warp's shared memory, of any thread of the warp.
+// A barrier of the block releases a warp's accesses. An arrival releases the accesses of its thread and, after an
+// instruction that orders the warp's shared memory, those of its warp.
 static void release_accesses(Block &block, int warp, bool by_barrier) {
     WarpAsync &own = block.async.warps[warp];
     const int place = place_of(block, warp);

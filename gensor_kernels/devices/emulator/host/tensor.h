@@ -157,9 +157,9 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
     check_shared(copy.to + rows_of(map) * 128 - 16, 16, site);
 }
 
-// No product may still read the memory that the copy overwrites, and no other copy may be writing it. Of ordinary
-// accesses, only loads and stores over an earlier copy are allowed, if they are ordered before: kernels use different
-// memory for copies and for other loads and stores until the copies end.
+// No product may still read the memory that the copy overwrites, and no other copy may be writing it. The only
+// ordinary accesses that are allowed are loads and stores over an earlier copy that are ordered before: kernels use
+// different memory for copies and for other loads and stores until the copies end.
 static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
         Atom &atom = atom_at(block, to);
