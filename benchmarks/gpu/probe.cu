@@ -1,23 +1,23 @@
-// Probes of the figures that the roofline assumes; included after gensor_kernels/families/device/epilogue_operand.cuh,
-// which has intrinsics and Params. Every kernel leaves a word per thread in c, so that the compiler keeps every load.
+// Measurements of the figures that the roofline assumes. The text follows that of epilogue_operand.cuh, which defines
+// intrinsics and Params. Every kernel stores a word per thread to c, so that the compiler keeps every load.
 #ifndef MMA_K
-#define MMA_K 16 // extent along k of the float16 products: 16, or 8 where sm_80's are missing
+#define MMA_K 16 // extent along k of the float16 products: 16, or 8 before sm_80
 #endif
 
 constexpr int PROBE_THREADS = 256, IN_FLIGHT = 4, CHAINS = 8, TILES = 4;
 
-DEVICE void leave(const Params &params, u32 value) {
+DEVICE void store_word(const Params &params, u32 value) {
     const i64 thread = (i64)block_index() * PROBE_THREADS + thread_index();
     Vec<4> word = Vec<4>::zero();
     word.word[0] = value;
     store_global<4>(gptr<u32>(params.c) + thread, word, true);
 }
 
-// Nothing: what a launch costs.
+// An empty kernel, for the time of a launch.
 KERNEL(probe_nothing, Params, 256, 0) {}
 
-// Every block reads 16-byte vectors [0, m) of a in circles, from its own offset on, k rounds of four per thread:
-// blocks of one multiprocessor are too far apart to find each other's in its L1.
+// Every block reads the 16-byte vectors [0, m) of a cyclically from its own offset on, k rounds of four per thread. The
+// offsets of blocks are so far apart that blocks of one multiprocessor do not share vectors in its L1.
 KERNEL(probe_stream, Params, 256, 0) {
     const u32 vectors = (u32)params.m;
     u32 at = (u32)((u64)vectors * (u32)block_index() / (u32)grid_size()) + (u32)thread_index(), sum = 0;
@@ -31,20 +31,20 @@ KERNEL(probe_stream, Params, 256, 0) {
         }
         UNROLL for (int i = 0; i < IN_FLIGHT; ++i) sum ^= found[i].word[0] ^ found[i].word[3];
     }
-    leave(params, sum);
+    store_word(params, sum);
 }
 
-// One thread goes from word to word of a, k times, from word m on.
+// One thread follows indices in a, k times, from word m on: each word is the index of the next one.
 KERNEL(probe_chase, Params, 256, 0) {
     if (thread_index() != 0)
         return;
     u32 at = (u32)params.m;
     ROLLED for (i32 step = 0; within(step, params.k); ++step) at =
         load_written<4>(gptr<u32>(params.a) + (i64)at).word[0];
-    leave(params, at);
+    store_word(params, at);
 }
 
-// x = x / 2 + 1 in chains that do not wait for each other.
+// x = x / 2 + 1 in independent chains.
 KERNEL(probe_fma, Params, 256, 0) {
     float x[CHAINS];
     UNROLL for (int i = 0; i < CHAINS; ++i) x[i] = (float)(thread_index() + i);
@@ -52,10 +52,10 @@ KERNEL(probe_fma, Params, 256, 0) {
         fma_(x[i], 0.5f, 1.0f);
     float sum = 0;
     UNROLL for (int i = 0; i < CHAINS; ++i) sum += x[i];
-    leave(params, (u32)sum);
+    store_word(params, (u32)sum);
 }
 
-// Products of float16 registers: rows of lanes' numbers times a half.
+// Products of float16 registers: numbers of lanes times a half.
 KERNEL(probe_mma, Params, 256, 0) {
     float sums[TILES][4] = {};
     u32 a[MMA_K / 4], b[MMA_K / 8];
@@ -73,5 +73,5 @@ KERNEL(probe_mma, Params, 256, 0) {
     }
     float sum = 0;
     UNROLL for (int i = 0; i < TILES; ++i) sum += sums[i][0] + sums[i][3];
-    leave(params, (u32)sum);
+    store_word(params, (u32)sum);
 }

@@ -1,30 +1,18 @@
-// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]), one output per thread: small products, any strides.
-//
-// Legal Programs: BLOCK_M * BLOCK_N is a multiple of 32 and at most 1024.
-
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]), for small products with any strides. A block computes BLOCK_M x
+// BLOCK_N outputs, one per thread; each thread reads its row of A and its column of B from global memory.
 #include "product_options.cuh"
-#ifndef IN_TYPE
-#define IN_TYPE float // elements of A and B
-#endif
-#ifndef OUT_TYPE
-#define OUT_TYPE float // elements of C
-#endif
-#ifndef ACC_TYPE
-#define ACC_TYPE float // what is summed
-#endif
-#ifndef BLOCK_M
-#define BLOCK_M 8 // rows of C per block
-#endif
-#ifndef BLOCK_N
-#define BLOCK_N 32 // columns of C per block
-#endif
+#pragma parameter IN_TYPE float  // elements of A and B
+#pragma parameter OUT_TYPE float // elements of C
+#pragma parameter ACC_TYPE float // sums
+#pragma parameter BLOCK_M 8      // rows of C per block
+#pragma parameter BLOCK_N 32     // columns of C per block
 
 #include "contraction.cuh"
 #include "epilogue.cuh"
 
 static_assert(BLOCK_M * BLOCK_N % 32 == 0 && BLOCK_M * BLOCK_N <= 1024, "A block must have 1 to 32 whole warps.");
 
-DEVICE ACC_TYPE element(gptr<IN_TYPE> from, bool inside) {
+DEVICE ACC_TYPE read_element(gptr<IN_TYPE> from, bool inside) {
     return convert<ACC_TYPE>(load_global<(int)sizeof(IN_TYPE)>(from, inside).template get<IN_TYPE>(0));
 }
 
@@ -36,7 +24,7 @@ KERNEL(contraction_plain, Params, BLOCK_M *BLOCK_N, 1) {
     gptr<IN_TYPE> b = gptr<IN_TYPE>(params.b) + (batch_offset(params.b_batch, tile.batch) + column * params.b_n);
     ACC_TYPE sum[1] = {};
     for (i32 k = tile.k_begin; within(k, tile.k_end); ++k) {
-        sum[0] = sum[0] + element(a, in_a) * element(b, in_b);
+        sum[0] = sum[0] + read_element(a, in_a) * read_element(b, in_b);
         a = a + params.a_k;
         b = b + params.b_k;
     }

@@ -136,7 +136,7 @@ def _products() -> Iterator[Bug]:
 def _arithmetic() -> Iterator[Bug]:
     yield Bug("max.NaN.f32 %0, %1, %2", "min.NaN.f32 %0, %1, %2", "window: planes, any")
     yield Bug("ex2.approx.ftz.f32 %0", "lg2.approx.ftz.f32 %0", "attention cp.async: wide")
-    yield Bug('x2.f32 %0, %1, %2;"', 'x2.f32 %0, %2, %1;"', "attention cp.async: wide")
+    yield Bug("cvt.rn.f16x2.f32 %0, %1, %2;", "cvt.rn.f16x2.f32 %0, %2, %1;", "attention cp.async: wide")
     yield Bug("fma.rn.f16x2 %0, %1, %2, %3", "fma.rn.f16x2 %0, %1, %3, %2", "mma cp.async: quantised")
     yield Bug("prmt.b32 %0, %1, %2, %3", "prmt.b32 %0, %2, %1, %3", "mma cp.async: quantised")
 

@@ -1,27 +1,25 @@
-// Programmatic dependent launch (sm_90): a launch that starts while the one in front of it drains. As in intrinsics.cuh
-// all functions have two bodies; the models are in the emulator's gensor_emulator_dependent.h.
+// Programmatic dependent launch (sm_90): a launch starts while the previous launch of the stream drains. As in
+// intrinsics.cuh, every function has two bodies; the models are in the emulator's gensor_emulator_dependent.h.
 //
-//   grid_dependency_wait()   until the launch in front is complete and all that it wrote is visible. Every thread calls
-//                            it, before anything that touches global memory: see docs/reliability.md. Nothing where the
-//                            launch is an ordinary one, and before sm_90
-//   launch_dependents()      the launch behind may start once every block has come here or ended: a hint. What this
-//                            launch writes is seen behind the wait, wherever this stands
-//   load_finished<BYTES>(gptr, predicate) -> Vec   what launches in front have stored; zeros where the predicate is
-//                            false; BYTES 4, 8, 16. It passes the L1, which may have held the same sector since before
-//                            they stored it, and the read-only path, which is for what nobody writes meanwhile
+//   grid_dependency_wait()   waits until the previous launch is complete and its writes are visible. Every thread calls
+//                            it before it accesses global memory: see docs/reliability.md. It does nothing in an
+//                            ordinary launch, and before sm_90
+//   launch_dependents()      a hint: the next launch may start once every block has called this or has ended. The next
+//                            launch sees this launch's writes after its wait, wherever this call is
+//   load_finished<BYTES>(gptr, predicate) -> Vec   loads what previous launches have stored, zeros where the predicate
+//                            is false; BYTES 4, 8, 16. The load bypasses the L1, which may hold the sector from before
+//                            the store, and the read-only path, which needs data that no launch writes meanwhile
 #pragma once
 #include "intrinsics.cuh"
 
 #ifdef __CUDACC__
 DEVICE void grid_dependency_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
+    if constexpr (ARCH >= 900)
+        asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 DEVICE void launch_dependents() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
+    if constexpr (ARCH >= 900)
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_finished(gptr<T> p, bool predicate) {

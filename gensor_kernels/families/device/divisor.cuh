@@ -1,6 +1,6 @@
-// Division of a number below 2^31 by a divisor that the host knows: a multiplication and a shift (Granlund and
-// Montgomery, "Division by invariant integers using multiplication", PLDI 1994). A division by another number takes
-// about 20 instructions, a reciprocal among them.
+// Division of a number below 2^31 by a divisor that the host knows, by a multiplication and a shift (Granlund and
+// Montgomery, "Division by invariant integers using multiplication", PLDI 1994). An ordinary integer division takes
+// about 20 instructions, one of which is a reciprocal.
 #pragma once
 #include "types.cuh"
 
@@ -8,7 +8,7 @@ struct Divided {
     u32 quotient, rest;
 };
 
-struct Divisor { // packed by programs/core/divisors.py
+struct Divisor { // packed by core/divisors.py
     u32 number;
     u32 multiplier, shift; // ceil(2^(31 + shift) / number), ceil(log2(number))
 };

@@ -1,12 +1,13 @@
 // The epilogue: up to six operations on every output, conversion, and the stores into C.
 //
-// A thread holds its outputs as COUNT / WIDTH groups of WIDTH adjacent columns, values[group * WIDTH + i], and a
-// Placement `place(group)` that says where each group lies. Include this header after the family's parameter
-// block: it uses EPILOGUE_CODES, 0 for the list in Params or a compile-time list of 5 bits per operation, the
-// first operation lowest (EPILOGUE_NONE as first entry: no operations). Operands and scalars always come from
-// Params. Arithmetic is float, double for double accumulators, int32 for the leading integer_steps of int32 ones, whose
-// operands are integers. For complex accumulators it is complex: a real operand has an imaginary part of 0, and
-// operations that need an order of numbers, or a curve, do not exist.
+// A thread holds its outputs as COUNT / WIDTH groups of WIDTH adjacent columns, values[group * WIDTH + i]. A Placement
+// `place(group)` returns the position of each group in C. Include this header after the family's parameters: it uses
+// EPILOGUE_CODES, which is 0 for the list of operations in Params, or a compile-time list of 5 bits per operation, the
+// first operation in the lowest bits (EPILOGUE_NONE as first entry: no operations). Operands and scalars always come
+// from Params. Double accumulators are processed in double. The first integer_steps operations on int32 accumulators
+// are int32 operations with integer operands. All other operations on real numbers are float operations. Complex
+// accumulators are processed in complex arithmetic: a real operand has an imaginary part of 0, and operations that
+// compare numbers, and curves, do not exist.
 #pragma once
 #include "epilogue_operand.cuh"
 
@@ -24,7 +25,7 @@ enum EpilogueCode : i32 {
     EPILOGUE_SIGMOID = 11, // 1 / (1 + exp(-v))
     EPILOGUE_MASK = 12,    // x == 0 ? scalar : v
     EPILOGUE_CAST = 13,    // rounded to the output's dtype and back
-    EPILOGUE_NONE = 31     // compile-time list without operations
+    EPILOGUE_NONE = 31     // a compile-time list without operations
 };
 
 DEVICE constexpr bool takes_operand(i32 code) {
@@ -35,9 +36,9 @@ DEVICE constexpr bool is_curve(i32 code) {
     return code >= EPILOGUE_GELU && code <= EPILOGUE_SIGMOID;
 }
 
-// The scalar of a step. A complex one has an imaginary part where the step reads no operand.
+// The scalar of a step. A complex scalar has an imaginary part where the step reads no operand.
 template <class T>
-DEVICE T step_scalar(const EpilogueStep &step, i32 code) {
+DEVICE T read_scalar(const EpilogueStep &step, i32 code) {
     if constexpr (is_complex<T>) {
         const double imaginary = takes_operand(code) ? 0.0 : bit_cast<double>(step.pointer);
         return T{(part_t<T>)step.scalar, (part_t<T>)imaginary};
@@ -46,9 +47,10 @@ DEVICE T step_scalar(const EpilogueStep &step, i32 code) {
     }
 }
 
-// Products that mean the same bits wherever they stand: the compilers make none of them one with a sum behind it.
+// The product, rounded by itself: a compiler does not fuse it with a following sum, so that its bits are always the
+// same.
 template <class T>
-DEVICE T product(T a, T b) {
+DEVICE T multiply(T a, T b) {
     if constexpr (is_complex<T>)
         return T{fma_(a.re, b.re, -multiply_(a.im, b.im)), fma_(a.re, b.im, multiply_(a.im, b.re))};
     else if constexpr (same_type<T, i32>)
@@ -62,14 +64,14 @@ template <class Out, class T, int COUNT>
 DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T scalar) {
     switch (code) {
     case EPILOGUE_SCALE:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = product(v[i], scalar);
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = multiply(v[i], scalar);
         break;
     case EPILOGUE_BIAS:
     case EPILOGUE_ADD:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = v[i] + x[i];
         break;
     case EPILOGUE_MUL:
-        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = product(v[i], x[i]);
+        UNROLL for (int i = 0; i < COUNT; ++i) v[i] = multiply(v[i], x[i]);
         break;
     case EPILOGUE_MASK:
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = x[i] == T{} ? scalar : v[i];
@@ -88,7 +90,7 @@ DEVICE void apply_arithmetic(i32 code, T (&v)[COUNT], const T (&x)[COUNT], T sca
     }
 }
 
-// Operations of tens of instructions. Those that share a function share its code.
+// Operations of tens of instructions. Operations that use the same function share its code.
 template <class T>
 DEVICE T curve(i32 code, T v) {
     if (code == EPILOGUE_GELU)
@@ -102,8 +104,8 @@ DEVICE T curve(i32 code, T v) {
     return code == EPILOGUE_SILU ? v * sigmoid : sigmoid;
 }
 
-// The loop over values is rolled, because all operations of a run-time list are in every kernel, and rotating the
-// values keeps every register index a constant. A compile-time list has room for a group at a time.
+// The loop over values is rolled, because every kernel with a run-time list contains all operations. Rotating the
+// values keeps every register index constant. With a compile-time list, an iteration processes a whole group.
 template <int WIDTH, class T, int COUNT>
 DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
     constexpr int STEP = EPILOGUE_CODES ? WIDTH : 1;
@@ -113,19 +115,19 @@ DEVICE void apply_curve(i32 code, T (&v)[COUNT]) {
     }
 }
 
-// One operation in floating point on v, with its operand x. FIXED is its code where that is known at compile time.
+// One floating-point operation on v, with its operand x. FIXED is its code if known at compile time, else 0.
 template <i32 FIXED, class Out, int WIDTH, class T, int COUNT>
-DEVICE void run_real(const EpilogueStep &step, i32 code, T (&v)[COUNT], const T (&x)[COUNT]) {
+DEVICE void apply_step(const EpilogueStep &step, i32 code, T (&v)[COUNT], const T (&x)[COUNT]) {
     static_assert(!is_complex<T> || !is_curve(FIXED), "Curves are not defined for complex numbers.");
     if constexpr (FIXED == 0 && !is_complex<T>) {
         if (is_curve(code))
             apply_curve<WIDTH>(code, v);
         else
-            apply_arithmetic<Out>(code, v, x, step_scalar<T>(step, code));
+            apply_arithmetic<Out>(code, v, x, read_scalar<T>(step, code));
     } else if constexpr (is_curve(FIXED)) {
         apply_curve<WIDTH>(code, v);
     } else {
-        apply_arithmetic<Out>(code, v, x, step_scalar<T>(step, code));
+        apply_arithmetic<Out>(code, v, x, read_scalar<T>(step, code));
     }
 }
 
@@ -133,7 +135,7 @@ DEVICE bool is_integer(i32 dtype) {
     return dtype >= OPERAND_INT8 && dtype <= OPERAND_BOOL;
 }
 
-// Operation number s. Int32 values become the bits of floats behind the last operation in int32.
+// Operation number s. After the last int32 operation, int32 values are replaced by the bits of floats.
 template <i32 FIXED, class Out, int WIDTH, class T, int COUNT, class Placement>
 DEVICE void run_step(const Params &params, i32 s, const Batch &batch, T (&v)[COUNT], const Placement &place) {
     cover("epilogue_step");
@@ -145,7 +147,7 @@ DEVICE void run_step(const Params &params, i32 s, const Batch &batch, T (&v)[COU
             load_operand<WIDTH>(params, step, batch, x, place);
     }
     if constexpr (!same_type<T, i32>) {
-        run_real<FIXED, Out, WIDTH>(step, code, v, x);
+        apply_step<FIXED, Out, WIDTH>(step, code, v, x);
     } else if (s < params.integer_steps) {
         apply_arithmetic<Out>(code, v, x, (i32)step.scalar);
     } else {
@@ -153,27 +155,22 @@ DEVICE void run_step(const Params &params, i32 s, const Batch &batch, T (&v)[COU
         float real[COUNT], operand[COUNT];
         UNROLL for (int i = 0; i < COUNT; ++i) real[i] = first ? (float)v[i] : bit_cast<float>(v[i]);
         UNROLL for (int i = 0; i < COUNT; ++i) operand[i] = whole ? (float)x[i] : bit_cast<float>(x[i]);
-        run_real<FIXED, Out, WIDTH>(step, code, real, operand);
+        apply_step<FIXED, Out, WIDTH>(step, code, real, operand);
         UNROLL for (int i = 0; i < COUNT; ++i) v[i] = bit_cast<i32>(real[i]);
     }
 }
 
-#if EPILOGUE_CODES
-// Runs the compile-time operations from number INDEX on.
-template <int INDEX, class Out, int WIDTH, class T, int COUNT, class Placement>
-DEVICE void run_steps(const Params &params, const Batch &batch, T (&v)[COUNT], const Placement &place) {
-    constexpr i32 CODE = INDEX < MAX_EPILOGUE_STEPS ? (i32)((u32)(EPILOGUE_CODES) >> (5 * INDEX) & 31) : 0;
-    if constexpr (CODE != 0 && CODE != EPILOGUE_NONE) {
-        run_step<CODE, Out, WIDTH>(params, INDEX, batch, v, place);
-        run_steps<INDEX + 1, Out, WIDTH>(params, batch, v, place);
-    }
-}
-#else
+// Runs the operations from number FIRST on.
 template <int FIRST, class Out, int WIDTH, class T, int COUNT, class Placement>
 DEVICE void run_steps(const Params &params, const Batch &batch, T (&v)[COUNT], const Placement &place) {
-    ROLLED for (i32 s = FIRST; within(s, params.steps); ++s) run_step<0, Out, WIDTH>(params, s, batch, v, place);
+    constexpr i32 CODE = FIRST < MAX_EPILOGUE_STEPS ? (i32)((u32)(EPILOGUE_CODES) >> (5 * FIRST) & 31) : 0;
+    if constexpr (EPILOGUE_CODES == 0) {
+        ROLLED for (i32 s = FIRST; within(s, params.steps); ++s) run_step<0, Out, WIDTH>(params, s, batch, v, place);
+    } else if constexpr (CODE != 0 && CODE != EPILOGUE_NONE) {
+        run_step<CODE, Out, WIDTH>(params, FIRST, batch, v, place);
+        run_steps<FIRST + 1, Out, WIDTH>(params, batch, v, place);
+    }
 }
-#endif
 
 // COUNT adjacent values as elements of C.
 template <class Out, int COUNT, class T>
@@ -186,7 +183,8 @@ DEVICE Vec<COUNT *(int)sizeof(Out)> converted(const T *v) {
     }
     return packed;
 }
-// COUNT adjacent values behind the epilogue, which are the bits of floats where its last operation was in float.
+// COUNT adjacent values after the epilogue as elements of C. Int32 values are the bits of floats where the last
+// operation was in float.
 template <class Out, int COUNT, class T>
 DEVICE auto finished(const Params &params, const T *v) {
     if constexpr (same_type<T, i32>) {
@@ -199,13 +197,13 @@ DEVICE auto finished(const Params &params, const T *v) {
     return converted<Out, COUNT>(v);
 }
 
-// One value behind the epilogue.
+// One value after the epilogue as an element of C.
 template <class Out, class T>
 DEVICE Out finished(const Params &params, T v) {
     return finished<Out, 1>(params, &v).template get<Out>(0);
 }
 
-// Converts and stores every group: WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
+// Converts and stores every group, WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
 template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
 DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)[COUNT], const Placement &place) {
     constexpr int STORES = UNIT ? 1 : WIDTH, EACH = WIDTH / STORES;
@@ -221,7 +219,7 @@ DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)
     }
 }
 
-// Epilogue, conversion and stores of a thread's outputs. `values` is used up.
+// Runs the epilogue on a thread's outputs, converts and stores them. `values` is overwritten.
 // With UNIT, WIDTH must divide n, and C's rows must be aligned to WIDTH * sizeof(Out) bytes (at most 16).
 template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
 DEVICE void finish_outputs(const Params &params, const Batch &batch, T (&values)[COUNT], const Placement &place) {

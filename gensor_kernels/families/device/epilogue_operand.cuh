@@ -1,26 +1,9 @@
-// Where a thread's outputs lie in C, and how the operands of epilogue operations are read for them.
+// The position of a thread's outputs in C, and the loads of the epilogue's operands for them.
 #pragma once
 #include "intrinsics.cuh"
 #include "params.cuh"
 
-#ifdef __CUDACC__
-#define ROLLED _Pragma("unroll 1")
-#define UNROLL_BY_4 _Pragma("unroll 4")
-#else
-#define ROLLED
-#define UNROLL_BY_4
-#endif
-
-template <class T>
-DEVICE constexpr T minimum(T a, T b) {
-    return a < b ? a : b;
-}
-template <class A, class B>
-constexpr bool same_type = false;
-template <class A>
-constexpr bool same_type<A, A> = true;
-
-// First column of a group of adjacent outputs; `valid` is false for a thread that has no such group.
+// The row and first column of a group of adjacent outputs; `valid` is false where a thread has no such group.
 struct Place {
     i32 row, column;
     bool valid;
@@ -33,12 +16,12 @@ enum OperandType : i32 { // EpilogueStep::dtype
     OPERAND_BFLOAT16,
     OPERAND_INT8,
     OPERAND_INT32,
-    OPERAND_BOOL,      // and unsigned bytes
-    OPERAND_COMPLEX64, // of complex results only
+    OPERAND_BOOL,      // also unsigned bytes
+    OPERAND_COMPLEX64, // for complex results only
     OPERAND_COMPLEX128
 };
 
-// Bytes of an element of x, in an epilogue that computes with T.
+// Bytes of an element of x, in an epilogue on values of type T.
 template <class T>
 DEVICE i32 operand_bytes(i32 dtype) {
     if (is_complex<T> && dtype >= OPERAND_COMPLEX64)
@@ -49,7 +32,7 @@ DEVICE i32 operand_bytes(i32 dtype) {
                                                                    : 1;
 }
 
-// Moves the first BY values to the end; COUNT / BY times is the identity.
+// Moves the first BY values to the end. COUNT / BY rotations restore the order.
 template <int BY, class T, int COUNT>
 DEVICE void rotate(T (&v)[COUNT]) {
     T head[BY];
@@ -58,7 +41,7 @@ DEVICE void rotate(T (&v)[COUNT]) {
     UNROLL for (int i = 0; i < BY; ++i) v[COUNT - BY + i] = head[i];
 }
 
-// Where the operand's elements for a group of outputs begin, and whether the group lies in C.
+// A run: the operand's elements for a group of outputs, from `from` on. `inside`: the group is in C.
 struct Run {
     gptr<u8> from;
     bool inside;
@@ -66,15 +49,16 @@ struct Run {
 
 // Whether every group's WIDTH elements of x are adjacent and aligned to the vectors that load them.
 template <int WIDTH>
-DEVICE bool in_vectors(const EpilogueStep &step, i32 bytes) {
+DEVICE bool allows_vectors(const EpilogueStep &step, i32 bytes) {
     const u32 strides = (u32)(step.m_stride | step.batch_stride[0] | step.batch_stride[1] | step.batch_stride[2]);
     const u32 low_bits = (u32)step.pointer | strides * (u32)bytes;
     return (low_bits & (u32)(minimum(16, WIDTH * bytes) - 1)) == 0 && (WIDTH == 1 || step.n_stride == 1);
 }
 
-// An element of x as T. In int32 arithmetic, which may turn into float before it needs x, floats stay as their bits.
+// An element of x as T. An epilogue in int32 gets floats as their bits, because it may continue in float before it
+// uses x.
 template <class T, class S>
-DEVICE T operand_value(S value) {
+DEVICE T convert_operand(S value) {
     if constexpr (same_type<S, u8>)
         return convert<T>((i32)value);
     else if constexpr (same_type<T, i32> && !same_type<S, i8> && !same_type<S, i32>)
@@ -86,10 +70,11 @@ DEVICE T operand_value(S value) {
 template <int SIZE, class S, class T, int COUNT>
 DEVICE void convert_runs(const Vec<SIZE> *raw, T (&x)[COUNT]) {
     constexpr int EACH = SIZE / (int)sizeof(S);
-    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = operand_value<T>(raw[i / EACH].template get<S>(i % EACH));
+    UNROLL for (int i = 0; i < COUNT; ++i) x[i] = convert_operand<T>(raw[i / EACH].template get<S>(i % EACH));
 }
 
-// Groups in vectors of elements of type S, or Other where `other`: all loads are issued before the first use.
+// Loads runs as vectors of elements of type S, or Other where `other` is true. All loads are issued before the first
+// use.
 template <int WIDTH, class S, class Other, class T, int COUNT>
 DEVICE void load_runs(const Run (&runs)[COUNT / WIDTH], bool other, T (&x)[COUNT]) {
     constexpr int BYTES = minimum(16, WIDTH * (int)sizeof(S)), PIECES = WIDTH * (int)sizeof(S) / BYTES;
@@ -107,26 +92,26 @@ template <class T>
 DEVICE T load_element(gptr<u8> from, i32 dtype, i32 bytes, bool inside) {
     if constexpr (is_complex<T>) {
         if (bytes == 16)
-            return operand_value<T>(load_global<16>(from, inside).template get<c128>(0));
+            return convert_operand<T>(load_global<16>(from, inside).template get<c128>(0));
         if (dtype == OPERAND_COMPLEX64)
-            return operand_value<T>(load_global<8>(from, inside).template get<c64>(0));
+            return convert_operand<T>(load_global<8>(from, inside).template get<c64>(0));
     }
     if (bytes == 8)
-        return operand_value<T>(load_global<8>(from, inside).template get<double>(0));
+        return convert_operand<T>(load_global<8>(from, inside).template get<double>(0));
     if (bytes == 4) {
         const Vec<4> raw = load_global<4>(from, inside);
-        return dtype == OPERAND_INT32 ? operand_value<T>(raw.get<i32>(0)) : operand_value<T>(raw.get<float>(0));
+        return dtype == OPERAND_INT32 ? convert_operand<T>(raw.get<i32>(0)) : convert_operand<T>(raw.get<float>(0));
     }
     if (bytes == 2) {
         const Vec<2> raw = load_global<2>(from, inside);
-        return dtype == OPERAND_BFLOAT16 ? operand_value<T>(raw.get<bfloat16_t>(0))
-                                         : operand_value<T>(raw.get<half_t>(0));
+        return dtype == OPERAND_BFLOAT16 ? convert_operand<T>(raw.get<bfloat16_t>(0))
+                                         : convert_operand<T>(raw.get<half_t>(0));
     }
     const Vec<1> raw = load_global<1>(from, inside);
-    return dtype == OPERAND_BOOL ? operand_value<T>(raw.get<u8>(0)) : operand_value<T>(raw.get<i8>(0));
+    return dtype == OPERAND_BOOL ? convert_operand<T>(raw.get<u8>(0)) : convert_operand<T>(raw.get<i8>(0));
 }
 
-// x one by one in a rolled loop, as in apply_curve; columns that share a value load it once per group.
+// Loads x element by element in a rolled loop, as in apply_curve. Columns that share a value load it once per group.
 template <int WIDTH, class T, int COUNT>
 DEVICE void load_elements(const EpilogueStep &step, i32 bytes, Run (&runs)[COUNT / WIDTH], T (&x)[COUNT]) {
     Run run = runs[0];
@@ -142,7 +127,7 @@ DEVICE void load_elements(const EpilogueStep &step, i32 bytes, Run (&runs)[COUNT
     }
 }
 
-// x for every output of the thread, zeros outside C.
+// Loads x for every output of the thread, zeros outside C.
 template <int WIDTH, class T, int COUNT, class Placement>
 DEVICE void load_operand(const Params &params, const EpilogueStep &step, const Batch &batch, T (&x)[COUNT],
                          const Placement &place) {
@@ -154,7 +139,7 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
         runs[g].from = base + (at.row * step.m_stride + at.column * step.n_stride) * bytes;
         runs[g].inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
     }
-    if (in_vectors<WIDTH>(step, bytes)) {
+    if (allows_vectors<WIDTH>(step, bytes)) {
         if (bytes == 4)
             return load_runs<WIDTH, float, i32>(runs, step.dtype == OPERAND_INT32, x);
         if constexpr (is_complex<T>) {

@@ -1,51 +1,53 @@
-// Instructions that only sm_90a has: mbarriers with tensor copies (TMA), products of warpgroups (wgmma), registers that
-// change hands. As in intrinsics.cuh every one of these has two bodies; the models are in the emulator's
+// Instructions of sm_90a: mbarriers, tensor copies (TMA), products of warpgroups (wgmma), and the exchange of registers
+// between warpgroups. As in intrinsics.cuh, every function has two bodies; the models are in the emulator's
 // gensor_emulator_hopper.h.
 //
-//   TensorMap                                        128 bytes the host fills in (devices/tensor_maps.py); in Params
-//   elect_one()                                      true in one lane of the warp, the same lane every time; all lanes
-//                                                    call it. The compiler then knows that one thread takes the branch,
-//                                                    and emits a tensor copy without a loop over the active threads
-//   mbarrier_init(sptr<u64>, arrivals)               by one thread; then mbarrier_fence() and the block's barrier
-//   mbarrier_fence()                                 initialised mbarriers become visible to others and to copies
-//   mbarrier_arrive(sptr<u64>)                       one arrival; releases what this thread (and, behind an instruction
-//                                                    of the whole warp, its warp) did before
-//   mbarrier_expect(sptr<u64>, bytes)                one arrival, and bytes that copies will bring in this phase
-//   mbarrier_wait(sptr<u64>, parity)                 until the phase of this parity is over; a new mbarrier counts as
-//                                                    one whose phase of parity 1 is
-//   copy_tensor(sptr<u8>, TensorMap, i32[5], sptr<u64>)   a box from these coordinates on, the first along the unit
-//                                                    stride; zeros outside the tensor. Rows of 128 bytes, the 16-byte
-//                                                    chunks of row r at chunk ^ r % 8; to a multiple of 1024 bytes
-//   copy_pixels(sptr<u8>, TensorMap, i32[4], i32[2], sptr<u64>)   the same of an im2col map: rows are pixels of an
-//                                                    image, from (channel, column, row, image) on, which lies in the
-//                                                    map's pixel box, column by column, row by row, image by image;
-//                                                    read so many columns and rows further on
-//   copy_tensor(..., blocks)  copy_pixels(..., blocks)   the same to that address in each block of the cluster whose
-//                                                    bit is set in `blocks`, whose mbarriers count the bytes
-//   mbarrier_arrive_at(sptr<u64>, block)             one arrival at the mbarrier of that address in a block of the
+//   TensorMap                                        128 bytes in Params, from the host (devices/tensor_maps.py)
+//   elect_one()                                      true in one lane of the warp, always the same; all lanes call it.
+//                                                    The compiler then knows that one thread takes the branch, and
+//                                                    emits a tensor copy without a loop over the active threads
+//   mbarrier_init(sptr<u64>, arrivals)               by one thread, before mbarrier_fence() and the block's barrier
+//   mbarrier_fence()                                 makes initialised mbarriers visible to other threads and to copies
+//   mbarrier_arrive(sptr<u64>)                       one arrival; releases what this thread (after an instruction of
+//                                                    the whole warp: its warp) did before
+//   mbarrier_expect(sptr<u64>, bytes)                one arrival; copies will complete these bytes in this phase
+//   mbarrier_wait(sptr<u64>, parity)                 waits until the phase of this parity is complete; a new
+//                                                    mbarrier counts as having completed one of parity 1
+//   copy_tensor(sptr<u8>, TensorMap, i32[5], sptr<u64>)   copies a box from these coordinates on, the first along the
+//                                                    unit stride, to a multiple of 1024 bytes; zeros outside the
+//                                                    tensor. Rows have 128 bytes; the 16-byte chunk number c of row r
+//                                                    is stored at c ^ r % 8
+//   copy_pixels(sptr<u8>, TensorMap, i32[4], i32[2], sptr<u64>)   the same with an im2col map: rows are pixels of the
+//                                                    map's pixel box from (channel, column, row, image) on, column by
+//                                                    column, row by row, image by image. The second coordinates are a
+//                                                    distance in columns and rows from each pixel to the one read
+//   copy_tensor(..., blocks)  copy_pixels(..., blocks)   the same to this address in each block of the cluster whose
+//                                                    bit in `blocks` is set; the mbarriers of these blocks count bytes
+//   mbarrier_arrive_at(sptr<u64>, block)             one arrival at the mbarrier of this address in a block of the
 //                                                    cluster
-//   cluster_barrier()                                the block's barrier of all blocks of a cluster
-//   cluster_begin()                                  the same, but of all that came before only initialised mbarriers
-//                                                    become visible: the first meeting of a cluster, without a fence of
-//                                                    all global memory
-//   prefetch_map(TensorMap)                          a hint: the map is fetched before the first copy needs it
-//   store_tensor(TensorMap, sptr<u8>, i32[5])        a box on its way from shared memory, where it lies as copies leave
-//                                                    it, to these coordinates on; nothing is stored outside the tensor.
-//                                                    By one thread, behind a proxy_fence() of all that wrote the box,
-//                                                    and what orders these threads
-//   store_tensor_commit()  store_tensor_wait<N>()    the shared memory of all but this thread's latest N groups is free
+//   cluster_barrier()                                a barrier of all threads of the cluster
+//   cluster_begin()                                  the same, but makes only initialised mbarriers visible: the first
+//                                                    barrier of a cluster, without a fence of all global memory
+//   prefetch_map(TensorMap)                          a hint: loads the map before the first copy needs it
+//   store_tensor(TensorMap, sptr<u8>, i32[5])        stores a box, laid out in shared memory as by a copy, to these
+//                                                    coordinates on, asynchronously; nothing outside the tensor. By one
+//                                                    thread, after a proxy_fence() of all threads that wrote the box
+//                                                    and a synchronisation with these threads
+//   store_tensor_commit()  store_tensor_wait<N>()    waits until all but this thread's latest N groups have been read
+//                                                    from shared memory
 //   store_matrix(sptr<u8> row, u32 (&r)[4])          stmatrix of four matrices of 8 x 8 elements of 16 bits: lane
 //                                                    8 * m + i gives the address of row i of matrix m, lane 4 * i + j
 //                                                    holds its elements 2 * j and 2 * j + 1 in r[m]; the inverse of
 //                                                    load_matrix
-//   proxy_fence()                                    what this thread stored to shared memory comes before copies read
-//   it CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL, so many blocks to a cluster, side by side
+//   proxy_fence()                                    orders this thread's stores to shared memory before later reads by
+//                                                    copies and products
+//   CLUSTERED_KERNEL(name, Params, threads, min_blocks, blocks)   KERNEL with clusters of `blocks` successive blocks
 //   wgmma_fence()                                    before the first product of a group
-//   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over 32
-//   bytes
-//                                                    of k. A and B are half_t or bfloat16_t twice; e4m3_t or e5m2_t
-//                                                    each; float twice, of which tf32 is read; or i8 twice, into
-//                                                    i32. TA, TB: M, N is contiguous instead of k (16 bits only).
+//   wgmma<TA, TB, KEPT>(T (&d)[N / 2], u64 a, u64 b, A, B)   d = KEPT * d + A * B, 64 rows times N columns over
+//                                                    32 bytes of k. A and B are half_t or bfloat16_t for both operands;
+//                                                    e4m3_t or e5m2_t for each; float (read as tf32) or i8 for both.
+//                                                    i8 has i32 sums. TA, TB: M, N is contiguous instead of k (only
+//                                                    for 16-bit types).
 //                                                    d[4 * j + 2 * h + c] is row 16 * (warp % 4) + lane / 4 + 8 * h,
 //                                                    column 8 * j + lane % 4 * 2 + c, as in mma.sync. Sums of 8-bit
 //                                                    floats have 14 bits (tolerance.py)
@@ -53,10 +55,11 @@
 //                                                    is row lane / 4 + 8 * (i % 2) of the warp's 16, k from
 //                                                    lane % 4 * 2 + 8 * (i / 2) on. T is half_t or bfloat16_t. The
 //                                                    registers must keep their values until the product is done
-//   wgmma_hold(T (&d)[SUMS])                         no instruction: other code that uses these sums stays on its side
-//   wgmma_commit()   wgmma_wait<N>()                 all but the latest N groups are done: sums and tiles can be used
-//   give_registers<FROM, TO>()  take_registers<FROM, TO>()   setmaxnreg, by every warp of a warpgroup alike; FROM is
-//                                                    what the launch gave each thread
+//   wgmma_hold(T (&d)[SUMS])                         no instruction: the compiler moves no use of these sums across it
+//   wgmma_commit()   wgmma_wait<N>()                 waits until all but the latest N groups of products are done; then
+//                                                    their sums and tiles can be used
+//   give_registers<FROM, TO>()  take_registers<FROM, TO>()   setmaxnreg, by every warp of a warpgroup; FROM is the
+//                                                    number of registers per thread at launch
 #pragma once
 #include "intrinsics.cuh"
 #include "widen.cuh"
@@ -65,9 +68,9 @@ struct alignas(64) TensorMap {
     u64 opaque[16];
 };
 
-// A tile in shared memory, 128 bytes to a row and swizzled as tensor copies do. K-contiguous: eight rows of M or N lie
-// in 1024 bytes, the next eight `stride` behind. Else the rows are those of k: the next eight `stride` behind, and the
-// next 64 elements of M or N `leading` behind.
+// The descriptor of a tile in shared memory with rows of 128 bytes, swizzled as by tensor copies. Eight rows are 1024
+// bytes, and the next eight rows start `stride` bytes after them. Rows are those of M or N where k is contiguous; else
+// they are those of k, and the next 64 elements of M or N start `leading` bytes later.
 DEVICE u64 matrix_descriptor(sptr<u8> tile, int leading, int stride) {
     return (u64)(tile.address >> 4 & 0x3fff) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | (u64)1 << 62;
 }
@@ -135,8 +138,8 @@ DEVICE void cluster_begin() {
 DEVICE void prefetch_map(const TensorMap &map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
-// Without a scope, as CUTLASS does it: what an arrival releases are finished reads by products, for copies. With that
-// of the cluster it would wait for every store of its thread to be seen by the whole device.
+// Without a scope, as in CUTLASS: the arrival releases only completed reads by products, to copies. With the scope of
+// the cluster it would wait until the whole device sees every store of its thread.
 DEVICE void mbarrier_arrive_at(sptr<u64> barrier, int block) {
     asm volatile("{ .reg .b32 there;\n"
                  "  mapa.shared::cluster.u32 there, %0, %1;\n"
@@ -194,17 +197,14 @@ DEVICE void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-template <int SUMS>
-DEVICE void wgmma_hold(float (&d)[SUMS]) {
-    UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-template <int SUMS>
-DEVICE void wgmma_hold(i32 (&d)[SUMS]) {
-    UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+r"(d[i])::"memory");
-}
-template <int SUMS>
-DEVICE void wgmma_hold(u32 (&d)[SUMS]) {
-    UNROLL for (int i = 0; i < SUMS; ++i) asm volatile("" : "+r"(d[i])::"memory");
+template <class T, int SUMS>
+DEVICE void wgmma_hold(T (&d)[SUMS]) {
+    UNROLL for (int i = 0; i < SUMS; ++i) {
+        if constexpr (same_type<T, float>)
+            asm volatile("" : "+f"(d[i])::"memory");
+        else
+            asm volatile("" : "+r"(d[i])::"memory");
+    }
 }
 
 template <int FROM, int TO>

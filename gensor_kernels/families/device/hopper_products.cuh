@@ -1,5 +1,5 @@
-// The products of warpgroups in PTX: one overload per N, since an instruction names all of its registers. hopper.cuh
-// says what they do.
+// The products of warpgroups in PTX, one overload per N, since an instruction names all of its registers. hopper.cuh
+// documents them.
 #pragma once
 
 #define WGMMA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
@@ -36,7 +36,7 @@
 #define WGMMA_SUMS_224(c) WGMMA_SUMS_208(c), WGMMA_8(c, 104)
 #define WGMMA_SUMS_240(c) WGMMA_SUMS_224(c), WGMMA_8(c, 112)
 #define WGMMA_SUMS_256(c) WGMMA_SUMS_240(c), WGMMA_8(c, 120)
-// `operands` are the numbers of the descriptors and of KEPT, `more` what follows them.
+// `operands` are the numbers of the operands that hold the descriptors and KEPT; `more` is the text after them.
 #define WGMMA_TYPE(n, c, types, operands, more)                                                                        \
     asm volatile("wgmma.mma_async.sync.aligned.m64n" #n types " {" WGMMA_NAMES_##n "}, " operands more ";"             \
                  : WGMMA_SUMS_##n(c)                                                                                   \
@@ -77,7 +77,7 @@ WGMMA(256, "%128, %129, %130", "%131, %132")
 #undef WGMMA_FLOAT8
 #undef WGMMA_OF
 #undef WGMMA_TYPE
-// A held in registers.
+// Products with A in registers.
 #define WGMMA_HELD(n, type, types, operands)                                                                           \
     template <int B_TRANSPOSED, int KEPT>                                                                              \
     DEVICE void wgmma_held(float (&d)[n / 2], const u32(&a)[4], u64 descriptor_b, type) {                              \

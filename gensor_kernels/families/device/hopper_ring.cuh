@@ -1,5 +1,5 @@
-// A ring of STAGES shared buffers between the thread that requests tensor copies and the warpgroups that multiply: a
-// full and an empty mbarrier for each buffer, in turns from the start of shared memory on.
+// A ring of STAGES shared buffers between the thread that requests tensor copies and the warpgroups that multiply.
+// Shared memory starts with a full and an empty mbarrier per buffer, alternately.
 #pragma once
 #include "hopper.cuh"
 
@@ -10,7 +10,7 @@ DEVICE sptr<u64> empty(int slot) {
     return shared_base().as<u64>() + (2 * slot + 1);
 }
 
-// A place in the ring, and the parity of the phases in which its mbarriers are there now.
+// A buffer of the ring, and the parity of the current phases of its mbarriers.
 struct Turn {
     int slot = 0;
     u32 parity = 0;
@@ -25,12 +25,12 @@ struct Turn {
     }
 };
 
-// The descriptor of a tile some bytes further on: they count its address in 16 bytes.
+// The descriptor of the tile `bytes` after a tile: descriptors count addresses in units of 16 bytes.
 DEVICE u64 further(u64 descriptor, int bytes) {
     return descriptor + (u64)(bytes >> 4);
 }
 
-// The last parts of a split may begin behind the end of k. Turns are skipped by counts: they must not be negative.
+// max(count, 0): the last parts of a split may begin after the end of k, and Turn::skip needs a count of at least 0.
 DEVICE i32 at_least_none(i32 count) {
     return count > 0 ? count : 0;
 }

@@ -1,59 +1,59 @@
 // The intrinsic layer: the only way in which kernels touch memory, synchronise or use matrix instructions.
-// Every intrinsic has two bodies: PTX for the GPU (intrinsics_ptx.cuh, intrinsics_arithmetic.cuh) and a model for a CPU
-// (the emulator's gensor_emulator.h, on its own include path, so that the flattened text stays the same for both
-// compilers).
+// Every intrinsic has two bodies: PTX for the GPU (intrinsics_ptx.cuh, intrinsics_arithmetic.cuh), and a model for a
+// CPU (the emulator's gensor_emulator.h, which has its own include path, so that both compilers get the same flattened
+// text).
 //
 //   KERNEL(name, Params, threads, min_blocks) { ... params.m ... }
-//     defines extern "C" __global__ void name(const __grid_constant__ Params params) with launch bounds
-//     (min_blocks 0: none given). On the host it also defines the symbols through which the emulator finds
-//     the kernel by name. Params must be trivially copyable; write one KERNEL per entry, at file scope.
+//     defines extern "C" __global__ void name(const __grid_constant__ Params params) with launch bounds (min_blocks 0:
+//     not given). On the host it also defines the symbols by which the emulator finds the kernel. Params must be
+//     trivially copyable. Every entry needs its own KERNEL at file scope.
 //   thread_index() block_index() grid_size()        int; the grid is one-dimensional
 //   shared_base()                                   sptr<u8> to dynamic shared memory, 1024-byte aligned
-//   within(index, bound)                            index < bound; the only way to write a predicate or bound
-//   cover("name");                                  counts that this branch ran (host only)
-//   unknown(u32) -> u32                             the same value, of which the compiler knows nothing: a result
-//                                                    computed from it is not taken for an earlier one, nor kept for it
+//   within(index, bound)                            index < bound; every predicate and bound is written with it
+//   cover("name");                                  counts how often this branch runs (host only)
+//   unknown(u32) -> u32                             the same value, hidden from the compiler: it neither reuses an
+//                                                    earlier result for one computed from it, nor keeps that for later
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
-//   prefetch_line<LEVEL>(gptr, predicate)           a hint: the 128 bytes around an address of an operand come to
-//                                                    the L2 (LEVEL 2), or to the L1 (1)
-//   load_written<BYTES>(gptr) -> Vec                what this launch has stored; BYTES 4, 8, 16
-//   give_flag(gptr<u64>, u64)                       a flag is set to this; releases what this thread (and, behind a
-//                                                    barrier, its block) stored before
-//   take_flag(gptr<u64>, u64)                       waits until it is set to this, and clears it: this thread (and,
-//                                                    behind a barrier, its block) sees what the giver released
+//   prefetch_line<LEVEL>(gptr, predicate)           a hint: loads the 128 bytes around an address of an operand into
+//                                                    the L2 (LEVEL 2) or the L1 (LEVEL 1)
+//   load_written<BYTES>(gptr) -> Vec                loads what this launch has stored; BYTES 4, 8, 16
+//   give_flag(gptr<u64>, u64)                       sets a flag to this value; releases earlier stores of this thread
+//                                                    (after a barrier: of its block)
+//   take_flag(gptr<u64>, u64)                       waits until the flag has this value, and clears it. This thread
+//                                                    (after a barrier: its block) sees what the giver released
 //   load_shared<BYTES>(sptr) -> Vec    store_shared<BYTES>(sptr, Vec)
 //   copy_async<BYTES>(sptr, gptr, predicate)        BYTES 4, 8, 16; writes zeros where false (0)  (sm_80)
-//   copy_async_commit()   copy_async_wait<N>()      all but the latest N groups have arrived      (sm_80)
+//   copy_async_commit()   copy_async_wait<N>()      waits until all but the latest N groups have arrived   (sm_80)
 //   barrier()   warp_barrier()                      order shared memory for the block / the warp
 //   load_matrix<N, TRANSPOSED>(u32 (&r)[N], sptr row_address)                     ldmatrix, N = 1, 2, 4;
-//                                                    all 32 lanes give a valid address, as sm_75 asks
+//                                                    all 32 lanes give a valid address, as sm_75 requires
 //   mma_m16n8k16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], half_t{} or bfloat16_t{})   (sm_80)
 //   mma_m16n8k8(float (&d)[4], const u32 (&a)[2], const u32 (&b)[1])              float16
 //   mma_m16n8k8_tf32(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                         (sm_80)
 //   mma_m16n8k32_f8<A_E5M2, B_E5M2>(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2])   8-bit floats, e5m2 or e4m3;
-//                                                    sums have few bits (mma_eight_bit.cuh)       (sm_89)
+//                                                    its sums have few bits (mma_eight_bit.cuh)   (sm_89)
 //   mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                            (sm_80)
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
 //   mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1])                    (sm_80)
 //   mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2])   mma_m16n8k16_f64: [8], [4] (sm_90)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
-//   warp_uniform(int) -> int                        returns its argument, which all lanes of the warp share; all lanes
-//                                                    call it. The compiler then keeps the value, and what is computed
-//                                                    from it, in uniform registers
+//   warp_uniform(int) -> int                        returns its argument, which must be equal in all lanes of the warp;
+//                                                    all lanes call it. The compiler then keeps the value, and values
+//                                                    computed from it, in uniform registers
 //   exp_ erf_ tanh_ log_ sqrt_ fma_                 float and double; sqrt_ rounds to nearest
-//   multiply_(a, b)                                 float and double; rounded by itself, whatever is added to it
-//   max_(a, b) min_(a, b)                           float and double; NaN where either is
-//   exp2_ reciprocal_ maximum_                      float; exp2_ to 2 units in the last place, reciprocal_ to 1;
-//                                                    maximum_ drops NaN
+//   multiply_(a, b)                                 float and double; rounded by itself, never fused with a sum
+//   max_(a, b) min_(a, b)                           float and double; NaN where either argument is NaN
+//   exp2_ reciprocal_ maximum_                      float; errors are at most 2 units in the last place (exp2_) and 1
+//                                                    (reciprocal_); maximum_ ignores a NaN
 //   pack_pair(float low, float high, half_t{} or bfloat16_t{}) -> u32             rounded to nearest even
-//   fma_pair(u32 a, u32 b, u32 c, half_t{} or bfloat16_t{}) -> u32                a * b + c of two at once  (bf16
-//   sm_80) byte_permute(u32 low, u32 high, u32 selector) -> u32   four of their eight bytes, by the selector's nibbles
-//   convert_e4m3_pair(u16) -> u32                   two 8-bit floats to half_t; where E4M3_INSTRUCTION is 1 (sm_89)
+//   fma_pair(u32 a, u32 b, u32 c, half_t{} or bfloat16_t{}) -> u32                a * b + c of two    (bf16: sm_80)
+//   byte_permute(u32 low, u32 high, u32 selector) -> u32   four of their eight bytes, by the selector's nibbles
+//   convert_e4m3_pair(u16) -> u32                   two 8-bit floats to half_t                        (sm_89)
 #pragma once
 #include "vectors.cuh"
 
-// A pointer into global memory. It can be moved but not dereferenced.
+// A pointer into global memory, for intrinsics only: it cannot be dereferenced.
 template <class T>
 struct gptr {
     u64 address;
@@ -83,24 +83,17 @@ DEVICE bool within(Index index, Bound bound) {
     return index < bound;
 }
 
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-#define E4M3_INSTRUCTION 1
-#else
-#define E4M3_INSTRUCTION 0
-#endif
-
 #ifdef __CUDACC__
 #include "intrinsics_ptx.cuh"
-
 #include "intrinsics_arithmetic.cuh"
 #else
 #include <gensor_emulator.h>
 #endif
 
-// The bits of a float as a factor of TF32, rounded to nearest, ties away from zero. Matrix instructions ignore the low
-// 13 bits, which are left as they come: half of the last bit that is read has been added. The multiply-add of the
-// float's power of two keeps infinities and NaN, where an integer addition would need a comparison, and half of the
-// work falls to another pipe. Numbers below 2^-126 are cut.
+// The bits of a float as a factor of TF32, rounded to nearest, ties away from zero. Half of the last bit that matrix
+// instructions read is added; they ignore the low 13 bits, which need no clearing. A multiply-add of the float's power
+// of two keeps infinities and NaN, whereas an integer addition would need a comparison, and moves half of the work to
+// another pipe. Numbers below 2^-126 are truncated.
 DEVICE u32 round_tf32(u32 bits) {
     return bit_cast<u32>(fma_(bit_cast<float>(bits & 0xff800000u), 1.0f / 2048.0f, bit_cast<float>(bits)));
 }

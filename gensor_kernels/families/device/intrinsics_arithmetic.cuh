@@ -67,22 +67,16 @@ DEVICE double min_(double a, double b) {
     return a != a || b >= a ? a : b;
 }
 DEVICE float max_(float a, float b) {
-#if __CUDA_ARCH__ >= 800
-    float result;
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    float result = a != a || b <= a ? a : b;
+    if constexpr (ARCH >= 800)
+        asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
     return result;
-#else
-    return a != a || b <= a ? a : b;
-#endif
 }
 DEVICE float min_(float a, float b) {
-#if __CUDA_ARCH__ >= 800
-    float result;
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
+    float result = a != a || b >= a ? a : b;
+    if constexpr (ARCH >= 800)
+        asm("min.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
     return result;
-#else
-    return a != a || b >= a ? a : b;
-#endif
 }
 DEVICE float exp2_(float x) {
     float y;
@@ -97,42 +91,34 @@ DEVICE float reciprocal_(float x) {
 DEVICE float maximum_(float a, float b) {
     return fmaxf(a, b);
 }
-#if __CUDA_ARCH__ >= 800
-#define PACK_PAIR(type, name)                                                                                          \
-    u32 packed;                                                                                                        \
-    asm("cvt.rn." name "x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));                                     \
-    return packed
-#else
-#define PACK_PAIR(type, name) return (u32)from_float<type>(low).bits | (u32)from_float<type>(high).bits << 16
-#endif
-DEVICE u32 pack_pair(float low, float high, half_t) {
-    PACK_PAIR(half_t, "f16");
+template <class T>
+DEVICE u32 pack_pair(float low, float high, T) {
+    u32 packed;
+    if constexpr (ARCH < 800)
+        packed = (u32)from_float<T>(low).bits | (u32)from_float<T>(high).bits << 16;
+    else if constexpr (same_type<T, half_t>)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
 }
-DEVICE u32 pack_pair(float low, float high, bfloat16_t) {
-    PACK_PAIR(bfloat16_t, "bf16");
-}
-#undef PACK_PAIR
 DEVICE u32 fma_pair(u32 a, u32 b, u32 c, half_t) {
     u32 result;
     asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
     return result;
 }
-#if __CUDA_ARCH__ >= 800
 DEVICE u32 fma_pair(u32 a, u32 b, u32 c, bfloat16_t) {
     u32 result;
     asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
     return result;
 }
-#endif
 DEVICE u32 byte_permute(u32 low, u32 high, u32 selector) {
     u32 result;
     asm("prmt.b32 %0, %1, %2, %3;" : "=r"(result) : "r"(low), "r"(high), "r"(selector));
     return result;
 }
-#if E4M3_INSTRUCTION
 DEVICE u32 convert_e4m3_pair(u16 bytes) {
     u32 pair;
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(bytes));
     return pair;
 }
-#endif

@@ -1,5 +1,5 @@
 // The GPU bodies of the intrinsics that touch memory, order it or multiply matrices; intrinsics.cuh documents them.
-// "volatile" keeps loads where the kernel issues them: a prefetch must not sink to its first use.
+// "volatile" keeps loads where the kernel issues them: a load ahead of time must not move down to its first use.
 #pragma once
 
 #define KERNEL(name, Params, threads, min_blocks)                                                                      \
@@ -95,7 +95,7 @@ DEVICE void prefetch_line(gptr<T> p, bool predicate) {
                      "r"((int)predicate));
 }
 
-// An ordinary load: the read-only path may hold what was there before the launch.
+// An ordinary load: the read-only path may return values from before the launch.
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_written(gptr<T> p) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "What was written is loaded in words.");
@@ -126,7 +126,7 @@ DEVICE void take_flag(gptr<u64> flag, u64 value) {
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_shared(sptr<T> p) {
     Vec<BYTES> v;
-    if constexpr (BYTES == 16 && sizeof(part_t<T>) == 8) { // pairs of registers from the start: no moves to pair them
+    if constexpr (BYTES == 16 && sizeof(part_t<T>) == 8) { // loads register pairs: no moves to pair them
         u64 low, high;
         asm volatile("ld.shared.v2.b64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "r"(p.address) : "memory");
         v.set(0, low), v.set(1, high);
@@ -173,7 +173,7 @@ DEVICE void store_shared(sptr<T> p, Vec<BYTES> v) {
 template <int BYTES, class T, class U>
 DEVICE void copy_async(sptr<T> to, gptr<U> from, u32 predicate) {
     static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
-    // The size is chosen within the statement: outside, the compiler computes it by shifts.
+    // The statement selects the size itself: outside of it, the compiler would compute the size with shifts.
     if constexpr (BYTES == 16) {
         asm volatile("{ .reg .pred p; .reg .u32 size; setp.ne.s32 p, %2, 0; selp.u32 size, 16, 0, p;\n"
                      "  cp.async.cg.shared.global.L2::128B [%0], [%1], 16, size; }" ::"r"(to.address),

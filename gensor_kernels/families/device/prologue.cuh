@@ -1,13 +1,13 @@
-// Prologues: element-wise operations on an operand of a product, applied to its elements on their way into shared
-// memory, or, MATERIALISED, by a launch in front that leaves the prepared operand in the workspace.
+// Prologues: element-wise operations on an operand of a product, applied before its elements are stored to shared
+// memory. If MATERIALISED, a previous launch applies them and stores the prepared operand in the workspace.
 //
-// Include it after the family's parameter block: it uses PROLOGUE, MATERIALISED, D_TYPE, D_VECTOR, E_TYPE, E_VECTOR,
-// IN_TYPE and ACC_TYPE. Values are computed in float (double of doubles) and rounded once to IN_TYPE. Vectors run along
-// k: an element of them per k of a matrix, per channel of a window. Elements of a window beside the image stay zero.
+// Include this header after the family's parameters: it uses IN_TYPE and ACC_TYPE as well as its own. Values are
+// computed in float (doubles in double) and rounded once to IN_TYPE. The vectors d and e have an element per k of a
+// matrix or per channel of a window. Elements of a window outside the image stay zero.
 #pragma once
 #include "epilogue.cuh"
 
-// Families that know nothing of these need not name them.
+// A family without prologues does not declare these parameters.
 #pragma parameter PROLOGUE 0
 #pragma parameter PROLOGUE_OF_B 0
 #pragma parameter MATERIALISED 0
@@ -22,7 +22,7 @@ constexpr bool INLINED_B = PROLOGUE && !MATERIALISED && PROLOGUE_OF_B;
 template <int INDEX>
 constexpr i32 prologue_code = INDEX < MAX_EPILOGUE_STEPS ? (i32)((u32)(PROLOGUE) >> (5 * INDEX) & 31) : 0;
 
-// How many of the first COUNT operations read a vector.
+// The number of operations that read a vector, among the first COUNT operations.
 template <int COUNT>
 constexpr int vectors_before = vectors_before<COUNT - 1> + (takes_operand(prologue_code<COUNT - 1>) ? 1 : 0);
 template <>
@@ -30,7 +30,7 @@ constexpr int vectors_before<0> = 0;
 constexpr int VECTORS = vectors_before<MAX_EPILOGUE_STEPS>;
 static_assert(VECTORS <= 2, "A prologue reads two vectors at most.");
 
-// RUNS runs of EACH adjacent elements of a vector of type T, as they are loaded.
+// RUNS runs of EACH adjacent elements of a vector of type T, in the pieces in which they are loaded.
 template <class T, int ALIGN, int RUNS, int EACH>
 struct VectorRuns {
     static constexpr int BYTES = minimum(EACH * (int)sizeof(T), ALIGN), PIECES = EACH * (int)sizeof(T) / BYTES;
@@ -47,7 +47,7 @@ struct VectorRuns {
     }
 };
 
-// A thread's share of the vectors: RUNS runs of EACH elements, for the elements that it prepares.
+// A thread's part of the vectors, RUNS runs of EACH elements, for the elements that it prepares.
 template <int RUNS, int EACH>
 struct PrologueRuns {
     typedef ACC_TYPE Value;
@@ -62,14 +62,14 @@ struct PrologueRuns {
           second(gptr<E_TYPE>(params.prepared.second) + batch_offset(params.d_batch, batch)),
           scale((Value)params.prepared.scale) {}
 
-    // Elements of the vectors at `channel`, zero where not `inside`.
+    // Loads the elements of the vectors from `channel` on, zeros if not `inside`.
     MEMBER void load(int run, i32 channel, bool inside) {
         if constexpr (VECTORS > 0)
             d.load(run, first + channel, inside);
         if constexpr (VECTORS > 1)
             e.load(run, second + channel, inside);
     }
-    // All operations on values of a run; WIDE: they have an element of the vectors each, else they share one.
+    // Applies all operations to values of a run. WIDE: each value has its own element of a vector; else all share one.
     template <bool WIDE, int INDEX = 0, int COUNT>
     MEMBER void apply(int run, Value (&v)[COUNT]) const {
         constexpr i32 CODE = prologue_code<INDEX>;
@@ -91,7 +91,7 @@ struct PrologueRuns {
             apply<WIDE, INDEX + 1>(run, v);
         }
     }
-    // The operations on the elements of a load; elements that are not `live` are zero.
+    // Applies the operations to the elements of a load. If not `live`, the result is zero.
     template <bool WIDE, int BYTES>
     MEMBER Vec<BYTES> prepare(int run, const Vec<BYTES> &loaded, bool live) const {
         constexpr int COUNT = BYTES / (int)sizeof(IN_TYPE);
@@ -107,7 +107,7 @@ struct PrologueRuns {
     }
 };
 
-// Prepares the elements that a thread loads of an operand: WINDOWED bits say which of LOADS lie in the image.
+// Prepares the elements of an operand that a thread loads. WINDOWED: bits record which of LOADS are in the image.
 template <bool ON, int LOADS, bool WINDOWED, int RUNS, int EACH, bool WIDE>
 struct Preparing {
     PrologueRuns<RUNS, EACH> runs;
@@ -115,9 +115,9 @@ struct Preparing {
     static_assert(LOADS <= 64, "Which loads lie in the image must fit 64 bits.");
 
     MEMBER Preparing(const Params &params, const Batch &batch) : runs(params, batch), live(0) {}
-    // Before the loads of a step.
+    // Called before the loads of a step.
     MEMBER void begin() { live = 0; }
-    // Load number `load`, of elements of run `run`; the first of a run brings the vectors' elements at `channel`.
+    // Called for load number `load`, of elements of run `run`; the first of a run loads the vectors from `channel` on.
     MEMBER void request(int load, int run, bool first, i32 channel, bool inside, bool in_image) {
         if (first)
             runs.load(run, channel, inside);

@@ -1,5 +1,5 @@
-// Fixed-width types, 16-bit floats, conversions and register vectors, the same on the GPU and on the host.
-// No CUDA header is included anywhere, so that any NVRTC works alone.
+// Fixed-width types, 16-bit floats, complex numbers and conversions, the same on the GPU and on the host.
+// No file includes a CUDA header, so that NVRTC needs no other files.
 #pragma once
 
 typedef unsigned char u8;
@@ -15,15 +15,30 @@ typedef long long i64;
 #define DEVICE static __device__ __forceinline__
 #define MEMBER __device__ __forceinline__
 #define UNROLL _Pragma("unroll")
+#define UNROLL_BY_4 _Pragma("unroll 4")
+#define ROLLED _Pragma("unroll 1")
 #define COPY_BYTES memcpy
+enum { ARCH = __CUDA_ARCH__ }; // 900 on sm_90, 0 on the host; a constexpr would be a symbol of the binary
 #else
 #define DEVICE static inline
 #define MEMBER inline
 #define UNROLL // unrolling on the host only slows the host compiler down
+#define UNROLL_BY_4
+#define ROLLED
 #define COPY_BYTES __builtin_memcpy
+enum { ARCH = 0 };
 #endif
 
-// 16-bit storage types. They have no arithmetic: convert to float first.
+template <class T>
+DEVICE constexpr T minimum(T a, T b) {
+    return a < b ? a : b;
+}
+template <class A, class B>
+constexpr bool same_type = false;
+template <class A>
+constexpr bool same_type<A, A> = true;
+
+// 16-bit storage types. They have no arithmetic: it is done in float.
 struct half_t {
     u16 bits;
 };
@@ -48,7 +63,7 @@ DEVICE bool operator==(complex_t<T> a, complex_t<T> b) {
     return a.re == b.re && a.im == b.im;
 }
 
-// The type of one part of a number; real numbers have one part.
+// The type of the real and the imaginary part of a number; a real number is its own part.
 template <class T>
 struct Part {
     typedef T Type;
@@ -132,8 +147,8 @@ DEVICE float to_float_odd(double value) {
     return bit_cast<float>((bits - (away ? 1u : 0u)) | 1u);
 }
 
-// Exact up to 2^24. Above, the low 8 bits are folded into the next one, which lies below the bit that decides how
-// either 16-bit type is rounded; the rest fits a float.
+// Exact up to 2^24. Above 2^24 the low 8 bits are folded into the next bit, which is below the bit that decides how
+// either 16-bit type is rounded. The remaining bits fit a float.
 DEVICE float to_float_odd(i32 value) {
     const bool exact = (u32)value + 0x1000000u <= 0x2000000u || (value & 0xff) == 0;
     return (float)(exact ? value : (value & ~0xff) | 0x100);
@@ -151,9 +166,10 @@ DEVICE i32 to_int(float value) {
     return value <= -2147483648.0f ? -2147483647 - 1 : value >= 2147483648.0f ? 2147483647 : (i32)value;
 }
 
-// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32, and from all of them to c64 and c128;
+// ---- convert<To>(from) between double, float, half_t, bfloat16_t, i8 and i32, and from each of them to c64 and c128;
 // i64 from and to integers
-// To an integer: towards zero, saturating at 32 bits; i32 to i8 wraps around (two's complement), as in NumPy.
+// Conversions to an integer round towards zero and saturate at 32 bits; i32 to i8 wraps around (two's complement), as
+// in NumPy.
 
 DEVICE float widen(half_t value) {
     return to_float(value);
@@ -164,20 +180,8 @@ DEVICE float widen(bfloat16_t value) {
 DEVICE i32 widen(i8 value) {
     return value;
 }
-DEVICE i32 widen(i32 value) {
-    return value;
-}
-DEVICE i64 widen(i64 value) {
-    return value;
-}
-DEVICE float widen(float value) {
-    return value;
-}
-DEVICE double widen(double value) {
-    return value;
-}
 template <class T>
-DEVICE complex_t<T> widen(complex_t<T> value) {
+DEVICE T widen(T value) {
     return value;
 }
 

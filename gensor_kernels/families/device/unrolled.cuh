@@ -1,9 +1,9 @@
-// Loops that are unrolled while templates are instantiated.
+// Loops that are unrolled when templates are instantiated.
 #pragma once
 #include "types.cuh"
 
-// body(0), ... body(COUNT - 1). For outer loops around much code: UNROLL loops are unrolled late, inner ones first, and
-// a nest of them can cost the compiler most of its time; the code is the same.
+// Calls body(0), ... body(COUNT - 1): for outer loops around much code. The compiler unrolls UNROLL loops late, inner
+// loops first, and can spend most of its time on a nest of them; the machine code is the same.
 template <int COUNT, class Body>
 DEVICE void unrolled(const Body &body) {
 #ifdef __CUDACC__
@@ -18,8 +18,8 @@ DEVICE void unrolled(const Body &body) {
 #endif
 }
 
-// body(index), with a constant in the place of an index that is known at run time, FIRST to LAST - 1: each takes its
-// own registers then. Halves are branches: asked one after the other, every index would be a select per register.
+// Calls body(index) for a run-time index from FIRST to LAST - 1, as a call with a constant, so that each index accesses
+// its own registers. A binary search keeps branches: a linear search would become a select per index and register.
 template <int LAST, int FIRST = 0, class Body>
 DEVICE void at_constant(int index, const Body &body) {
     constexpr int MIDDLE = (FIRST + LAST) / 2;

@@ -1,4 +1,4 @@
-// Vec<BYTES>: what one memory instruction moves, held in 32-bit registers.
+// Vec<BYTES>: the data of one memory instruction, in 32-bit registers.
 #pragma once
 #include "types.cuh"
 
@@ -15,7 +15,7 @@ struct Vec {
         return result;
     }
 
-    // Element i of type T; i must be a constant after unrolling, or the vector leaves its registers.
+    // Element i of type T. i must be a constant after unrolling: otherwise the vector is moved to local memory.
     template <class T>
     MEMBER T get(int i) const {
         static_assert(sizeof(T) <= BYTES, "The element is wider than the vector.");

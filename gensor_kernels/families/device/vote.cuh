@@ -1,7 +1,7 @@
-// An intrinsic of kernels whose blocks choose a way together. As in intrinsics.cuh it has two bodies; the model is in
-// the emulator's gensor_emulator_vote.h.
+// An intrinsic for branches that all threads of a block take together. As in intrinsics.cuh, it has two bodies; the
+// model is in the emulator's gensor_emulator_vote.h.
 //
-//   barrier_any(bool) -> bool    barrier(); whether any thread of the block gave true
+//   barrier_any(bool) -> bool    a barrier() that returns whether any thread of the block passed true
 #pragma once
 #include "intrinsics.cuh"
 

@@ -1,12 +1,12 @@
-// Element types that are only stored: their numbers are widened to the type that is multiplied, exactly.
+// Element types for storage only: their numbers are widened exactly to the type that is multiplied.
 //
-// An operand of a product may lie in memory in a narrower type than IN_TYPE (A_STORED, B_STORED): 8-bit floats, or i8.
-// It is widened where it enters shared memory, or where it leaves it for the fragments; see the families.
+// An operand of a product may be stored in a narrower type than IN_TYPE (A_STORED, B_STORED): 8-bit floats, or i8. It
+// is widened when it enters shared memory, or when fragments are loaded from shared memory; see the families.
 #pragma once
 #include "epilogue_operand.cuh"
 
-// 8-bit floats. e4m3: no infinities, the largest magnitude is NaN (OCP 8-bit Floating Point Specification, E4M3);
-// e5m2: the upper half of a half_t.
+// 8-bit floats. e4m3 has no infinities, and its largest magnitude is NaN (OCP 8-bit Floating Point Specification,
+// E4M3). e5m2 is the upper half of a half_t.
 struct e4m3_t {
     u8 bits;
 };
@@ -14,7 +14,7 @@ struct e5m2_t {
     u8 bits;
 };
 
-// Two numbers of 0 to 15 in a byte, the first in its lower half; they stand for themselves less 8.
+// Two numbers from -8 to 7 in a byte, the first in its lower half, each stored as the number plus 8.
 struct u4x2_t {
     u8 bits;
 };
@@ -26,7 +26,7 @@ constexpr int per_unit<u4x2_t> = 2;
 template <class T>
 constexpr bool is_eight_bit_float = same_type<T, e4m3_t> || same_type<T, e5m2_t>;
 
-// One element, as float: what convert<To>(from) starts from.
+// One element as float, from which convert<To>(from) continues.
 DEVICE float widen(e4m3_t value) {
     const u32 sign = (u32)(value.bits & 0x80) << 24, magnitude = value.bits & 0x7f;
     if (magnitude == 0x7f)
@@ -44,21 +44,19 @@ DEVICE float widen(e5m2_t value) {
 DEVICE u32 upper_bytes(u32 word, int i) {
     return byte_permute(word, 0, i == 0 ? 0x1404 : 0x3424);
 }
-// The pair of a pair of half_t as bfloat16_t; exact for numbers of at most 8 significant bits.
+// A pair of half_t as a pair of bfloat16_t; exact for numbers of at most 8 significant bits.
 DEVICE u32 half_to_bfloat16(u32 pair) {
     return pack_pair(to_float(half_t{(u16)pair}), to_float(half_t{(u16)(pair >> 16)}), bfloat16_t{});
 }
 
-// An e4m3 number is a half_t times 2^8 whose exponent lacks its top bit. NaN, the byte 0x7f, carries into the bit above
-// when 1 is added, and that bit, one place lower, makes the exponent of the half_t all ones.
+// Without an instruction: the bits of an e4m3 number, one place lower, are a half_t that is 2^8 times smaller. Adding 1
+// to a NaN, the byte 0x7f, carries into the bit above, which, one place lower, completes an exponent of all ones.
 DEVICE u32 widen_e4m3_pair(u32 word, int i) {
-#if E4M3_INSTRUCTION
-    return convert_e4m3_pair((u16)(word >> 16 * i));
-#else
+    if constexpr (ARCH >= 890)
+        return convert_e4m3_pair((u16)(word >> 16 * i));
     const u32 bytes = upper_bytes(word, i), magnitude = bytes & 0x7f007f00u;
     const u32 marked = magnitude | ((magnitude + 0x01000100u) & 0x80008000u);
     return fma_pair((bytes & 0x80008000u) | marked >> 1, 0x5c005c00u, 0x80008000u, half_t{});
-#endif
 }
 
 DEVICE void widen_word(u32 word, u32 (&pairs)[2], e5m2_t, half_t) {
@@ -67,13 +65,13 @@ DEVICE void widen_word(u32 word, u32 (&pairs)[2], e5m2_t, half_t) {
 DEVICE void widen_word(u32 word, u32 (&pairs)[2], e4m3_t, half_t) {
     UNROLL for (int i = 0; i < 2; ++i) pairs[i] = widen_e4m3_pair(word, i);
 }
-// Sixteen bits whose lower byte is the number plus 128 and whose upper byte is 0x64 are 1024 + 128 + the number.
+// A half_t with the upper byte 0x64 and the number plus 128 as its lower byte is 1024 + 128 + the number.
 DEVICE void widen_word(u32 word, u32 (&pairs)[2], i8, half_t) {
     const u32 shifted = word ^ 0x80808080u;
     UNROLL for (int i = 0; i < 2; ++i) pairs[i] =
         fma_pair(byte_permute(shifted, 0x64646464u, i == 0 ? 0x4140 : 0x4342), 0x3c003c00u, 0xe480e480u, half_t{});
 }
-// For bfloat16_t with floats of 2^23 and more, because it has no room for that number.
+// The same with floats, 2^23 + 128 + the number, because a bfloat16_t has too few bits for such a sum.
 DEVICE void widen_word(u32 word, u32 (&pairs)[2], i8, bfloat16_t) {
     const u32 shifted = word ^ 0x80808080u;
     float number[4];
@@ -88,8 +86,8 @@ DEVICE void widen_word(u32 word, u32 (&pairs)[2], T, bfloat16_t) {
     UNROLL for (int i = 0; i < 2; ++i) pairs[i] = half_to_bfloat16(pairs[i]);
 }
 
-// ---- four bytes of u4x2_t -> four pairs. In 16 bits that are 1024 (bfloat16_t: 128) a number of 4 bits is added to
-// it.
+// ---- four bytes of u4x2_t -> four pairs. A number is added to 1024 (bfloat16_t: 128) by a bitwise or with its last 4
+// bits; then 1024 + 8 (128 + 8) is subtracted.
 
 template <class To>
 DEVICE u32 centred(u32 pair) {
@@ -97,18 +95,18 @@ DEVICE u32 centred(u32 pair) {
     const u32 number = (pair & 0x000f000fu) | (HALF ? 0x64006400u : 0x43004300u);
     return fma_pair(number, HALF ? 0x3c003c00u : 0x3f803f80u, HALF ? 0xe408e408u : 0xc308c308u, To{});
 }
-// Elements (0, 4), (1, 5), (2, 6), (3, 7): the order in which they are had for a shift.
+// Elements (0, 4), (1, 5), (2, 6), (3, 7): the order that needs only a shift.
 template <class To>
 DEVICE void widen_word(u32 word, u32 (&pairs)[4], u4x2_t, To) {
     UNROLL for (int i = 0; i < 4; ++i) pairs[i] = centred<To>(word >> 4 * i);
 }
-// A word of u4x2_t in order.
+// The same in order: elements (0, 1), (2, 3), (4, 5), (6, 7).
 template <class To>
 DEVICE void widen_in_order(u32 word, u32 (&pairs)[4]) {
     UNROLL for (int i = 0; i < 4; ++i) pairs[i] = centred<To>(byte_permute(word, word >> 4, 0x0400 | i << 8 | i));
 }
 
-// BYTES bytes of To elements, chunk `chunk` of those a piece becomes.
+// Widens a piece: returns chunk number `chunk` of the result, BYTES bytes of To elements.
 template <int BYTES, class From, class To, int VECTOR>
 DEVICE Vec<BYTES> widened(const Vec<VECTOR> &piece, int chunk) {
     Vec<BYTES> result;

@@ -44,7 +44,7 @@ KERNEL(branches, Params, 32, 0) {
         load_shared<4>(s + lane * 4);  // none
     for (int i = 0; i < lane % 4; ++i) // 24, 16 and 8 lanes, rows of one bank: 23, 15 and 7 conflicts
         load_shared<4>(s + lane * 128 + i * 4);
-    load_shared<4>(s + lane * 4); // found again although the lanes came different ways: none
+    load_shared<4>(s + lane * 4); // one instruction again, although the lanes took different branches: none
     warp_barrier();
     load_shared<4>(s + lane % 2 * 128); // 1
 }

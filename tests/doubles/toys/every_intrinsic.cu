@@ -1,4 +1,4 @@
-// Uses every intrinsic; intrinsics that an arch lacks are left out, as in a kernel.
+// Uses every intrinsic, except those that the architecture does not have.
 #define SM80 (!defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800)
 template <int BYTES>
 DEVICE void move(const Params &p, sptr<u8> s) {

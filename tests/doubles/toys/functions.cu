@@ -3,7 +3,7 @@ DEVICE void apply(const Params &p) {
     for (int i = thread_index(); i < p.n; i += 32) {
         T x = load_global<sizeof(T)>(gptr<T>(p.p[0]) + i, true).template get<T>(0);
         T y = p.mode == 0 ? exp_(x) : p.mode == 1 ? erf_(x) : p.mode == 2 ? tanh_(x) : fma_(x, x, (T)1);
-        if (p.mode == 4) // of two arrays
+        if (p.mode == 4) // functions of two arrays
             y = max_(x, load_global<sizeof(T)>(gptr<T>(p.p[2]) + i, true).template get<T>(0));
         Vec<sizeof(T)> v;
         v.template set<T>(0, y);

@@ -1,4 +1,4 @@
-// A block per piece of pixels, tap and piece of channels: one copy, times filters that pass its channels on.
+// One block per piece of pixels, tap and piece of channels: one copy, times filters that select its channels.
 #ifndef ASTRAY
 #define ASTRAY 0
 #endif

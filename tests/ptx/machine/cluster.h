@@ -1,9 +1,9 @@
-// Clusters of blocks, registers that change hands, and arrivals at barriers (PTX ISA 9.7.13.4, 9.7.13.1, 9.7.19.5).
+// Clusters of blocks, the exchange of registers, and arrivals at barriers (PTX ISA 9.7.13.4, 9.7.13.1, 9.7.19.5).
 #pragma once
 #include "mbarrier.h"
 #include "order.h"
 
-// mapa: the address in the cluster's window of the same place in another block.
+// mapa: the address, in the cluster's window, of the same offset in another block.
 u64 mapped_address(const Thread &t, u64 address, u32 rank) {
     own_address(t, address);
     if (rank >= t.block->launch->cluster)
@@ -23,7 +23,7 @@ void await_cluster(Thread &t) {
         fault("invalid", "thread %u waits at the barrier of its cluster, where it has not arrived", t.index);
     t.waits++;
 }
-// bar.arrive: a thread is counted and continues.
+// bar.arrive: counts a thread, which continues.
 void arrive_at_barrier(Thread &t, u32 barrier, u32 count) {
     if (barrier > 15 || !count || count % 32)
         fault("invalid", "an arrival at barrier %u of %u threads", barrier, count);
@@ -37,7 +37,7 @@ void arrive_at_barrier(Thread &t, u32 barrier, u32 count) {
 namespace {
 constexpr u32 WARPGROUP = 4; // warps
 
-// setmaxnreg of a warp; false while its block has too few registers left.
+// setmaxnreg of a warp; false while its block has too few free registers.
 bool exchange_registers(Thread *warp, const Site &site, u32 entry_registers) {
     Block &block = *warp->block;
     Traffic &traffic = *block.traffic;

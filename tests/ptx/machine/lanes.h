@@ -1,4 +1,4 @@
-// What the lanes of a warp do together: mma, ldmatrix, shuffles, reductions and votes, after the PTX ISA 8.x.
+// Instructions of a whole warp: mma, ldmatrix, shuffles, reductions and votes, as the PTX ISA 8.x defines them.
 #pragma once
 #include "machine.h"
 #include "sums.h"
@@ -7,8 +7,8 @@ namespace {
 using Lanes = Thread *[32];
 
 // d = a * b + c, fragments as in "Matrix fragments" of mma: a register holds `each` neighbours along k. Sums of floats
-// are exact products, added in double precision and rounded once, or truncated: order and roundings are left open by
-// the ISA.
+// are exact products, added in double precision and rounded once, or truncated: the ISA does not specify the order and
+// the rounding.
 void multiply(Lanes &lanes, const Site &site, bool truncated) {
     const int m = site.detail[0], k = site.detail[1];
     const Kind kind = (Kind)site.detail[2], kind_b = (Kind)site.detail[3];
@@ -78,7 +78,7 @@ void load_matrix(Lanes &lanes, const Site &site, u32 sm) {
     for (u32 lane = 0; lane < 32; lane++) {
         const bool named = lane < 8 * matrices;
         if (!named && sm != 75)
-            continue; // sm_75 demands valid addresses of every lane
+            continue; // sm_75 requires a valid address of every lane
         aligned_to(lanes[lane]->in[0], 16, "shared");
         const u8 *row = shared_at(*lanes[lane], lanes[lane]->in[0], 16, false);
         if (named && site.access)
@@ -95,7 +95,7 @@ void load_matrix(Lanes &lanes, const Site &site, u32 sm) {
         }
 }
 
-// stmatrix: the same the other way; lanes that name no row are not looked at.
+// stmatrix: the inverse; addresses of lanes that name no row are not checked.
 void store_matrix(Lanes &lanes, const Site &site) {
     const u32 matrices = site.detail[0];
     const bool transposed = site.detail[1];

@@ -1,4 +1,4 @@
-// The scheduler, asynchronous copies and what lanes do together, after the PTX ISA 8.x.
+// The scheduler, asynchronous copies and instructions of a whole warp, as the PTX ISA 8.x defines them.
 //
 // Compiled with -frounding-math: the directed roundings set the processor's mode.
 #include "cluster.h"
@@ -32,7 +32,7 @@ static void deliver(Thread &t, const Copy &copy) {
 void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read, const char *text) {
     aligned_to(to, bytes, "shared");
     if (read)
-        aligned_to(from, bytes, "global"); // where nothing is read, the ISA is silent on the address
+        aligned_to(from, bytes, "global"); // the ISA requires no alignment where nothing is read
     if (read > bytes)
         fault("invalid", "cp.async of %u bytes reads %u", bytes, read);
     shared_of(*t.block, to, bytes);
@@ -50,7 +50,7 @@ void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read, const char *te
 void commit_copies(Thread &t) {
     t.committed++;
 }
-// Wait until at most `groups_left` of the latest groups are in flight, or for everything, uncommitted copies included.
+// Wait until at most `groups_left` of the latest groups are in flight, or for all copies, including uncommitted ones.
 void await_copies(Thread &t, u32 groups_left, bool all) {
     size_t left = 0;
     for (const Copy &copy : t.copies)
@@ -119,7 +119,7 @@ class Scheduler {
         const u32 bytes = entry_.static_shared + launch_.shared_bytes, count = (u32)indices.size() * launch_.threads;
         const u64 registers = (entry_.register_bytes + 15) / 16 * 16, local = (entry_.local_bytes + 15) / 16 * 16;
         blocks_.clear(), shared_.clear(), threads_.clear();
-        shared_.assign(indices.size(), std::vector<u8>(bytes, 0xff)); // NaN, until somebody writes there
+        shared_.assign(indices.size(), std::vector<u8>(bytes, 0xff)); // NaN until a thread writes there
         registers_.assign(count * registers, 0xa5);
         local_.assign(count * local, 0xff);
         threads_.resize(count);
@@ -191,7 +191,7 @@ class Scheduler {
         if (block.traffic)
             check_traffic(block), check_exchanges(block);
     }
-    // One late copy, of any block: the oldest, the latest or a random one.
+    // Completes one late copy of any block: the oldest, the latest or a random one.
     template <class Deliver>
     bool deliver_one(Deliver deliver) {
         if (!entry_.asynchronous || !launch_.late)
@@ -238,7 +238,7 @@ class Scheduler {
         }
         return any;
     }
-    // Do what all members of a mask wait for, if there is such a mask.
+    // Execute the operation that all members of a mask wait for, if there is such a mask.
     bool meet(Thread *warp) {
         bool met = false;
         for (u32 lane = 0; lane < 32; lane++) {
@@ -255,7 +255,7 @@ class Scheduler {
                 if (!(members >> other & 1))
                     continue;
                 if (t.stop == DONE && !site.aligned)
-                    members &= ~(1u << other); // of threads that have ended nothing is waited for
+                    members &= ~(1u << other); // no thread waits for threads that have ended
                 else
                     all &= t.stop == WARP && entry_.site[t.site].key == site.key &&
                            (site.aligned ? t.site == first.site : t.mask == first.mask);
@@ -310,7 +310,7 @@ class Scheduler {
             return vote(lanes, site.what, members);
         }
     }
-    // Open barriers at which enough threads wait: a given count, or all that have not ended.
+    // Open barriers at which enough threads wait: the given count, or all threads that have not ended.
     bool release(Thread *threads) {
         u32 awaited = 0;
         for (u32 i = 0; i < launch_.threads; i++)
@@ -369,7 +369,7 @@ class Scheduler {
                 slots.push_back(threads[i].slot);
         causality_->meet(slots);
     }
-    // An aligned barrier is executed by all threads of a warp, at one place: none has ended.
+    // All threads of a warp execute an aligned barrier at one place: no thread has ended.
     void together(const Thread *threads, u32 i, Stop stop) const {
         const Thread &t = threads[i];
         if (t.stop != stop || !entry_.site[t.site].aligned)

@@ -1,13 +1,13 @@
-// A GPU's blocks, warps and threads as translated PTX sees them: memory, barriers and what lanes do together.
+// The blocks, warps and threads of a GPU for translated PTX: memory, barriers and instructions of a whole warp.
 //
 // Translated code is one function per entry, `step`, that runs a thread until it must wait, and says at which site. Its
-// registers live in a struct, so that a thread continues where it stopped. machine.cpp has the scheduler.
+// registers are in a struct, so that a thread can continue where it stopped. machine.cpp has the scheduler.
 #pragma once
 #include "numbers.h"
 #include "warpgroup.h"
 #include <vector>
 
-struct Fault { // of the program that is executed: kind and what happened
+struct Fault { // of the executed program: kind and description
     const char *kind;
     char text[400];
 };
@@ -40,14 +40,14 @@ struct Access;
 // One place in the code where lanes meet. `key` is equal for equal qualifiers.
 struct Site {
     Collective what;
-    bool aligned; // all lanes of the warp are at this very place
+    bool aligned; // all lanes of the warp are at this place
     u32 key;
     const char *text; // the instruction
     u8 detail[4];     // a mode; operation, signed; matrices, transposed; m, k, and the Kinds of a and b; or groups left
     const Product *product; // of a warpgroup
     const Access *access;   // to memory by each lane; null: none
 };
-// What an instruction does to memory, for the rules of order.
+// An instruction's access to memory, for the rules of order.
 enum How : u8 { READS = 1, WRITES = 2, STRONG = 4, ACQUIRES = 8, RELEASES = 16, NONCOHERENT = 32, PROXY = 64 };
 enum class Scope : u8 { CTA, CLUSTER, GPU, SYS };
 enum class Space : u8 { GENERIC, GLOBAL, SHARED };
@@ -69,8 +69,8 @@ struct Copy { // cp.async in flight
 };
 struct Block;
 struct Traffic; // of asynchronous copies, see mbarrier.h
-// What a thread has done for order, in ticks of a clock that all threads share: barriers and arrivals; barriers and
-// waits; arrivals at its cluster; fences between the generic and the asynchronous proxy; fences of mbarriers.
+// A thread's latest ordering operations, in ticks of a clock that all threads share: barriers and arrivals; barriers
+// and waits; arrivals at its cluster; fences between the generic and the asynchronous proxy; fences of mbarriers.
 struct Order {
     u32 synced = 0, acquired = 0, clustered = 0, fenced = 0, published = 0;
 };
@@ -109,7 +109,7 @@ struct Block {
     Block *first = nullptr;     //
     Thread *threads = nullptr;  //
     Traffic *traffic = nullptr; // null where the entry has no asynchronous copies, mbarriers and products
-    u32 arrived[16] = {};       // threads that came to a barrier and left it
+    u32 arrived[16] = {};       // threads that arrived at a barrier without waiting
     bool ended = false;
     std::vector<Warpgroup> warpgroups = {};
 };
@@ -126,7 +126,7 @@ struct Entry {
 // that the driver keeps, so that a null pointer faults.
 constexpr u64 SHARED_WINDOW = 1ull << 56, LOCAL_WINDOW = 2ull << 56, PARAM_WINDOW = 3ull << 56;
 constexpr u32 SHARED_BASE = 1024;
-// Another block's shared memory, in the window of its cluster: its rank and the address there.
+// Another block's shared memory, in the window of its cluster: the block's rank and the address in it.
 constexpr u32 RANK_SHIFT = 24;
 constexpr u64 MOST_JUMPS = 20'000'000; // backwards, by one thread
 
@@ -149,7 +149,7 @@ inline u8 *global_at(const Thread &t, u64 address, u32 bytes, bool write) {
     fault("out_of_bounds", "%s of %u bytes of global memory at %#llx", write ? "store" : "load", bytes,
           (unsigned long long)address);
 }
-// Generic accesses to shared memory that asynchronous copies use too.
+// Generic accesses to shared memory that asynchronous copies also use.
 void touched(const Thread &t, u64 address, u32 bytes, bool write);
 inline u8 *shared_of(const Block &block, u64 address, u32 bytes) {
     if (address < SHARED_BASE || address + bytes > SHARED_BASE + block.shared_bytes)
@@ -212,7 +212,7 @@ inline void accessed(Thread &t, const char *text, Sets... sets) {
         watched.touched = t.product_fences;
     }
 }
-// Check that an access is ordered with all others that it could be in a race with (order.h).
+// Check that an access is ordered with all other accesses with which it could race (order.h).
 void check_order(const Thread &t, u64 address, const Access &access);
 void check_fence(const Thread &t, Scope scope, bool sequential);
 inline void in_order(const Thread &t, u64 address, const Access &access) {
@@ -227,7 +227,7 @@ inline void fenced(const Thread &t, Scope scope, bool sequential) {
 void copy_async(Thread &t, u32 to, u64 from, u32 bytes, u32 read, const char *text);
 void commit_copies(Thread &t);
 void await_copies(Thread &t, u32 groups_left, bool all);
-// A jump backwards: a thread that takes too many is taken to hang.
+// A jump backwards: a thread that takes too many counts as hanging.
 inline void jumped_back(Thread &t) {
     if (++t.jumps > MOST_JUMPS)
         fault("timeout", "more than %llu jumps backwards", (unsigned long long)MOST_JUMPS);
@@ -237,13 +237,13 @@ inline void jumped_back(Thread &t) {
 
 void mbarrier_init(Thread &t, u64 address, u32 count);
 void mbarrier_invalidate(Thread &t, u64 address);
-// One or more arrivals, and bytes that the phase expects too; the phase of the arrival.
+// One or more arrivals, and additional bytes that the phase expects; returns the phase of the arrival.
 u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases);
 void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster);
 bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
 void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
 
-// Operands of a copy between a tensor and shared memory; `blocks`: those of the cluster that get it.
+// Operands of a copy between a tensor and shared memory; `blocks`: the blocks of the cluster that receive it.
 struct Bulk {
     u64 shared, map;
     u64 mbarrier = 0;

@@ -1,12 +1,12 @@
-// Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and the parts of shared memory that asynchronous copies
+// Barriers in shared memory (PTX ISA 9.7.13.15, "mbarrier"), and the state of shared memory that asynchronous copies
 // use.
 #pragma once
 #include "machine.h"
 #include "order.h"
 
-// Eight bytes of shared memory: when and by whom the generic proxy wrote them last, and what they are in use for.
+// Eight bytes of shared memory: the last write by the generic proxy, and the asynchronous operations that use them.
 enum Use : u8 { ARRIVING = 1, LEAVING = 2, OBJECT = 4 };
-constexpr u16 COPY = 0xffff; // wrote it last, and its phase was over at that tick
+constexpr u16 COPY = 0xffff; // a copy wrote it last; its phase ended at that tick
 struct Granule {
     u32 tick = 0;
     u16 writer = 0;
@@ -15,13 +15,13 @@ struct Granule {
 };
 struct Mbarrier {
     u32 address, expected, pending;
-    s64 bytes; // that copies still have to bring in this phase
+    s64 bytes; // that copies have not yet written in this phase
     u64 phase;
     u32 initialiser, tick;
-    u64 observed = 0; // phases whose end a wait has found
+    u64 observed = 0; // phases whose end a wait has seen
 };
 struct Map;
-// A copy into this block's shared memory, from when it is issued until a thread has waited for its phase.
+// A copy into this block's shared memory, from its issue until a thread has waited for its phase.
 struct Arrival {
     Bulk bulk;
     Thread *issuer;
@@ -31,7 +31,7 @@ struct Arrival {
     bool delivered;
     u32 operation; // in order.h
 };
-// A copy of a thread out of shared memory, until the thread has waited for it.
+// A thread's copy out of shared memory, until the thread has waited for it.
 struct Departure {
     Bulk bulk;
     Thread *issuer;
@@ -59,7 +59,7 @@ struct Traffic {
 };
 
 namespace {
-constexpr u32 MOST_COUNT = (1 << 20) - 1; // of arrivals, and of bytes either way (9.7.13.15.2)
+constexpr u32 MOST_COUNT = (1 << 20) - 1; // of arrivals, and of expected or surplus bytes (9.7.13.15.2)
 u32 ticks = 0;                            // of the clock that all threads share
 
 u32 own_address(const Thread &t, u64 address) {
@@ -68,7 +68,7 @@ u32 own_address(const Thread &t, u64 address) {
               (unsigned long long)address, t.index);
     return (u32)address;
 }
-// The block and the address in it that an address in the cluster's window names.
+// The block, and the address in it, of an address in the cluster's window.
 Block &block_of(const Thread &t, u64 &address) {
     const u64 rank = address >> RANK_SHIFT;
     if (!rank)
@@ -104,13 +104,13 @@ void finish_use(Block &block, u64 address, u32 bytes, Use what) {
           : uses            ? "which a copy still reads"
                             : "which a product in flight reads");
 }
-// What a copy brought is for threads that have waited for its phase, or met others that have.
+// Only threads that have waited for a copy's phase, or that a barrier orders after such threads, may read its data.
 void seen(const Thread &t, u64 address, const Granule &g, const char *by) {
     if (t.order.acquired <= g.tick)
         fault("unordered", "%s shared memory at %#llx that a copy brought: thread %u has not waited for it", by,
               (unsigned long long)address, t.index);
 }
-// The asynchronous proxy reads or writes bytes: what the generic proxy wrote there is ordered before, and fenced.
+// The asynchronous proxy reads or writes bytes: writes of the generic proxy there must be ordered before, and fenced.
 void proxied(const Thread &t, Block &block, u64 address, u32 bytes, u8 excluded, const char *by) {
     each_granule(block, address, bytes, [&](const Granule &g) {
         if (g.uses & excluded)
@@ -139,7 +139,7 @@ Mbarrier *found_mbarrier(Block &block, u64 address) {
             return &each;
     return nullptr;
 }
-// An mbarrier that a thread uses, or a copy that it issues.
+// The mbarrier that a thread uses, or that a copy signals.
 Mbarrier &mbarrier_at(const Thread &t, Block &block, u64 address, bool by_copy) {
     aligned_to(address, 8, "shared");
     shared_of(block, address, 8);
@@ -162,12 +162,12 @@ Mbarrier &mbarrier_at(const Thread &t, Block &block, u64 address, bool by_copy) 
 u64 key_of(const Block &block, const Mbarrier &m, u64 phase) {
     return key_of(Edge::MBARRIER, block.resident, m.address, phase);
 }
-// A thread has seen that the phase before this one is over: arrivals in it come before what the thread does next.
+// A thread has seen the end of the previous phase: arrivals in that phase are ordered before its next operations.
 void acquire_phase(const Thread &t, const Block &block, const Mbarrier &m) {
     if (t.causality && m.phase)
         t.causality->acquire(t.slot, key_of(block, m, m.phase - 1));
 }
-// A thread has seen that a phase is over: what copies brought in it can be read.
+// A thread has seen the end of a phase: data of the phase's copies can be read.
 void observed(Block &block, Mbarrier &m) {
     m.observed = m.phase;
     std::vector<Arrival> &arrivals = block.traffic->arrivals;
@@ -181,7 +181,7 @@ void observed(Block &block, Mbarrier &m) {
     std::erase_if(block.traffic->visits,
                   [&](const Visit &each) { return each.mbarrier == m.address && each.phase < m.phase; });
 }
-// Begin the next phase if this one is over; threads that wait for it continue.
+// Begin the next phase if this one is complete; threads that wait for it continue.
 void settle(Block &block, Mbarrier &m) {
     if (!m.pending && m.bytes < 0)
         fault("transaction", "copies brought %lld bytes more than the mbarrier at %#x of block %u expects",
@@ -293,7 +293,8 @@ bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires
         acquire_phase(t, *t.block, m);
     return over;
 }
-// try_wait: the thread may be suspended, or find that the phase is not over yet, as it does once when copies are late.
+// try_wait: the thread may be suspended, or get the result that the phase is not over, as it does once with late
+// copies.
 void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires) {
     t.flag = mbarrier_over(t, address, phase, parity, acquires);
     t.acquires = acquires;

@@ -1,4 +1,4 @@
-// Arithmetic of PTX on one thread's registers, after the PTX ISA 8.x, chapters 9.7.1 to 9.7.9.
+// Arithmetic of PTX on one thread's registers, as the PTX ISA 8.x defines it in chapters 9.7.1 to 9.7.9.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -91,7 +91,7 @@ inline f32 f32_of_f16(u16 bits) {
     const u32 sign = (u32)(bits & 0x8000) << 16, rest = (u32)(bits & 0x7fff) << 13;
     if ((bits & 0x7c00) == 0x7c00)
         return f32_of(sign | rest | 0x7f800000u);
-    return f32_of(sign | bits_of(f32_of(rest) * 0x1p112f)); // exact, for subnormal numbers too
+    return f32_of(sign | bits_of(f32_of(rest) * 0x1p112f)); // exact, also for subnormal numbers
 }
 inline f32 f32_of_bf16(u16 bits) {
     return f32_of((u32)bits << 16);
@@ -182,8 +182,8 @@ template <class T>
 inline T nan_or(T a, T b, T otherwise) { // .NaN
     return a != a || b != b ? std::numeric_limits<T>::quiet_NaN() : otherwise;
 }
-// Approximations are given at full accuracy: the ISA bounds their error and leaves the bits open.
-inline f64 gross_reciprocal(f64 value) { // the upper word alone counts, and 20 bits of mantissa come back
+// Approximations are computed with full accuracy: the ISA only bounds their error.
+inline f64 gross_reciprocal(f64 value) { // of the upper word only, to 20 bits of mantissa
     const f64 seen = flushed(f64_of(bits_of(value) & 0xffffffff00000000u));
     return f64_of(bits_of(flushed(1 / seen)) & 0xffffffff00000000u);
 }
@@ -208,7 +208,7 @@ inline f32 cos_near(f32 value) {
 
 // ---- Conversions
 
-// Float to integer: out of range is clamped, NaN is 0.
+// Float to integer: values out of range are clamped, NaN is 0.
 template <class To, class From>
 inline To integer_of(From value, Rounding rounding) {
     if (value != value)

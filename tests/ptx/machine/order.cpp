@@ -1,4 +1,4 @@
-// The rules of order.h: clocks, what hands them on, and asynchronous operations.
+// The rules of order.h: clocks, operations that publish them, and asynchronous operations.
 #include "order.h"
 
 Causality::Causality(const Entry &entry, const Launch &launch)
@@ -43,7 +43,7 @@ bool Causality::includes(Scope scope, u32 a, u32 b) const {
 
 // ---- Clocks
 
-// Whether `into` did not have all of it.
+// Returns whether `into` lacked a part of it.
 bool Causality::merge(Clock &into, const Clock &from) {
     bool more = false;
     const auto join = [&](std::vector<u32> &a, const std::vector<u32> &b) {
@@ -60,14 +60,14 @@ void Causality::floors(Clock &clock) const {
     for (u32 warp = 0; warp < threads_ / 32; warp++)
         clock.floor[warp] = *std::min_element(&clock.at[1 + 32 * warp], &clock.at[1 + 32 * warp] + 32);
 }
-// A release passes on all that the thread knows and did. Its next operation has a later stamp.
+// A release publishes all that the thread has seen and done. Its next operation has a later stamp.
 Known Causality::advanced(u32 slot) {
     Clock next = *clocks_[slot];
     next.at[slot] = stamp(slot)++;
     floors(next);
     return std::make_shared<const Clock>(std::move(next));
 }
-// Threads that knew the same and learn the same share a clock again.
+// Threads with equal clocks that receive equal clocks share a clock again.
 void Causality::learn(u32 slot, const Known &from) {
     if (clocks_[slot] != learned_.before || from != learned_.from) {
         Clock next = *clocks_[slot];
@@ -196,7 +196,7 @@ void Causality::access(const Thread &t, u64 address, const Access &a) {
     if (actor.strong() || (write && !flags_.empty()))
         synchronize(t.slot, shadow->fresh ? 1ull << 63 | (u64)block_of(t.slot) << 32 | address : address, a);
 }
-// A weak load may give the old value for ever: no rule makes it see a store that is not ordered before it (8.9.6).
+// A weak load may always return the old value: no rule makes it see a store that is not ordered before it (8.9.6).
 void Causality::spin(const Thread &t, u64 address, const Access &a) {
     repeated_ = t.slot == last_slot_ && address == last_address_ ? repeated_ + 1 : 0;
     last_slot_ = t.slot, last_address_ = address;
@@ -232,7 +232,7 @@ u32 Causality::issue(u32 slot, const char *text, bool proxy) {
 void Causality::covers(u32 operation, Shadow &shadow, u64 address, u32 bytes, bool write) {
     Operation &it = running_[operation];
     const Range range{&shadow, shadow.granule(address), shadow.granule(address + bytes - 1), write};
-    const bool reads_global = !write && !shadow.fresh; // kept apart: many, and seldom in anybody's way
+    const bool reads_global = !write && !shadow.fresh; // separate: these are many, and seldom part of a race
     const Actor actor = this->actor(it.slot, write ? it.writes : it.reads, reads_global ? 0 : operation);
     for (u64 g = range.first; g <= range.last; g++)
         check(shadow, g, actor);

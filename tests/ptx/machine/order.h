@@ -1,37 +1,38 @@
-// Memory order: which accesses of a launch are ordered, after the PTX ISA 8.x, chapter 8 (memory consistency model).
+// Memory order: the ordered accesses of a launch, by chapter 8 of the PTX ISA 8.x (memory consistency model).
 //
 // Threads run one at a time, so a result alone shows few missing barriers. Here vector clocks follow the causality
 // order (8.9.5): program order, barriers, and release patterns that synchronize with acquire patterns (8.8, 8.9.4). Two
 // accesses that overlap, of which one writes, must be ordered by it, or be morally strong (8.7): both are strong, of
-// scopes that include each other's threads, and of equal extent. Otherwise they are a data race, whatever happened
-// here.
+// scopes that include each other's threads, and of equal extent. Otherwise they are a data race, even if this run gave
+// the correct result.
 //
 // Every thread of the resident blocks has a slot. An access has the stamp of its warp; a thread's Clock has for each
-// slot the last stamp whose accesses come before what the thread does next. A release hands on the clock and then
-// advances the warp's stamp, so that what follows is not covered. Threads that passed the same barrier share one Clock.
+// slot the last stamp whose accesses come before what the thread does next. A release publishes the clock and then
+// advances the warp's stamp, so that it does not cover later accesses. Threads that passed the same barrier share one
+// Clock.
 //
 // Memory has a Cell per granule: the smallest store of the kernel. Each store covers whole cells, and a load of any
 // byte of a cell overlaps each store to it, so that cells are as exact as bytes. A cell holds its last store, and for
 // each warp the last loads since (Readers); a load replaces loads that it comes after. Other accesses, such as strong
-// ones, which may be unordered and no race, are a list (Past).
+// ones, which may be unordered without a race, are in a list (Past).
 //
-// Asynchronous operations (8.9.1.1; cp.async, tensor copies, wgmma) are unordered with all that comes after their
-// issue, their own thread included, until they are waited for: begin, covers, and finish. Operations of the async proxy
-// (8.6) see what the generic proxy wrote only after a fence.proxy.async.
+// Asynchronous operations (8.9.1.1; cp.async, tensor copies, wgmma) are unordered with all accesses after their issue,
+// including those of the same thread, until a thread waits for them: begin, covers, and finish. Operations of the async
+// proxy (8.6) see writes of the generic proxy only after a fence.proxy.async.
 //
-// Not followed: that a strong load which observes a strong store is alone ordered after it, without acquire.
+// Not modelled: the order of a strong load, without acquire, after the strong store that it observes.
 #pragma once
 #include "machine.h"
 #include <memory>
 #include <string>
 #include <unordered_map>
 
-// Keys of edges: what they are of, of which resident block, where, and of which phase.
+// Keys of edges: their kind, resident block, place and phase.
 enum class Edge : u8 { BARRIER = 1, CLUSTER, MBARRIER, PRODUCTS };
 inline u64 key_of(Edge edge, u32 block, u32 where, u64 phase) {
     return (u64)edge << 60 | (u64)block << 44 | (u64)(where & 0xffffff) << 20 | (phase & 0xfffff);
 }
-constexpr u32 MOST_REPEATED = 100'000; // weak loads of one address; more are taken to wait for another thread
+constexpr u32 MOST_REPEATED = 100'000; // weak loads of one address; more count as waiting for another thread
 constexpr u16 NOBODY = 0, FOREIGN = 0xfffe, IN_FLIGHT = 0xffff; // slots of threads begin at 1
 
 struct Clock {
@@ -45,7 +46,7 @@ using Known = std::shared_ptr<const Clock>;
 struct Cell {
     u32 written;       // stamp of the last store; of IN_FLIGHT the number of the operation, of FOREIGN the block
     u16 writer, wrote; // its slot and instruction
-    u32 list;          // number of the list that has everything instead; 0: none
+    u32 list;          // number of the list that replaces all other fields; 0: none
     u32 group : 30;    // of resident blocks; 0: never touched
     u32 foreign : 1;   // loaded by blocks that are no longer resident
     u32 nc : 1;        // loaded by .nc
@@ -73,7 +74,7 @@ class Shadow {
 
     u64 base = 0;
     u32 shift = 0, first_warp = 0, warps = 0, words = 0;
-    bool fresh = false; // nothing has been written at the launch
+    bool fresh = false; // no thread has written to it since the launch
     u64 count = 0;
 
   private:
@@ -83,7 +84,7 @@ class Shadow {
     template <class T>
     using Zeros = std::unique_ptr<T, Free>;
     template <class T>
-    static Zeros<T> zeros(u64 count) { // pages that are never touched cost nothing
+    static Zeros<T> zeros(u64 count) { // untouched pages need no memory
         return Zeros<T>((T *)std::calloc(count, sizeof(T)));
     }
     Zeros<Cell> cells;
@@ -97,17 +98,17 @@ class Causality {
 
     // The next resident blocks, by their indices in the grid; no block before them is ordered with them.
     void begin(const std::vector<u32> &blocks, u32 shared_bytes);
-    // What a thread accesses; `a` is of the entry's table. Faults where the access is in a race.
+    // An access of a thread; `a` is in the entry's table. Faults where the access is in a race.
     void access(const Thread &t, u64 address, const Access &a);
     void fence(const Thread &t, Scope scope, bool sequential);
-    // Order everything that the threads did before with everything that they do next.
+    // Order all earlier accesses of the threads before all their later ones.
     void meet(const std::vector<u32> &slots);
 
     // ---- For mbarriers, cluster barriers and groups: edges by key, and asynchronous operations
 
-    // Publish under a key what a thread did and knows; calls under one key add up, so a key of a phase has its number.
+    // Publish a thread's clock under a key; calls under one key add up, so that a key of a phase contains its number.
     void release(u32 slot, u64 key);
-    // Order what was published under a key before what the thread does next.
+    // Order the accesses published under a key before the thread's next operations.
     void acquire(u32 slot, u64 key);
     void forget(u64 key);
     void proxy_fence(u32 slot); // fence.proxy.async
@@ -117,7 +118,7 @@ class Causality {
     void covers_shared(u32 operation, u32 block, u64 offset, u32 bytes, bool write);
     // ... or global memory.
     void covers_global(u32 operation, u64 address, u32 bytes, bool write);
-    // It is complete, and a thread waited for it: what the thread releases from now on includes it.
+    // It is complete, and a thread has waited for it: the thread's later releases include it.
     void finish(u32 operation, u32 slot);
     // It is complete, which is published under a key, as complete_tx does for a phase of an mbarrier. `object` is the
     // same number for all phases of one mbarrier, and for no other.
@@ -135,16 +136,17 @@ class Causality {
         bool proxy;
         std::vector<Range> ranges;
     };
-    struct Flag { // what a store to an address released
+    struct Flag { // the clock that a store to an address released
         Known clock;
         Scope scope;
         u32 block;
     };
-    struct Fence { // of a thread: what its next strong stores release, and what its strong loads found
+    struct Fence { // of a thread: the clock that its next strong stores release, and the clocks that its strong loads
+                   // saw
         Flag out;
         std::vector<Flag> in;
     };
-    struct Actor { // what is checked: a thread's access, or that of an operation (0: none) which it issued
+    struct Actor { // of a checked access: a thread, or an operation (0: none) that it issued
         u32 slot, warp, now;
         const Clock *clock;
         u16 what;

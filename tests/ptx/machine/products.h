@@ -1,6 +1,7 @@
-// Products of warpgroups, after the PTX ISA 8.x, chapter 9.7.15. A warp issues an instruction on its own (.sync joins
-// the lanes of a warp); it must be the instruction that the other three warps of its warpgroup issue (.aligned). A warp
-// reads tiles when it issues a product, or with `late` as late as it may: at the first wait for this product.
+// Products of warpgroups, as chapter 9.7.15 of the PTX ISA 8.x defines them. A warp issues an instruction on its own
+// (.sync joins the lanes of a warp); it must be the instruction that the other three warps of its warpgroup issue
+// (.aligned). A warp reads tiles when it issues a product or, with `late`, at the latest possible time: the first wait
+// for this product.
 #pragma once
 #include "mbarrier.h"
 #include "sums.h"
@@ -51,7 +52,7 @@ f32 element(const u8 *from, u32 i, Kind kind) {
     case BF16:
         return f32_of_bf16(loaded<u16>(from + 2 * i));
     case TF32:
-        return f32_of(loaded<u32>(from + 4 * i) & 0xffffe000u); // the lower 13 bits are cut off
+        return f32_of(loaded<u32>(from + 4 * i) & 0xffffe000u); // the lower 13 bits are truncated
     case S8:
         return (s8)from[i];
     case U8:
@@ -118,8 +119,8 @@ void gather_registers(const Lanes &lanes, const Product &product, Factors &facto
 
 // The sums of a row. In double precision the product of two elements is exact (22 bits at most; integers 16), and so is
 // the sum of terms that span 53 bits. Where they span more, bits 2^-52 below the largest term are lost, which no tensor
-// core keeps. The exact sum is therefore rounded once, to the type of d: the ISA leaves order and rounding open. The
-// compiler makes vectors of eight columns.
+// core keeps. The exact sum is therefore rounded once, to the type of d: the ISA does not specify order and rounding.
+// The compiler vectorises over eight columns.
 void sum_row(const Factors &factors, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
     for (u32 column = 0; column < n; column += 8) {
         f64 sum[8] = {};
@@ -147,7 +148,7 @@ u32 total_pair(const f64 *sums, u32 before, bool kept) {
 
 // ---- Execution
 
-// Multiply the rows of a warp; `factors.b` is there.
+// Multiply the rows of a warp; `factors.b` is already loaded.
 void multiply_rows(Thread *warp, u32 number, const Issue &issue, Factors &factors) {
     const Product &product = *issue.site->product;
     const bool truncated = warp->block->launch->truncated && product.d == F32, bytes = element_bytes(product.a) == 1;
@@ -229,8 +230,8 @@ Issue &arrive(Warpgroup &group, Lanes &lanes, const Site &site, bool &first) {
     return found;
 }
 
-// A product takes registers of a thread. A wgmma.fence (9.7.15.7.1) comes between an earlier access to them and the
-// product, unless the access was that of a product of the same shape to its sums.
+// A product uses registers of a thread. A wgmma.fence (9.7.15.7.1) must be between an earlier access to them and the
+// product, unless the access was by a product of the same shape to its sums.
 void take_registers(Thread &t, const Site &site) {
     const Product &product = *site.product;
     if (!t.product_fences)
@@ -250,8 +251,8 @@ void take_registers(Thread &t, const Site &site) {
         watched.used = t.product_fences, watched.summed = sum, watched.product = &product;
     }
 }
-// Threads' stores are followed by a fence.proxy.async of their thread, or of a lane of this warp (9.7.15.5.2). Each
-// lane has waited for the tiles that copies bring.
+// A fence.proxy.async of the storing thread, or of a lane of this warp, must follow stores of threads (9.7.15.5.2).
+// Each lane must have waited for tiles that copies load.
 void check_tiles(Lanes &lanes, Block &block, const Issue &issue) {
     const Thread *fenced = lanes[0], *latest = lanes[0];
     for (const Thread *t : lanes) {
@@ -328,7 +329,7 @@ void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
     while (last && !group.issues[last - 1].site->product)
         last--;
     for (Thread *each : lanes)
-        if (t.causality) // all are of one agent, so that the last product stands for the earlier ones
+        if (t.causality) // all have one agent, so that the last product covers the earlier ones
             t.causality->acquire(each->slot, products_key(t, last));
     size_t &released = group.released[t.index / 32 % 4];
     for (; released < end; released++)
@@ -352,7 +353,7 @@ void in_warpgroup(Lanes &lanes, const Site &site) {
         for (Thread *t : lanes)
             t->product_fences++;
 }
-// A block ends: the warps of a warpgroup have issued the same instructions, and waited for all products.
+// At the end of a block, the warps of a warpgroup must have issued the same instructions, and waited for all products.
 void end_products(const Block &block) {
     for (const Warpgroup &group : block.warpgroups) {
         for (u32 warp = 0; warp < 4; warp++)

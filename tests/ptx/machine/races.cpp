@@ -81,7 +81,7 @@ bool Causality::both_strong(const Past &past, const Actor &actor) const {
     const u32 x = block_of(past.slot), y = block_of(actor.slot);
     return includes(a.scope, x, y) && includes(b.scope, x, y);
 }
-// An access to a cell that keeps a list. Earlier entries are dropped if all their races are also races of the access.
+// An access to a cell with a list. Earlier entries are dropped if all their races are also races of the access.
 void Causality::listed(Shadow &shadow, u64 g, const Actor &actor) {
     std::vector<Past> &list = list_of(shadow, g);
     const Access &a = what_[actor.what];
@@ -135,7 +135,7 @@ std::vector<Past> &Causality::list_of(Shadow &shadow, u64 g) {
     cell.writer = NOBODY, cell.foreign = 0;
     return list;
 }
-// The first access to a cell since other blocks became resident: shared memory is new, global memory is not.
+// The first access to a cell since other blocks became resident: shared memory is new, global memory is kept.
 void Causality::regroup(Shadow &shadow, u64 g) {
     Cell &cell = shadow.cell(g);
     const bool touched = cell.group;

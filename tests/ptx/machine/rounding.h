@@ -1,4 +1,4 @@
-// Directed roundings (PTX ISA, .rz, .rm and .rp): they set the processor's mode, for which -frounding-math is needed.
+// Directed roundings (PTX ISA, .rz, .rm and .rp): they set the processor's mode, which needs -frounding-math.
 #pragma once
 #include "numbers.h"
 #include <cfenv>

@@ -1,9 +1,9 @@
-// Sums of tensor cores in place of exact ones, where `truncated` selects those of the emulator.
+// Truncated sums as in tensor cores, which `truncated` selects instead of exact ones; the emulator has the same.
 #pragma once
 #include "numbers.h"
 
-// Exact products and the sum so far are aligned to the largest of them, cut below its `bits` leading bits, added
-// without error, normalised, and cut to as many bits.
+// Exact products and the sum so far are aligned to the largest of them, truncated to its `bits` leading bits, added
+// without error, normalised, and truncated to `bits` bits.
 template <int COUNT>
 inline f32 truncated_step(const f64 (&terms)[COUNT], int bits) {
     int most = std::numeric_limits<int>::min();
@@ -32,7 +32,7 @@ inline f32 truncated_sum(const f64 *a, const f64 *b, int k, f32 c) {
         c = truncated_step({a[j] * b[j], a[j + 1] * b[j + 1], a[j + 2] * b[j + 2], a[j + 3] * b[j + 3], (f64)c}, 24);
     return c;
 }
-// mma of 8-bit floats: all 32 terms at a time, with 14 bits, as those of wgmma.
+// mma of 8-bit floats: all 32 terms at a time, with 14 bits, as in wgmma.
 inline f32 truncated_bytes(const f64 *a, const f64 *b, f32 c) {
     f64 terms[33] = {c};
     for (int j = 0; j < 32; j++)

@@ -29,7 +29,7 @@ const Map *map_at(const Thread &t, u64 address) {
     return map;
 }
 
-// Rows of a box are adjacent in shared memory; under a swizzle a row is as wide as it.
+// Rows of a box are adjacent in shared memory; with a swizzle, a row is as wide as the swizzle.
 struct Shape {
     u32 rows, row_bytes;
 };
@@ -45,7 +45,7 @@ Shape shape_of(const Map &map) {
         fault("map", "interleaved, filled with NaN, or narrower than its swizzle: not executed");
     return {rows, row_bytes};
 }
-// Address of 16 bytes in shared memory: the bits from 4 on of an address, and as many from 7 on, exclusive or.
+// The swizzled address of 16 bytes in shared memory: bits from 4 on, xor the same number of bits from 7 on.
 inline u32 swizzled(const Map &map, u32 address) {
     return address ^ (address >> 3 & ((1u << map.swizzle) - 1) << 4);
 }
@@ -111,7 +111,7 @@ void convert_row(const Map &map, u8 *row, u32 bytes) {
     }
 }
 
-// Bring a copy's bytes into shared memory, and count them at its mbarrier.
+// Write a copy's bytes to shared memory, and count them at its mbarrier.
 void deliver(Block &block, Arrival &arrival) {
     if (block.ended)
         fault("ended", "a copy reaches block %u, which has ended", block.index);
@@ -140,7 +140,7 @@ void deliver(Block &block, Arrival &arrival) {
     count_bytes(block, m, -(s64)arrival.bytes);
     settle(block, m);
 }
-// Deliver a copy for whose mbarrier a thread of the block waits; false where there is none. `from`: which one first.
+// Deliver a copy for whose mbarrier a thread of the block waits; false where there is none. `from`: the first to check.
 bool deliver_awaited(Block &block, u32 from) {
     std::vector<Arrival> &arrivals = block.traffic->arrivals;
     for (size_t i = 0; i < arrivals.size(); i++) {
@@ -218,7 +218,7 @@ void write_box(Departure &departure) {
                     from, bytes);
     });
 }
-// A block has ended: its copies must be over.
+// At the end of a block, its copies must be complete.
 void check_traffic(Block &block) {
     Traffic &traffic = *block.traffic;
     for (const Arrival &each : traffic.arrivals)
@@ -299,7 +299,7 @@ void check_map(const Thread &t, u64 address) {
 void commit_bulk(Thread &t) {
     t.bulk_groups++;
 }
-// Wait until at most `groups_left` of the thread's latest groups read shared memory, or are in flight at all.
+// Wait until at most `groups_left` of the thread's latest groups still read shared memory, or are still in flight.
 void await_bulk(Thread &t, u32 groups_left, bool only_reads) {
     std::vector<Departure> &departures = t.block->traffic->departures;
     size_t left = 0;

@@ -1,5 +1,5 @@
-// Products of warpgroups (wgmma; PTX ISA 8.x, chapter 9.7.15): the state that threads and blocks keep of them.
-// products.h executes them.
+// Products of warpgroups (wgmma; PTX ISA 8.x, chapter 9.7.15): their state in threads and blocks. products.h executes
+// them.
 #pragma once
 #include "numbers.h"
 #include <vector>
@@ -17,11 +17,11 @@ struct Product { // a wgmma.mma_async: m64nNkK, its operands and their registers
     const u32 *set;                                           // their numbers
 };
 
-// Such a set in a thread: the number of its wgmma.fences at the latest access by another instruction, and by a product;
-// and how many products in flight use it.
+// Such a set in a thread: the number of the thread's wgmma.fences at the latest access by another instruction and at
+// the latest access by a product; and the number of products in flight that use the set.
 struct Watched {
     u32 touched = ~0u, used = ~0u, sums = 0, factors = 0;
-    bool summed = false; // by the latest product, which had it in d, or else in a
+    bool summed = false; // the latest product used it as d; else as a
     const Product *product = nullptr;
 };
 

@@ -1,6 +1,6 @@
-// A kernel per rule of what every part from sm_80 on has: `_wrong` breaks it, `_right` is the same kernel without that.
+// Two kernels per rule of sm_80 and later: `_wrong` breaks the rule, and `_right` is the same kernel without the fault.
 //
-// In `a` are 8 KiB of numbers, in `c` go 16 bytes of each thread, and the workspace begins as zeros.
+// `a` contains 8 KiB of numbers, each thread stores 16 bytes to `c`, and the workspace contains zeros at first.
 #include "rules.cuh"
 
 // ---- Addresses (PTX ISA 6.4.1, 9.7.9.8 to 9.7.9.11)
@@ -32,7 +32,7 @@ RULE(written_before_it_is_read, 32) {
     finish(params, load_shared<16>(slot(thread_index())));
 }
 
-// ---- What a warp does together: .sync and .aligned (9.7.9.6, 9.7.13.1, 9.7.14.5)
+// ---- Instructions of a whole warp: .sync and .aligned (9.7.9.6, 9.7.13.1, 9.7.14.5)
 
 RULE(rows_of_ldmatrix, 32) {
     u32 r[4];
@@ -153,7 +153,7 @@ RULE(order_of_a_copy, 64) {
         barrier();
     finish(params, load_shared<16>(slot(thread_index() ^ 32)));
 }
-// The first of two blocks that are resident together stores, and the other one reads after a flag.
+// Of two blocks that are resident together, the first one stores and the second one reads after a flag.
 RULE(release_of_a_flag, 32) {
     const gptr<u8> data = gptr<u8>(params.workspace) + (64 + thread_index() * 16);
     if (block_index() == 0) {
@@ -184,11 +184,11 @@ RULE(read_only_path, 32) {
     finish(params, WRONG ? load_global<16>(data, true) : load_written<16>(data));
 }
 
-// ---- Launches that depend on the one in front (9.7.13.13)
+// ---- Launches that depend on the previous launch (9.7.13.13)
 
 KERNEL(in_front, Params, 32, 0) {
     const gptr<u8> data = gptr<u8>(params.workspace) + thread_index() * 16;
-    copy_async<16>(slot(thread_index()), data, true); // brings what was there before into a cache
+    copy_async<16>(slot(thread_index()), data, true); // loads the old contents into a cache
     copy_async_commit();
     copy_async_wait<0>();
     Vec<16> sum = word(params);
@@ -209,7 +209,7 @@ RULE(sectors_of_the_launch_in_front, 32) {
     finish(params, WRONG ? load_global<16>(data, true) : load_finished<16>(data, true));
 }
 
-// Not a rule: nothing is read, so the address of nothing needs no alignment (6.4.1: of the bytes that are accessed).
+// Not a rule: a copy that reads nothing needs no aligned source (6.4.1 requires alignment of the accessed bytes).
 KERNEL(copies_nothing_right, Params, 32, 0) {
     copy_async<16>(slot(thread_index()), given(params, 8), false);
     copy_async_commit();

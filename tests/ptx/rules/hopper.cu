@@ -1,6 +1,6 @@
-// A kernel per rule of mbarriers, tensor copies, clusters and the exchange of registers, as in classic.cu.
+// Two kernels per rule of mbarriers, tensor copies, clusters and the exchange of registers, as in classic.cu.
 //
-// The maps of a and c are of 64 rows of 128 bytes, which are a box.
+// The maps of a and c describe 64 rows of 128 bytes, which are one box.
 #define MAPPED
 #include "rules.cuh"
 
@@ -20,7 +20,7 @@ DEVICE void make_mbarriers(int arrivals = 1) {
     }
     barrier();
 }
-// One thread requests a whole box, from row `row` on.
+// Lets one thread request a whole box, from row `row` on.
 DEVICE void request(const Arguments &params, sptr<u8> to, int i = 0, int bytes = BOX) {
     const i32 at[5] = {0, 0, 0, 0, 0};
     mbarrier_expect(mbarrier(i), bytes);
@@ -229,7 +229,7 @@ RULE(end_with_a_tensor_store_on_its_way, 32) {
     }
 }
 
-// ---- A warp's leader, and what its lanes share (9.7.13)
+// ---- The elected lane of a warp, and values that its lanes share (9.7.13)
 
 RULE(members_of_an_election, 32) {
     bool leads = false;
@@ -348,7 +348,7 @@ PAIR_RULE(barrier_before_others_are_reached_for, 32) {
     finish(params, word(params));
 }
 
-// ---- Registers that change hands (9.7.19.5)
+// ---- Exchange of registers (9.7.19.5)
 
 RULE(registers_of_setmaxnreg, 128) {
     make_mbarriers();

@@ -1,4 +1,4 @@
-// What the kernels of all rules share.
+// Functions that the kernels of all rules use.
 #pragma once
 #include "dependent.cuh"
 #include "hopper.cuh"

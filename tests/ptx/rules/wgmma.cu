@@ -1,5 +1,5 @@
-// A kernel per rule of products of warpgroups (PTX ISA 9.7.15), as in classic.cu: 64 rows times 64 columns over the
-// first 16 elements of k, in 128-byte rows.
+// Two kernels per rule of products of warpgroups (PTX ISA 9.7.15), as in classic.cu: 64 rows times 64 columns over the
+// first 16 elements of k, in rows of 128 bytes.
 #define MAPPED
 #include "rules.cuh"
 
@@ -36,7 +36,7 @@ typedef float Sums[32];
 DEVICE void multiply(Sums &sums, int byte = 0) {
     wgmma<0, 0, 1>(sums, described(0, byte), described(1), half_t{}, half_t{});
 }
-// The compiler leaves what is in the sums on this side of a fence, and of a wait.
+// The compiler does not move uses of the sums across this fence.
 DEVICE void fence(Sums &sums) {
     wgmma_hold(sums);
     wgmma_fence();
@@ -160,8 +160,8 @@ RULE(barrier_before_a_product_reads, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-// Warps signal one another by an mbarrier that they have stored to a tile, after a fence.
-DEVICE void store_and_tell(const Arguments &params, bool fenced, bool together) {
+// Stores to a tile; after a fence, warps signal their stores to one another with an mbarrier.
+DEVICE void store_and_signal(const Arguments &params, bool fenced, bool together) {
     if (thread_index() == 0)
         mbarrier_init(full(2), 4);
     fetch(params);
@@ -176,7 +176,7 @@ DEVICE void store_and_tell(const Arguments &params, bool fenced, bool together) 
 }
 RULE(arrivals_before_a_product_reads, 128) {
     Sums sums = {};
-    store_and_tell(params, true, !WRONG);
+    store_and_signal(params, true, !WRONG);
     fence(sums);
     multiply(sums);
     wgmma_commit();
@@ -185,7 +185,7 @@ RULE(arrivals_before_a_product_reads, 128) {
 }
 RULE(copies_behind_stores, 128) {
     Sums sums = {};
-    store_and_tell(params, !WRONG, true);
+    store_and_signal(params, !WRONG, true);
     if (thread_index() == 0) {
         const i32 at[5] = {0, 0, 0, 0, 0};
         mbarrier_expect(full(1), BOX);
@@ -255,7 +255,7 @@ RULE(lanes_of_a_product, 128) {
     wgmma_wait<0>();
     show(params, sums);
 }
-// Launched with 64 threads where it is wrong.
+// The wrong kernel is launched with 64 threads.
 RULE(four_warps_to_a_warpgroup, 128) {
     Sums sums = {};
     fetch(params);

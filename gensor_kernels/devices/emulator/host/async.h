@@ -1,5 +1,5 @@
-// The state of what moves data by itself: mbarriers, tensor copies and the products of warpgroups (tensor.h,
-// warpgroup.h). A block that uses none of them has empty vectors here.
+// The state of asynchronous operations: mbarriers, tensor copies and the products of warpgroups (tensor.h,
+// warpgroup.h). In a block that uses none of them these vectors are empty.
 #pragma once
 #include <vector>
 #include "interface.h"
@@ -7,19 +7,19 @@
 namespace emulator {
 
 struct Thread;
-// What is known of each warp: its own time up to which everything it did is ordered before now.
+// For each warp the time, on its own clock, up to which all that it did is ordered before now.
 typedef std::vector<u32> Clocks;
 
 struct MBarrier {
     u32 address = 0;
-    int arrivals = 0, pending = 0; // of each phase; still to come in this one
-    long long bytes = 0;           // announced and still to come
+    int arrivals = 0, pending = 0; // of each phase; still expected in this phase
+    long long bytes = 0;           // announced and still expected
     u32 phase = 0;                 // phases completed
-    u32 observed = 0;              // of these: up to which some thread has waited
-    int owner = 0, line = 0;       // who initialised it, where and when
+    u32 observed = 0;              // number of phases that some thread has waited for
+    int owner = 0, line = 0;       // the thread that initialised it, the line and the time
     u32 made = 0;
     bool fenced = false;
-    Clocks gathered, published; // of those that arrived in this phase; of the one before
+    Clocks gathered, published; // of the arrivals in this phase; of those in the previous phase
     std::vector<Thread *> waiting;
 };
 
@@ -45,14 +45,14 @@ constexpr u32 UNRELEASED = ~0u;
 struct Atom {
     bool filled = false, in_flight = false;
     u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
-    int reading = 0;            // products that read it and have not been waited for
+    int reading = 0;            // products that read it and that no thread has waited for
     Clocks read;  // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
     Clocks wrote; // when each warp had released its stores over the copy, in the same way
     int line = 0, read_line = 0;
-    int touched = 0;     // the line of the last ordinary access that is none of `read`
-    bool loaded = false; // one of these loaded
+    int touched = 0;     // the line of the last ordinary access that is not in `read`
+    bool loaded = false; // one of these accesses was a load
     int unfenced = 0;    // threads that have stored to it since their last proxy fence
-    int leaving = 0;     // tensor stores that read it and have not been waited for
+    int leaving = 0;     // tensor stores that read it and that no thread has waited for
     int barriers = 0;    // mbarriers in it
 };
 
@@ -67,7 +67,7 @@ struct Product {
     u32 factors[32][4]; // contents of `held` when the product was issued
 };
 
-// Ordinary accesses by lanes of a warp to what a tensor copy brought, at a time as in now().
+// Ordinary accesses by lanes of a warp to data of a tensor copy, at a time as in now().
 struct Accesses {
     u32 atom, time, lanes;
     bool stores;
@@ -75,11 +75,11 @@ struct Accesses {
 
 struct WarpAsync {
     Clocks known;
-    std::vector<Accesses> accesses; // that no arrival and no barrier of the block has released yet
-    std::vector<u32> seen;          // of each mbarrier: phases whose end this warp knows of
+    std::vector<Accesses> accesses; // not yet released by an arrival or a barrier of the block
+    std::vector<u32> seen;          // phases of each mbarrier whose end this warp has seen
     std::vector<Product> open;
     std::vector<std::vector<Product>> groups; // committed, not waited for
-    std::vector<u64> issued;                  // what it has issued, to compare with what its warpgroup has
+    std::vector<u64> issued;                  // instructions that it has issued, to compare with those of its warpgroup
     bool fenced = false;
     int registers = 0; // after the last exchange; 0: none yet
 };
@@ -88,7 +88,7 @@ struct WarpAsync {
 struct ClusterMeeting {
     std::vector<Thread *> waiting;
     int left;
-    bool relaxed; // some of those that wait released nothing when they arrived
+    bool relaxed; // some waiting threads released nothing when they arrived
 };
 
 struct Async {
@@ -96,7 +96,7 @@ struct Async {
     std::vector<TensorCopy> copies; // on their way
     std::vector<Atom> atoms;
     std::vector<WarpAsync> warps;
-    int free_registers = 0, launched_registers = 0; // left over; of each thread at launch, as exchanges say
+    int free_registers = 0, launched_registers = 0; // free ones; those per thread at launch, from the exchanges
     std::vector<Thread *> waiting;                  // for registers
 };
 

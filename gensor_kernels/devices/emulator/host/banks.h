@@ -1,7 +1,7 @@
 // Bank conflicts, counted exactly. Shared memory has 32 banks of 4 bytes. A warp's 16-byte accesses are served a
 // quarter of the warp at a time, 8-byte accesses half a warp, narrower ones the whole warp; ldmatrix serves the eight
-// rows of one matrix at a time. Lanes of such a phase that want different words of one bank are served one after the
-// other, equal words once. A conflict is a pass beyond the first of its phase.
+// rows of one matrix at a time. Lanes of a phase that access different words of one bank are served one after the
+// other; lanes with the same word are served together. A conflict is a pass beyond the first of its phase.
 #pragma once
 #include "emulator.h"
 
@@ -45,7 +45,7 @@ inline u32 access_conflicts(const WarpAccess &access, int bytes) {
     return conflicts;
 }
 
-// The lanes of a warp have met: their accesses since they last met are complete instructions.
+// The lanes of a warp are synchronised: their accesses since the last synchronisation are complete instructions.
 inline void count_conflicts(Warp &warp) {
     static const int REQUESTS_TO_CONFLICTS = CONFLICTS_LOAD - SHARED_LOADS;
     for (int index : warp.active_sites) {
@@ -77,8 +77,8 @@ inline AccessSite &find_site(Warp &warp, Site site, int counter, int bytes) {
     return added;
 }
 
-// Joins this lane's access to those of the other lanes: the n-th access of a line by one lane, since the lanes last
-// met, belongs to the n-th of that line by another.
+// Combines this lane's access with those of the other lanes: the n-th access of a line by each lane, since the lanes
+// last met, is one instruction.
 inline void record_access(u32 address, int bytes, int counter, Site where) {
     Warp &warp = current_warp();
     int lane = current->lane();

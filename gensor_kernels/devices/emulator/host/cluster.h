@@ -8,7 +8,7 @@ static int cluster_of(const Block &block) {
     return block.index / machine.request->cluster;
 }
 
-// Of what came before, the arrivals release everything; or nothing, and warps know of fenced mbarriers alone.
+// The arrivals release all earlier accesses; or, if relaxed, none, and warps only see fenced mbarriers.
 static void order_blocks(const std::vector<Block *> &blocks, bool relaxed) {
     Clocks all = nothing_known(*blocks[0]);
     for (const Block *block : blocks) {
@@ -37,7 +37,7 @@ static void release_cluster(int number) {
     wake(machine.clusters[number].waiting);
 }
 
-// All threads of the cluster that have not left are there.
+// Called when all threads of the cluster that have not ended have arrived.
 static bool complete(const ClusterMeeting &meeting) {
     const Request &request = *machine.request;
     return !meeting.waiting.empty() && (int)meeting.waiting.size() + meeting.left == request.cluster * request.block;

@@ -35,7 +35,7 @@ typedef float GroupA[16][32];
 typedef float GroupB[32][256];
 typedef float GroupSums[16][256];
 
-// One element as float, which holds it exactly; of a float the 19 bits that are multiplied.
+// One element as float, exactly; a float is reduced to the 19 bits that are multiplied.
 static float widened(const unsigned char *bytes, GroupElement type) {
     u32 word = 0;
     memcpy(&word, bytes, size_of(type));
@@ -70,7 +70,7 @@ static float widened(const unsigned char *bytes, GroupElement type) {
     return value;
 }
 
-// A power of two, of a float that is 0 but for its exponent.
+// A power of two as a float, which has only an exponent.
 static float power(u32 exponent) {
     const u32 bits = exponent << 23;
     float value;
@@ -78,8 +78,8 @@ static float power(u32 exponent) {
     return value;
 }
 
-// Products of 8-bit floats: all of them and the sum are cut to 13 bits after the leading bit of the largest one, and
-// the new sum to 14 bits (tolerance.py). A sum with a NaN or an infinity is what IEEE arithmetic makes of it.
+// Products of 8-bit floats: all products and the sum are truncated to 13 bits after the leading bit of the largest one,
+// and the new sum to 14 bits (tolerance.py). A sum with a NaN or an infinity is that of IEEE arithmetic.
 WIDE_VECTORS void multiply_cut_rows(GroupSums &sums, const GroupA &a, const GroupB &b, int n) {
     static float largest[256], unit[256], inverse[256], plain[256], cut[256];
     for (int i = 0; i < 16; ++i) {
@@ -94,7 +94,7 @@ WIDE_VECTORS void multiply_cut_rows(GroupSums &sums, const GroupA &a, const Grou
         for (int j = 0; j < n; ++j) {
             u32 bits;
             memcpy(&bits, &largest[j], 4);
-            // No product is as small as 2^-77 but 0; from 2^127 on nothing is cut.
+            // All products but 0 are larger than 2^-77; from 2^127 on nothing is truncated.
             const u32 exponent = bits >> 23 < 50 ? 50 : bits >> 23 > 253 ? 253 : bits >> 23;
             unit[j] = power(exponent - 13), inverse[j] = power(254 - exponent + 13);
             cut[j] = __builtin_truncf(sum[j] * inverse[j]);

@@ -22,7 +22,7 @@ static double seconds() {
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-// ---- faults: the text goes into the report, the run is abandoned
+// ---- faults: the text is written to the report, and the run ends
 
 static void record_fault(Fault kind, const char *format, va_list arguments) {
     Report &report = *machine.report;
@@ -30,7 +30,7 @@ static void record_fault(Fault kind, const char *format, va_list arguments) {
     vsnprintf(report.message, sizeof report.message, format, arguments);
 }
 
-// Outside of all threads, where no stack is to be left.
+// A fault outside of all threads, where there is no stack to switch from.
 __attribute__((format(printf, 2, 3))) static void fault_outside(Fault kind, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -44,7 +44,7 @@ void fault(Fault kind, const char *format, ...) {
     record_fault(kind, format, arguments);
     va_end(arguments);
     switch_stack(&current->stack_pointer, machine.main_stack);
-    abort(); // nobody switches back to a thread that faulted
+    abort(); // no switch returns to a thread that faulted
 }
 
 void check_time() {
@@ -55,7 +55,7 @@ void check_time() {
 void grid_dependency_wait() {
     current->launched = true;
 }
-// A launch whose threads all waited ends after the previous one, and so does a launch that waits only for its end.
+// If all threads of a launch wait, it ends after the previous launch, and a later launch need only wait for its end.
 static void check_launched_at_end() {
     if (!current->launched)
         fault(RACE, "the thread ends without having waited for the launch in front");
@@ -79,7 +79,7 @@ void link_branch(Branch *branch) {
 
 // ---- threads and launches
 
-// A thread that has left no longer counts at barriers.
+// A thread that has ended no longer counts at barriers.
 static void leave(Block &block) {
     int w = current->warp();
     Warp &warp = block.warps[w];
@@ -139,7 +139,7 @@ static void start_block(Block &block, int index) {
     block.vote = block.voted = false;
     block.threads.resize(request.block);
     block.warps.resize((request.block + WARP - 1) / WARP);
-    block.arena.assign(request.shared_bytes + 2 * SHARED_BASE, 0xff); // NaN: a read before a write shows
+    block.arena.assign(request.shared_bytes + 2 * SHARED_BASE, 0xff); // NaN: makes a read before a write visible
     block.shared = (unsigned char *)(((uintptr_t)block.arena.data() + SHARED_BASE - 1) & ~(uintptr_t)(SHARED_BASE - 1));
     if (request.races)
         clear_shadow(block.shadow, request.shared_bytes);
@@ -157,7 +157,7 @@ static void start_block(Block &block, int index) {
         start_thread(block, t, stacks + t * STACK_BYTES);
 }
 
-// Keeps the resident blocks going until all blocks of the request are done or one has faulted.
+// Runs the resident blocks until all blocks of the request are done or one has faulted.
 static void run_blocks() {
     const Request &request = *machine.request;
     int next = 0;
@@ -245,7 +245,7 @@ EXPORT int emulator_run(const emulator::Request *request, emulator::Report *repo
     void *stacks = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED)
         return -1;
-    machine.stacks = (char *)stacks + STACK_BYTES; // what overflows the first lands in the extra one
+    machine.stacks = (char *)stacks + STACK_BYTES; // an overflow of the first stack writes to the extra one
     run_blocks();
     note_sectors();
     munmap(stacks, bytes);
@@ -258,7 +258,7 @@ EXPORT int emulator_counters() {
     return emulator::COUNTERS;
 }
 
-// The branches passed in the last run: the i-th one's name and count, or null after the last.
+// The branches that the last run passed: the name and count of number i, or null after the last.
 EXPORT const char *emulator_branch(int i, unsigned long long *count) {
     for (emulator::Branch *branch = emulator::branches; branch; branch = branch->next)
         if (i-- == 0) {

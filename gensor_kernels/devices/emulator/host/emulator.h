@@ -1,7 +1,7 @@
 // The state of a run: blocks whose threads are fibers. Warp and block instructions are rendezvous points.
 //
 // One run at a time uses a library's emulator (run.py holds a lock per library), therefore the current thread is a
-// plain global and not thread-local. Everything else hangs on the block, so that several blocks can be resident.
+// plain global and not thread-local. All other state belongs to a block, so that several blocks can be resident.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -83,8 +83,8 @@ struct Request {
     u64 seed;
     int early, races, resident;
     int cluster;    // blocks of a cluster, which have successive numbers and are resident together
-    int dependent;  // on a GPU it starts before the launch in front has ended: its threads wait for that
-    double seconds; // the run is stopped as hanging after this long
+    int dependent;  // on a GPU it starts before the previous launch has ended, for which its threads wait
+    double seconds; // after this time the run is stopped as hanging
 };
 
 struct Report {
@@ -107,12 +107,12 @@ struct Thread {
     int index;
     Operation waiting;
     Site site;                       // of the instruction it waits at
-    bool launched;                   // knows that the launch in front is complete
-    std::vector<Copy> copies;        // asynchronous copies issued and not yet waited for
-    std::vector<u32> groups;         // for each committed group: how many of `copies` belong to it
-    std::vector<TensorStore> stores; // issued, and not yet waited for
+    bool launched;                   // has seen that the previous launch is complete
+    std::vector<Copy> copies;        // asynchronous copies that were issued and not waited for
+    std::vector<u32> groups;         // for each committed group the number of its `copies`
+    std::vector<TensorStore> stores; // issued and not waited for
     std::vector<u32> store_groups;
-    std::vector<u32> unfenced; // atoms of shared memory it has stored to since its last proxy fence
+    std::vector<u32> unfenced; // atoms of shared memory that it has stored to since its last proxy fence
     int lane() const { return index % WARP; }
     int warp() const { return index / WARP; }
 };
@@ -123,7 +123,7 @@ struct WarpAccess {
     u32 address[WARP];
 };
 
-// The instructions of one source line since the lanes of the warp last met.
+// The instructions of one source line since the last synchronisation of the warp's lanes.
 struct AccessSite {
     Site site;
     int counter, bytes;
@@ -135,18 +135,18 @@ constexpr int SITE_TABLE = 1024;
 
 struct Warp {
     u32 members, alive, ready, arrived;
-    Operation operation; // what the arrived lanes do, and where
+    Operation operation; // the operation of the lanes that have arrived, and its place
     Site site;
     u32 epoch; // warp barriers since the last block barrier
     void *d[WARP];
     const u32 *a[WARP], *b[WARP];
     u64 word[WARP];
     std::vector<AccessSite> sites;
-    std::vector<int> active_sites;   // those with accesses since the lanes last met
+    std::vector<int> active_sites;   // sites with accesses since the lanes last met
     uint16_t site_table[SITE_TABLE]; // a hash table into `sites`, from 1
 };
 
-// What the race detector knows about one granule of shared memory; times as in now().
+// The race detector's state of one granule of shared memory; times as in now().
 struct Cell {
     u64 written, read;
     uint16_t writer, write_line, reader, read_warp, read_line, in_flight;
@@ -157,7 +157,7 @@ struct Shadow {
     int granule, log2;
 };
 
-// Who stored to a word of global memory, and when.
+// The last store to a word of global memory: its thread and time.
 struct Stored {
     int block, thread;
     u64 time; // as in now()
@@ -165,16 +165,16 @@ struct Stored {
     u64 tick;
 };
 
-// What a block knows of another one: what its thread `giver` did before `tick`, what the warp of that had done before
-// its last barrier and what all did before the block's, as of the time `given`. Its thread `taker` knows it since the
-// time `taken`, the others after a barrier.
+// What a block has seen of another block: all that its thread `giver` did before `tick`, that the warp of the giver did
+// before its last barrier, and that the block did before its last barrier, as of the time `given`. Thread `taker` has
+// seen it since the time `taken`; other threads see it after a barrier.
 struct Known {
     int giver, taker;
     u64 given, taken;
     u64 tick;
 };
 
-// A flag that was given, and not yet taken; who waits for it.
+// A flag that was given and not taken yet, and the thread that waits for it.
 struct Flag {
     int block;
     Known known;
@@ -185,8 +185,8 @@ struct Flag {
 struct Block {
     int index;
     int alive, at_barrier; // threads
-    Site barrier_site;     // where those wait
-    bool vote, voted;      // whether any of those gave true; whether any did at the last barrier
+    Site barrier_site;     // where the threads at the barrier wait
+    bool vote, voted;      // whether any thread there passed true; whether any did at the last barrier
     u32 epoch;             // block barriers passed, from 1
     u32 ready_warps;
     bool done;
@@ -196,11 +196,11 @@ struct Block {
     unsigned char *shared;
     Shadow shadow;
     Async async;
-    std::map<std::pair<int, int>, Known> known; // by block, and warp that took its flag
+    std::map<std::pair<int, int>, Known> known; // by block and by the warp that took its flag
 };
 
 // A sector of a writable buffer, which caches load as a whole: loaded in this launch; or loaded and stored to since the
-// last launch that was no dependent one. The L1 may hold such a sector as it was, and ld.global.nc is not coherent
+// last launch that was not dependent. The L1 may hold such a sector's old contents, and ld.global.nc is not coherent
 // (PTX ISA 9.7.9.9).
 constexpr int SECTOR = 32;
 enum SectorState { LOADED = 1, STALE = 2 };
@@ -231,7 +231,7 @@ bool reads_copy(u32 address, bool warp_wide, int line);
 void touch_atoms(u32 address, int bytes, bool loads, int line);
 void change_atoms(u32 address, int bytes, int line);
 
-// Closes a group of what was issued since the last one.
+// Closes a group of the operations since the last group.
 inline void commit(std::vector<u32> &groups, size_t issued) {
     for (u32 size : groups)
         issued -= size;
@@ -249,7 +249,7 @@ inline u32 next_random() {
         machine.random ^= machine.random << 17;
     return (u32)(machine.random >> 24);
 }
-// Called at every access: notices a hanging kernel, and in random order lets another thread go first now and then.
+// Called at every access: detects a hanging kernel and, in random order, sometimes lets another thread run first.
 inline void tick() {
     if ((++machine.ticks & 0xfffff) == 0)
         check_time();

@@ -1,13 +1,13 @@
 // Flags in global memory, by which blocks that run at the same time wait for one another. Stores of a thread
 // before it gives a flag, and of its warp or block before their last barrier, are seen by the thread that takes it, and
-// by its warp or block after their next barrier (memory.h: sees). Third blocks do not see them: no kernel here relies
+// by its warp or block after their next barrier (memory.h: sees). Other blocks do not see them: no kernel here relies
 // on that.
 #pragma once
 #include "scheduler.h"
 
 namespace emulator {
 
-// Flags are stored to again and again: their bytes are checked for bounds, not for races.
+// Flags are stored to repeatedly: their bytes are checked for bounds, not for races.
 static u64 &flag_word(u64 address, Site site) {
     check_launched(site);
     if (address % 8)
@@ -36,7 +36,7 @@ void take_flag(u64 address, u64 value, Site site) {
     tick();
     u64 &word = flag_word(address, site);
     Flag &flag = machine.flags[address];
-    // No order of blocks is promised: the one that gives the flag may start when this one has ended.
+    // CUDA promises no order of blocks: the block that gives the flag may start only after this one has ended.
     if (machine.request->resident < machine.request->grid)
         fault(DEADLOCK, "%s line %d waits for a flag in a launch whose blocks are not resident together", site.file,
               site.line);

@@ -1,9 +1,9 @@
-// The host bodies of the intrinsics: thin typed wrappers, so that a kernel compiles fast, over the emulator.
-// cuda/intrinsics.cuh documents each function and includes this file after the types it needs.
+// The host bodies of the intrinsics: thin typed wrappers over the emulator, so that a kernel compiles fast.
+// intrinsics.cuh documents each function and includes this file after the types that it needs.
 #pragma once
 #include "interface.h"
 
-// KERNEL gives every entry three symbols the launcher looks up by name.
+// KERNEL defines three symbols for every entry, which the launcher looks up by name.
 #define EMULATOR_EXPORT extern "C" __attribute__((visibility("default")))
 #define KERNEL(name, Params, threads, min_blocks)                                                                      \
     static void name(const Params &params);                                                                            \
@@ -176,14 +176,14 @@ DEVICE float sqrt_(float x) {
 DEVICE double sqrt_(double x) {
     return __builtin_sqrt(x);
 }
-// Rounded once: an instruction, or, on a CPU without it, a slow library call.
+// Rounded once, by an instruction or, on a CPU without it, by a slow library call.
 DEVICE float fma_(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
 DEVICE double fma_(double a, double b, double c) {
     return __builtin_fma(a, b, c);
 }
-// A multiply-add, because the compiler contracts a product and a sum; -0 keeps the sign of a product that is zero.
+// A multiply-add, because the compiler would fuse a product and a sum; adding -0 keeps the sign of a zero product.
 DEVICE float multiply_(float a, float b) {
     return __builtin_fmaf(a, b, -0.0f);
 }

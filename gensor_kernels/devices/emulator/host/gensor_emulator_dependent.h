@@ -1,4 +1,4 @@
-// The host bodies of cuda/dependent.cuh, which documents each function and includes this file.
+// The host bodies of dependent.cuh, which documents each function and includes this file.
 #pragma once
 #include "interface.h"
 

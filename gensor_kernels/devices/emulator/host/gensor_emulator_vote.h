@@ -1,4 +1,4 @@
-// The host body of cuda/vote.cuh, which documents the function and includes this file.
+// The host body of vote.cuh, which documents the function and includes this file.
 #pragma once
 #include "interface.h"
 

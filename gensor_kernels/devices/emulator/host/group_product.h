@@ -1,10 +1,10 @@
-// What one product of a warpgroup computes. A warp computes its 16 of the 64 rows.
+// The computation of one product of a warpgroup. Each warp computes 16 of the 64 rows.
 #pragma once
 #include "tensor.h"
 
 namespace emulator {
 
-// An operand in shared memory as a matrix descriptor names it: the 128-byte swizzle, the only one that is modelled.
+// An operand in shared memory that a matrix descriptor describes. Only the 128-byte swizzle is modelled.
 struct SharedOperand {
     u32 start, leading, stride;
     int element;
@@ -16,7 +16,7 @@ struct SharedOperand {
         if (descriptor >> 62 != 1 || descriptor & 0x3ffec000c000c000ull || start & 0x380)
             invalid("a matrix descriptor that is none of a 128-byte swizzle", site);
     }
-    // Address of 16 bytes: of k from `k` on of one row, or transposed of 8 rows from `row` on.
+    // Address of 16 bytes: one row from `k` on or, transposed, 8 rows from `row` on.
     u32 chunk(int row, int k) const {
         const u32 at = transposed ? row / 64 * leading + row % 64 * 2 + k / 8 * stride + k % 8 * 128
                                   : row / 8 * stride + row % 8 * 128 + k * element;
@@ -24,7 +24,7 @@ struct SharedOperand {
     }
 };
 
-// Elements (row, k) of `rows` rows from `first` on become to[row * row_step + k * k_step].
+// Writes elements (row, k) of `rows` rows from `first` on to to[row * row_step + k * k_step].
 static void read_operand(const SharedOperand &from, int first, int rows, GroupElement type, float *to, int row_step,
                          int k_step, Site site) {
     const int each = 16 / from.element;

@@ -1,4 +1,5 @@
-// What compiled kernels and the emulator agree on. Only built-in types, so that a kernel includes nothing else.
+// The interface of compiled kernels and the emulator. It uses only built-in types, so that a kernel includes no other
+// file.
 #pragma once
 
 namespace emulator {
@@ -7,15 +8,15 @@ typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// Where an instruction stands in the kernel's source: named in fault messages, and accesses of the lanes of a warp are
-// matched by it when bank conflicts are counted.
+// The place of an instruction in the kernel's source, for fault messages; bank conflicts are counted among accesses
+// of a warp's lanes with the same place.
 struct Site {
     const char *file;
     int line;
     bool operator!=(const Site &other) const { return line != other.line || file != other.file; }
 };
 
-// Default arguments are evaluated where a function is called: they name the caller's line.
+// Default arguments are evaluated where a function is called, and give the caller's line.
 #define CALLER emulator::Site site = {__builtin_FILE(), __builtin_LINE()}
 
 // The models of the matrix instructions; the order is that of matrix.h's table.
@@ -36,7 +37,7 @@ enum MatrixShape {
 };
 
 // A product of a warpgroup, 64 rows times n columns over 32 bytes of k: element types, whether M or N is the contiguous
-// axis, whether the sums that are there count, and whether A is held in registers.
+// axis, whether the present sums are added, and whether A is in registers.
 enum GroupElement { GROUP_HALF, GROUP_BFLOAT16, GROUP_TF32, GROUP_INT8, GROUP_E4M3, GROUP_E5M2 };
 struct GroupShape {
     int n;
@@ -85,7 +86,7 @@ void cluster_begin(CALLER);
 void prefetch_map(const void *map, Site site);
 void mbarrier_expect(u32 address, int bytes, Site site);
 void mbarrier_wait(u32 address, u32 parity, Site site);
-// `blocks`: a bit for each block of the cluster that gets what is copied, or ONLY_HERE.
+// `blocks`: a bit for each block of the cluster that receives the copy, or ONLY_HERE.
 constexpr u32 ONLY_HERE = 1u << 16;
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site);
 void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, Site site);

@@ -36,11 +36,12 @@ struct FromInt8 {
     static u32 element(u32 word, int i) { return (u32)(int)(signed char)(word >> 8 * i); }
 };
 
-// Sums of floats are those of a tensor core, as far as they have been measured: the exact products of BLOCK neighbours
-// along K and the sum so far are aligned to the largest of them, cut (not rounded) below the 24 bits of a float there,
-// added, and cut to a float. Parts differ: blocks of 4 and no further bits are V100's, the coarsest that is published;
-// A100 takes 8 of bfloat16 and keeps one more bit, H100 takes 16 and keeps two (Fasi, Higham, Mikaitis and Pranesh,
-// PeerJ Comput. Sci. 7:e330, 2021; Khattak and Mikaitis, arXiv:2512.07004, 2025). Bounds of this model apply to both.
+// Sums of floats are those of a tensor core, as published measurements describe them: the exact products of BLOCK
+// neighbours along K and the sum so far are aligned to the largest of them, truncated to the 24 bits of a float there,
+// added, and truncated to a float. GPUs differ: V100, modelled here, has blocks of 4 and no further bits, which is the
+// coarsest published; A100 has blocks of 8 for bfloat16 and one more bit, H100 blocks of 16 and two more bits (Fasi,
+// Higham, Mikaitis and Pranesh, PeerJ Comput. Sci. 7:e330, 2021; Khattak and Mikaitis, arXiv:2512.07004, 2025). Bounds
+// of this model apply to both.
 constexpr int BLOCK = 4;
 
 // Four columns of B, or of C.
@@ -58,7 +59,7 @@ inline __attribute__((always_inline)) void add_block(Floats &sum, const Floats (
     const Ints exponent = most == 0 ? most + LEAST : most >> 23, beyond = (exponent < LEAST) | (exponent >= INFINITE);
     u64 any[2];
     memcpy(any, &beyond, sizeof any);
-    if (any[0] | any[1]) { // infinities, NaN and sums too small to be scaled: added as they are
+    if (any[0] | any[1]) { // infinities, NaN and sums too small to be scaled: added unscaled
         for (int t = 0; t < BLOCK; ++t)
             sum += products[t];
         return;
@@ -69,7 +70,7 @@ inline __attribute__((always_inline)) void add_block(Floats &sum, const Floats (
         total += __builtin_convertvector(products[t] * scale, Ints);
     const Ints sign = total >> 31, size = (total ^ sign) - sign;
     const Floats nearest = __builtin_convertvector(size, Floats);
-    // The next float towards zero, where the nearest one is larger; a comparison is -1 where it holds.
+    // The next float towards zero, where the nearest float is larger; a true comparison is -1.
     const Ints cut = (Ints)nearest + (__builtin_convertvector(nearest, Ints) > size);
     sum = (Floats)(cut | (sign & ~MAGNITUDE)) * unit;
 }
@@ -80,8 +81,8 @@ inline __attribute__((always_inline)) void add_block(Words &sum, const Words (&p
         sum += products[t];
 }
 
-// Elements of equal position in their registers are kept together: whole arrays convert at once, and K is summed in
-// its order all the same.
+// Elements with the same position in their registers are adjacent, so that whole arrays are converted at once. K is
+// nevertheless summed in order.
 template <class From, class Number, class Numbers, int ROWS, int HALVES, int ELEMENTS>
 inline __attribute__((always_inline)) void multiply(Operands &o) {
     constexpr int REGISTERS = 4 * HALVES, M = 8 * ROWS, K = REGISTERS * ELEMENTS;
@@ -160,9 +161,9 @@ constexpr Multiply MULTIPLY[] = {multiply_half_16,
                                  multiply_eight_bit_32<GROUP_E5M2, GROUP_E4M3>,
                                  multiply_eight_bit_32<GROUP_E5M2, GROUP_E5M2>};
 
-// Doubles: every lane holds one of each row of A (g, and g + 8 of the larger shapes) and of column g of B for every
-// four of K, that at t. Each output is a chain of fused multiply-adds along K, rounded to nearest (PTX ISA, mma: the
-// precision of .f64 is that of fma).
+// Doubles: of every four of K, each lane holds the one at t, of each of its rows of A (g, and g + 8 of the larger
+// shapes) and of column g of B. Each output is a chain of fused multiply-adds along K, rounded to nearest (PTX ISA,
+// mma: the precision of .f64 is that of fma).
 WIDE_MULTIPLY_ADDS void multiply_doubles(Warp &warp, int rows, int steps) {
     double b[16][8];
     for (int k = 0; k < 4 * steps; ++k)
@@ -183,7 +184,7 @@ WIDE_MULTIPLY_ADDS void multiply_doubles(Warp &warp, int rows, int steps) {
     ++count(MATRIX_MULTIPLIES);
 }
 
-// Collects the registers of all lanes, multiplies, and hands the sums back.
+// Collects the registers of all lanes, multiplies, and returns the sums.
 inline void multiply_warp(Warp &warp, MatrixShape shape) {
     if (shape >= M8N8K4_DOUBLE)
         return multiply_doubles(warp, shape == M8N8K4_DOUBLE ? 1 : 2, 1 << (shape - M8N8K4_DOUBLE));
@@ -207,7 +208,8 @@ inline void multiply_warp(Warp &warp, MatrixShape shape) {
 }
 
 // Lane 8m + i gives the address of row i of matrix m; lane 4i + j gets elements 2j and 2j + 1 of row i, or, transposed,
-// of column i. Lanes that give no row must give valid addresses on sm_75 (PTX ISA, ldmatrix): that is asked everywhere.
+// of column i. On sm_75, lanes that give no row must give valid addresses (PTX ISA, ldmatrix): the model always
+// requires this.
 inline void load_matrix_warp(Warp &warp, int matrices, bool transposed, Site site) {
     for (int lane = 8 * matrices; lane < WARP; ++lane)
         check_shared((u32)warp.word[lane], 16, site);

@@ -1,18 +1,18 @@
 // mbarriers, and what they order: tensor copies (tensor.h), warpgroup products and the exchange of registers
 // (warpgroup.h), as kernels for sm_90a use them. Asynchronous data movement (the copies' and the products' side of
-// shared memory, the "asynchronous proxy") is ordered by nothing but mbarriers and waits, so it has a race detector of
-// its own, exact per 1024-byte atom: an atom remembers the copy that filled it (a phase of an mbarrier), what each warp
-// reads of it and what it stores there. A warp may read it once it has waited for that phase; a product may read what
-// threads stored over a copy, and a copy may overwrite it, once the threads have fenced, every product that reads it
-// has been waited for, and the warp has learnt so by way of an mbarrier or the block's barrier (vector clocks, one
-// entry per warp of the cluster).
+// shared memory, the "asynchronous proxy") is ordered by nothing but mbarriers and waits, so it has its own race
+// detector, exact per 1024-byte atom: an atom records the copy that filled it (a phase of an mbarrier), and the reads
+// and stores of each warp. A warp may read it once it has waited for that phase. A product may read data that threads
+// stored over a copy, and a copy may overwrite an atom, once the threads have fenced, every product that reads it has
+// been waited for, and an mbarrier or the block's barrier orders the warp after this (vector clocks, one entry per warp
+// of the cluster).
 #pragma once
 #include "scheduler.h"
 
 namespace emulator {
 
 constexpr u32 ATOM = 1024;                // bytes of shared memory over which a 128-byte swizzle repeats
-constexpr int MOST_COUNT = (1 << 20) - 1; // of arrivals, and of bytes either way (PTX ISA 9.7.13.15.2)
+constexpr int MOST_COUNT = (1 << 20) - 1; // of arrivals, and of expected or surplus bytes (PTX ISA 9.7.13.15.2)
 
 [[noreturn]] static void invalid(const char *what, Site site) {
     fault(INVALID, "%s at %s line %d", what, site.file, site.line);
@@ -32,7 +32,7 @@ static void join(Clocks &into, const Clocks &from) {
         into[w] = from[w] > into[w] ? from[w] : into[w];
 }
 
-// A warp's place in clocks, which have an entry for every warp of the cluster.
+// A warp's index in clocks, which have an entry for every warp of the cluster.
 static int place_of(const Block &block, int warp) {
     return block.index % machine.request->cluster * (int)block.warps.size() + warp;
 }
@@ -40,8 +40,8 @@ static int own_place() {
     return place_of(*current->block, current->warp());
 }
 
-// A warp's accesses are released by a barrier of the block, and by an arrival of the thread that made them or, after
-// an instruction that orders its warp's shared memory, of any thread of the warp.
+// A barrier of the block releases a warp's accesses. An arrival releases the accesses of its thread and, after an
+// instruction that orders the warp's shared memory, those of its warp.
 static void release_accesses(Block &block, int warp, bool by_barrier) {
     WarpAsync &own = block.async.warps[warp];
     const int place = place_of(block, warp);
@@ -68,7 +68,7 @@ static void note_access(const Atom &atom, bool stores, u32 lanes) {
     own.push_back({index, now(), lanes, stores});
 }
 
-// Whether the current warp knows of all that is in these clocks of an atom.
+// Whether the current warp has seen all accesses in these clocks of an atom.
 static bool all_known(const Clocks &clocks) {
     const Clocks &known = warp_async().known;
     for (size_t w = 0; w < clocks.size(); ++w)
@@ -77,13 +77,13 @@ static bool all_known(const Clocks &clocks) {
     return true;
 }
 
-// All that any warp of a block knows.
+// The union of the clocks of a block's warps.
 static void gather(const Block &block, Clocks &all) {
     for (const WarpAsync &warp : block.async.warps)
         join(all, warp.known);
 }
 
-// Every warp of a block knows all that is known to `all`, and what any warp of the block has seen.
+// Every warp of a block receives the clocks in `all`, and the phases that any warp of the block has seen.
 static void tell(Block &block, const Clocks &all) {
     std::vector<u32> seen(block.async.barriers.size(), 0);
     for (const WarpAsync &warp : block.async.warps)
@@ -160,14 +160,14 @@ void mbarrier_fence() {
             each.fenced = true;
 }
 
-// Bytes that are announced, or less than 0 where copies came before that.
+// Announced bytes; less than 0 where copies completed before the announcement.
 static void announce(MBarrier &barrier, long long bytes, Site site) {
     barrier.bytes += bytes;
     if (barrier.bytes > MOST_COUNT || barrier.bytes < -MOST_COUNT)
         invalid("more than 2^20 - 1 bytes in a phase of an mbarrier", site);
 }
 
-// The phase ends when all have arrived and all bytes that were announced have come.
+// The phase ends when all threads have arrived and all announced bytes have been copied.
 static void settle(MBarrier &barrier, Site site) {
     if (barrier.pending < 0)
         invalid("more arrivals at an mbarrier than it was made for", site);
@@ -181,7 +181,7 @@ static void settle(MBarrier &barrier, Site site) {
 
 static void arrive(MBarrier &barrier, Site site) {
     WarpAsync &own = warp_async();
-    // PTX ISA 9.7.13.15.4: some wait for a phase has returned before anybody arrives in the next one.
+    // PTX ISA 9.7.13.15.4: a wait for a phase has returned before any thread arrives in the next phase.
     if (barrier.observed < barrier.phase)
         invalid("an arrival at an mbarrier whose last phase nobody has waited for", site);
     release_accesses(*current->block, current->warp(), false);
@@ -196,7 +196,7 @@ void mbarrier_arrive(u32 address, Site site) {
     arrive(find_mbarrier(async_state(), address, site), site);
 }
 
-// A block of the current one's cluster, whose shared memory is there.
+// A block of the current block's cluster, whose shared memory exists.
 static Block &peer(int rank, Site site) {
     const int size = machine.request->cluster, wanted = current->block->index / size * size + rank;
     if (rank < 0 || rank >= size)

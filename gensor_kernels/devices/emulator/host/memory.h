@@ -11,19 +11,19 @@ inline int width_index(int bytes) {
 
 enum Access { LOAD, STORE, LOAD_WRITTEN, COPY, LOAD_FINISHED };
 
-// A dependent launch may begin while the one in front still writes what it reads, and reads what it overwrites.
+// A dependent launch may begin while the previous launch still writes its inputs and reads what it overwrites.
 inline void check_launched(Site site) {
     if (!current->launched)
         fault(RACE, "the access to global memory at %s line %d does not wait for the launch in front", site.file,
               site.line);
 }
 
-// Is what a thread did at a time ordered before this time of another thread of its block, by a barrier of either kind?
+// Does a barrier of either kind order a thread's action at a time before this time of another thread of its block?
 inline bool behind_barrier(int thread, u64 time, int other, u64 later) {
     return block_epoch(time) < block_epoch(later) || (thread / WARP == other / WARP && time < later);
 }
 
-// May the current thread see what was stored? Blocks know of one another by flags only; threads of a block by barriers.
+// May the current thread see a store? Only flags order blocks; barriers order threads of a block.
 inline bool sees(const Stored &stored) {
     const Block &own = *current->block;
     if (stored.block == own.index)
@@ -41,7 +41,7 @@ inline bool sees(const Stored &stored) {
     return false;
 }
 
-// PTX ISA 9.7.9.25.1: nobody stores to the source of a copy that is on its way.
+// PTX ISA 9.7.9.25.1: no thread stores to the source of a copy in flight.
 __attribute__((noinline)) inline void check_sources(int index, u64 offset, int bytes, Site site) {
     const Buffer &buffer = machine.request->buffers[index];
     const u64 address = buffer.begin + (offset - buffer.begin % 32);
@@ -54,8 +54,8 @@ __attribute__((noinline)) inline void check_sources(int index, u64 offset, int b
 }
 
 // Marks bytes of a writable buffer as stored to. A second store, or an ordinary load after a store, in one launch is a
-// race between unordered threads, or a tile computed twice; load_written needs bytes that are stored, and
-// in an order that the current thread may rely on.
+// race between unordered threads, or a tile computed twice. load_written needs bytes whose stores are ordered before
+// it.
 inline void note_global(int index, u64 offset, int bytes, Access access, Site site) {
     u32 &word = machine.written[index][offset / 32];
     u32 mask = (u32)((1ull << bytes) - 1) << offset % 32; // an aligned access stays inside 32 bytes
@@ -143,7 +143,7 @@ inline unsigned char *check_shared(u32 address, int bytes, Site site) {
     return current->block->shared + offset;
 }
 
-// A constant size lets the compiler move registers instead of calling memcpy.
+// With a constant size the compiler moves registers instead of calling memcpy.
 inline void move(void *to, const void *from, int bytes) {
     switch (bytes) {
     case 16:

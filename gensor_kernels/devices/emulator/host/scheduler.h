@@ -1,4 +1,4 @@
-// Which thread continues: rendezvous of warps and blocks, and the order in which waiting threads are taken up.
+// The scheduler: rendezvous of warps and blocks, and the order in which waiting threads continue.
 #pragma once
 #include "stack.h"
 #include "matrix.h"
@@ -13,8 +13,8 @@ static const char *operation_name(Operation operation) {
     return names[operation];
 }
 
-// Waiting threads of a block in which no thread can continue: lanes of one warp at different places (divergent), or
-// for lanes that have left, or flags that are never given (deadlock).
+// The fault of a block in which no thread can continue: lanes of one warp wait at different places (divergent), or
+// threads wait for lanes that have ended or for flags that no thread gives (deadlock).
 static Fault describe_deadlock(const Block &block, char (&text)[800]) {
     size_t length = 0;
     text[0] = 0;
@@ -95,7 +95,7 @@ static Thread *pick() {
 
 static bool deliver_one();
 
-// The next thread; where none can continue, copies in flight arrive first.
+// The next thread. Where none can continue, copies in flight first complete.
 static Thread *pick_or_deliver() {
     Thread *next = pick();
     while (!next && deliver_one())
@@ -192,7 +192,7 @@ void load_matrix(u32 *registers, int count, bool transposed, u32 address, Site s
     }
 }
 
-// Each lane stores the row whose address it gave.
+// Stores each row to the address that its lane gave.
 void store_matrix(u32 address, const u32 *registers, Site site) {
     Warp &warp = current_warp();
     u32 row[4];
@@ -232,7 +232,7 @@ u64 shuffle_xor(u64 value, int mask, Site site) {
     return result;
 }
 
-// The shuffle would return the first lane's value for every lane: it must be that of each.
+// The shuffle returns the first lane's value: every lane must have the same value.
 int warp_uniform(int value, Site site) {
     Warp &warp = current_warp();
     warp.word[current->lane()] = (u64)value;
@@ -293,7 +293,7 @@ void barrier(Site site) {
     if (++block.at_barrier != block.alive)
         return wait_at(BARRIER, site);
     release_block(block);
-    u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // the warps continue in their order, not from here
+    u32 last = machine.request->order == REVERSE ? WARP - 1 : 0; // warps continue in order, not from the current one
     switch_to(pick_in(block, last, last));
 }
 

@@ -11,7 +11,7 @@ namespace emulator {
 constexpr uint16_t MANY = 0xffff;
 constexpr int WARP_EPOCH_BITS = 12;
 
-// The time of the current thread: block barriers passed, then warp barriers since. Zero is never.
+// The time of the current thread: block barriers passed, then warp barriers since. It is never zero.
 inline u32 now() {
     return current->block->epoch << WARP_EPOCH_BITS | current_warp().epoch;
 }
@@ -53,7 +53,7 @@ inline void refine(Shadow &shadow, int bytes) {
           with_read ? cell.read_line : cell.write_line, who);
 }
 
-// May the current thread (or, if `warp_wide`, all lanes of its warp together) touch what was written?
+// May the current thread (or, if `warp_wide`, all lanes of its warp together) access the last write?
 inline bool write_ordered(const Cell &cell, u64 time, bool warp_wide) {
     if (cell.in_flight)
         return false;
@@ -124,7 +124,7 @@ inline void shadow_write(u32 address, int bytes, bool in_flight, int line) {
     }
 }
 
-// The copy has arrived: from now on its thread sees it, others after a barrier.
+// The copy is complete: its thread sees it from now on, other threads after a barrier.
 inline void shadow_arrive(const Copy &copy) {
     Shadow &shadow = current->block->shadow;
     u64 time = now();

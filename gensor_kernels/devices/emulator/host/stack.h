@@ -102,7 +102,7 @@ inline void switch_stack(void **save, void *load) {
 inline void *prepare_stack(char *base, size_t bytes, void (*entry)()) {
     void **top = (void **)(base + bytes);
 #if defined(__x86_64__)
-    *--top = nullptr; // the ABI wants the stack 8 bytes off a 16-byte boundary at a function's entry
+    *--top = nullptr; // the ABI requires a stack 8 bytes off a 16-byte boundary at a function's entry
     *--top = (void *)entry;
     for (int i = 0; i < 6; ++i)
         *--top = nullptr;

@@ -1,13 +1,13 @@
-// A model of tensor copies (TMA): boxes of global memory on their way into shared memory, with a 128-byte swizzle.
+// A model of tensor copies (TMA): boxes of global memory are copied into shared memory, with a 128-byte swizzle.
 #pragma once
 #include "mbarrier.h"
 
 namespace emulator {
 
-// What the host's encoding of a tensor map says (maps.py packs it): element [0, 0, 0, 0, 0] at `base`, bytes from
-// element to element along each axis but the first, extents, the box that one copy moves, and whether floats are
-// rounded to tf32 on their way. A map of an image, with the axes (channel, column, row, image), has the corners of its
-// pixel box too, counted from the first and the last column and row, and the steps between its pixels.
+// A tensor map as the host encodes it: element [0, 0, 0, 0, 0] is at `base`; bytes from element to element along each
+// axis but the first, extents, the box of a copy, and whether the copy rounds floats to tf32. A map of an image, with
+// the axes (channel, column, row, image), also has the corners of its pixel box, relative to the first and the last
+// column and row, and the steps between its pixels.
 struct TensorMap {
     u64 base, stride[4];
     u32 extent[5], box[5];
@@ -117,7 +117,7 @@ static void deliver(Block &block, const TensorCopy &copy) {
     settle(barrier, copy.site);
 }
 
-// No thread can continue: one of the copies in flight arrives. False where there is none.
+// Called where no thread can continue: completes one of the copies in flight. False where there is none.
 static bool deliver_one() {
     for (Block &block : machine.blocks) {
         std::vector<TensorCopy> &queue = block.async.copies;
@@ -127,7 +127,7 @@ static bool deliver_one() {
         TensorCopy copy = queue[which];
         queue.erase(queue.begin() + (long)which);
         Thread *before = current;
-        current = before ? before : &block.threads[0]; // a fault is some thread's
+        current = before ? before : &block.threads[0]; // a fault needs a thread
         deliver(block, copy);
         current = before;
         return true;
@@ -157,9 +157,9 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
     check_shared(copy.to + rows_of(map) * 128 - 16, 16, site);
 }
 
-// No product may still read what the copy overwrites, no other copy may be on its way there, and no ordinary access
-// may have touched it but loads and stores over an earlier copy that are ordered before: kernels keep memory for copies
-// apart from memory for loads and stores until the copies end.
+// No product may still read the memory that the copy overwrites, and no other copy may be writing it. The only
+// ordinary accesses that are allowed are loads and stores over an earlier copy that are ordered before: kernels use
+// different memory for copies and for other loads and stores until the copies end.
 static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
         Atom &atom = atom_at(block, to);
@@ -183,7 +183,7 @@ static void claim(Block &block, TensorCopy &copy, u32 bytes) {
     }
 }
 
-// The first pixel is one of the box, and taps come after it: the instruction has 8 bits for each distance.
+// The first pixel is in the box, and taps follow it: the instruction has 8 bits for each distance.
 static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
     for (int axis = 0; axis < 2; ++axis) {
         const int at = copy.at[1 + axis], from = map.lower[axis], moved = copy.moved[axis];

@@ -1,7 +1,7 @@
-// A model of tensor stores: boxes of shared memory on their way to global memory. With early delivery a box is read
-// when the store is issued, with late delivery when its thread waits for it. Until then nobody may write to it,
-// afterwards the thread counts as having read it just now, so that others must be ordered after it. Writes of threads
-// into a box are seen by stores only after a proxy fence of these threads.
+// A model of tensor stores, which copy boxes of shared memory to global memory. With early delivery a box is read when
+// the store is issued, with late delivery when its thread waits for it. Until then no thread may write to the box;
+// afterwards the thread counts as having read it just now, so that other accesses must be ordered after it. Stores see
+// writes of threads to a box only after a proxy fence of these threads.
 #pragma once
 #include "tensor.h"
 
@@ -46,7 +46,7 @@ static void each_atom_of(const TensorStore &store, Act act) {
         act(atom_at(*current->block, at));
 }
 
-// The part of the box inside of the tensor.
+// The part of the box inside the tensor.
 static void execute(const TensorStore &store) {
     const TensorMap &map = *(const TensorMap *)store.map;
     const TensorCopy copy = as_copy(store);

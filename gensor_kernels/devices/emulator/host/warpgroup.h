@@ -1,4 +1,4 @@
-// Models of wgmma.mma_async and setmaxnreg. Four warps of a warpgroup issue the same products, which is compared when
+// Models of wgmma.mma_async and setmaxnreg. The four warps of a warpgroup issue the same products; this is checked when
 // the block ends. With late delivery a product reads shared memory and its sums when it is waited for, with early
 // delivery when it is issued.
 #pragma once
@@ -6,7 +6,7 @@
 
 namespace emulator {
 
-// ---- which atoms a product reads
+// ---- the atoms that a product reads
 
 template <class Act>
 static void each_atom(const SharedOperand &operand, int first, int rows, Site site, Act act) {
@@ -29,8 +29,8 @@ static void each_atom_of(const Product &product, Act act) {
     each_atom(b, 0, shape.n, product.site, act);
 }
 
-// Behind a copy, threads may have stored to what a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers or
-// mbarriers order them with the product.
+// After a copy, threads may store to memory that a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers or
+// mbarriers order them before the product.
 static void check_written(const Atom &atom, int line) {
     if (!machine.request->races || !atom.touched)
         return;
@@ -68,7 +68,7 @@ static void end_reading(const Product &product) {
     each_atom_of(product, [&](Atom &atom) { --atom.reading, atom.read[own_place()] = now; });
 }
 
-// PTX ISA 9.7.13.15: an mbarrier that was initialised is touched by operations of mbarriers alone.
+// PTX ISA 9.7.13.15: only operations of mbarriers access an initialised mbarrier.
 static void check_barriers(u32 address, int bytes, int line) {
     for (const MBarrier &each : async_state().barriers)
         if (address < each.address + 8 && each.address < address + bytes)
@@ -76,8 +76,8 @@ static void check_barriers(u32 address, int bytes, int line) {
                   address - SHARED_BASE, each.line);
 }
 
-// Whether an ordinary load, which is in one atom, reads what a tensor copy brought there: its warp has waited for the
-// copy then, and the next copy must be ordered after the load.
+// Whether an ordinary load, within one atom, reads data of a tensor copy: then its warp must have waited for the copy,
+// and the next copy must be ordered after the load.
 bool reads_copy(u32 address, bool warp_wide, int line) {
     Async &async = current->block->async;
     if (async.atoms.empty())
@@ -94,7 +94,7 @@ bool reads_copy(u32 address, bool warp_wide, int line) {
     return true;
 }
 
-// Ordinary accesses, of what neither a copy nor a product may still touch.
+// Ordinary accesses, of memory that no copy and no product may still access.
 void touch_atoms(u32 address, int bytes, bool loads, int line) {
     Async &async = current->block->async;
     if (async.atoms.empty())
@@ -116,7 +116,7 @@ void touch_atoms(u32 address, int bytes, bool loads, int line) {
 
 // ---- the instructions
 
-// True for the last lane. `what` is compared with what the other warps of the warpgroup issue there.
+// True for the last lane. `what` must equal the instruction that the other warps of the warpgroup issue there.
 static bool meet_in_group(Operation operation, Site site, int what = 0) {
     if (async_state().warps.empty())
         invalid("wgmma or setmaxnreg before any mbarrier", site);
@@ -136,7 +136,7 @@ void wgmma_fence(Site site) {
     }
 }
 
-// PTX ISA 9.7.15.7.1: only products of one shape follow each other on the same sums without a wait.
+// PTX ISA 9.7.15.7.1: without a wait, only products of one shape may follow each other on the same sums.
 static void check_shape(const std::vector<Product> &earlier, const Product &product) {
     for (const Product &before : earlier)
         if (before.d[0] == product.d[0] && (before.shape.n != product.shape.n || before.shape.a != product.shape.a))
@@ -174,7 +174,7 @@ void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, Si
     release_warp();
 }
 
-// PTX ISA 9.7.15.5.2: registers of A are not touched before the product is over.
+// PTX ISA 9.7.15.5.2: registers of A are not accessed before the product is complete.
 static void check_held(const Product &product) {
     for (int i = 0; i < WARP && product.shape.held; ++i)
         if (memcmp(product.factors[i], product.held[i], sizeof product.factors[i]))
@@ -207,7 +207,8 @@ void group_wait(int groups, Site site) {
     release_warp();
 }
 
-// setmaxnreg: `from` is what the launch gave each thread. Taking waits until the block has that many left over.
+// setmaxnreg: `from` is the number of registers per thread at launch. Taking waits until the block has enough free
+// registers.
 void exchange_registers(int from, int to, Site site) {
     if (!meet_in_group(REGISTERS, site, to))
         return;
@@ -228,7 +229,7 @@ void exchange_registers(int from, int to, Site site) {
     release_warp();
 }
 
-// What must be over when a block ends.
+// Checks that all asynchronous operations of a block are complete at its end.
 static void check_async_end(Block &block) {
     Async &async = block.async;
     if (!async.copies.empty())
