@@ -5,9 +5,9 @@
 // copies (TMA) read it. A is read and written once more, but f is computed once per element, not in every block.
 #pragma parameter PROLOGUE 5     // operations on A before the product (prologue.cuh), coded as EPILOGUE_CODES
 #pragma parameter MATERIALISED 1 // a first launch applies them
-#pragma parameter D_TYPE float   // elements of the prologue's first vector: half_t, bfloat16_t, float
-#pragma parameter D_VECTOR 4     // bytes per global access of it, at most
-#pragma parameter E_TYPE float   // the same of its second vector
+#pragma parameter D_TYPE float   // type of the prologue's first vector: half_t, bfloat16_t, float
+#pragma parameter D_VECTOR 4     // maximal bytes per global access of it
+#pragma parameter E_TYPE float   // the same for its second vector
 #pragma parameter E_VECTOR 4
 #pragma parameter A_UNIT 1    // 1: an axis of A has stride 1; 0: both strides are in Params
 #pragma parameter A_VECTOR 16 // bytes per global access of A

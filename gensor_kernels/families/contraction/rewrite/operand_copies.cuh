@@ -34,7 +34,7 @@ struct Lines {
     MEMBER i64 elements() const { return pitch() * count; }
 };
 
-// Batch entries that are copied separately. Those of a convolution are images, whose lines are one entry.
+// Batch entries that are copied separately; the images of a convolution are lines of a single entry.
 #if A_WINDOW || B_WINDOW
 #include "divided_image.cuh"
 DEVICE u32 entries(const Params &) {
