@@ -4,6 +4,7 @@
 // A first launch, contraction_slice, writes every row of A and column of B as SLICES digits of base 128 and a power of
 // two (slices.cuh). A block then walks through k once per pair of slices (s, t) with s + t <= SLICES + 1, the least
 // significant pair first. Pairs with equal s + t are summed exactly in 32 bits; these sums are added in double.
+//
 // A first pass multiplies leading bits: if it finds terms that are large compared with the largest elements of their
 // row and column, the omitted pairs are below the rounding of double sums. Otherwise, and where there is an infinity or
 // NaN, the block sums by multiply-adds of doubles.
