@@ -140,7 +140,7 @@ FAULTS = {
     },
     "floats of images": {
         "parts too near": ("steps_per_tap(window) * BLOCK_K : UNIT", "BLOCK_K : UNIT"),
-        "taps in the order of filters": ("line % (u32)filters * across", "line / (u32)filters * across"),
+        "taps in the order of filters": ("line % (u32)filters * line_stride", "line / (u32)filters * line_stride"),
         "one tap without its stride": ("return same ? at :", "return true ? at :"),
         "rows of the padding read": ("return within((u32)source(0, at.middle), (u32)window.extent[0]) &&", "return"),
         "formed again without padding": ("return within((u32)at, (u32)window.extent[axis]);", "return true;"),
@@ -148,7 +148,7 @@ FAULTS = {
     },
     "floats of images, channels first": {
         "images one after the other": ("PIXELS_ARE_ROWS ? window.row_stride[0] : params.b_batch[1]", "params.b_k"),
-        "taps as channels": ("PIXELS_ARE_ROWS ? k : taps * k, of_tap", "k, of_tap"),
+        "taps as channels": ("PIXELS_ARE_ROWS ? k : taps * k, tap_stride", "k, tap_stride"),
         "formed again of other pixels": ("column / 2 * 8 + (thread_index() & 3) * 2 +", "column / 2 * 8 +"),
         "formed again of another image": (
             "(batch_offset(params.b_batch, tile.batch) - window.shift)",

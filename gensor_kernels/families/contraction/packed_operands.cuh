@@ -1,12 +1,12 @@
-// Where the tensor-core family finds its operands: in place, or in the workspace, where contraction_pack puts them.
-// They lie behind the partial sums of a split: the image, then the filters, from 16-byte boundaries on. Filters of one
-// tap whose channels are whole accesses lie as packed ones would: they stay where they are.
+// The operands of the tensor-core family: in place, or in the workspace, where contraction_pack stores them after the
+// partial sums of a split: the image, then the filters, each aligned to 16 bytes. Filters with one tap whose channels
+// are whole accesses already have the packed layout, and are read in place.
 #pragma once
 #include "contraction.cuh"
 #include "widen.cuh"
 
 #if PACKED
-constexpr u32 PACK_THREADS = 256, PACK_ITEMS = 4; // of a block, of a thread
+constexpr u32 PACK_THREADS = 256, PACK_ITEMS = 4; // threads per block, accesses per thread
 constexpr int ELEMENT_BYTES = (int)sizeof(IN_TYPE);
 constexpr int IMAGE_VECTOR = IMAGE_IS_A ? A_VECTOR : B_VECTOR, FILTER_VECTOR = IMAGE_IS_A ? B_VECTOR : A_VECTOR;
 
@@ -17,11 +17,11 @@ DEVICE gptr<IN_TYPE> packed_image(const Params &params) {
 
 DEVICE gptr<IN_TYPE> packed_filters(const Params &params, const Packed &packed) {
     constexpr i64 WIDE = 16 / ELEMENT_BYTES;
-    const i64 elements = (i64)params.batch * packed.images * packed.plane();
+    const i64 elements = (i64)params.batch * packed.images * packed.image_elements();
     return packed_image(params) + (elements + WIDE - 1) / WIDE * WIDE;
 }
 
-// The end of both, at a 16-byte boundary: where a stream's flags begin (stream_k.cuh).
+// The end of both, aligned to 16 bytes: a stream's flags follow (stream_k.cuh).
 DEVICE gptr<u8> behind_operands(const Params &params) {
     const Packed packed(params);
     constexpr i64 WIDE = 16 / ELEMENT_BYTES;
@@ -29,24 +29,24 @@ DEVICE gptr<u8> behind_operands(const Params &params) {
     return (packed_filters(params, packed) + (filters + WIDE - 1) / WIDE * WIDE).as<u8>();
 }
 
-DEVICE bool filters_stay(const Packed &packed) {
+DEVICE bool filters_in_place(const Packed &packed) {
     return FILTERS_ALIGNED && packed.taps == 1 && packed.padded == packed.channels;
 }
 
-// Elements from filter to filter.
+// The stride of filters, in elements.
 DEVICE i64 filter_stride(const Params &params) {
-    if (filters_stay(Packed(params)))
+    if (filters_in_place(Packed(params)))
         return IMAGE_IS_A ? params.b_n : params.a_m;
     return depth_of(params).all;
 }
 
-// Where the image of a batch entry begins, or the filters of its group.
+// The image of a batch entry, or the filters of its group.
 template <bool IMAGE>
 DEVICE gptr<IN_TYPE> operand_entry(const Params &params, const Tile &tile) {
     const Packed packed(params);
     if constexpr (IMAGE) {
-        return packed_image(params) + tile.entry * packed.images * packed.plane();
-    } else if (filters_stay(packed)) {
+        return packed_image(params) + tile.entry * packed.images * packed.image_elements();
+    } else if (filters_in_place(packed)) {
         return gptr<IN_TYPE>(IMAGE_IS_A ? params.b : params.a) +
                batch_offset(IMAGE_IS_A ? params.b_batch : params.a_batch, tile.batch);
     } else {
@@ -67,7 +67,7 @@ DEVICE i64 stride_of_b(const Params &params) {
     return filter_stride(params);
 }
 
-// Stores one access of adjacent channels, `left` of which there are; the others become zeros.
+// Stores one access of adjacent channels: `left` channels of the source, then zeros.
 template <int BYTES>
 DEVICE void pack_channels(gptr<IN_TYPE> from, i64 stride, i32 left, gptr<IN_TYPE> to, bool mine) {
     Vec<BYTES> channels = Vec<BYTES>::zero();
@@ -78,46 +78,46 @@ DEVICE void pack_channels(gptr<IN_TYPE> from, i64 stride, i32 left, gptr<IN_TYPE
     store_global(to, channels, mine);
 }
 
-// The accesses of one image: neighbouring threads take what lies side by side in the source, columns or channels.
+// Accesses of one image. Neighbouring threads take adjacent elements of the source: columns or channels.
 struct ImageAccesses {
     static constexpr i32 EACH = IMAGE_VECTOR / ELEMENT_BYTES;
-    gptr<IN_TYPE> from, to; // its first channel, before and after
-    u32 chunks, pixels, wide;
+    gptr<IN_TYPE> from, to; // the first channel in the source, and in the workspace
+    u32 chunks, pixels, columns;
     i64 stride[2], channel; // of the source
     i32 step[2], pad[2], extent[2];
 
-    MEMBER ImageAccesses(const Params &params, const Packed &packed, u32 plane) {
+    MEMBER ImageAccesses(const Params &params, const Packed &packed, u32 index) {
         const Window &window = params.window;
-        const u32 entry = plane / (u32)packed.images, image = plane % (u32)packed.images;
+        const u32 entry = index / (u32)packed.images, image = index % (u32)packed.images;
         const Batch batch = split_batch(params, (i32)entry);
         const i64 first = IMAGE_IS_A ? batch_offset(params.a_batch, batch) : batch_offset(params.b_batch, batch);
         from = gptr<IN_TYPE>(IMAGE_IS_A ? params.a : params.b) + (first + image * window.row_stride[0]);
-        to = packed_image(params) + plane * packed.plane();
-        wide = (u32)packed.extent[1], pixels = (u32)packed.extent[0] * wide, chunks = (u32)(packed.padded / EACH);
+        to = packed_image(params) + index * packed.image_elements();
+        columns = (u32)packed.extent[1], pixels = (u32)packed.extent[0] * columns, chunks = (u32)(packed.padded / EACH);
         stride[0] = IMAGE_IS_A ? params.a_m : params.b_k, stride[1] = IMAGE_IS_A ? params.a_k : params.b_n;
         channel = window.k_stride[PACKED_LAST ? 2 : 0];
         UNROLL for (int i = 0; i < 2; ++i) {
-            step[i] = packed.thin[i] ? window.step[i] : 1, pad[i] = packed.thin[i] ? window.pad[i] : 0;
+            step[i] = packed.one_tap[i] ? window.step[i] : 1, pad[i] = packed.one_tap[i] ? window.pad[i] : 0;
             extent[i] = window.extent[i];
         }
     }
     MEMBER void pack(const Packed &packed, u32 item) const {
         const u32 pixel = PACKED_LAST ? item / chunks : item % pixels;
-        const i32 row = (i32)(pixel / wide) * step[0] - pad[0], column = (i32)(pixel % wide) * step[1] - pad[1];
-        const i64 place = (i64)(PACKED_LAST ? item % chunks : item / pixels) * EACH;
-        // An index in front of the image is a large number when unsigned.
+        const i32 row = (i32)(pixel / columns) * step[0] - pad[0], column = (i32)(pixel % columns) * step[1] - pad[1];
+        const i64 first = (i64)(PACKED_LAST ? item % chunks : item / pixels) * EACH;
+        // An index before the image is a large number when unsigned.
         const bool inside = within((u32)row, (u32)extent[0]) && within((u32)column, (u32)extent[1]);
-        pack_channels<IMAGE_VECTOR>(from + (row * stride[0] + column * stride[1] + place * channel), channel,
-                                    inside ? packed.channels - (i32)place : 0,
-                                    to + (pixel * (i64)packed.padded + place), within(item, pixels * chunks));
+        pack_channels<IMAGE_VECTOR>(from + (row * stride[0] + column * stride[1] + first * channel), channel,
+                                    inside ? packed.channels - (i32)first : 0,
+                                    to + (pixel * (i64)packed.padded + first), within(item, pixels * chunks));
     }
 };
 
-// Accesses to a group's filters, likewise: filters, channels or taps.
+// Accesses of a group's filters. Neighbouring threads take adjacent filters, channels or taps of the source.
 struct FilterAccesses {
     static constexpr i32 EACH = FILTER_VECTOR / ELEMENT_BYTES;
     static constexpr bool BY_CHANNEL = PACKED_LAST && !FILTERS_LAST;
-    gptr<IN_TYPE> from, to; // its first filter, before and after
+    gptr<IN_TYPE> from, to; // the first filter in the source, and in the workspace
     u32 chunks, filters, taps;
     i64 filter_step, k_step; // strides of the source
 
@@ -149,9 +149,9 @@ DEVICE void pack_block(const Accesses &accesses, const Packed &packed, u32 block
         accesses.pack(packed, (block * PACK_ITEMS + i) * PACK_THREADS + (u32)thread_index());
 }
 
-// Grid: blocks of 256 threads with four accesses each; first those of every image, then those of every group's filters:
-// ceil(rows * columns * padded channels / elements of an access / 1024) per image, likewise per group, though its
-// filters may stay where they are: whether they do is the kernel's class's to say, not the call's. No shared memory.
+// Grid: blocks of 256 threads with four accesses each, first for every image, then for every group's filters:
+// ceil(rows * columns * padded channels / elements of an access / 1024) blocks per image, and the same per group with
+// filters * taps instead of pixels. The grid has these blocks also where filters are read in place.
 KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
     launch_dependents();
     const Packed packed(params);
@@ -159,24 +159,24 @@ KERNEL(contraction_pack, Params, PACK_THREADS, 0) {
         cover("no_channels");
         return;
     }
-    constexpr u32 OF_BLOCK = PACK_THREADS * PACK_ITEMS;
+    constexpr u32 BLOCK_ACCESSES = PACK_THREADS * PACK_ITEMS;
     const u32 filters = (u32)(IMAGE_IS_A ? params.n : params.m), block = (u32)block_index();
     const u32 pixels = (u32)packed.extent[0] * (u32)packed.extent[1], bytes = (u32)(packed.padded * ELEMENT_BYTES);
-    const u32 of_plane = (pixels * (bytes / IMAGE_VECTOR) + OF_BLOCK - 1) / OF_BLOCK;
-    const u32 of_group = (filters * (u32)packed.taps * (bytes / FILTER_VECTOR) + OF_BLOCK - 1) / OF_BLOCK;
-    const u32 of_images = (u32)params.batch * (u32)packed.images * of_plane;
-    if (packed.thin[0])
+    const u32 per_image = (pixels * (bytes / IMAGE_VECTOR) + BLOCK_ACCESSES - 1) / BLOCK_ACCESSES;
+    const u32 per_group = (filters * (u32)packed.taps * (bytes / FILTER_VECTOR) + BLOCK_ACCESSES - 1) / BLOCK_ACCESSES;
+    const u32 image_blocks = (u32)params.batch * (u32)packed.images * per_image;
+    if (packed.one_tap[0])
         cover("one_row");
-    if (packed.thin[1])
+    if (packed.one_tap[1])
         cover("one_column");
-    if (within(block, of_images)) {
-        pack_block(ImageAccesses(params, packed, block / of_plane), packed, block % of_plane);
+    if (within(block, image_blocks)) {
+        pack_block(ImageAccesses(params, packed, block / per_image), packed, block % per_image);
         cover("packed_image");
-    } else if (filters_stay(packed)) {
+    } else if (filters_in_place(packed)) {
         cover("filters_stay");
     } else {
-        const u32 other = block - of_images;
-        pack_block(FilterAccesses(params, packed, other / of_group), packed, other % of_group);
+        const u32 filter_block = block - image_blocks;
+        pack_block(FilterAccesses(params, packed, filter_block / per_group), packed, filter_block % per_group);
         cover("packed_filters");
     }
 }

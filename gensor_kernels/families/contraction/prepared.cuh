@@ -1,13 +1,13 @@
-// Where a contraction finds its operand A: in memory as it was given, or prepared by a launch in front (MATERIALISED),
-// in the workspace behind the partial sums of a split: [batch][m][pitch] where it is K-contiguous, else
-// [batch][k][pitch], its rows whole vectors.
+// The operand A of a contraction: in place, or with MATERIALISED prepared by a first launch, which stores it in the
+// workspace after the partial sums of a split. Its layout is [batch][m][pitch] if it is K-contiguous, else
+// [batch][k][pitch], with rows of whole vectors.
 #pragma once
 #include "packed_operands.cuh"
 #include "prologue.cuh"
 
 struct FirstOperand {
-    gptr<A_STORED> entry; // of the batch, at (0, 0)
-    i64 m, k;             // its strides
+    gptr<A_STORED> entry; // element (0, 0) of a batch entry
+    i64 m, k;             // strides
 };
 
 #if MATERIALISED
@@ -16,14 +16,14 @@ static_assert(PROLOGUE && !PROLOGUE_OF_B && !A_WINDOW && !GATE && !RAGGED_ROWS &
 static_assert(same_type<A_STORED, IN_TYPE>, "What is prepared is multiplied as it is stored.");
 
 constexpr int PREPARE_THREADS = 256;
-// Elements that a thread of the launch in front prepares: one access.
+// Elements that a thread of the first launch prepares: one access.
 constexpr int PREPARE_WIDTH = A_UNIT ? A_VECTOR / (int)sizeof(IN_TYPE) : 1;
 
 DEVICE i64 prepared_pitch(const Params &params) {
-    constexpr int EACH = 16 / (int)sizeof(IN_TYPE);
-    return ((i64)(A_LAYOUT ? params.m : params.k) + EACH - 1) / EACH * EACH;
+    constexpr int VECTOR = 16 / (int)sizeof(IN_TYPE);
+    return ((i64)(A_LAYOUT ? params.m : params.k) + VECTOR - 1) / VECTOR * VECTOR;
 }
-// Line `line` (a row of m, or of k) of a batch entry.
+// The start of a line: one index of m (or k) of one batch entry.
 DEVICE gptr<IN_TYPE> prepared_line(const Params &params, i64 line) {
     gptr<u8> from = gptr<u8>(params.workspace);
     if constexpr (SPLIT)
@@ -37,18 +37,18 @@ DEVICE FirstOperand first_operand(const Params &params, const Tile &tile) {
     return A_LAYOUT ? FirstOperand{entry, 1, pitch} : FirstOperand{entry, pitch, 1};
 }
 
-// The launch in front. Grid: ceil(batch * lines * ceil(run / PREPARE_WIDTH) / 256) blocks of 256 threads.
+// The first launch. Grid: ceil(batch * lines * ceil(length / PREPARE_WIDTH) / 256) blocks of 256 threads.
 KERNEL(contraction_prepare, Params, PREPARE_THREADS, 0) {
     launch_dependents();
-    const i32 lines = A_LAYOUT ? params.k : params.m, run = A_LAYOUT ? params.m : params.k;
-    const i64 groups = ((i64)run + PREPARE_WIDTH - 1) / PREPARE_WIDTH;
+    const i32 lines = A_LAYOUT ? params.k : params.m, length = A_LAYOUT ? params.m : params.k;
+    const i64 groups = ((i64)length + PREPARE_WIDTH - 1) / PREPARE_WIDTH;
     const i64 group = (i64)block_index() * PREPARE_THREADS + thread_index();
     const i64 line = groups ? group / groups : 0; // batch entry * lines + line
     const i32 column = groups ? (i32)(group % groups) * PREPARE_WIDTH : 0;
-    const bool inside = within(line, (i64)params.batch * lines) && within(column, run);
-    const i32 entry = inside ? (i32)(line / lines) : 0, own = inside ? (i32)(line % lines) : 0;
+    const bool inside = within(line, (i64)params.batch * lines) && within(column, length);
+    const i32 entry = inside ? (i32)(line / lines) : 0, index = inside ? (i32)(line % lines) : 0;
     const Batch batch = split_batch(params, entry);
-    const i64 m = A_LAYOUT ? column : own, k = A_LAYOUT ? own : column;
+    const i64 m = A_LAYOUT ? column : index, k = A_LAYOUT ? index : column;
     const gptr<IN_TYPE> from =
         gptr<IN_TYPE>(params.a) + (batch_offset(params.a_batch, batch) + m * params.a_m + k * params.a_k);
     constexpr int BYTES = PREPARE_WIDTH * (int)sizeof(IN_TYPE);

@@ -1,50 +1,45 @@
-// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on Hopper's warpgroup products (contraction_wgmma.cu) where
-// tensor copies cannot read an operand as it lies: its rows are not a multiple of 16 bytes apart, no axis of it is
-// contiguous, or not the one that its type is multiplied along; or where it is stored in a narrower type than the other
-// one. Such operands are copied first, by a launch of their own: contraction_align.
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on Hopper's warpgroup products (contraction_wgmma.cu), for
+// operands that tensor copies (TMA) cannot read: rows are not a multiple of 16 bytes apart, no axis is contiguous or
+// not the one that products of this type need, or the type in memory is narrower than the one that is multiplied.
 //
-// That launch writes them into the workspace (operand_copies.cuh). It moves the operand once more each way, which a
-// small product does not repay: the potential says when.
+// A first launch, contraction_align, copies these operands into the workspace (operand_copies.cuh). Each one is read
+// and written once more, which costs a small product more than it saves: the cost model decides. A_LAYOUT and B_LAYOUT
+// are the layouts of the copies.
 //
-// Legal Programs: those of contraction_wgmma.cu, where A_LAYOUT and B_LAYOUT are those of the copies. A_PIECE and
-// B_PIECE, of which one is not 0, divide an operand's address, its strides across lines and their length; TURNED: one
-// element.
-//
-// Global accesses of contraction_align: loads of A_PIECE or B_PIECE bytes, stores of 16. Shared bytes: 0, or, where an
-// operand is TURNED, 1024 * (16 / size of A_STORED) * size of A_SOURCE (B likewise; the larger one). No bank conflicts.
-#pragma parameter A_PIECE 0  // bytes of a load of A's copy; 0: A is read where it is
+// contraction_align loads A_PIECE or B_PIECE bytes and stores 16. Shared bytes: 0, or, where an operand is TURNED,
+// 1024 * (16 / size of A_STORED) * size of A_SOURCE (or of B's types, if that is larger). No bank conflicts.
+#pragma parameter A_PIECE 0  // bytes of a load of the copying launch; 0: A is not copied
 #pragma parameter B_PIECE 0  // the same for B
-#pragma parameter A_TURNED 0 // 1: neighbours in a line of the copy are none in A
+#pragma parameter A_TURNED 0 // 1: adjacent elements of a line of the copy are not adjacent in A
 #pragma parameter B_TURNED 0 // the same for B
 
-#pragma parameter A_SOURCE A_STORED // elements of A itself: i8, e4m3_t, e5m2_t where those of the copy are half_t or
-                                    // bfloat16_t
+#pragma parameter A_SOURCE A_STORED // type of A in memory: i8, e4m3_t or e5m2_t if copied as half_t or bfloat16_t
 #pragma parameter B_SOURCE B_STORED // the same for B
 
-#define BEHIND_ANOTHER // launch, for which the main one waits
+#define BEHIND_ANOTHER // the main launch waits for an earlier one
 #include "contraction_wgmma.cu"
 #include "operand_copies.cuh"
 
 static_assert(A_PIECE || B_PIECE, "An operand is copied.");
 static_assert(A_WINDOW == 0 && B_WINDOW == 0, "Images are read by copies of their own.");
 
-// Copies numbers in the type that is multiplied.
-struct Widened {
+// Stores elements in the type that is multiplied.
+struct WideningWriter {
     template <class T, class To>
-    static MEMBER void write(gptr<To> to, const T (&elements)[CHUNK], i64, bool mine) {
+    static MEMBER void write(gptr<To> to, const T (&elements)[CHUNK], i64, bool inside) {
         constexpr int BYTES = CHUNK * (int)sizeof(T);
         Vec<BYTES> packed = Vec<BYTES>::zero();
         UNROLL for (i32 i = 0; i < CHUNK; ++i) packed.set(i, elements[i]);
         if constexpr (same_type<T, To>)
-            store_global(to, packed, mine);
+            store_global(to, packed, inside);
         else
-            store_global(to, widened<16, T, To>(packed, 0), mine);
+            store_global(to, widened<16, T, To>(packed, 0), inside);
     }
 };
 
 KERNEL(contraction_align, Params, COPY_THREADS, 0) {
     launch_dependents();
-    copy_operands<Widened, A_SOURCE, B_SOURCE>(params);
+    copy_operands<WideningWriter, A_SOURCE, B_SOURCE>(params);
 }
 
 WGMMA_KERNEL(contraction_aligned) {

@@ -1,20 +1,16 @@
 // C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) of floats, on Hopper's warpgroup products of bfloat16
-// (contraction_wgmma.cu, PARTS 3), no less exact than by multiply-adds (wgmma_floats.cuh).
+// (contraction_wgmma.cu, PARTS 3), at least as exact as with multiply-adds of floats (wgmma_floats.cuh).
 //
-// Both operands are divided first, by a launch of their own: contraction_divide. It writes their elements into the
-// workspace (operand_copies.cuh), * 2^16, as three bfloat16 numbers whose sum they are, along k, however A and B lie.
-// With A_WINDOW 1 A is an image, however its pixels lie, whose channels are adjacent; with B_WINDOW 1 B is one whose
-// channels lie however they do, and an output's columns are pixels (divided_image.cuh).
+// A first launch, contraction_divide, writes both operands, of any layout, along k into the workspace
+// (operand_copies.cuh): every element * 2^16 as three bfloat16 numbers with this sum. With A_WINDOW 1 A is an image
+// with adjacent channels and any layout of pixels; with B_WINDOW 1 B is an image of any layout, and the columns of C
+// are pixels (divided_image.cuh).
 //
-// Legal Programs: those of contraction_wgmma.cu with PARTS 3. A_PIECE and B_PIECE, at least 4, divide an operand's
-// address, its strides across lines and their length (of an image also those of rows and columns); TURNED: one element.
-// Shared bytes, bank conflicts: as there.
-//
-// Global accesses of contraction_divide: loads of A_PIECE or B_PIECE bytes, stores of 16. Shared bytes: 0, or 32 KiB
-// where an operand is TURNED. No bank conflicts.
+// contraction_divide loads A_PIECE or B_PIECE bytes and stores 16. Shared bytes: 0, or 32 KiB where an operand is
+// TURNED. No bank conflicts.
 #pragma parameter A_PIECE 16 // bytes of a load of A
 #pragma parameter B_PIECE 16 // the same for B
-#pragma parameter A_TURNED 0 // 1: neighbours along k are none in A
+#pragma parameter A_TURNED 0 // 1: adjacent elements along k are not adjacent in A
 #pragma parameter B_TURNED 0 // the same for B
 
 #define PARTS 3
@@ -22,12 +18,13 @@
 #define OUT_TYPE float
 #define A_LAYOUT 0
 #define B_LAYOUT 0
-#define BEHIND_ANOTHER // launch, for which the main one waits
+#define BEHIND_ANOTHER // the main launch waits for an earlier one
 #include "contraction_wgmma.cu"
 #include "operand_copies.cuh"
 
-struct InParts {
-    static MEMBER void write(gptr<bfloat16_t> to, const float (&elements)[CHUNK], i64 apart, bool mine) {
+// Stores elements as PARTS numbers.
+struct PartsWriter {
+    static MEMBER void write(gptr<bfloat16_t> to, const float (&elements)[CHUNK], i64 part_stride, bool inside) {
         float rest[CHUNK];
         UNROLL for (i32 i = 0; i < CHUNK; ++i) rest[i] = elements[i] * LIFT;
         UNROLL for (int part = 0; part < PARTS; ++part) {
@@ -38,14 +35,14 @@ struct InParts {
                 rest[i + 1] = rest[i + 1] - bit_cast<float>(pair & 0xffff0000u);
                 packed.set(i / 2, pair);
             }
-            store_global(to + part * apart, packed, mine);
+            store_global(to + part * part_stride, packed, inside);
         }
     }
 };
 
 KERNEL(contraction_divide, Params, COPY_THREADS, 0) {
     launch_dependents();
-    copy_operands<InParts, float, float>(params);
+    copy_operands<PartsWriter, float, float>(params);
 }
 
 WGMMA_KERNEL(contraction_floats_wgmma) {

@@ -1,20 +1,12 @@
 // A transposed convolution with a stride on the CUDA cores, phase by phase: y[pixel, filter] = epilogue(sum over the
-// taps of the pixel's phase and the channels). C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) is
-// contraction_simt.cu for each phase, of its pixels and its taps alone (phases.cuh).
+// taps of the pixel's phase and the channels). Each phase is a product of its pixels and its taps, computed as by
+// contraction_simt.cu (phases.cuh).
 //
-// Two launches: the main one leaves the sums of every phase in the workspace, in as many parts as k is split into;
-// contraction_interleave adds the parts of an output's sum, finishes it and stores it where it belongs, between those
-// of other phases.
-//
-// Legal Programs: those of contraction_simt.cu with A_WINDOW 1, A_LAYOUT 0, A_UNIT 1, B_WINDOW 0, B_UNIT 1, SPLIT 1 (of
-// one part, too), EPILOGUE_STAGED 0 and without GATE, RAGGED_ROWS, NORM, STREAM and a prologue; X_STORED is IN_TYPE.
-// A group's channels are a multiple of BLOCK_K. k_per_split of Params is not read.
-//   MASKED 1: rows and columns of the filter that a phase has are 31 or fewer together
-// Shared bytes, bank conflicts: as there. contraction_interleave has none.
-//
-// Global accesses: as there.
-#pragma parameter SPLIT 1    // sums always go through the workspace
-#pragma parameter A_WINDOW 1 // to a phase, the image is that of an ordinary convolution
+// The main launch stores the sums of every phase in the workspace, in as many parts as k is split into. A second
+// launch, contraction_interleave, adds the parts of each sum, applies the epilogue and stores the output at its place
+// between those of other phases.
+#pragma parameter SPLIT 1    // sums always pass through the workspace
+#pragma parameter A_WINDOW 1 // each phase reads the image as an ordinary convolution does
 #pragma parameter A_LAYOUT 0 // channels are innermost
 
 #include "simt_options.cuh"
@@ -38,7 +30,7 @@ static_assert(FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
               "A step's unrolled multiply-adds must stay in instruction caches.");
 static_assert(THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
-// As multiply_tile in contraction_simt.cu, with jumps between taps.
+// Like multiply_tile in contraction_simt.cu, with jumps between taps.
 DEVICE void multiply_phase(const Params &params, const Tile &tile, TapWalk taps, const ThreadPlace &place,
                            Sum (&sums)[MATRICES][THREAD_M * THREAD_N]) {
     TileLoader<ShapeA> a(params, tile, entry_of_a(params, tile), tile.row, tile.end, params.a_m, 1);
@@ -73,12 +65,12 @@ DEVICE void multiply_phase(const Params &params, const Tile &tile, TapWalk taps,
 
 KERNEL(contraction_phased, Params, THREADS, MIN_BLOCKS) {
     launch_dependents();
-    tile_of_phase(params, [&](const Params &own, const Tile &tile) {
+    compute_block(params, [&](const Params &phase_params, const Tile &tile) {
         const ThreadPlace place = thread_place();
         Sum sums[MATRICES][THREAD_M * THREAD_N] = {};
-        multiply_phase(own, tile, taps_of_block(params, tile), place, sums);
+        multiply_phase(phase_params, tile, taps_of_block(params, tile), place, sums);
         ACC_TYPE outputs[THREAD_M * THREAD_N];
         resolve_sums(sums[0], outputs);
-        store_sums_as_partials(own, tile, place, outputs);
+        store_sums_as_partials(phase_params, tile, place, outputs);
     });
 }

@@ -1,20 +1,12 @@
 // A transposed convolution with a stride on the tensor cores, phase by phase: y[pixel, filter] = epilogue(sum over the
-// taps of the pixel's phase and the channels). C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) is
-// contraction_mma.cu for each phase, of its pixels and its taps alone (phases.cuh).
+// taps of the pixel's phase and the channels). Each phase is a product of its pixels and its taps, computed as by
+// contraction_mma.cu (phases.cuh).
 //
-// Two launches. The main one leaves the sums of every phase in the workspace, in as many parts as k is split into;
-// contraction_interleave adds the parts of an output's sum, finishes it and stores it where it belongs, between those
-// of other phases.
-//
-// Legal Programs: those of contraction_mma.cu with A_WINDOW 1, A_LAYOUT 0, A_UNIT 1, B_WINDOW 0, B_UNIT 1, SPLIT 1 (of
-// one part, too) and without GATE, RAGGED_ROWS, NORM, SCALED, STREAM and a prologue; X_STORED is IN_TYPE. A group's
-// channels are a multiple of BLOCK_K. ASYNC 0 needs B_LAYOUT 0. k_per_split of Params is not read.
-//   MASKED 1: rows and columns of the filter that a phase has are 31 or fewer together
-// Shared bytes, bank conflicts: as there. contraction_interleave has none.
-//
-// Global accesses: as there.
-#pragma parameter SPLIT 1    // sums always go through the workspace
-#pragma parameter A_WINDOW 1 // to a phase, the image is that of an ordinary convolution
+// The main launch stores the sums of every phase in the workspace, in as many parts as k is split into. A second
+// launch, contraction_interleave, adds the parts of each sum, applies the epilogue and stores the output at its place
+// between those of other phases.
+#pragma parameter SPLIT 1    // sums always pass through the workspace
+#pragma parameter A_WINDOW 1 // each phase reads the image as an ordinary convolution does
 #pragma parameter A_LAYOUT 0 // channels are innermost
 
 #include "mma_options.cuh"
@@ -37,14 +29,14 @@ static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not
 static_assert(SPLIT && A_WINDOW == 1 && A_LAYOUT == 0 && A_UNIT && B_UNIT,
               "Pixels are rows, their channels adjacent; sums leave through the workspace.");
 
-// Asks for the next step, and jumps where the one behind it is of another tap.
+// Requests the next step, and jumps if the following one is part of another tap.
 DEVICE void request(const Params &params, Pipeline &pipeline, TapWalk &taps) {
     pipeline.request(params);
     pipeline.b.pieces.source = pipeline.b.pieces.source + taps.step();
 }
 
 #if INSTRUCTION == 5
-// As FloatMath::finish, with jumps between taps.
+// Like FloatMath::finish, with jumps between taps.
 DEVICE void finish_sums(const Params &params, const Tile &tile, TapWalk taps, Math &math, int steps) {
     if (!math.any_lost())
         return math.for_each_sum([](float &sum) { sum = sum * LOWER; });
@@ -68,14 +60,14 @@ DEVICE void finish_sums(const Params &params, const Tile &tile, const TapWalk &,
 }
 #endif
 
-// As compute_tile in contraction_mma.cu, with jumps between taps.
-DEVICE void compute_phase(const Params &params, const Params &own, const Tile &tile) {
+// Like compute_tile in contraction_mma.cu, with jumps between taps.
+DEVICE void compute_phase(const Params &params, const Params &phase_params, const Tile &tile) {
     const int steps = divide_up(tile.k_end - tile.k_begin, BLOCK_K);
     const int warp = thread_index() >> 5, row = warp % WARPS_M * WARP_M, column = warp / WARPS_M * WARP_N;
     TapWalk taps = taps_of_block(params, tile);
-    Pipeline pipeline(own, tile);
-    Math math(own, tile, row, column);
-    ROLLED for (int s = 0; s < AHEAD; ++s) request(own, pipeline, taps);
+    Pipeline pipeline(phase_params, tile);
+    Math math(phase_params, tile, row, column);
+    ROLLED for (int s = 0; s < AHEAD; ++s) request(phase_params, pipeline, taps);
     pipeline.receive();
     math.begin();
     for (int step = 0; within(step, steps); ++step) {
@@ -83,16 +75,16 @@ DEVICE void compute_phase(const Params &params, const Params &own, const Tile &t
             cover("steady");
         else
             cover("drain");
-        math.compute(pipeline, [&]() { request(own, pipeline, taps); });
+        math.compute(pipeline, [&]() { request(phase_params, pipeline, taps); });
     }
-    finish_sums(own, tile, taps_of_block(params, tile), math, steps);
-#if EPILOGUE_STAGED // the slabs lie where the tiles were
-    Pipeline::finish();
-#endif
-    finish_warp(own, tile, tile.row + row, tile.column + column, math.accumulators[0]);
+    finish_sums(phase_params, tile, taps_of_block(params, tile), math, steps);
+    if constexpr (EPILOGUE_STAGED)
+        Pipeline::finish(); // the slabs replace the tiles
+    finish_warp(phase_params, tile, tile.row + row, tile.column + column, math.accumulators[0]);
 }
 
 KERNEL(contraction_phased_mma, Params, THREADS, MIN_BLOCKS) {
     launch_dependents();
-    tile_of_phase(params, [&](const Params &own, const Tile &tile) { compute_phase(params, own, tile); });
+    compute_block(params,
+                  [&](const Params &phase_params, const Tile &tile) { compute_phase(params, phase_params, tile); });
 }

@@ -1,24 +1,13 @@
 // C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) of doubles, by exact products of 8-bit slices (Ozaki's scheme),
 // on parts whose integer tensor cores are far faster than their double arithmetic. Batched.
 //
-// A launch in front, contraction_slice, writes every row of A and column of B as SLICES digits of base 128 and a power
-// of two (slices.cuh). A block then walks through k once per pair of slices (s, t) with s + t <= SLICES + 1, the least
-// significant first: pairs of one s + t are summed exactly in 32 bits, and these sums are added up in double. What is
-// left out is below the rounding of double sums wherever the first pass, of leading bits, finds terms large enough
-// beside the largest elements of their row and column; a block where it does not, or where an infinity or NaN stands,
-// sums by multiply-adds of doubles instead.
+// A first launch, contraction_slice, writes every row of A and column of B as SLICES digits of base 128 and a power of
+// two (slices.cuh). A block then walks through k once per pair of slices (s, t) with s + t <= SLICES + 1, the least
+// significant pair first. Pairs with equal s + t are summed exactly in 32 bits; these sums are added in double.
 //
-// Legal Programs (WARPS = BLOCK_M / WARP_M * (BLOCK_N / WARP_N)):
-//   WARP_M % 16 == 0, WARP_N % 8 == 0, WARP_M * WARP_N <= 1536; BLOCK_M % WARP_M == 0, BLOCK_N % WARP_N == 0,
-//   1 <= WARPS <= 32; threads = 32 * WARPS; BLOCK_K % 32 == 0; 2 <= STAGES <= 6
-//   copies of a thread per operand and step <= 32, as in contraction_mma.cu with 16-byte accesses along k
-//   C_VECTOR 8 or 16; C_UNIT 0 needs 8
-//   k <= MOST_K; needs sm_80
-//
-// Shared bytes = max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K, EPILOGUE_STAGED ? WARPS * 16 * WARP_N * 8 : 0)
-//
-// Bank conflicts: none. Global accesses: contraction_slice reads elements and stores 4 bytes, slices are copied 16
-// bytes at a time, C moves C_VECTOR; multiply-adds of doubles read elements.
+// A first pass multiplies leading bits: if it finds terms that are large compared with the largest elements of their
+// row and column, the omitted pairs are below the rounding of double sums. Otherwise, and where there is an infinity or
+// NaN, the block sums by multiply-adds of doubles.
 
 #pragma parameter OUT_TYPE double // elements of C
 #pragma parameter BLOCK_K 64      // extent of one step of the main loop along k

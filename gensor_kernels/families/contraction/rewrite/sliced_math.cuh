@@ -1,24 +1,24 @@
-// A warp's share of a product of slices: passes over pairs of them, exact sums, and what stands in where they do not
-// suffice.
+// A warp's share of a product of slices: passes over pairs of slices with exact sums, and multiply-adds of doubles
+// where slices are not exact enough.
 #pragma once
 #include "mma_pipeline.cuh"
 #include "slices.cuh"
 #include "vote.cuh"
 
-// Leading bits of a row times those of a column, summed, from which on what is left out, at most 1.52 * 2^-60 of a term
-// of the largest elements, and the roundings of sums stay within the bound of double sums
+// The smallest sum of products of leading bits for which slices are exact enough: the error, at most 1.52 * 2^-60 of
+// the product of the largest elements per term, and the roundings of sums are within the bound of double sums
 // (operators/tolerance_sliced.py).
 constexpr i32 LEAST_LEADING = 512;
 
 using DoubleSums = double[FRAGMENTS_M][FRAGMENTS_N][4];
 
-// Steps of all passes, one behind the other: first the leading bits, then pairs (s, t), s + t falling.
+// Steps of all passes in sequence: first the leading bits, then pairs (s, t) with descending s + t.
 struct SlicePasses {
     Pipeline pipeline;
     gptr<i8> first_a, first_b; // this thread's first element of slice 1
-    i64 slice_a, slice_b;      // elements from slice to slice
-    i32 pitch, steps;          // k of a pass, and steps of it
-    i32 left;                  // steps of this pass not yet asked for
+    i64 slice_a, slice_b;      // elements per slice
+    i32 pitch, steps;          // k and steps of a pass
+    i32 steps_left;            // of this pass
     i32 diagonal, s;           // s + t of the next pass, and s
 
     MEMBER SlicePasses(const Params &params, const Tile &tile) : pipeline(params, tile) {
@@ -29,23 +29,23 @@ struct SlicePasses {
         pipeline.b = TileCopy<TileB>(params, tile.batch, slices_of(params, true, tile.entry), tile.column, params.n,
                                      pitch, 0, pitch, 1);
         first_a = pipeline.a.pieces.source, first_b = pipeline.b.pieces.source;
-        read(SLICES + 1, SLICES + 1);
+        start_pass(SLICES + 1, SLICES + 1);
         diagonal = SLICES + 1, s = 1;
     }
-    MEMBER void read(i32 of_a, i32 of_b) {
+    MEMBER void start_pass(i32 of_a, i32 of_b) {
         pipeline.a.pieces.source = first_a + (of_a - 1) * slice_a;
         pipeline.b.pieces.source = first_b + (of_b - 1) * slice_b;
-        pipeline.k_left = pitch, left = steps;
+        pipeline.k_left = pitch, steps_left = steps;
     }
-    // Asks for the next step; behind the last pass these are zeros.
+    // Requests the next step; after the last pass, zeros.
     MEMBER void request(const Params &params) {
-        if (left == 0 && diagonal >= 2) {
-            read(s, diagonal - s);
+        if (steps_left == 0 && diagonal >= 2) {
+            start_pass(s, diagonal - s);
             if (++s == diagonal)
                 --diagonal, s = 1;
         }
         pipeline.request(params);
-        --left;
+        --steps_left;
     }
 };
 
@@ -66,7 +66,7 @@ struct SlicedMath {
         multiply_pairs(params, 1);
         if (any_lost(params)) {
             cover("again");
-            sum_plainly(params);
+            sum_doubles(params);
             return;
         }
         clear();
@@ -89,7 +89,7 @@ struct SlicedMath {
     MEMBER void clear() {
         for_each([&](int i, int j, int r) { math.accumulators[0][i][j][r] = 0; });
     }
-    // Adds the sums of the pairs of one s + t, which count in units of `unit`.
+    // Adds the sums of all pairs with one s + t, which are multiples of `unit`.
     MEMBER void add_diagonal(double unit) {
         for_each([&](int i, int j, int r) {
             sums[i][j][r] = fma_((double)math.accumulators[0][i][j][r], unit, sums[i][j][r]);
@@ -100,7 +100,7 @@ struct SlicedMath {
     // This lane's rows (of fragment i, half h) and columns (of fragment j, c).
     MEMBER i32 own_row(int i, int h) const { return tile.row + row + i * 16 + h * 8 + ((thread_index() & 31) >> 2); }
     MEMBER i32 own_column(int j, int c) const { return tile.column + column + j * 8 + (thread_index() & 3) * 2 + c; }
-    // Exponents of them; rows and columns beyond the edges are empty.
+    // Their exponents; rows and columns beyond the edges are empty.
     MEMBER void load_exponents(const Params &params, i32 (&of_a)[FRAGMENTS_M][2], i32 (&of_b)[FRAGMENTS_N][2]) const {
         const gptr<i32> from_a = exponents_of(params, false, tile.entry),
                         from_b = exponents_of(params, true, tile.entry);
@@ -111,24 +111,24 @@ struct SlicedMath {
     }
     static MEMBER i32 exponent(gptr<i32> from, i32 line, i32 extent) {
         const bool inside = within(line, extent);
-        const i32 found = load_global<4>(from + line, inside).template get<i32>(0);
-        return inside ? found : EMPTY;
+        const i32 loaded = load_global<4>(from + line, inside).template get<i32>(0);
+        return inside ? loaded : EMPTY;
     }
 
-    // Whether slices do not suffice for an output of any warp of the block. Every thread gets the same answer.
+    // Whether slices are not exact enough for some output of the block. Every thread gets the same result.
     MEMBER bool any_lost(const Params &params) {
         i32 of_a[FRAGMENTS_M][2], of_b[FRAGMENTS_N][2];
         load_exponents(params, of_a, of_b);
         bool lost = false;
         for_each([&](int i, int j, int r) {
             const i32 a = of_a[i][r / 2], b = of_b[j][r % 2];
-            const bool nothing = a == EMPTY || b == EMPTY, few = math.accumulators[0][i][j][r] < LEAST_LEADING;
-            lost |= a == UNBOUNDED || b == UNBOUNDED || (few && !nothing);
+            const bool empty = a == EMPTY || b == EMPTY, small = math.accumulators[0][i][j][r] < LEAST_LEADING;
+            lost |= a == UNBOUNDED || b == UNBOUNDED || (small && !empty);
         });
         return barrier_any(lost);
     }
 
-    // Times powers of two, in two steps, because a single one may leave the range.
+    // Multiplies sums by powers of two, in two steps, because a single one may leave the range.
     MEMBER void scale(const Params &params) {
         i32 of_a[FRAGMENTS_M][2], of_b[FRAGMENTS_N][2];
         load_exponents(params, of_a, of_b);
@@ -140,8 +140,8 @@ struct SlicedMath {
     }
     static MEMBER double power_of_two(i32 exponent) { return bit_cast<double>((u64)(1023 + exponent) << 52); }
 
-    // The sums by multiply-adds of doubles in the order of k.
-    MEMBER void sum_plainly(const Params &params) {
+    // Computes the sums by multiply-adds of doubles in the order of k.
+    MEMBER void sum_doubles(const Params &params) {
         const gptr<double> from_a = gptr<double>(params.a) + batch_offset(params.a_batch, tile.batch);
         const gptr<double> from_b = gptr<double>(params.b) + batch_offset(params.b_batch, tile.batch);
         ROLLED for (i32 k = 0; within(k, params.k); ++k) {

@@ -1,36 +1,36 @@
-// Rows of A and columns of B as digits: what contraction_slice leaves in the workspace.
+// Rows of A and columns of B as digits, which contraction_slice stores in the workspace.
 //
-// A row's elements are x = 2^e * F * 2^-62, with e such that |x| < 2^e for all of them, and F an integer, cut towards
-// zero: elements within 2^10 of the largest are exact. F = sum over s = 1 .. SLICES of q_s * 128^(SLICES - s), digits
-// -64 <= q_s <= 64. Behind the digits lie leading bits, floor(|x| * 2^(7 - e)). Slices are [batch entry][slice][row]
-// [pitch], those of B's columns behind those of A's rows, with zeros behind k up to whole vectors; then come all e.
+// An element of a row is x = 2^e * F * 2^-62, where |x| < 2^e for the whole row, and F is an integer, truncated:
+// elements within 2^10 of the largest are exact. F = sum over s = 1 .. SLICES of q_s * 128^(SLICES - s); digits q_s are
+// -64 to 64. The last slice contains leading bits, floor(|x| * 2^(7 - e)). The layout is [batch entry][slice][row]
+// [pitch], where zeros pad k to whole vectors: first A's rows, then B's columns, then all e.
 #pragma once
 #include "contraction.cuh"
 
-constexpr int SLICES = 9, WRITTEN_SLICES = SLICES + 1; // leading bits are the last
+constexpr int SLICES = 9, WRITTEN_SLICES = SLICES + 1; // the last one contains leading bits
 constexpr int SLICE_BITS = 7, FRACTION_BITS = 62, LEADING_SHIFT = FRACTION_BITS - SLICE_BITS;
 // The longest k whose sums of SLICES products of digits of at most 64 fit 32 bits.
 constexpr int MOST_K = 2147483647 / (SLICES * 64 * 64);
-// Stand in the place of e: for a row of zeros, and for one with an infinity or NaN.
+// Stored instead of e for a row of zeros, and for one with an infinity or NaN.
 constexpr i32 EMPTY = -(1 << 20), UNBOUNDED = 1 << 20;
 constexpr u64 MAGNITUDE_BITS = 0x7fffffffffffffffull, FRACTION_MASK = 0xfffffffffffffull;
 
 DEVICE i32 slice_pitch(const Params &params) {
     return (params.k + 15) / 16 * 16;
 }
-// First slice of a batch entry's rows of A, or columns of B.
+// The first slice of a batch entry's rows of A, or columns of B.
 DEVICE gptr<i8> slices_of(const Params &params, bool of_b, i32 entry) {
-    const i64 each = (i64)WRITTEN_SLICES * slice_pitch(params);
+    const i64 line_bytes = (i64)WRITTEN_SLICES * slice_pitch(params);
     const i64 lines = of_b ? (i64)params.batch * params.m + (i64)entry * params.n : (i64)entry * params.m;
-    return gptr<i8>(params.workspace) + lines * each;
+    return gptr<i8>(params.workspace) + lines * line_bytes;
 }
 DEVICE gptr<i32> exponents_of(const Params &params, bool of_b, i32 entry) {
     const i64 lines = (i64)params.batch * ((i64)params.m + params.n);
-    const gptr<i8> behind = gptr<i8>(params.workspace) + lines * WRITTEN_SLICES * slice_pitch(params);
-    return behind.as<i32>() + (of_b ? (i64)params.batch * params.m + (i64)entry * params.n : (i64)entry * params.m);
+    const gptr<i8> slices_end = gptr<i8>(params.workspace) + lines * WRITTEN_SLICES * slice_pitch(params);
+    return slices_end.as<i32>() + (of_b ? (i64)params.batch * params.m + (i64)entry * params.n : (i64)entry * params.m);
 }
 
-// An element as F; `largest` is the exponent, as it is stored, of the row's largest.
+// Converts an element to F; `largest` is the biased exponent of the row's largest element.
 DEVICE i64 fixed_point(u64 bits, i32 largest) {
     const i32 stored = (i32)(bits >> 52 & 0x7ff), exponent = stored > 0 ? stored : 1;
     const u64 fraction = (bits & FRACTION_MASK) | (stored > 0 ? FRACTION_MASK + 1 : 0);
@@ -39,25 +39,25 @@ DEVICE i64 fixed_point(u64 bits, i32 largest) {
     return bits >> 63 ? -(i64)size : (i64)size;
 }
 
-// Adds element `place` of four to the words of all slices.
-DEVICE void add_digits(u32 (&words)[WRITTEN_SLICES], i64 value, int place) {
-    constexpr u64 HALVES = 0x0081020408102040ull; // 64 in every digit but the first: digits become -64 .. 63
+// Adds the element at one of four positions to the words of all slices.
+DEVICE void add_digits(u32 (&words)[WRITTEN_SLICES], i64 value, int position) {
+    constexpr u64 HALVES = 0x0081020408102040ull; // 64 in every digit except the first: digits become -64 .. 63
     const u64 raised = (u64)value + HALVES;
     UNROLL for (int s = 0; s < SLICES; ++s) {
         const u64 above = raised >> (SLICE_BITS * (SLICES - 1 - s));
         const i32 digit = s == 0 ? (i32)(i8)(u8)above : (i32)(above & 127) - 64;
-        words[s] |= ((u32)digit & 255) << (8 * place);
+        words[s] |= ((u32)digit & 255) << (8 * position);
     }
     const u64 size = (u64)(value < 0 ? -value : value);
-    words[SLICES] |= (u32)(size >> LEADING_SHIFT) << (8 * place);
+    words[SLICES] |= (u32)(size >> LEADING_SHIFT) << (8 * position);
 }
 
-constexpr int SLICE_THREADS = 256, LINES_PER_BLOCK = SLICE_THREADS / 32, SLICED_AT_ONCE = 4;
+constexpr int SLICE_THREADS = 256, BLOCK_LINES = SLICE_THREADS / 32, LANE_ELEMENTS = 4;
 
-// A row of A or a column of B where it was given.
+// A row of A or a column of B in the operand.
 struct Line {
     gptr<double> from;
-    i64 step; // elements from k to k
+    i64 step; // stride along k
     i32 extent;
 
     MEMBER u64 bits(i32 k, bool exists) const {
@@ -65,17 +65,16 @@ struct Line {
     }
 };
 
-// One warp per row or column: its largest exponent, then its digits, four of k per lane.
+// One warp per row or column finds its largest exponent, then stores its digits, of four k per lane.
 // Grid: ceil(batch * (m + n) / 8) blocks of 256 threads, no shared memory.
 KERNEL(contraction_slice, Params, SLICE_THREADS, 0) {
     launch_dependents();
     const int lane = thread_index() & 31;
-    const i64 rows = (i64)params.batch * params.m,
-              number = (i64)block_index() * LINES_PER_BLOCK + (thread_index() >> 5);
+    const i64 rows = (i64)params.batch * params.m, number = (i64)block_index() * BLOCK_LINES + (thread_index() >> 5);
     const bool of_b = number >= rows, exists = within(number, rows + (i64)params.batch * params.n);
     const i32 extent = of_b ? params.n : params.m;
-    const i64 own = exists ? number - (of_b ? rows : 0) : 0;
-    const i32 entry = (i32)(own / extent), line = (i32)(own % extent);
+    const i64 index = exists ? number - (of_b ? rows : 0) : 0;
+    const i32 entry = (i32)(index / extent), line = (i32)(index % extent);
     const Batch batch = split_batch(params, entry);
     const i64 from_a = batch_offset(params.a_batch, batch) + line * params.a_m;
     const i64 from_b = batch_offset(params.b_batch, batch) + line * params.b_n;
@@ -97,9 +96,9 @@ KERNEL(contraction_slice, Params, SLICE_THREADS, 0) {
     cover("slice");
     const i32 pitch = slice_pitch(params);
     const gptr<i8> to = slices_of(params, of_b, entry) + (i64)line * pitch;
-    ROLLED for (i32 first = lane * SLICED_AT_ONCE; within(first, pitch); first += 32 * SLICED_AT_ONCE) {
+    ROLLED for (i32 first = lane * LANE_ELEMENTS; within(first, pitch); first += 32 * LANE_ELEMENTS) {
         u32 words[WRITTEN_SLICES] = {};
-        UNROLL for (int i = 0; i < SLICED_AT_ONCE; ++i)
+        UNROLL for (int i = 0; i < LANE_ELEMENTS; ++i)
             add_digits(words, fixed_point(source.bits(first + i, exists && top < 0x7ff), exponent), i);
         UNROLL for (int s = 0; s < WRITTEN_SLICES; ++s) {
             Vec<4> word;
