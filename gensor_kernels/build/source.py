@@ -79,7 +79,10 @@ def _inline(file_name: str, paths: Mapping[str, Path], seen: dict[str, bool], co
             if seen[name]:
                 raise ValueError(f"{file_name}({number}): {name} was already inlined inside a conditional")
             line = ""
-        if declared := _DECLARED.match(line):
+        if line.startswith("#pragma parameter"):
+            declared = _DECLARED.match(line)
+            if declared is None or line.endswith("\\"):
+                raise ValueError(f"{file_name}({number}): expected one line of #pragma parameter NAME VALUE")
             name, value = declared.groups()
             lines.append(f'#ifndef {name}\n#define {name} {value}\n#endif\n#line {number + 1} "{file_name}"\n')
             continue

@@ -24,6 +24,20 @@ def test_a_header_in_a_branch_may_not_be_needed_elsewhere(folder):
         source.flatten("y.cu", folder)
 
 
+def test_a_parameter_is_declared_in_one_line(folder):
+    (folder / "p.cu").write_text('#pragma parameter ROWS 4 // of C\n#include "b.cuh"\nint p;\n')
+    text = source.flatten("p.cu", folder)
+    assert source.parameters(text) == {"ROWS"} and "#define ROWS 4 // of C\n#endif\n#line 2" in text
+    assert (
+        source.code(text)
+        == "// ---- p.cu\n#ifndef ROWS\n#define ROWS 4\n#endif\n// ---- b.cuh\nint b;\n// ---- p.cu\nint p;\n"
+    )
+    for wrong in ("#pragma parameter ROWS", "#pragma parameter ROWS 4 \\\n  // of C"):
+        (folder / "w.cu").write_text(f"{wrong}\n")
+        with pytest.raises(ValueError, match=r"w\.cu\(1\): expected one line"):
+            source.flatten("w.cu", folder)
+
+
 def test_bind_sorts_and_keeps_the_text(folder):
     (folder / "t.cu").write_text("#ifndef BLOCK_M\n#endif\n#ifndef IN_TYPE\n#endif\n#ifndef SHIFT\n#endif\n")
     text = source.flatten("t.cu", folder)
