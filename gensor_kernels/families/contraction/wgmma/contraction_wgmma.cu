@@ -27,7 +27,7 @@
 #pragma parameter B_LAYOUT 1        // contiguous axis of B: 0 = K, 1 = N
 #pragma parameter A_WINDOW 0        // 1: A is an image under a window whose k is (filter row, filter column, channel)
 #pragma parameter B_WINDOW 0        // 1: the same for B, of a packed image
-#pragma parameter PARTS 1           // 3: each element of A and B is the sum of three
+#pragma parameter PARTS 1           // 3: each element of A and B is a sum of three stored numbers
 #pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
 #pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
 #pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
@@ -67,7 +67,6 @@ constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
 #endif
 #include "wgmma_store.cuh"
 #include "wgmma_stream.cuh"
-
 #include "norm.cuh"
 
 // Registers of each thread at entry; afterwards of the threads that request tiles, and of those that multiply.
@@ -261,7 +260,7 @@ DEVICE void multiply_tiles(const MappedParams &params, int group) {
             prefetch_tile(params, tile, row);
         Sums sums = {};
         multiply_steps(sums, steps, row, turn, StepScales(params, tile, row));
-        if (!joined_by_warp(params, share, sums))
+        if (!join_shares(params, share, sums))
             return;
 #if PARTS > 1
         finish_float_sums(params, tile, row, sums);
@@ -273,6 +272,7 @@ DEVICE void multiply_tiles(const MappedParams &params, int group) {
     wait_for_stores();
 }
 
+// The work of a block: the first warp of warpgroup 0 requests tiles, the other warpgroups multiply them.
 DEVICE void compute_tiles(const MappedParams &params) {
     const int group = warp_uniform(thread_index() / 128); // a uniform number keeps descriptors in uniform registers
     if (group == 0) {

@@ -90,8 +90,8 @@ DEVICE void store_box(const MappedParams &params, const Tile &tile, sptr<u8> box
 struct WarpBoxes {
     const MappedParams &params;
     const Tile &tile;
-    sptr<u8> first; // box
-    int row;        // first row in C
+    sptr<u8> first; // the first box
+    int row;        // the first row in C
     bool elected;   // this lane starts the copies
 
     MEMBER WarpBoxes(const MappedParams &params, const Tile &tile, int row_of_group, bool elected)

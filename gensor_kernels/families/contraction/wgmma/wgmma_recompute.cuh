@@ -45,10 +45,9 @@ struct StepTap {
         channels = minimum(BLOCK_K, copied.ks[1] - channel);
     }
 };
-#endif
 
-#if A_WINDOW
-DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+// Tap by tap: a thread's rows are pixels, its columns are filters.
+DEVICE void sum_rows_of_pixels(const Params &params, const Tile &tile, int top, Sums &sums) {
     const Window &window = params.window;
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
     const Steps steps = steps_of(params, tile);
@@ -69,10 +68,10 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
         rows.add(params, tile, k, k + at.channels, sums);
     }
 }
-#elif B_WINDOW
+
 // Column by column: a thread's columns are pixels of one image, its rows are filters, whose k is (channel, row,
 // column). Columns after the last pixel repeat pixels of the image; they are not stored.
-DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+DEVICE void sum_columns_of_pixels(const Params &params, const Tile &tile, int top, Sums &sums) {
     const Window &window = params.window;
     const Window copied = copied_window(params);
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
@@ -107,6 +106,15 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
         }
     }
 }
+
+// Adds all terms to the thread's sums, whose first row in C is `top`.
+DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+    if constexpr (PIXELS_ARE_ROWS)
+        sum_rows_of_pixels(params, tile, top, sums);
+    else
+        sum_columns_of_pixels(params, tile, top, sums);
+}
+
 #else
 DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);

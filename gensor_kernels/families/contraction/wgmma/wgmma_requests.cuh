@@ -12,17 +12,17 @@ struct Steps {
 
 #if A_WINDOW || B_WINDOW
 template <bool FIRST, class A, class B>
-struct Either {
+struct Conditional {
     using Type = A;
 };
 template <class A, class B>
-struct Either<false, A, B> {
+struct Conditional<false, A, B> {
     using Type = B;
 };
 
 constexpr bool PIXELS_ARE_ROWS = A_WINDOW != WINDOW_NONE;
-using ImageTile = Either<PIXELS_ARE_ROWS, TileA, TileB>::Type;
-using FilterTile = Either<PIXELS_ARE_ROWS, TileB, TileA>::Type;
+using ImageTile = Conditional<PIXELS_ARE_ROWS, TileA, TileB>::Type;
+using FilterTile = Conditional<PIXELS_ARE_ROWS, TileB, TileA>::Type;
 // Where both tiles begin in a buffer, and how many blocks need the same pixels.
 constexpr int IMAGE_AT = PIXELS_ARE_ROWS ? 0 : TileA::BYTES, FILTERS_AT = PIXELS_ARE_ROWS ? TileA::BYTES : 0;
 constexpr int SHARING = PIXELS_ARE_ROWS ? CLUSTER_N : CLUSTER_M;
@@ -63,6 +63,7 @@ DEVICE Steps steps_of(const Params &params, const Tile &tile) {
     return Steps{first, at_least_none(minimum(part, all - first))};
 }
 
+// The coordinates of the boxes of the next step.
 struct Requests {
     const MappedParams &params;
     decltype(copied_window(params)) window; // a reference into Params, or a window made from it
@@ -76,14 +77,15 @@ struct Requests {
     MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first)
         : params(given), window(copied_window(given)) {
         const i32 tap = first / steps_per_tap(window), channel = first % steps_per_tap(window) * BLOCK_K;
-        const i32 pixels = PIXELS_ARE_ROWS ? tile.row : tile.column, own = PIXELS_ARE_ROWS ? tile.column : tile.row;
+        const i32 pixels = PIXELS_ARE_ROWS ? tile.row : tile.column;
+        const i32 filter = PIXELS_ARE_ROWS ? tile.column : tile.row;
         const Digits at = Digits::of(pixels + ImageTile::first_fetched_row(), window.rows);
         column = tap % window.ks[0];
         // Pixels that are columns belong to one batch entry: one image and group.
         pixel[0] = channel, pixel[3] = at.outer + (PIXELS_ARE_ROWS ? 0 : tile.entry);
         pixel[1] = at.inner * window.step[1] - window.pad[1], pixel[2] = at.middle * window.step[0] - window.pad[0];
         tap_offset[0] = column * window.dilation[1], tap_offset[1] = tap / window.ks[0] * window.dilation[0];
-        filters[CHANNEL] = channel, filters[1 - CHANNEL] = own, filters[2] = tap;
+        filters[CHANNEL] = channel, filters[1 - CHANNEL] = filter, filters[2] = tap;
         filters[3] = PIXELS_ARE_ROWS ? 0 : tile.batch.index[2], filters[4] = 0;
         filters[1] += FilterTile::first_fetched_row();
     }
@@ -148,6 +150,7 @@ DEVICE void request_gate(sptr<u8> tile, const TensorMap &gate, const TensorMap &
     at[TileB::K_CONTIGUOUS ? 0 : 1] += BLOCK_K;
 }
 
+// The coordinates of the boxes of the next step, in the order of the maps' axes.
 struct Requests {
     const MappedParams &params;
     i32 a_at[5], b_at[5];

@@ -20,7 +20,7 @@ DEVICE gptr<u64> flag_of_warp(const Params &params, u32 block) {
 
 // Returns whether this warp finishes its rows of the tile: then the sums of other blocks have been added. Else the warp
 // stores its own sums for another block.
-DEVICE bool joined_by_warp(const Params &params, const TileShare &share, Sums &sums) {
+DEVICE bool join_shares(const Params &params, const TileShare &share, Sums &sums) {
     const auto sum = [&](int i) -> ACC_TYPE & { return sums[i / (BLOCK_N / 2)][i % (BLOCK_N / 2)]; };
     const bool first_lane = (thread_index() & 31) == 0;
     if (share.own.last < share.stream.steps) {
@@ -45,7 +45,7 @@ DEVICE bool joined_by_warp(const Params &params, const TileShare &share, Sums &s
     return true;
 }
 #else
-DEVICE bool joined_by_warp(const Params &, const TileShare &, const Sums &) {
+DEVICE bool join_shares(const Params &, const TileShare &, const Sums &) {
     return true;
 }
 #endif
