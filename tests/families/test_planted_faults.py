@@ -60,7 +60,7 @@ FAULTS = {
         "no wait for products": ("wgmma_wait<0>();\n        hold", "hold"),
         "no fence before products": ("wgmma_fence();\n    UNROLL", "UNROLL"),
         "mbarriers not fenced": ("mbarrier_fence();\n", "\n"),
-        "slabs over a ring in use": ("!PERSISTENT\n    barrier();", "!PERSISTENT\n"),
+        "slabs over a ring in use": ("!PERSISTENT)\n        barrier();", "!PERSISTENT)\n        ;"),
         "too few bytes": ("slot), SLOT_BYTES);", "slot), SLOT_BYTES - 16);"),
         "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512"),
         "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
@@ -81,13 +81,13 @@ FAULTS = {
             "make_ring();\n    }\n    if constexpr (CLUSTER)\n        cluster_begin();",
             "make_ring();\n    }",
         ),
-        "leaving too early": ("#if CLUSTER && !PERSISTENT\n    cluster_barrier();", "#if CLUSTER && !PERSISTENT\n"),
+        "leaving too early": ("(CLUSTER && !PERSISTENT)\n        cluster_barrier();", "(false)\n        ;"),
         "a buffer that the other block still reads": ("READING_WARPS * PEERS);", "READING_WARPS);"),
         "a buffer kept from the other block": ("if (lane < PEERS)", "if (lane == rank_in_cluster())"),
         "half a tile": ("ROWS / FETCHERS) : 0", "0) : 0"),
     },
     "walking pairs": {
-        "leaving the last tile too early": ("#if CLUSTER && PERSISTENT\n    cluster_barrier();", "#if 0\n"),
+        "leaving the last tile too early": ("if constexpr (CLUSTER && PERSISTENT)\n        cluster_barrier();", ""),
     },
     "strip": {
         # The filters' places that belong to no segment hold ones.
@@ -156,9 +156,9 @@ FAULTS = {
         ),
     },
     "rows of groups": {
-        "one thread alone looks for a group": ("!RAGGED_ROWS && !requests", "!requests"),
+        "one thread alone looks for a group": ("!RAGGED_ROWS && !elected", "!elected"),
         "tiles of every group once more": ("RAGGED_ROWS ? (u32)params.tiles_m", "false ? (u32)params.tiles_m"),
-        "every lane requests": ("if (!requests_tiles)", "if (false)"),
+        "every lane requests": ("if (!elected)\n            return;\n        const Steps", "const Steps"),
     },
 }
 CASES = [(kernel, what) for kernel, faults in FAULTS.items() for what in faults]

@@ -255,8 +255,8 @@ def _clusters() -> Iterator[Bug]:
     yield Bug('"prefetch.tensormap [%0];" ::"l"(&map)', '"prefetch.tensormap [%0+32];" ::"l"(&map)', pair)
     yield Bug("\\n  barrier.cluster.wait.acquire;", "", pair)
     yield Bug("barrier.cluster.arrive.release;\\n", "", pair)
-    leave = "#if CLUSTER && PERSISTENT\n    cluster_barrier();"
-    yield Bug(leave, leave.partition("\n")[0], "wgmma: pair along n, walking")
+    leave = "if constexpr (CLUSTER && PERSISTENT)\n        cluster_barrier();"
+    yield Bug(leave, "", "wgmma: pair along n, walking")
     shared = '" [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8;"'
     for right, wrong in (("%8;", "1;"), ("%8;", "7;"), ("%3, %4", "%4, %3"), ("[%0]", "[%0+1024]")):
         yield Bug(shared, shared.replace(right, wrong), pair)

@@ -1,60 +1,25 @@
-// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) on Hopper's warpgroup products (wgmma, sm_90a), batched.
+// C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]), batched, by Hopper's warpgroup products (wgmma, sm_90a).
 //
-// A block computes BLOCK_M x BLOCK_N outputs with CONSUMERS warpgroups of four warps that multiply, and one more of
-// which one thread requests tiles: tensor copies (TMA) fill a ring of STAGES buffers with a 128-byte swizzle, mbarriers
-// say when a buffer is full or empty (wgmma_ring.cuh). The requesting warpgroup hands its registers to the others
-// (setmaxnreg). Past the edges of A and B copies bring zeros; C is stored through the epilogue of the tensor-core
-// families, from registers or by way of the ring's memory. With PERSISTENT a block walks tiles (wgmma_tiles.cuh). With
-// CLUSTER two blocks side by side share tiles of an operand: each requests half of one, and the copy goes to both. With
-// A_WINDOW this is a convolution: rows of A are pixels under a filter's taps, which copies find in the image
-// (wgmma_requests.cuh); with B_WINDOW columns of B are those of one image that was packed (contraction_packed_wgmma.cu)
-// or divided, whose channels came first. With
-// GATE the columns of a product are those of the gate's tile and, behind them, of the other matrix's (gate.cuh): a
-// block computes BLOCK_M x BLOCK_N / 2 outputs. With PARTS 3 operands are float ones in bfloat16 parts
-// (wgmma_floats.cuh).
+// A block computes BLOCK_M x BLOCK_N outputs with CONSUMERS + 1 warpgroups of four warps. One thread of the first
+// warpgroup requests tiles of A and B by tensor copies (TMA), which fill a ring of STAGES buffers; mbarriers report
+// when a buffer is full or empty (wgmma_ring.cuh). The other warpgroups multiply the tiles and store their rows of C
+// through the epilogue (wgmma_store.cuh); they also take over registers of the first one (setmaxnreg). Copies read
+// zeros past the edges of A and B. The 128-byte rows of a buffer are swizzled, so there are no bank conflicts.
 //
-// Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1)):
-//   IN_TYPE half_t, bfloat16_t, float (as tf32, to which copies round), ACC_TYPE float, OUT_TYPE half_t, bfloat16_t or
-//     float; A_STORED and B_STORED e4m3_t or e5m2_t where IN_TYPE is half_t; IN_TYPE i8, ACC_TYPE i32, OUT_TYPE also
-//     i32 and i8. E = bytes of A_STORED; E != 2: A_LAYOUT 0 and B_LAYOUT 0
-//   1 <= CONSUMERS <= 3, BLOCK_M % (64 * CONSUMERS) == 0, BLOCK_M <= 256; TILES_M = BLOCK_M / (64 * CONSUMERS);
-//   PERSISTENT 0, 1 or 2; 2: CONSUMERS >= 2, BLOCK_M % 64 == 0, TILES_M = BLOCK_M / 64; any grid up to a block per tile
-//   STREAM 0, or 1: PERSISTENT 1, CLUSTER 0, SPLIT 0, A_WINDOW 0, B_WINDOW 0
-//   GATE 0, or a gate: BLOCK_N % 32 == 0, with B_LAYOUT 1 % 128, SPLIT 0, STREAM 0, CLUSTER 0 or 2, A_WINDOW 0,
-//     B_WINDOW 0; COLUMNS = BLOCK_N / 2 then, else BLOCK_N
-//   PARTS 1, or 3: IN_TYPE bfloat16_t, OUT_TYPE float, A_LAYOUT 0, B_LAYOUT 0, BLOCK_K 64, STREAM 0, GATE 0
-//   RAGGED_ROWS 0, or 1 (ragged.cuh): CLUSTER 0 or 2, STORE_COPIES 0, SPLIT 0, STREAM 0, GATE 0, PARTS 1, A_WINDOW 0,
-//     B_WINDOW 0; params.batch are the groups, the grid has tiles_m * tiles_n tiles
-//   NORM 0, or 1 or 2 (norm.cuh): SPLIT 1, for one part of k too, EPILOGUE_CODES 0, PARTS 1, GATE 0, RAGGED_ROWS 0,
-//     A_WINDOW 0, B_WINDOW 0
-//   BLOCK_SCALED 0, or 1 (wgmma_scales.cuh): 8-bit floats, SCALES_OF_B <= 2, GATE 0, RAGGED_ROWS 0, NORM 0, A_WINDOW 0,
-//     B_WINDOW 0; d are the scales of A, and the fourth operand those of B
-//   CLUSTER 0, 1 or 2; else grids are whole pairs of blocks, and params.tiles_m, tiles_n and raster count pairs
-//   BLOCK_N % 16 == 0 and <= 256; B_LAYOUT 1: BLOCK_N % 64 == 0; 2 <= STAGES <= 8
-//   BLOCK_K * E 128 or 256, with 8-bit floats 128
-//   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
-//     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
-//     there at entry; sums, TILES_M * BLOCK_N / 2, with 8-bit floats or PARTS 3 (TILES_M + 1) * BLOCK_N / 2, are at
-//     least 32 fewer, with PERSISTENT or STORE_COPIES 64; with BLOCK_SCALED 12 + 4 * TILES_M more, where
-//     128 % BLOCK_N != 0 14 + 6 * TILES_M
-//   A_WINDOW 0, or 1: A_LAYOUT 0; b is filters, a tap behind the other along k
-//   B_WINDOW 0, or 1 where A_WINDOW is 0: PACKED 2 or PARTS 3, A_LAYOUT 0, B_LAYOUT 0
-//   STORE_COPIES 0, or 1: EPILOGUE_STAGED 0, SPLIT 0, C_UNIT 1, COLUMNS * O % 128 == 0; c and its strides are multiples
-//     of 16 bytes
-//   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores at most two adjacent outputs at a time
-//   a and b, their strides and the extents along their unit strides are multiples of 16 bytes; k_per_split % BLOCK_K ==
-//   0
+// PERSISTENT  a block computes several tiles. The ring does not stop between them: tiles of A and B are on their way
+//             while results are stored. With STREAM a block computes shares of tiles (wgmma_stream.cuh).
+// CLUSTER     two adjacent blocks share the tiles of one operand: each requests one half, which is copied to both.
+// A_WINDOW    a convolution: rows of A are pixels under the taps of a filter, which copies find in the image
+//             (wgmma_requests.cuh). With B_WINDOW columns of B are the pixels, of an image that an earlier launch
+//             packed (contraction_packed_wgmma.cu) or divided (contraction_floats_wgmma.cu).
+// GATE        a block computes BLOCK_M x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the
+//             gate, the second half to the other matrix (gate.cuh).
+// PARTS 3     floats are multiplied as three bfloat16 parts each (wgmma_floats.cuh).
 //
-// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * E * PARTS,
-//   EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0), WARP_N = COLUMNS, or half of
-//   them above 128; with PERSISTENT the sum of both, WARP_N = the first of 64, 48, 32, 16 that divides COLUMNS
-//
-// Bank conflicts: none.
-#pragma parameter IN_TYPE half_t // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
-#ifndef A_STORED
-#define A_STORED                                                                                                       \
-    IN_TYPE // those of A where IN_TYPE would hold them too: e4m3_t, e5m2_t, which are multiplied as they are
-#endif
+// Shared bytes = 1024 + max(STAGES * (BLOCK_M + BLOCK_N) * BLOCK_K * size of A_STORED * PARTS, slabs), slabs =
+// EPILOGUE_STAGED ? CONSUMERS * 256 * WARP_N : STORE_COPIES ? CONSUMERS * 16384 : 0; with PERSISTENT the sum of both.
+#pragma parameter IN_TYPE half_t    // elements of A and B: half_t, bfloat16_t, float (as tf32), i8
+#pragma parameter A_STORED IN_TYPE  // stored elements of A: IN_TYPE; or e4m3_t or e5m2_t where IN_TYPE is half_t
 #pragma parameter B_STORED IN_TYPE  // the same for B
 #pragma parameter OUT_TYPE half_t   // elements of C: half_t, bfloat16_t, float, i32, i8
 #pragma parameter ACC_TYPE float    // accumulators: float; i32 for i8 operands
@@ -62,40 +27,52 @@
 #pragma parameter B_LAYOUT 1        // contiguous axis of B: 0 = K, 1 = N
 #pragma parameter A_WINDOW 0        // 1: A is an image under a window whose k is (filter row, filter column, channel)
 #pragma parameter B_WINDOW 0        // 1: the same for B, of a packed image
-#pragma parameter PARTS 1           // 3: each element of A and B is the sum of so many
-#pragma parameter GATE 0            // the curve of a gated product, a code of epilogue.cuh; 0: a plain product
-#pragma parameter GATE_BIAS 0       // 1: both products get a bias first
+#pragma parameter PARTS 1           // 3: each element of A and B is a sum of three stored numbers
+#pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
+#pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
 #pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
 #pragma parameter NORM 0            // 1 or 2: a second launch normalises rows (norm.cuh) by sums in the workspace
 #pragma parameter C_UNIT 1          // 1: the columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16       // bytes per global access of C
 #pragma parameter BLOCK_M 128       // rows of C per block
-#pragma parameter BLOCK_N 128       // columns of a product: of C per block, or with GATE twice as many
+#pragma parameter BLOCK_N 128       // columns of C per block; with GATE twice as many, of both matrices
 #pragma parameter BLOCK_K 64        // extent of one step of the main loop along k
 #pragma parameter STAGES 4          // shared buffers
 #pragma parameter CONSUMERS 2       // warpgroups that multiply
-#pragma parameter PERSISTENT 0      // 1: blocks walk tiles; 2: warpgroups take these in turn
-#pragma parameter STREAM 0          // 1: blocks share the steps of k of all tiles (stream_k.cuh) and are all resident
-#pragma parameter CLUSTER 0         // 1: pairs of blocks side by side along m share tiles of B; 2: along n, tiles of A
-#pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce finishes
+#pragma parameter PERSISTENT 0      // 1: a block computes several tiles; 2: its warpgroups take turns at them
+#pragma parameter STREAM 0          // 1: blocks, all resident, share the steps of k of all tiles (stream_k.cuh)
+#pragma parameter CLUSTER 0         // 1: two blocks adjacent along m share tiles of B; 2: along n, tiles of A
+#pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce adds them
 #pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
 #pragma parameter STORE_COPIES 0    // 1: through shared memory, by tensor copies
 #pragma parameter EPILOGUE_CODES 0  // 0: operations from Params; else a compile-time list, see epilogue.cuh
-#pragma parameter MIN_BLOCKS 1      // blocks per SM promised to the compiler
+#pragma parameter MIN_BLOCKS 1      // blocks per SM that launch bounds promise
 
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
-// Columns that go through a warp's slab at a time; a slab beside the ring is a small one. Boxes of copies are whole
-// batches of four fragments.
-constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N; // of C
+// Columns of C per block, and those that a warp's slab of shared memory holds at a time (wgmma_store.cuh): fewer where
+// slabs do not reuse the ring's memory. A box of a copy has whole batches of four fragments.
+constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N;
 constexpr int SMALL_N = COLUMNS % 64 == 0 ? 64 : COLUMNS % 48 == 0 ? 48 : COLUMNS % 32 == 0 ? 32 : 16;
 constexpr int SLAB_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
 constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
 
-#include "wgmma_tiles.cuh"
-#if NORM
-#include "norm.cuh"
+#include "wgmma_scales.cuh"
+#if PARTS > 1
+#include "wgmma_floats.cuh"
 #endif
+#include "wgmma_requests.cuh"
+#if PARTS > 1
+#include "wgmma_recompute.cuh"
+#endif
+#include "wgmma_store.cuh"
+#include "wgmma_stream.cuh"
+#include "norm.cuh"
+
+// Registers of each thread at entry; afterwards of the threads that request tiles, and of those that multiply.
+constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
+constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
+constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
 
 static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
 static_assert(BLOCK_M % 64 == 0 && TILES_M * 64 * (ALTERNATING ? 1 : CONSUMERS) == BLOCK_M && BLOCK_M <= 256,
@@ -140,17 +117,12 @@ static_assert(PROMOTED ? same_type<IN_TYPE, half_t> && is_eight_bit_float<B_STOR
               "8-bit floats are multiplied by one another, the other types by themselves.");
 static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
               "Integers accumulate in i32, the others in float.");
-
-// Registers of each thread at entry, and after the exchange.
-constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
-constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
-constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
 static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) +
                       (BLOCK_SCALED ? 10 + 2 * SCALES_OF_B + 2 * (1 + SCALES_OF_B) * TILES_M : 0) <=
                   (ENTRY > 240 ? 255 : TAKEN),
               "The sums do not fit the registers.");
 
-// Sets a block up before it touches global memory, while a launch in front may still run.
+// Prepares the block before it reads global memory, while the launch before this one may still run.
 DEVICE void set_up(const MappedParams &params) {
     if constexpr (SPLIT)
         launch_dependents();
@@ -164,20 +136,157 @@ DEVICE void set_up(const MappedParams &params) {
         barrier();
 }
 
+// Calls act(tile, number of tiles before it, share of the tile) for each of the block's tiles: one, or with PERSISTENT
+// every grid_size()-th from the block's number on. The blocks of a cluster have adjacent tiles, which count as one.
+template <class Act>
+DEVICE void walk_tiles(const MappedParams &params, Act act) {
+#if STREAM
+    each_tile<false>(params, [&](const Tile &tile, const TileShare &share) { act(tile, 0, share); });
+#else
+    const auto tile_of = [&](u32 number) {
+        Tile tile = decode_tile<BLOCK_M * CLUSTER_M, COLUMNS * CLUSTER_N>(params, BLOCK_K, number);
+        if constexpr (CLUSTER_M > 1)
+            tile.row += rank_in_cluster() * BLOCK_M;
+        if constexpr (CLUSTER_N > 1)
+            tile.column += rank_in_cluster() * COLUMNS;
+        return tile;
+    };
+    const u32 first = (u32)block_index() / PEERS;
+    if constexpr (PERSISTENT) {
+        const u32 count = RAGGED_ROWS ? (u32)params.tiles_m * (u32)params.tiles_n : tile_count(params);
+        int before = 0;
+        ROLLED for (u32 number = first; within(number, count); number += (u32)grid_size() / PEERS) {
+            if (before)
+                cover("next_tile");
+            act(tile_of(number), before++, TileShare{});
+        }
+    } else {
+        act(tile_of(first), 0, TileShare{});
+    }
+#endif
+}
+
+// One thread requests the tiles of every step as buffers become free. With RAGGED_ROWS all lanes of its warp search for
+// the group of a tile.
+DEVICE void produce_tiles(const MappedParams &params) {
+    const bool elected = elect_one();
+    if (!RAGGED_ROWS && !elected)
+        return;
+    Turn turn;
+    walk_tiles(params, [&](const Tile &tile, int, const TileShare &) {
+        if (!elected)
+            return;
+        const Steps steps = steps_of(params, tile);
+        Requests requests(params, tile, steps.first);
+        for (int step = 0; within(step, steps.count); ++step) {
+            if (step >= STAGES)
+                cover("refill");
+            mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
+            mbarrier_expect(full(turn.slot), SLOT_BYTES);
+            requests.request(tiles(turn.slot), full(turn.slot));
+            turn.next();
+        }
+    });
+}
+
+// Reports that the next warpgroup may multiply: all that this one reads of its tile has been copied.
+DEVICE void pass_turn() {
+    if (ALTERNATING && (thread_index() & 31) == 0)
+        mbarrier_arrive(turn_of(thread_index() / 128 % CONSUMERS));
+}
+
+// The main loop: a warpgroup multiplies the tiles of `steps` steps, from row `row` of the block's tile on. The products
+// of a step run while those of the next step are issued; then the buffer of the earlier step is released. Without any
+// step there is no wait for products: if both paths met before a wait, the compiler would copy sums that products still
+// write, and serialize the products.
+DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_unused]] StepScales scales) {
+    if (!within(0, steps)) {
+        if constexpr (ALTERNATING)
+            warp_barrier(); // all lanes have waited for this turn; with a step, products synchronize the lanes
+        pass_turn();
+        return;
+    }
+    const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
+    [[maybe_unused]] TileSums products = {};
+    int before = 0, step = 0;
+    do {
+        if (step + 1 < steps)
+            cover("steady");
+        else
+            cover("drain");
+        mbarrier_wait(full(turn.slot), turn.parity);
+        const u64 slot_a = further(a, turn.slot * SLOT_BYTES), slot_b = further(b, turn.slot * SLOT_BYTES);
+        if constexpr (SHORT_SUMS) {
+#if PARTS > 1
+            multiply_parts(sums, products, slot_a, slot_b, scales);
+#else
+            multiply_promoted(sums, products, slot_a, slot_b, scales);
+#endif
+            release(turn.slot);
+        } else {
+            multiply_step(sums, slot_a, slot_b);
+            wgmma_wait<1>();
+            hold(sums);
+            if (within(0, step))
+                release(before);
+        }
+        before = turn.slot;
+        turn.next();
+    } while (within(++step, steps));
+    pass_turn();
+    if constexpr (!SHORT_SUMS) {
+        wgmma_wait<0>();
+        hold(sums);
+        if constexpr (PERSISTENT)
+            release(before);
+    }
+}
+
+// A warpgroup computes its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th tile: then it stores its
+// results while another warpgroup multiplies.
+DEVICE void multiply_tiles(const MappedParams &params, int group) {
+    const int row = ALTERNATING ? 0 : group * 64 * TILES_M;
+    Turn turn;
+    walk_tiles(params, [&](const Tile &tile, int before, const TileShare &share) {
+        const int steps = steps_of(params, tile).count;
+        if (ALTERNATING && before % CONSUMERS != group) {
+            cover("another_group");
+            turn.skip(steps);
+            return;
+        }
+        if constexpr (ALTERNATING)
+            mbarrier_wait(turn_of(group), (u32)(before / CONSUMERS & 1) ^ (group == 0));
+        if constexpr (!STREAM)
+            prefetch_tile(params, tile, row);
+        Sums sums = {};
+        multiply_steps(sums, steps, row, turn, StepScales(params, tile, row));
+        if (!join_shares(params, share, sums))
+            return;
+#if PARTS > 1
+        finish_float_sums(params, tile, row, sums);
+#endif
+        sync_before_slabs();
+        gate_sums(params, tile, sums);
+        finish_group(params, tile, row, sums);
+    });
+    wait_for_stores();
+}
+
+// The work of a block: the first warp of warpgroup 0 requests tiles, the other warpgroups multiply them.
 DEVICE void compute_tiles(const MappedParams &params) {
-    const int group = warp_uniform(thread_index() / 128); // else descriptors are taken from every lane
+    const int group = warp_uniform(thread_index() / 128); // a uniform number keeps descriptors in uniform registers
     if (group == 0) {
         if constexpr (ENTRY < TAKEN)
             give_registers<ENTRY, GIVEN>();
         if (warp_uniform(thread_index() / 32) == 0)
             produce_tiles(params);
-        leave_ring();
-        leave_cluster();
+        sync_before_slabs();
+        sync_before_exit();
     } else {
         if constexpr (ENTRY < TAKEN)
             take_registers<ENTRY, TAKEN>();
         multiply_tiles(params, group - 1);
-        leave_cluster();
+        sync_before_exit();
     }
 }
 

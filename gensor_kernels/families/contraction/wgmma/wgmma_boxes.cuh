@@ -1,24 +1,24 @@
-// From the sums of a warpgroup to C by tensor copies (STORE_COPIES 1): finished outputs of a warp lie in shared memory
-// as boxes of 16 rows by 128 bytes, swizzled as copies want them. A warp has two boxes, of which one is written while
-// the other one leaves; the last ones of a tile leave while the next tile is multiplied. Past the edges of C nothing is
-// stored, which is what its map is for. Only the epilogue's operands are read by narrow accesses.
+// From the sums of a warpgroup to C by tensor copies (STORE_COPIES 1). A warp writes finished outputs to shared memory
+// as boxes of 16 rows by 128 bytes, with the swizzle of tensor copies. It has two boxes: it writes one while a copy
+// stores the other, and multiplies the next tile while copies store the last boxes of a tile. Copies store nothing past
+// the edges of C. Only the operands of the epilogue are read by narrow accesses.
 #pragma once
 #include "warp_outputs.cuh"
 #include "wgmma_ring.cuh"
 
 constexpr int OUT_BYTES = (int)sizeof(OUT_TYPE), BOX_COLUMNS = 128 / OUT_BYTES, BOX_BYTES = 16 * 128;
-// Batches of a row of sums, and of a box.
+// Batches of a row of sums and of a box.
 constexpr int ROW_BATCHES = COLUMNS / 8 / BATCH_FRAGMENTS, BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
 static_assert(BOX_BATCHES * BATCH_FRAGMENTS * 8 == BOX_COLUMNS, "A box is whole batches.");
-// Pairs of 8 bytes are stored by half a warp at a time, whose four rows lie in two pairs of chunks: even and odd rows
-// would meet in the same banks. So odd ones store fragments two places apart in each other's turn.
+// Half a warp at a time stores pairs of 8 bytes. Its four rows use two pairs of chunks, so that even and odd rows would
+// conflict in their banks; therefore odd rows store fragment j ^ TURNED where even rows store fragment j.
 constexpr int TURNED = OUT_BYTES == 4 ? 2 : 0;
 static_assert(!TURNED || BATCH_FRAGMENTS == 4, "Fragments change places within a batch.");
 
-// Waits until the box that this warp writes next is free: the other one may still be on its way, at the start of a tile
-// none is.
-DEVICE void free_box(bool first, bool sends) {
-    if (sends) {
+// Waits until copies have read the box that this warp writes next. The copy of the other box may still run, except at
+// the start of a tile.
+DEVICE void wait_for_box(bool first, bool elected) {
+    if (elected) {
         if (first)
             store_tensor_wait<0>();
         else
@@ -37,7 +37,7 @@ DEVICE u32 packed_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
     return pair.word[0];
 }
 
-// Four fragments of 16-bit outputs from number `first` of a box on, of 8 columns each. A matrix is 8 rows of one.
+// Stores four fragments of 16-bit outputs to a box, from fragment `first` on. A matrix is 8 rows of a fragment.
 template <class Out>
 DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[16]) {
     const int lane = thread_index() & 31, row = lane & 7;
@@ -51,7 +51,7 @@ DEVICE void fill_half_box(const Params &params, sptr<u8> box, int first, const A
     }
 }
 
-// Two adjacent outputs. Without OPERATIONS they are sums as they were: there is no need to ask what these have become.
+// Two adjacent outputs. Without OPERATIONS they are sums that no operation has changed.
 template <bool OPERATIONS>
 DEVICE Vec<2 * OUT_BYTES> output_pair(const Params &params, ACC_TYPE low, ACC_TYPE high) {
     const ACC_TYPE pair[2] = {low, high};
@@ -61,7 +61,7 @@ DEVICE Vec<2 * OUT_BYTES> output_pair(const Params &params, ACC_TYPE low, ACC_TY
         return converted<OUT_TYPE, 2>(pair);
 }
 
-// Fragments from number `first` of a box on, of 8 columns each.
+// Stores fragments of 8 columns each to a box, from fragment `first` on.
 template <bool OPERATIONS, int COUNT>
 DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TYPE (&values)[COUNT]) {
     if constexpr (OUT_BYTES == 2)
@@ -76,31 +76,31 @@ DEVICE void fill_box(const Params &params, sptr<u8> box, int first, const ACC_TY
     }
 }
 
-DEVICE void send_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column, bool sends) {
+DEVICE void store_box(const MappedParams &params, const Tile &tile, sptr<u8> box, int row, int column, bool elected) {
     proxy_fence();
     warp_barrier();
-    if (sends) {
+    if (elected) {
         const i32 at[5] = {column, row, tile.batch.index[2], tile.batch.index[1], tile.batch.index[0]};
-        store_tensor(params.c_map, box, at);
+        store_tensor(params.map[MAP_C], box, at);
         store_tensor_commit();
     }
 }
 
-// The boxes of a warp: where its 16 rows of each tile of sums leave from.
-struct Boxes {
+// The two boxes of a warp, which has 16 rows of each tile of sums.
+struct WarpBoxes {
     const MappedParams &params;
     const Tile &tile;
-    sptr<u8> first; // of two
-    int row;        // in C, of the first tile of sums
-    bool sends;     // this lane
+    sptr<u8> first; // the first box
+    int row;        // the first row in C
+    bool elected;   // this lane starts the copies
 
-    MEMBER Boxes(const MappedParams &given, const Tile &of, int row_of_group, bool elected)
-        : params(given), tile(of), sends(elected) {
+    MEMBER WarpBoxes(const MappedParams &params, const Tile &tile, int row_of_group, bool elected)
+        : params(params), tile(tile), elected(elected) {
         const int warp = warp_uniform(thread_index() >> 5);
         first = shared_base() + (SLABS + (warp - 4) * 2 * BOX_BYTES);
-        row = row_of_group + of.row + (warp & 3) * 16;
+        row = row_of_group + tile.row + (warp & 3) * 16;
     }
-    // Batch number i of the sums, through the epilogue or, without OPERATIONS, as it is.
+    // Writes batch i of the sums to a box, through the epilogue or, without OPERATIONS, unchanged.
     template <bool OPERATIONS>
     MEMBER void finish(int i, ACC_TYPE (&values)[BATCH_FRAGMENTS * 4]) const {
         const int top = row + i / ROW_BATCHES * 64, left = tile.column + i % ROW_BATCHES * BATCH_FRAGMENTS * 8;
@@ -109,18 +109,18 @@ struct Boxes {
         const int part = i % BOX_BATCHES;
         const sptr<u8> box = first + i / BOX_BATCHES % 2 * BOX_BYTES;
         if (part == 0)
-            free_box(i == 0, sends);
+            wait_for_box(i == 0, elected);
         fill_box<OPERATIONS>(params, box, part * BATCH_FRAGMENTS, values);
         if (part == BOX_BATCHES - 1)
-            send_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, sends);
+            store_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, elected);
     }
 };
 
 DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, const Sums &sums) {
-    const Boxes boxes(params, tile, row, elect_one());
+    const WarpBoxes boxes(params, tile, row, elect_one());
     ACC_TYPE values[BATCH_FRAGMENTS * 4];
-    if (FEW_OPERATIONS ||
-        (!EPILOGUE_CODES && params.steps == 0)) { // short enough to unroll: no sum has to be looked for
+    // A short epilogue is unrolled: then indices of sums are constants.
+    if (FEW_OPERATIONS || (!EPILOGUE_CODES && params.steps == 0)) {
         UNROLL for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
             UNROLL for (int v = 0; v < BATCH_FRAGMENTS * 4; ++v) values[v] =
                 sums[i / ROW_BATCHES][i % ROW_BATCHES * BATCH_FRAGMENTS * 4 + v];

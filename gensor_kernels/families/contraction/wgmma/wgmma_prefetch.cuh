@@ -1,23 +1,23 @@
-// Operands of the epilogue on their way before they are needed: those of a warp's rows of a tile come to the L2 while
-// the tile is multiplied, those of the next batch to the L1 while a batch is worked on.
+// Prefetches of the epilogue's operands: a warp fetches those of its rows of a tile into the L2 while the tile is
+// multiplied, and those of the next batch of outputs into the L1 while it computes a batch.
 #pragma once
-#include "epilogue.cuh"
+#include "contraction.cuh"
 
-// The code of operation number s; past the last one EPILOGUE_NONE.
-DEVICE i32 operation(const Params &params, int s) {
+// The code of operation s; after the last operation EPILOGUE_NONE.
+DEVICE i32 operation_code(const Params &params, int s) {
     if constexpr (EPILOGUE_CODES)
         return (i32)((u32)(EPILOGUE_CODES) >> (5 * s) & 31);
     else
         return s < params.steps ? params.step[s].code : (i32)EPILOGUE_NONE;
 }
 
-// A warp fetches the lines of `COLUMNS_AHEAD` columns, 16 of every 64 rows, of the operands whose rows lie in adjacent
-// elements, or are one element. A line that begins before the first column is fetched by the columns in front.
+// A warp fetches the lines of COLUMNS_AHEAD columns, for 16 of every 64 rows, of the operands whose rows are adjacent
+// elements or one element. A line that begins before the first column is fetched with the columns before it.
 template <int LEVEL, int TILES, int COLUMNS_AHEAD>
 DEVICE void prefetch_operands(const Params &params, const Tile &tile, int row, int column) {
     const int lane = thread_index() & 31;
     ROLLED for (int s = 0; s < MAX_EPILOGUE_STEPS; ++s) {
-        const i32 code = operation(params, s);
+        const i32 code = operation_code(params, s);
         if (code == 0 || code == EPILOGUE_NONE)
             break;
         const EpilogueStep &step = params.step[s];

@@ -1,19 +1,22 @@
-// How short sums of a step are added to the sums of a tile: as they are, or with BLOCK_SCALED times the scales of the
-// step. Every row of A has a scale (d) for each step of k, and so have every SCALED_COLUMNS columns of B (the fourth
-// operand); a tile's columns may have two. Scales of the next step are on their way while a step is multiplied.
+// Products of 8-bit floats: the short sums of a step are added to the sums of a tile as they are, or with BLOCK_SCALED
+// times the scales of the step. Then every row of A has a scale (d) for each step of k, and so has every group of
+// SCALED_COLUMNS columns of B (the fourth operand); the columns of a tile may belong to two groups. The scales of the
+// next step are loaded while a step is multiplied.
 #pragma once
+#include "shared_rows.cuh"
+#include "wgmma_ring.cuh"
 
-// Columns of B that share a scale, and scales of B that the columns of a tile may have.
+// Columns of B that share a scale, and the number of scales of a tile's columns at most.
 constexpr int SCALED_COLUMNS = 128;
 constexpr int SCALES_OF_B =
     divide_up(SCALED_COLUMNS - minimum(power_of_two_in(BLOCK_N), SCALED_COLUMNS) + BLOCK_N, SCALED_COLUMNS);
 
 #if BLOCK_SCALED
 struct StepScales {
-    gptr<float> of_a, of_b; // of the scales that are asked for next
+    gptr<float> of_a, of_b; // the scales that are loaded next
     i64 row_stride, a_stride, b_stride, panel_stride;
-    int rows, panels, steps; // from the first row of this thread on, from the first column's, and from the next step on
-    int border;              // columns of the tile in front of those that have the second scale
+    int rows, panels, steps; // left from this thread's first row, the first column's panel and the next step on
+    int border;              // the first column of the tile that has the second scale
     float a[TILES_M][2], b[SCALES_OF_B], factor[TILES_M][2][SCALES_OF_B];
 
     // Scales of this thread's rows: two for each of its tiles of 64 rows, from `row` of the block's tile on.
@@ -28,14 +31,14 @@ struct StepScales {
         of_b = gptr<float>(params.groups.zeros) + (panel * panel_stride + step * b_stride);
         load();
     }
-    // The scales that have come are those of this step; the scales of the next step are asked for.
+    // Takes the loaded scales for this step, and loads those of the next step.
     MEMBER void begin_step() {
         UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half)
             UNROLL for (int which = 0; which < SCALES_OF_B; ++which) factor[i][half][which] = a[i][half] * b[which];
         of_a = of_a + a_stride, of_b = of_b + b_stride, --steps;
         load();
     }
-    // Tiles begin at multiples of 16 columns: 16 columns, of which each thread has four, have the same scale.
+    // A tile begins at a multiple of 16 columns, so 16 columns, of which each thread has four, share a scale.
     MEMBER void add(TileSums &sums, const TileSums &products, int i) const {
         UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) {
             const int half = v >> 1 & 1, last = SCALES_OF_B - 1;
@@ -63,3 +66,15 @@ struct StepScales {
     }
 };
 #endif
+
+// The products of a step, in one short sum for each tile.
+DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b, StepScales &scales) {
+    scales.begin_step();
+    UNROLL for (int i = 0; i < TILES_M; ++i) {
+        form_short_sums(products, [&] {
+            multiply<0>(products, a, b, i, 0);
+            UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
+        });
+        scales.add(sums[i], products, i);
+    }
+}

@@ -1,41 +1,39 @@
-// From the sums of a warpgroup to C or to the split-K workspace. A warp holds 16 of every 64 rows; as in
-// mma_epilogue.cuh, outputs leave in small batches, in rolled loops, so that the epilogue is in the code once, or,
-// where no operation changes them, without a loop.
+// From the sums of a warpgroup to C, or to the split-K workspace. A warp has 16 of every 64 rows. As in
+// mma_epilogue.cuh, it computes outputs in small batches, in rolled loops, so that the code has the epilogue once; or
+// without a loop where no operation changes the sums.
 #pragma once
 #include "unrolled.cuh"
 #include "warp_outputs.cuh"
 #include "wgmma_prefetch.cuh"
 #include "wgmma_ring.cuh"
 
-// The slabs of the staged epilogue lie where the ring was, when no warp multiplies any more; those of a block that goes
-// on to other tiles behind it.
+// Slabs of the staged epilogue, and boxes of stores by copies, use the memory of the ring after the last product. With
+// PERSISTENT they follow the ring.
 constexpr int SLABS = RING + (PERSISTENT ? STAGES * SLOT_BYTES : 0);
 
-// Slabs are written where the ring was once nobody reads that any more. Nobody may leave a cluster whom copies or
-// arrivals of the others still have to reach.
-DEVICE void leave_ring() {
-#if CLUSTER && !PERSISTENT
-    cluster_barrier();
-#elif (EPILOGUE_STAGED || STORE_COPIES) && !PERSISTENT
-    barrier();
-#endif
+// Waits until all warps have read the ring, before slabs replace it. No block may leave a cluster before the copies and
+// arrivals of the other block have reached it.
+DEVICE void sync_before_slabs() {
+    if constexpr (CLUSTER && !PERSISTENT)
+        cluster_barrier();
+    else if constexpr ((EPILOGUE_STAGED || STORE_COPIES) && !PERSISTENT)
+        barrier();
 }
-DEVICE void leave_cluster() {
-#if CLUSTER && PERSISTENT
-    cluster_barrier();
-#endif
+DEVICE void sync_before_exit() {
+    if constexpr (CLUSTER && PERSISTENT)
+        cluster_barrier();
 }
 
-// Whether a compile-time list of operations reads no operand and has no curve.
+// Returns whether a compile-time list of operations reads no operand and has no curve.
 DEVICE constexpr bool few_operations(u32 codes) {
     return codes == 0 ||
            (!takes_operand((i32)(codes & 31)) && !is_curve((i32)(codes & 31)) && few_operations(codes >> 5));
 }
 constexpr bool FEW_OPERATIONS = EPILOGUE_CODES && few_operations(EPILOGUE_CODES);
 
-constexpr int PIECES = COLUMNS / WARP_N; // of a row of sums, each FRAGMENTS_N fragments
+constexpr int PIECES = COLUMNS / WARP_N; // pieces of a row of sums, with FRAGMENTS_N fragments each
 
-// Number i of the batches of BATCH_FRAGMENTS fragments, BATCHES to a row of sums.
+// Copies batch i of the sums to `values`. A batch has BATCH_FRAGMENTS fragments, a row of sums BATCHES batches.
 template <int BATCHES, int COUNT>
 DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
     at_constant<TILES_M * BATCHES>(i, [&](int at) {
@@ -43,7 +41,7 @@ DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
     });
 }
 
-// Sums of the gate become outputs: those of the other matrix are the second half of a thread's.
+// Replaces the sums of the gate by outputs. The second half of a thread's sums belongs to the other matrix.
 DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] const Tile &tile,
                       [[maybe_unused]] Sums &sums) {
 #if GATE
@@ -58,15 +56,14 @@ DEVICE void gate_sums([[maybe_unused]] const Params &params, [[maybe_unused]] co
 #endif
 }
 
-// Requests the epilogue operands of a warp's rows, from `row` of the block's tile on: they reach the L2 while the tile
-// is multiplied.
+// Prefetches the epilogue's operands for a warp's rows, from row `row` of the block's tile on, into the L2.
 DEVICE void prefetch_tile(const Params &params, const Tile &tile, int row) {
     if constexpr (!SPLIT)
         prefetch_operands<2, TILES_M, COLUMNS>(params, tile, row + tile.row + (thread_index() >> 5 & 3) * 16,
                                                tile.column);
 }
 
-// The batch behind number i, BATCHES to a row of sums, whose first row is `row` of C.
+// Prefetches the epilogue's operands for the batch after batch i into the L1; `row` is the first row of the sums in C.
 template <int BATCHES>
 DEVICE void prefetch_next(const Params &params, const Tile &tile, int row, int i) {
     constexpr int WIDE = BATCH_FRAGMENTS * 8;
@@ -75,8 +72,8 @@ DEVICE void prefetch_next(const Params &params, const Tile &tile, int row, int i
                                       tile.column + (i + 1) % BATCHES * WIDE);
 }
 
-// Before a warp leaves: its shared memory must stay until copies have read it.
-DEVICE void leave_boxes() {
+// Waits until copies have read the shared memory of this warp, before the warp exits.
+DEVICE void wait_for_stores() {
     if (STORE_COPIES && elect_one())
         store_tensor_wait<0>();
 }

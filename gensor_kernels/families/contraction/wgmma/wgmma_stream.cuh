@@ -1,9 +1,9 @@
-// Stream-K on warpgroups (stream_k.cuh, STREAM 1): blocks walk their shares of tiles as others walk tiles, and the ring
-// goes on from share to share. The threads that request tiles run ahead of those that multiply, so there is no barrier
-// of the block on the way: each warp passes its own sums on, and has a flag of its own.
+// Stream-K on warpgroups (stream_k.cuh, STREAM 1): a block computes its shares of tiles one after the other, and the
+// ring does not stop between shares. The thread that requests tiles runs ahead of those that multiply, so no barrier of
+// the block may separate shares: each warp passes on its own sums, and has its own flag.
 //
-// Workspace: 16 bytes per block of the grid, unused; the sums of a block, with room for those of all its threads; then
-// 8 bytes per warp of each block, its flag.
+// Workspace: 16 unused bytes per block of the grid; the sums of all threads of each block; a flag of 8 bytes for each
+// warp of each block.
 #pragma once
 #include "stream_k.cuh"
 #include "wgmma_ring.cuh"
@@ -18,8 +18,9 @@ DEVICE gptr<u64> flag_of_warp(const Params &params, u32 block) {
     return flags.as<u64>() + ((i64)block * (THREADS / 32) + (thread_index() >> 5));
 }
 
-// Whether this warp finishes its rows of the tile, with the sums of the other blocks added; else it leaves its own.
-DEVICE bool joined_by_warp(const Params &params, const TileShare &share, Sums &sums) {
+// Returns whether this warp finishes its rows of the tile: then the sums of other blocks have been added. Else the warp
+// stores its own sums for another block.
+DEVICE bool join_shares(const Params &params, const TileShare &share, Sums &sums) {
     const auto sum = [&](int i) -> ACC_TYPE & { return sums[i / (BLOCK_N / 2)][i % (BLOCK_N / 2)]; };
     const bool first_lane = (thread_index() & 31) == 0;
     if (share.own.last < share.stream.steps) {
@@ -41,6 +42,10 @@ DEVICE bool joined_by_warp(const Params &params, const TileShare &share, Sums &s
         StreamSums::add(params, block, sum);
         missing -= had < missing ? had : missing;
     }
+    return true;
+}
+#else
+DEVICE bool join_shares(const Params &, const TileShare &, const Sums &) {
     return true;
 }
 #endif

@@ -1,15 +1,15 @@
-// Sums of products of float parts (wgmma_floats.cuh) as they are meant: lowered, or where one of a warp's is not
-// finite, formed again by multiply-adds of the operands themselves, in the order of k.
+// Finished sums of float products by parts (wgmma_floats.cuh): finite sums are divided by 2^32. Where a sum of a warp
+// is not finite, the warp computes all its sums again by multiply-adds of the operands themselves, in the order of k.
 #pragma once
 #include "wgmma_requests.cuh"
 
-// A thread's rows of A (wgmma_boxes.cuh), at some k, and the way from there to the next one.
-struct OwnRows {
-    gptr<float> from[TILES_M][2];
+// A thread's rows of A: two in each tile of sums.
+struct ThreadRows {
+    gptr<float> from[TILES_M][2]; // at k_begin
     bool inside[TILES_M][2];
-    i64 step;
+    i64 step; // from k to k + 1
 
-    // Terms k_begin to k_end of the thread's sums.
+    // Adds the terms from k_begin to k_end to the thread's sums.
     MEMBER void add(const Params &params, const Tile &tile, i32 k_begin, i32 k_end, Sums &sums) const {
         const int left = tile.column + (thread_index() & 3) * 2;
         const gptr<float> b = gptr<float>(params.b) + batch_offset(params.b_batch, tile.batch);
@@ -29,50 +29,49 @@ struct OwnRows {
 };
 
 #if A_WINDOW || B_WINDOW
-// Whether output `out` of an axis is an image's pixel under tap `tap`, and not padding.
-DEVICE bool meets(const Window &window, int axis, i32 out, i32 tap) {
+// Returns whether output `out` along an axis has a pixel of the image, not padding, under tap `tap`.
+DEVICE bool is_in_image(const Window &window, int axis, i32 out, i32 tap) {
     const i32 at = out * window.step[axis] + tap * window.dilation[axis] - window.pad[axis];
-    return within((u32)at, (u32)window.extent[axis]); // what lies before the image is a large number when unsigned
+    return within((u32)at, (u32)window.extent[axis]); // an index before the image is large when unsigned
 }
 
-// A tap of a filter, and channels of a step.
-struct TapOfStep {
+// The tap of a filter that a step multiplies, and the step's channels.
+struct StepTap {
     i32 row, column, tap, channel, channels;
 
-    MEMBER TapOfStep(const Window &copied, i32 step)
+    MEMBER StepTap(const Window &copied, i32 step)
         : tap(step / steps_per_tap(copied)), channel(step % steps_per_tap(copied) * BLOCK_K) {
         row = tap / copied.ks[0], column = tap % copied.ks[0];
         channels = minimum(BLOCK_K, copied.ks[1] - channel);
     }
 };
-#endif
 
-#if A_WINDOW
-DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+// Tap by tap: a thread's rows are pixels, its columns are filters.
+DEVICE void sum_rows_of_pixels(const Params &params, const Tile &tile, int top, Sums &sums) {
     const Window &window = params.window;
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
     const Steps steps = steps_of(params, tile);
-    OwnRows rows;
+    ThreadRows rows;
     rows.step = window.k_stride[2];
     ROLLED for (i32 step = 0; within(step, steps.count); ++step) {
-        const TapOfStep at(copied_window(params), steps.first + step);
+        const StepTap at(copied_window(params), steps.first + step);
         UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
             const i32 row = top + i * 64 + half * 8;
             const Digits out = Digits::of(row, window.rows);
             rows.from[i][half] = a + (out.outer * window.row_stride[0] + out.middle * window.row_stride[1] +
                                       out.inner * window.row_stride[2] + at.row * window.k_stride[0] +
                                       at.column * window.k_stride[1] + at.channel * window.k_stride[2] - window.shift);
-            rows.inside[i][half] =
-                within(row, params.m) && meets(window, 0, out.middle, at.row) && meets(window, 1, out.inner, at.column);
+            rows.inside[i][half] = within(row, params.m) && is_in_image(window, 0, out.middle, at.row) &&
+                                   is_in_image(window, 1, out.inner, at.column);
         }
         const i32 k = at.tap * window.ks[1] + at.channel;
         rows.add(params, tile, k, k + at.channels, sums);
     }
 }
-#elif B_WINDOW
-// Column by column: a thread's columns are pixels of one image, its rows filters, whose k is (channel, row, column).
-// Behind the last pixel they are some of the same image again, which are not stored.
-DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+
+// Column by column: a thread's columns are pixels of one image, its rows are filters, whose k is (channel, row,
+// column). Columns after the last pixel repeat pixels of the image; they are not stored.
+DEVICE void sum_columns_of_pixels(const Params &params, const Tile &tile, int top, Sums &sums) {
     const Window &window = params.window;
     const Window copied = copied_window(params);
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
@@ -84,8 +83,9 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
         const Digits out = Digits::of(pixel, window.rows);
         float sum[TILES_M][2] = {};
         ROLLED for (i32 step = 0; within(step, steps.count); ++step) {
-            const TapOfStep at(copied, steps.first + step);
-            const bool inside = meets(window, 0, out.middle, at.row) && meets(window, 1, out.inner, at.column);
+            const StepTap at(copied, steps.first + step);
+            const bool inside =
+                is_in_image(window, 0, out.middle, at.row) && is_in_image(window, 1, out.inner, at.column);
             const gptr<float> from = b + (out.middle * window.row_stride[1] + out.inner * window.row_stride[2] +
                                           at.row * window.k_stride[1] + at.column * window.k_stride[2]);
             ROLLED for (i32 c = at.channel; within(c, at.channel + at.channels); ++c) {
@@ -106,10 +106,19 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
         }
     }
 }
+
+// Adds all terms to the thread's sums, whose first row in C is `top`.
+DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
+    if constexpr (PIXELS_ARE_ROWS)
+        sum_rows_of_pixels(params, tile, top, sums);
+    else
+        sum_columns_of_pixels(params, tile, top, sums);
+}
+
 #else
 DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sums) {
     const gptr<float> a = gptr<float>(params.a) + batch_offset(params.a_batch, tile.batch);
-    OwnRows rows;
+    ThreadRows rows;
     rows.step = params.a_k;
     UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
         const i32 row = top + i * 64 + half * 8;
@@ -120,9 +129,9 @@ DEVICE void sum_terms(const Params &params, const Tile &tile, int top, Sums &sum
 }
 #endif
 
-// Finite sums are lowered, others formed again.
-DEVICE void settle_parts(const Params &params, const Tile &tile, int row, Sums &sums) {
-    float traces[4] = {}; // zero times what is not finite is NaN; four sums, for none to wait for itself
+// Divides finite sums by 2^32, and computes others again.
+DEVICE void finish_float_sums(const Params &params, const Tile &tile, int row, Sums &sums) {
+    float traces[4] = {}; // zero times infinity or NaN is NaN; four traces shorten the chain of additions
     UNROLL for (int i = 0; i < TILES_M; ++i) UNROLL for (int v = 0; v < BLOCK_N / 2; ++v) traces[v % 4] =
         fma_(sums[i][v], 0.0f, traces[v % 4]);
     float trace = traces[0] + traces[1] + (traces[2] + traces[3]);
