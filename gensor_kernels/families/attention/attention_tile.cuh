@@ -21,10 +21,8 @@ struct HeadRows {
 
 template <int VECTOR>
 DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
-#if ASYNC
-    if constexpr (VECTOR >= 4)
+    if constexpr (ASYNC && VECTOR >= 4)
         return copy_async<VECTOR>(to, from, inside);
-#endif
     store_shared(to, load_global<VECTOR>(from, inside));
 }
 
@@ -32,11 +30,8 @@ DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
 DEVICE void copy_queries(const Params &params, const Work &work) {
     constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH, PASSES = BLOCK_Q * PIECES / THREADS;
     static_assert(PASSES * THREADS == BLOCK_Q * PIECES, "Threads share the pieces of Q evenly.");
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch)
-#if RAGGED
-                               + work.first_query * params.a_m
-#endif
-        ;
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch) +
+                               (RAGGED ? work.first_query * params.a_m : 0);
     const i32 group = params.batch_inner[1];
     UNROLL_BY_4 for (int pass = 0; pass < PASSES; ++pass) {
         const int piece = thread_index() + pass * THREADS, line = piece / PIECES, column = piece % PIECES * EACH,
@@ -80,12 +75,12 @@ struct Pipeline {
     // Makes the oldest requested tile visible to the block, and frees the tile before it.
     template <class Copy>
     MEMBER sptr<u8> receive(const Copy &copy) {
-#if ASYNC
-        copy_async_wait<AHEAD - 1>();
-#else
-        copy.store(shared_base() + write);
-        write = next(write);
-#endif
+        if constexpr (ASYNC) {
+            copy_async_wait<AHEAD - 1>();
+        } else {
+            copy.store(shared_base() + write);
+            write = next(write);
+        }
         barrier();
         read = next(read);
         return shared_base() + read;
@@ -94,13 +89,13 @@ struct Pipeline {
     // Requests the next tile. Tiles past the end are all zeros.
     template <class Copy>
     MEMBER void request(const Params &params, Copy &copy, int &left) {
-#if ASYNC
-        copy.copy(params, left, shared_base() + write);
-        copy_async_commit();
-        write = next(write);
-#else
-        copy.load(params, left);
-#endif
+        if constexpr (ASYNC) {
+            copy.copy(params, left, shared_base() + write);
+            copy_async_commit();
+            write = next(write);
+        } else {
+            copy.load(params, left);
+        }
         left -= BLOCK_K;
     }
     static MEMBER int next(int offset) {
