@@ -27,7 +27,7 @@
 #pragma parameter MASK_TYPE float   // elements of the mask: i8 with MASK 1, else half_t, bfloat16_t, float
 #pragma parameter MASK_UNIT 1       // 1: keys are adjacent in it
 #pragma parameter MASK_VECTOR 4     // bytes per global access of it: one element or two
-#pragma parameter SLIDING 0         // 1: the keys that a query sees begin with a window
+#pragma parameter SLIDING 0         // 1: a window also limits the first key that a query sees
 #pragma parameter SOFTCAP 0         // 1: scores have a soft cap
 #pragma parameter HEAD 128          // elements of a head that are multiplied; the real size may be less
 #pragma parameter BLOCK_Q 128       // rows of a block's tile
