@@ -1,8 +1,8 @@
-// Attention: from a warp's sums to the output, or to the workspace where the keys are split, and the launch that
-// combines the parts.
+// Attention: stores a warp's sums as outputs, or in the workspace if the keys are split, and the launch that combines
+// the parts.
 //
 // The workspace holds the sums of every part as [part, entry, row, workspace_columns] of float, not yet divided, and
-// behind them (largest score, total weight) as [part, entry, row].
+// after them (largest score, total weight) as [part, entry, row].
 #pragma once
 #include "attention_work.cuh"
 #include "dependent.cuh"
@@ -12,7 +12,7 @@ struct OnePlace {
     Place at;
     MEMBER Place operator()(int) const { return at; }
 };
-// Pairs of columns of adjacent fragments, in one row.
+// Places of pairs of columns of adjacent fragments, in one row.
 struct PairPlacement {
     Place first;
     MEMBER Place operator()(int g) const {
@@ -24,7 +24,7 @@ struct PairPlacement {
 DEVICE i64 workspace_columns(i32 n) {
     return ((i64)n + 3) / 4 * 4;
 }
-// Number of a row among those of all parts.
+// Index of a row of all parts; `line` is its index in all entries.
 DEVICE i64 workspace_line(const Params &params, i32 part, i64 line) {
     return (i64)part * params.batch * params.m + line;
 }
@@ -39,7 +39,7 @@ DEVICE gptr<float> workspace_totals(const Params &params, i32 part, i64 line) {
 DEVICE bool is_own(const Work &work, i32 row) {
     return WHOLE_QUERIES ? within(row, work.end) : true;
 }
-// Number of a block's row 0 among those of all entries.
+// Index of the sequence's row 0 in the rows of all entries.
 DEVICE i64 first_line(const Params &params, const Work &work) {
 #if RAGGED
     return ((i64)work.entry * params.m + work.first_query) * params.batch_inner[1];
@@ -47,8 +47,8 @@ DEVICE i64 first_line(const Params &params, const Work &work) {
     return (i64)work.entry * work.rows;
 #endif
 }
-// Where a row of the block's entry lies in C. Rows past the last one are past the edge of C; but rows past a sequence
-// belong to the next one.
+// The place of a row of the block in C. Rows past the last one are past the edge of C, but rows past a sequence belong
+// to the next sequence.
 DEVICE Place place_of(const Params &params, const Work &work, i32 row, i32 column) {
     const i32 query = row / params.batch_inner[1];
 #if RAGGED
@@ -58,7 +58,7 @@ DEVICE Place place_of(const Params &params, const Work &work, i32 row, i32 colum
 #endif
 }
 
-// Outputs of one row: `place` has the row as its own row number, which is turned into (head, query) here.
+// Stores the outputs of one row of the block, or its partial sums.
 template <int COUNT, class Placement>
 DEVICE void finish_row(const Params &params, const Work &work, float (&values)[COUNT], Placement place, i32 row) {
 #if SPLIT
@@ -121,7 +121,7 @@ DEVICE void finish_warp(const Params &params, const Work &work, int first_row, c
 #endif
 
 #if SPLIT
-// A lane of each row stores what the sums of this part are worth.
+// One lane per row stores the largest score and the total weight of this part.
 DEVICE void store_totals(const Params &params, const Work &work, int first_row, const WarpMath &math) {
     const int lane = thread_index() & 31;
     UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
@@ -148,7 +148,7 @@ DEVICE void add_share(float (&sum)[COMBINE_WIDTH], float kept, gptr<float> from,
     }
 }
 
-// Combines the parts in order (the same bits on every run), divides, then the epilogue.
+// Combines the parts in order (so that every run gives the same bits), divides, and applies the epilogue.
 // Grid: ceil(batch * m * ceil(n / COMBINE_WIDTH) / 256) blocks of 256 threads, no shared memory.
 KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
     grid_dependency_wait();

@@ -1,5 +1,5 @@
-// Attention: which scores count. Keys past the edge, after the diagonal or in front of the window do not; a mask tensor
-// keeps or adds.
+// Attention: which scores count. Keys past the edge, after the diagonal or before the window do not count; a mask
+// tensor removes scores or is added to them.
 #pragma once
 #include "attention_work.cuh"
 
@@ -12,7 +12,7 @@ DEVICE bool is_cut(const Work &work, i32 key) {
     return within(work.seen, key + BLOCK_K);
 }
 
-// Scores of keys that a row does not see become minus infinity; `row` is the warp's first row, `key` the tile's first.
+// Sets scores of keys that a row does not see to minus infinity. `row` is the warp's first row, `key` the tile's first.
 DEVICE void restrict_scores(const Params &params, const Work &work, WarpMath &math, i32 row, i32 key) {
     const int lane = thread_index() & 31, g = lane >> 2, t = lane & 3;
     if (key + BLOCK_K > keys_of(params, work))
@@ -38,7 +38,7 @@ DEVICE void restrict_scores(const Params &params, const Work &work, WarpMath &ma
 }
 
 #if MASK
-// A lane's elements of the mask for a tile of keys: loaded before the scores are there.
+// A lane's elements of the mask for a tile of keys. They are loaded before the scores are computed.
 struct MaskTile {
     static constexpr int EACH = MASK_VECTOR / (int)sizeof(MASK_TYPE), PIECES = 2 / EACH;
     gptr<MASK_TYPE> from[FRAGMENTS_M][2]; // rows of the mask

@@ -1,7 +1,7 @@
 // Attention: one warp's share of the math, an online softmax over tiles of keys.
 //
-// Scores are the accumulators of the first product. What they become, weights in 16 bits, is already laid out as the
-// left operand of the second product: registers are all they pass through.
+// Scores are the accumulators of the first product. Their weights, in 16 bits, already have the layout of the left
+// operand of the second product, so they stay in registers.
 #pragma once
 #include "attention_tile.cuh"
 
@@ -9,8 +9,8 @@ constexpr int HEAD_STEPS = HEAD / K_STEP, KEY_FRAGMENTS = BLOCK_K / 8;
 constexpr int FETCH = 2; // reads of fragments in flight
 constexpr int QUERY_SETS = Q_REGISTERS ? HEAD_STEPS : 2;
 
-// Calls use(i, fragments) for i = 0, ... COUNT - 1, with what load(i, fragments) has read FETCH calls before. Copies
-// that `request` asks for follow the first products, which keep the tensor cores busy meanwhile.
+// Calls use(i, fragments) for i = 0, ... COUNT - 1; load(i, fragments) has read the fragments FETCH calls earlier. The
+// copies of `request` are issued after the first products, which keep the tensor cores busy meanwhile.
 template <int COUNT, class Load, class Use, class Request>
 DEVICE void stream(const Load &load, const Use &use, const Request &request) {
     u32 held[FETCH + 1][4];
@@ -49,7 +49,7 @@ struct WarpMath {
             UNROLL for (int step = 0; step < HEAD_STEPS; ++step) load_queries(step);
     }
 
-    // scores = Q K^T of a tile of keys; `request` asks for copies meanwhile.
+    // scores = Q K^T of a tile of keys; `request` issues copies meanwhile.
     template <class Request>
     MEMBER void multiply_keys(sptr<u8> tile, const Request &request) {
         constexpr int PAIRS = KEY_FRAGMENTS / 2;
@@ -74,7 +74,7 @@ struct WarpMath {
             UNROLL for (int v = 0; v < 4; ++v) scores[i][j][v] = reciprocal_(1.0f + exp2_(scores[i][j][v] * factor));
     }
 
-    // Weights of the tile from its scores, relative to the largest score yet; sums and total in the same measure.
+    // Computes the tile's weights relative to the largest score so far, and rescales sums and totals to it.
     MEMBER void weigh(float unit) {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
             float largest = top[i][half], total_here = 0;
@@ -82,7 +82,7 @@ struct WarpMath {
                 maximum_(largest, maximum_(scores[i][j][2 * half], scores[i][j][2 * half + 1]));
             largest = maximum_(largest, shuffle_xor(largest, 1));
             largest = maximum_(largest, shuffle_xor(largest, 2));
-            // Rows that have seen nothing yet have no largest score: any finite number serves.
+            // A row that has seen no key yet has no largest score: any finite number will do.
             const float base = largest == minus_infinity() ? 0.0f : largest;
             const float kept = weight_of(top[i][half], base, unit);
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) {
@@ -100,7 +100,7 @@ struct WarpMath {
         }
     }
 
-    // sums += weights V of a tile of values; `request` asks for copies meanwhile.
+    // sums += weights V of a tile of values; `request` issues copies meanwhile.
     template <class Request>
     MEMBER void multiply_values(sptr<u8> tile, const Request &request) {
         constexpr int PAIRS = FRAGMENTS_N / 2;
@@ -115,7 +115,7 @@ struct WarpMath {
             request);
     }
 
-    // Adds to fragments 2 * pair and 2 * pair + 1 of each row of fragments.
+    // Adds products to fragments 2 * pair and 2 * pair + 1 of each row of fragments.
     template <int COUNT>
     static MEMBER void multiply_pair(float (&into)[FRAGMENTS_M][COUNT][4], int pair, const u32 (&left)[FRAGMENTS_M][4],
                                      const u32 (&right)[4]) {

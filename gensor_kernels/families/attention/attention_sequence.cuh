@@ -1,17 +1,15 @@
-// Attention over sequences of different lengths: which rows and keys a block's sequence has, and keys that lie in
-// pages.
+// Attention over sequences of different lengths: the rows and keys of a block's sequence, and keys in pages.
 //
-// Ends of sequences lie on the device (int32), so the host launches as many blocks as any ends could need, and each
-// block finds its sequence by itself (ragged.cuh). Rows behind the last end belong to no sequence: they see no key and
-// become zeros. Ends, lengths and numbers of pages out of range may make results wrong, but no address leaves an
-// operand.
+// The ends of the sequences are in device memory (int32), so the host launches enough blocks for any ends, and each
+// block finds its own sequence (ragged.cuh). Rows after the last end belong to no sequence: they see no key and become
+// zeros. Ends, lengths and page counts out of range may make results wrong, but no address leaves an operand.
 #pragma once
 
-// The block's view of its keys: those of Params, or of its own sequence.
+// Number of keys in Params, or of the block's sequence.
 DEVICE i32 keys_of([[maybe_unused]] const Params &params, [[maybe_unused]] const Work &work) {
     return KEYS_IN ? work.keys : params.k;
 }
-// Keys that a query sees end here, and begin at query + first_diagonal.
+// End of the keys that a query sees. They begin at query + first_diagonal.
 DEVICE i32 visible(const Params &params, [[maybe_unused]] const Work &work, i32 query) {
 #if KEYS_IN
     return minimum(work.keys, query + (params.attention.diagonal + work.place));
@@ -29,7 +27,7 @@ DEVICE i32 first_query_of(const Params &params, i32 sequence) {
     return minimum(rows_before(gptr<i32>(told.query_ends), 1, told.sequences, sequence), params.m);
 }
 
-// The rows of the block's sequence, and the first of those that are the block's; no rows for a block too many.
+// Finds the sequence of the block and its first row there. A surplus block has no rows.
 DEVICE void decode_rows(const Params &params, Work &work, i32 tile) {
     const i32 group = params.batch_inner[1];
     const GroupRows own = find_group<BLOCK_Q>(params.attention.sequences, params.m * group, tile,
@@ -56,7 +54,7 @@ DEVICE void decode_sequence(const Params &params, Work &work) {
     const gptr<i32> ends = gptr<i32>(told.key_ends);
     i32 end;
     if (KEYS_IN == KEYS_PACKED) {
-        work.first_key = rows_before(ends, 1, told.sequences, work.sequence); // behind the end, there are no keys
+        work.first_key = rows_before(ends, 1, told.sequences, work.sequence); // no keys after the end
         end = listed ? minimum(rows_before(ends, 1, told.sequences, work.sequence + 1), params.k) : 0;
     } else {
         work.first_key = 0;
@@ -67,7 +65,7 @@ DEVICE void decode_sequence(const Params &params, Work &work) {
 }
 #endif
 
-// Where the keys of a block's entry begin in K or V.
+// Address of the first key of the block's entry in K or V.
 DEVICE gptr<IN_TYPE> entry_of(u64 operand, const i64 (&batch)[3], const Work &work, [[maybe_unused]] i64 key_step) {
     const gptr<IN_TYPE> from = gptr<IN_TYPE>(operand) + batch_offset(batch, work.batch);
 #if KEYS_IN == 1
@@ -78,14 +76,14 @@ DEVICE gptr<IN_TYPE> entry_of(u64 operand, const i64 (&batch)[3], const Work &wo
 }
 
 #if KEYS_IN == 2
-// Copying of tiles whose rows lie in pages: a thread knows the pages of its rows of the next step.
+// Copies tiles of keys in pages. A thread loads the page numbers of its keys one step ahead.
 template <class Shape>
 struct PagedCopy : TileCopy<Shape> {
-    gptr<u8> first;          // byte of this thread in key 0 of page 0
-    gptr<i32> table;         // the pages of the sequence
-    i32 page_step, key_step; // bytes; the host sees to it that 32 bits hold them, for one instruction per product
+    gptr<u8> first;          // this thread's first byte in key 0 of page 0
+    gptr<i32> table;         // the page numbers of the sequence
+    i32 page_step, key_step; // bytes; the host ensures that they fit 32 bits, so that a product is one instruction
     i64 column_step;
-    i32 key, keys; // this thread's first key of the next step; keys that the block reads end here
+    i32 key, keys; // this thread's first key of the next step; end of the keys that the block reads
     i32 page[Shape::PASSES];
 
     MEMBER PagedCopy(const Params &params, const Work &work, u64 operand, const i64 (&batch)[3], i64 step, i64 key_step)
@@ -109,7 +107,7 @@ struct PagedCopy : TileCopy<Shape> {
         }
     }
 
-    // As TileCopy::for_each. A page that K and V do not have is one of zeros, and so are rows behind the last key.
+    // Like TileCopy::for_each. Pages outside of K and V and rows after the last key are zeros.
     template <class Move>
     MEMBER void for_each(const Params &params, const Move &move) {
         const i32 in_page = (1 << params.attention.page_shift) - 1;

@@ -1,7 +1,7 @@
-// Attention: how Q, K and V get into shared memory.
+// Attention: how Q, K and V are copied to shared memory.
 //
-// Shared memory holds the block's rows of Q, then a ring of 2 * STAGES tiles of BLOCK_K keys, of K and of V in turn.
-// All of them are rows of HEAD elements, swizzled alike; what lies past the head's size or past the keys is zero.
+// Shared memory holds the block's rows of Q, then a ring of 2 * STAGES tiles of BLOCK_K keys, alternately of K and V.
+// All are rows of HEAD elements with one swizzle. Elements past the head's size and rows past the keys are zero.
 #pragma once
 #include "mma_fragments.cuh"
 #include "unrolled.cuh"
@@ -13,7 +13,7 @@ using ValueTile = OperandTile<HEAD, 1, V_UNIT, WINDOW_NONE, V_VECTOR>;
 constexpr int TILE_BYTES = KeyTile::BYTES, SLOTS = 2 * STAGES, AHEAD = SLOTS - 1,
               QUERY_BYTES = BLOCK_Q * HEAD * ELEMENT;
 
-// Rows of Q and K as the first product reads them: along the head.
+// The first product reads rows of Q and K along the head.
 struct HeadRows {
     static constexpr bool K_CONTIGUOUS = true;
     using Rows = KeyTile::Rows;
@@ -21,10 +21,8 @@ struct HeadRows {
 
 template <int VECTOR>
 DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
-#if ASYNC
-    if constexpr (VECTOR >= 4)
+    if constexpr (ASYNC && VECTOR >= 4)
         return copy_async<VECTOR>(to, from, inside);
-#endif
     store_shared(to, load_global<VECTOR>(from, inside));
 }
 
@@ -32,11 +30,8 @@ DEVICE void move_query(sptr<u8> to, gptr<IN_TYPE> from, bool inside) {
 DEVICE void copy_queries(const Params &params, const Work &work) {
     constexpr int EACH = Q_VECTOR / ELEMENT, PIECES = HEAD / EACH, PASSES = BLOCK_Q * PIECES / THREADS;
     static_assert(PASSES * THREADS == BLOCK_Q * PIECES, "Threads share the pieces of Q evenly.");
-    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch)
-#if RAGGED
-                               + work.first_query * params.a_m
-#endif
-        ;
+    const gptr<IN_TYPE> from = gptr<IN_TYPE>(params.a) + batch_offset(params.a_batch, work.batch) +
+                               (RAGGED ? work.first_query * params.a_m : 0);
     const i32 group = params.batch_inner[1];
     UNROLL_BY_4 for (int pass = 0; pass < PASSES; ++pass) {
         const int piece = thread_index() + pass * THREADS, line = piece / PIECES, column = piece % PIECES * EACH,
@@ -48,7 +43,7 @@ DEVICE void copy_queries(const Params &params, const Work &work) {
     }
 }
 
-// Copying of K and V, tile by tile in turn. AHEAD tiles are on their way while one is multiplied.
+// Copies tiles of K and V alternately. AHEAD tiles are in flight while one is multiplied.
 struct Pipeline {
 #if KEYS_IN == 2
     PagedCopy<KeyTile> keys;
@@ -57,8 +52,8 @@ struct Pipeline {
     TileCopy<KeyTile> keys;
     TileCopy<ValueTile> values;
 #endif
-    int keys_left, values_left; // not yet asked for
-    int write, read;            // byte offsets of the tile to fill next, and of the one received last
+    int keys_left, values_left; // not yet requested
+    int write, read;            // byte offsets of the tile to fill next, and of the tile received last
 
     MEMBER Pipeline(const Params &params, const Work &work)
 #if KEYS_IN == 2
@@ -77,30 +72,30 @@ struct Pipeline {
     MEMBER void request_keys(const Params &params) { request(params, keys, keys_left); }
     MEMBER void request_values(const Params &params) { request(params, values, values_left); }
 
-    // Makes the oldest tile asked for visible to the block, and the tile before it free.
+    // Makes the oldest requested tile visible to the block, and frees the tile before it.
     template <class Copy>
     MEMBER sptr<u8> receive(const Copy &copy) {
-#if ASYNC
-        copy_async_wait<AHEAD - 1>();
-#else
-        copy.store(shared_base() + write);
-        write = next(write);
-#endif
+        if constexpr (ASYNC) {
+            copy_async_wait<AHEAD - 1>();
+        } else {
+            copy.store(shared_base() + write);
+            write = next(write);
+        }
         barrier();
         read = next(read);
         return shared_base() + read;
     }
 
-    // Asks for the next tile. Tiles past the end are all zeros.
+    // Requests the next tile. Tiles past the end are all zeros.
     template <class Copy>
     MEMBER void request(const Params &params, Copy &copy, int &left) {
-#if ASYNC
-        copy.copy(params, left, shared_base() + write);
-        copy_async_commit();
-        write = next(write);
-#else
-        copy.load(params, left);
-#endif
+        if constexpr (ASYNC) {
+            copy.copy(params, left, shared_base() + write);
+            copy_async_commit();
+            write = next(write);
+        } else {
+            copy.load(params, left);
+        }
         left -= BLOCK_K;
     }
     static MEMBER int next(int offset) {

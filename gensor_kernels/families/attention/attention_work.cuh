@@ -1,5 +1,5 @@
-// Attention: which part of the problem a block has, and the weight of a score. The kernels of all attention families
-// include it.
+// Attention: the part of the problem that a block computes, and the weight of a score. The kernels of all attention
+// families include it.
 //
 // It uses BLOCK_Q, BLOCK_K, MASK, SLIDING, SOFTCAP, RAGGED, KEYS_IN and WHOLE_QUERIES.
 #pragma once
@@ -11,22 +11,22 @@
 // of the keys. Rows are (query, query head of the group that shares this head), the latter being the inner digit:
 // neighbouring rows see nearly the same keys, and a decoding step of many heads fills the rows of a fragment.
 struct Work {
-    i32 row, end, rows;     // its first row, the one behind its last, and the entry's rows
-    i32 entry, part;        // number of (batch entry, head of K and V), and of the part of the keys
+    i32 row, end, rows;     // its first row, the end of its rows, and the rows of its batch entry
+    i32 entry, part;        // index of (batch entry, head of K and V), and of the part of the keys
     i32 key_begin, key_end; // keys of this part that some row of the block sees
-    i32 seen;               // every row of the block sees the keys below,
-    i32 seen_from;          // and under a window those from here on
+    i32 seen;               // end of the keys that every row of the block sees
+    i32 seen_from;          // with SLIDING: the first of these keys
     Batch batch;
     // Fields for sequences of different lengths (attention_sequence.cuh).
-    i32 first_query, first_key; // where its rows lie in Q, and its keys in K and V
-    i32 keys;                   // how many it has
-    i32 place;                  // of the key that belongs to query 0
+    i32 first_query, first_key; // its first query in Q and its first key in K and V
+    i32 keys;                   // number of its keys
+    i32 place;                  // the key that belongs to query 0
     i32 sequence;
 };
 
 #include "attention_sequence.cuh"
 
-// Rows of a block: with WHOLE_QUERIES as many as whole queries have, each of them in all heads of the group.
+// Rows per block; with WHOLE_QUERIES a multiple of the heads of a group.
 DEVICE i32 rows_of_block(const Params &params) {
     return WHOLE_QUERIES ? BLOCK_Q - BLOCK_Q % params.batch_inner[1] : BLOCK_Q;
 }
@@ -93,8 +93,8 @@ DEVICE float minus_infinity() {
 
 constexpr float LOG2_E = 1.44269504088896340736f;
 
-// The factor of scores as the registers have them. With a soft cap C these are sigmoid(2 s / C): the scaled score s
-// becomes C tanh(s / C) = 2 C sigmoid(2 s / C) - C, and softmax is the same without the last term.
+// The factor of scores in registers. With a soft cap C these are sigmoid(2 s / C): the scaled score s becomes
+// C tanh(s / C) = 2 C sigmoid(2 s / C) - C, and the last term does not change the softmax.
 DEVICE float score_scale(const Params &params) {
     return SOFTCAP ? 2.0f * params.attention.softcap : params.attention.scale;
 }

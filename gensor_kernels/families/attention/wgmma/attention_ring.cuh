@@ -1,4 +1,4 @@
-// Attention on warpgroup products: how Q, K and V get into shared memory.
+// Attention on warpgroup products: how Q, K and V are copied to shared memory.
 //
 // Shared memory: at 0 the mbarriers, from 1024 on the block's rows of Q, then a ring of STAGES tiles of BLOCK_K keys,
 // of K and V in the order in which they are multiplied: the first tile of K, then each further one with the tile of V
@@ -25,11 +25,11 @@ constexpr int QUERIES = ATOM, RING = QUERIES + BOXES * QUERY_BOX, SLOT_BYTES = B
 DEVICE sptr<u64> queries_full() {
     return shared_base().as<u64>() + 2 * STAGES;
 }
-// Arrivals here tell a warpgroup to issue its products.
+// Arrivals at this mbarrier let a warpgroup issue its products.
 DEVICE sptr<u64> turn_of(int group) {
     return shared_base().as<u64>() + (2 * STAGES + 1 + group);
 }
-// Arrivals here tell that values behind a sequence's last key have become zeros.
+// Arrivals at this mbarrier report that values after a sequence's last key have become zeros.
 DEVICE sptr<u64> values_cleared() {
     return shared_base().as<u64>() + (2 * STAGES + 1 + CONSUMERS);
 }
@@ -68,8 +68,8 @@ DEVICE void share_work(Work &work) {
     work.keys = warp_uniform(work.keys), work.place = warp_uniform(work.place);
 }
 
-// Multiplying warps: values of the tile from `key` on, the last one, become zeros behind the sequence's last key. Their
-// weights are zero, but the copy may have brought infinities of the next sequence. `turn` is behind that tile's keys.
+// Multiplying warps: values of the tile from `key` on, the last one, become zeros after the sequence's last key. Their
+// weights are zero, but the copy may have brought infinities of the next sequence. `turn` is after that tile's keys.
 DEVICE void clear_values(const Work &work, i32 key, Turn turn, int steps) {
     const i32 keys = work.keys - key;
     if (!within(keys, BLOCK_K))
@@ -101,7 +101,7 @@ DEVICE void pass_turn(int group, u32 &round) {
     ++round;
 }
 
-// The slabs of the staged epilogue lie where Q and the ring were, once no warpgroup multiplies any more.
+// The slabs of the staged epilogue take the place of Q and the ring, after all warpgroups have finished multiplying.
 DEVICE void leave_ring() {
     if constexpr (EPILOGUE_STAGED)
         barrier();

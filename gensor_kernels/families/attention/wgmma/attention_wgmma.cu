@@ -11,29 +11,12 @@
 // the first: tiles that the diagonal or the edge of the keys cuts come first, and the other tiles need no comparison.
 // Rows, splits, masks and the diagonal are as in attention.cu, but a block has whole queries: as many as fit BLOCK_Q
 // with all heads of their group.
-// RAGGED 1: rows of Q and C are those of all sequences, one after the other, and so are K and V. Copies read on behind
-// the last key of a sequence: scores of these keys are cut, and their values, which may be infinite, become zeros in
+// RAGGED 1: rows of Q and C are those of all sequences, one after the other, and so are K and V. Copies read past the
+// last key of a sequence: scores of these keys are cut, and their values, which may be infinite, become zeros in
 // shared memory (clear_values).
-//
-// Legal Programs (O = bytes of OUT_TYPE, THREADS = 128 * (CONSUMERS + 1), BOXES = HEAD / 64 rounded up):
-//   IN_TYPE half_t, bfloat16_t; OUT_TYPE half_t, bfloat16_t, float; the elements of a head are adjacent in Q, K and V
-//   BLOCK_Q 64, 128, 192; HEAD and BLOCK_KEYS multiples of 16 up to 256; 2 <= STAGES <= 16
-//   1 <= MIN_BLOCKS: registers at entry = min(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256), of a multiplying thread
-//     min(240, (entry * (CONSUMERS + 1) - (CONSUMERS == 3 ? 32 : 40)) / CONSUMERS / 8 * 8), or 255 where that many are
-//     there at entry; (2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 are at least 40 fewer, with HEAD > 192 48;
-//     max(HEAD + 8, BLOCK_KEYS) / 2 + 26 <= entry
-//   MASK_VECTOR one or two elements, one with MASK_UNIT 0
-//   RAGGED 1 needs KEYS_IN 1, SLIDING 1 and MASK 0
-//   O <= C_VECTOR <= 16; C_UNIT 0 needs C_VECTOR == O; EPILOGUE_STAGED 0 stores two adjacent outputs at most
-//   k_per_split % BLOCK_KEYS == 0; heads of a group (params.batch_inner[1]) divide BLOCK_Q, or are at most 9 with
-//     RAGGED 0
-//   q, k and v, their strides but those of a head's elements are multiples of 16 bytes
 //
 // Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS),
 //                           EPILOGUE_STAGED ? BLOCK_Q * HEAD * 4 : 0)
-//
-// Bank conflicts: none. Global accesses: C moves C_VECTOR bytes at a time, and parts 16 (with EPILOGUE_STAGED 0 at most
-// two outputs), the mask MASK_VECTOR.
 
 #pragma parameter IN_TYPE half_t  // elements of Q, K and V: half_t, bfloat16_t
 #pragma parameter OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float
@@ -41,10 +24,10 @@
 #pragma parameter C_UNIT 1        // 1: elements of a head of C have stride 1; 0: the stride is in Params
 #pragma parameter C_VECTOR 16     // bytes per global access of C
 #pragma parameter MASK 0 // 0: no mask; 1: scores where it is not 0 are kept; 2: it is added to the scaled scores
-#pragma parameter MASK_TYPE float   // its elements: i8 where MASK is 1, else half_t, bfloat16_t, float
+#pragma parameter MASK_TYPE float   // elements of the mask: i8 with MASK 1, else half_t, bfloat16_t, float
 #pragma parameter MASK_UNIT 1       // 1: keys are adjacent in it
 #pragma parameter MASK_VECTOR 4     // bytes per global access of it: one element or two
-#pragma parameter SLIDING 0         // 1: the keys that a query sees begin somewhere, too
+#pragma parameter SLIDING 0         // 1: a window also limits the first key that a query sees
 #pragma parameter SOFTCAP 0         // 1: scores have a soft cap
 #pragma parameter HEAD 128          // elements of a head that are multiplied; the real size may be less
 #pragma parameter BLOCK_Q 128       // rows of a block's tile
@@ -52,7 +35,7 @@
 #pragma parameter STAGES 4          // shared tiles of K or V
 #pragma parameter RAGGED 0          // 1: sequences have different numbers of queries
 #pragma parameter KEYS_IN 0         // 0: as many keys for every batch entry; 1: sequences one after the other
-#pragma parameter SPLIT 0           // 1: blocks write what they have to the workspace, attention_combine finishes
+#pragma parameter SPLIT 0           // 1: blocks store partial sums in the workspace, attention_combine finishes
 #pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
 #pragma parameter EPILOGUE_CODES 0  // 0: operations from Params; else a compile-time list, see epilogue.cuh
 #pragma parameter MIN_BLOCKS 1      // blocks per SM promised to the compiler
@@ -63,7 +46,7 @@ enum KeysKind { KEYS_DENSE, KEYS_PACKED, KEYS_PAGED };
 constexpr int BLOCK_K = BLOCK_KEYS, WARP_M = 16, WARP_N = HEAD, FRAGMENTS_M = 1, FRAGMENTS_N = HEAD / 8;
 constexpr int CONSUMERS = BLOCK_Q / 64, THREADS = 128 * (CONSUMERS + 1);
 constexpr bool WHOLE_QUERIES = true; // rows of a block are all heads of a group of its queries
-constexpr int SLABS = 1024;          // where the slabs of the staged epilogue lie in shared memory
+constexpr int SLABS = 1024;          // offset of the slabs of the staged epilogue in shared memory
 
 #include "attention_products.cuh"
 
@@ -105,7 +88,7 @@ DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math,
     math.weigh(unit);
 }
 
-// A tile of keys behind another tile: its scores, and meanwhile the product of the previous tile's weights and values.
+// A tile of keys after another tile: its scores, and meanwhile the product of the previous tile's weights and values.
 template <bool CUT, class Mask>
 DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Mask &mask, Turn &turn, int group,
                       u32 &round, i32 row, i32 key, float unit) {
@@ -122,7 +105,7 @@ DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Ma
     math.end_scores();
     release(keys);
     weigh_scores<CUT>(params, work, math, mask, row, key, unit);
-    // The softmax runs in front of this wait, while the product with the values is in flight: the compiler would move
+    // The softmax runs before this wait, while the product with the values is in flight: the compiler would move
     // the wait for that product up, but does not move it across the wait for a buffer.
     math.hold_scores();
     mbarrier_wait(full(turn.slot), turn.parity);
@@ -132,7 +115,7 @@ DEVICE void pass_tile(const Params &params, const Work &work, WarpMath &math, Ma
 }
 
 // A warpgroup's part of a block: 64 rows over all tiles of keys, from the last to the first. Without a tile there is no
-// wait: if both branches joined in front of a wait, the compiler would copy accumulators of products in flight.
+// wait: if both branches joined before a wait, the compiler would copy accumulators of products in flight.
 DEVICE void attend(const MappedParams &params, const Work &work, int steps, int group, i32 row, WarpMath &math) {
     if (!within(0, steps))
         return;
