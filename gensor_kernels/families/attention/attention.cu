@@ -58,32 +58,15 @@ constexpr int SLABS = 0;              // offset of the slabs of the staged epilo
 
 // Whether copies are requested before the products, not between them: H100 kernels have been timed in this order.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-#define ASKS_FIRST 1
+#define COPIES_FIRST 1
 #else
-#define ASKS_FIRST 0
+#define COPIES_FIRST 0
 #endif
 
 #include "attention_math.cuh"
 
 #include "attention_finish.cuh"
 #include "attention_mask.cuh"
-
-static_assert(HEAD % 16 == 0 && HEAD >= 16 && HEAD <= 256, "A head is 1 to 16 steps of 16 elements.");
-static_assert(WARP_Q % 16 == 0 && BLOCK_Q % WARP_Q == 0, "Warps have whole fragments of 16 rows, blocks whole warps.");
-static_assert(BLOCK_KEYS % 16 == 0, "A step is whole fragments of 16 keys.");
-static_assert(WARP_Q * (HEAD + BLOCK_KEYS) <= 6656, "The scores and sums of a larger warp tile do not fit registers.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(ASYNC ? STAGES >= 1 && STAGES <= 4 : STAGES == 1, "cp.async takes 1 to 4 stages, registers take 1.");
-static_assert(!ASYNC || (K_VECTOR >= 4 && V_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
-static_assert(Q_UNIT || Q_VECTOR == ELEMENT, "Elements of Q that are not adjacent are copied one by one.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-static_assert(same_type<IN_TYPE, half_t> ? INSTRUCTION == 0 || INSTRUCTION == 1
-                                         : same_type<IN_TYPE, bfloat16_t> && INSTRUCTION == 0,
-              "This instruction does not multiply this type.");
-static_assert(!KEYS_IN || SLIDING, "Sequences of different lengths have diagonals of their own, as windows have.");
-static_assert(RAGGED ? KEYS_IN && !MASK : KEYS_IN != KEYS_PACKED, "Rows and keys are packed together, without a mask.");
-static_assert(!MASK || MASK_VECTOR == sizeof(MASK_TYPE) || (MASK_UNIT && MASK_VECTOR == 2 * sizeof(MASK_TYPE)),
-              "The mask is read one element or two at a time.");
 
 KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
     if constexpr (SPLIT)
@@ -114,13 +97,13 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
     math.keep_queries();
     i32 key = work.key_begin;
     for (int step = 0; within(step, steps); ++step) {
-        if constexpr (ASKS_FIRST)
+        if constexpr (COPIES_FIRST)
             pipeline.request_values(params);
 #if MASK
         mask.load(params, key);
 #endif
         math.multiply_keys(tile, [&] {
-            if constexpr (!ASKS_FIRST)
+            if constexpr (!COPIES_FIRST)
                 pipeline.request_values(params);
         });
 #if SOFTCAP
@@ -135,10 +118,10 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
             cover("full_block");
         math.weigh(unit);
         tile = pipeline.receive(pipeline.values);
-        if constexpr (ASKS_FIRST)
+        if constexpr (COPIES_FIRST)
             pipeline.request_keys(params);
         math.multiply_values(tile, [&] {
-            if constexpr (!ASKS_FIRST)
+            if constexpr (!COPIES_FIRST)
                 pipeline.request_keys(params);
         });
         tile = pipeline.receive(pipeline.keys);

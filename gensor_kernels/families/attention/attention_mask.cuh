@@ -46,12 +46,12 @@ struct MaskTile {
     Vec<MASK_VECTOR> raw[FRAGMENTS_M][2][KEY_FRAGMENTS][PIECES];
 
     MEMBER MaskTile(const Params &params, const Work &work, i32 row) : inside(0) {
-        const Attention &told = params.attention;
-        const gptr<MASK_TYPE> mask = gptr<MASK_TYPE>(told.mask) + batch_offset(told.mask_batch, work.batch);
+        const Attention &own = params.attention;
+        const gptr<MASK_TYPE> mask = gptr<MASK_TYPE>(own.mask) + batch_offset(own.mask_batch, work.batch);
         const i32 group = params.batch_inner[1], g = (thread_index() & 31) >> 2;
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
             const i32 mine = row + i * 16 + g + 8 * half;
-            from[i][half] = mask + (mine / group * told.mask_m + mine % group * told.mask_batch[2]);
+            from[i][half] = mask + (mine / group * own.mask_m + mine % group * own.mask_batch[2]);
             inside |= (u32)within(mine, work.rows) << (2 * i + half);
         }
     }

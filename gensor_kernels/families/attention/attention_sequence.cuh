@@ -23,8 +23,8 @@ DEVICE i32 first_diagonal(const Params &params, [[maybe_unused]] const Work &wor
 
 #if RAGGED
 DEVICE i32 first_query_of(const Params &params, i32 sequence) {
-    const Attention &told = params.attention;
-    return minimum(rows_before(gptr<i32>(told.query_ends), 1, told.sequences, sequence), params.m);
+    const Attention &own = params.attention;
+    return minimum(rows_before(gptr<i32>(own.query_ends), 1, own.sequences, sequence), params.m);
 }
 
 // Finds the sequence of the block and its first row there. A surplus block has no rows.
@@ -46,22 +46,22 @@ DEVICE void decode_rows(const Params &params, Work &work, i32 tile) {
 #if KEYS_IN
 // The keys of the block's sequence.
 DEVICE void decode_sequence(const Params &params, Work &work) {
-    const Attention &told = params.attention;
+    const Attention &own = params.attention;
     const i32 group = params.batch_inner[1];
     if (!RAGGED)
         work.sequence = work.batch.index[0];
-    const bool listed = within(work.sequence, told.sequences);
-    const gptr<i32> ends = gptr<i32>(told.key_ends);
+    const bool listed = within(work.sequence, own.sequences);
+    const gptr<i32> ends = gptr<i32>(own.key_ends);
     i32 end;
     if (KEYS_IN == KEYS_PACKED) {
-        work.first_key = rows_before(ends, 1, told.sequences, work.sequence); // no keys after the end
-        end = listed ? minimum(rows_before(ends, 1, told.sequences, work.sequence + 1), params.k) : 0;
+        work.first_key = rows_before(ends, 1, own.sequences, work.sequence); // no keys after the end
+        end = listed ? minimum(rows_before(ends, 1, own.sequences, work.sequence + 1), params.k) : 0;
     } else {
         work.first_key = 0;
         end = minimum(load_global<4>(ends + work.sequence, listed).get<i32>(0), params.k);
     }
     work.keys = end > work.first_key ? end - work.first_key : 0;
-    work.place = told.upper_left ? 0 : work.keys - work.rows / group;
+    work.place = own.upper_left ? 0 : work.keys - work.rows / group;
 }
 #endif
 

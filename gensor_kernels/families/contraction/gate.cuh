@@ -10,7 +10,7 @@ constexpr int MATRICES = GATE ? 2 : 1; // matrices B of a product
 #if GATE
 static_assert(is_curve(GATE) || GATE == EPILOGUE_RELU, "A gate is a curve or relu.");
 static_assert(!same_type<ACC_TYPE, i32> && !is_complex<ACC_TYPE>, "Gates are functions of real numbers.");
-static_assert(!A_WINDOW && !B_WINDOW, "What gates and windows are told lies in the same bytes of Params.");
+static_assert(!A_WINDOW && !B_WINDOW, "A gate and a window have the same bytes of Params.");
 
 // Returns an element of the bias of the gate (side 0) or of the other matrix (side 1).
 DEVICE ACC_TYPE gate_bias(const Params &params, int side, i32 column) {

@@ -13,8 +13,7 @@
 #if NORM
 static_assert(!same_type<ACC_TYPE, i32> && !is_complex<ACC_TYPE>, "Rows of real numbers are normalised.");
 static_assert(!EPILOGUE_CODES, "Which operations come before the norm is known at run time only.");
-static_assert(!A_WINDOW && !B_WINDOW && !GATE && !RAGGED_ROWS, "What norms are told lies in the bytes of those.");
-static_assert(SPLIT == (EPILOGUE_STAGED != 2), "Without a tile of whole rows, sums go through the workspace.");
+static_assert(!A_WINDOW && !B_WINDOW && !GATE && !RAGGED_ROWS, "A norm has the bytes of Params that these have.");
 
 constexpr int NORM_WORD = (int)sizeof(ACC_TYPE);
 constexpr int NORM_WIDTH = C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1; // columns per store to C
@@ -102,7 +101,6 @@ KERNEL(contraction_normalise, Params, REDUCE_THREADS, 0) {
 // The tile replaces the operand tiles. A row is padded to whole 16-byte chunks and another 8 words, so that the rows of
 // accumulators of mma.sync start at different banks.
 constexpr int NORM_ROW = (BLOCK_N * NORM_WORD + 15) / 16 * 16 / NORM_WORD + 8;
-static_assert(BLOCK_N % NORM_WIDTH == 0, "Stores into C must fill the block tile's rows.");
 
 struct RowOfTile {
     sptr<ACC_TYPE> from;

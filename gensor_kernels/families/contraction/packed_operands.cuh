@@ -22,7 +22,7 @@ DEVICE gptr<IN_TYPE> packed_filters(const Params &params, const Packed &packed) 
 }
 
 // The end of both, aligned to 16 bytes: a stream's flags follow (stream_k.cuh).
-DEVICE gptr<u8> behind_operands(const Params &params) {
+DEVICE gptr<u8> after_operands(const Params &params) {
     const Packed packed(params);
     constexpr i64 WIDE = 16 / ELEMENT_BYTES;
     const i64 filters = (i64)params.batch_inner[1] * (IMAGE_IS_A ? params.n : params.m) * packed.taps * packed.padded;

@@ -12,7 +12,7 @@ struct FirstOperand {
 
 #if MATERIALISED
 static_assert(PROLOGUE && !PROLOGUE_OF_B && !A_WINDOW && !GATE && !RAGGED_ROWS && !NORM,
-              "Only A as a matrix is prepared in front of a product.");
+              "Only A as a matrix is prepared before a product.");
 static_assert(same_type<A_STORED, IN_TYPE>, "What is prepared is multiplied as it is stored.");
 
 constexpr int PREPARE_THREADS = 256;

@@ -15,7 +15,6 @@
 #include "contraction.cuh"
 
 #if STREAM
-static_assert(!SPLIT && !RAGGED_ROWS && !NORM && !GATE, "Streams are plain products.");
 
 // Returns the mark of this launch, a number that memory does not hold by chance (params.split and k_per_split).
 DEVICE u64 stream_mark(const Params &params) {
@@ -75,7 +74,7 @@ struct Stream {
 // Returns the address of the first flag.
 DEVICE gptr<u8> stream_workspace(const Params &params) {
 #if PACKED
-    return behind_operands(params);
+    return after_operands(params);
 #else
     return gptr<u8>(params.workspace);
 #endif

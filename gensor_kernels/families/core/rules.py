@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 
 #: Rules of every launch, about numbers that a family computes (see `launch_names`).
 LAUNCH = (
-    Rule("A block's shared memory is there.", "SHARED_BYTES <= MOST_SHARED_BYTES", asserted=False),
+    Rule("A block's shared memory fits a multiprocessor's.", "SHARED_BYTES <= MOST_SHARED_BYTES", asserted=False),
     Rule(
         "Shared memory and warps of as many blocks as are promised fit a multiprocessor.",
         "PROMISED * (SHARED_BYTES + RESERVED_BYTES) <= SM_SHARED_BYTES and PROMISED * WARPS <= SM_WARPS",

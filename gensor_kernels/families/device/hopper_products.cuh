@@ -44,7 +44,7 @@
 #define WGMMA_OF(n, A, B, T, c, types, operands, more)                                                                 \
     template <int A_TRANSPOSED, int B_TRANSPOSED, int KEPT>                                                            \
     DEVICE void wgmma(T(&d)[n / 2], u64 descriptor_a, u64 descriptor_b, A, B) {                                        \
-        static_assert(sizeof(A) == 2 || (!A_TRANSPOSED && !B_TRANSPOSED), "Only 16-bit rows of k are multiplied.");    \
+        static_assert(sizeof(A) == 2 || (!A_TRANSPOSED && !B_TRANSPOSED), "Only 16-bit operands are transposed.");     \
         WGMMA_TYPE(n, c, types, operands, more);                                                                       \
     }
 #define WGMMA_FLOAT8(n, A, B, types, operands) WGMMA_OF(n, A, B, float, "+f", "k32.f32." types, operands, ", 1, 1")

@@ -172,7 +172,7 @@ DEVICE void store_shared(sptr<T> p, Vec<BYTES> v) {
 // A source size of zero makes the instruction write zeros without reading.
 template <int BYTES, class T, class U>
 DEVICE void copy_async(sptr<T> to, gptr<U> from, u32 predicate) {
-    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async copies 4, 8 or 16 bytes.");
+    static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "cp.async has 4, 8 or 16 bytes.");
     // The statement selects the size itself: outside of it, the compiler would compute the size with shifts.
     if constexpr (BYTES == 16) {
         asm volatile("{ .reg .pred p; .reg .u32 size; setp.ne.s32 p, %2, 0; selp.u32 size, 16, 0, p;\n"

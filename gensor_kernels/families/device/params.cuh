@@ -134,8 +134,8 @@ static_assert(sizeof(EpilogueStep) == 64, "EpilogueStep is packed by Python as 6
 static_assert(sizeof(Window) <= 128 && sizeof(Sliding) == 128, "Tails are packed by Python as 128 bytes.");
 static_assert(sizeof(Prepared) == 128 && sizeof(Window) - sizeof(i32[2]) <= sizeof(u64[14]) &&
                   sizeof(Sliding) - sizeof(i32[4]) <= sizeof(u64[14]),
-              "What a prologue is told lies behind a window.");
-static_assert(sizeof(Normed) == 16, "A norm's eps is packed by Python as a double, and an int behind it.");
+              "A prologue has the bytes of Params after a window.");
+static_assert(sizeof(Normed) == 16, "A norm's eps is packed by Python as a double, then an int.");
 static_assert(sizeof(Params) == 264 + 64 * MAX_EPILOGUE_STEPS + 128 + 64, "Params is packed by Python as 840 bytes.");
 // Index of a batch entry along the three batch axes.
 struct Batch {

@@ -112,7 +112,7 @@ template <bool ON, int LOADS, bool WINDOWED, int RUNS, int EACH, bool WIDE>
 struct Preparing {
     PrologueRuns<RUNS, EACH> runs;
     u64 live;
-    static_assert(LOADS <= 64, "Which loads lie in the image must fit 64 bits.");
+    static_assert(LOADS <= 64, "A bit per load, inside the image or not, must fit 64 bits.");
 
     MEMBER Preparing(const Params &params, const Batch &batch) : runs(params, batch), live(0) {}
     // Called before the loads of a step.

@@ -36,18 +36,6 @@
 
 #include "gemv_store.cuh"
 
-static_assert(power_of_two(THREADS_K) && power_of_two(THREADS_L), "Threads come in powers of two.");
-static_assert(power_of_two(ROWS) && power_of_two(ITEMS), "Rows and loads of a thread come in powers of two.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
-static_assert(FORM != 3, "Weights are multiplied as they are.");
-static_assert(!W_COLUMNS || (ROWS == 1 && X_SHARED && W_UNIT), "Columns are adjacent, and share x.");
-static_assert(W_UNIT || ELEMENTS == 1, "Without a unit stride, weights are loaded element by element.");
-static_assert(X_UNIT || X_ELEMENTS == 1, "Without a unit stride, x is loaded element by element.");
-static_assert(STEP % X_ELEMENTS == 0, "Loads of x must fill a step.");
-static_assert(!PROLOGUE || (INLINED_A && !WEIGHTS && X_SHARED), "A prologue is that of x in shared memory.");
-static_assert(COUNT * WORD <= 512, "A thread's sums must fit its registers.");
-static_assert((WEIGHTS ? SMALL : ENTRIES) % C_WIDTH == 0, "Stores into C must fill a thread's columns.");
-
 // Sums the products of the tile's range of k.
 DEVICE void multiply_tile(const Params &params, const Tile &tile, const Spot &spot, ACC_TYPE (&sums)[COUNT]) {
     Source source = begin_source(params, tile, spot);

@@ -41,15 +41,6 @@
 DEVICE constexpr bool power_of_two(int value) {
     return value > 0 && (value & (value - 1)) == 0;
 }
-static_assert(power_of_two(THREADS_K) && power_of_two(THREADS_M), "Threads of rows and blocks are powers of two.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
-static_assert(power_of_two(ITEMS), "The elements of a step are joined in pairs.");
-static_assert(ELEMENTS >= 1, "A global load must bring at least one element.");
-static_assert(A_UNIT || ELEMENTS == 1, "Without a unit stride, x is loaded element by element.");
-static_assert(COUNT * WORD <= 256, "A thread's elements of one step must fit its registers.");
-static_assert(KEEP == 0 || TWO_PASSES || (MAPS && OPERATION != COPY), "Only rows that are needed again are kept.");
-static_assert(!SPLIT || (KEEP == 0 && !TWO_PASSES), "A split row has one pass per launch.");
-static_assert(DIGITS == 1 || !MAPS, "Maps take k as one axis.");
 
 // Computes the states of the thread's rows in one pass.
 template <int FOLD, bool AGAIN>

@@ -36,21 +36,6 @@
 
 #include "window_spot.cuh"
 
-static_assert(CHANNELS_LAST || A_VECTOR == sizeof(IN_TYPE), "Neighbouring columns are not loaded as vectors.");
-static_assert(A_VECTOR % sizeof(IN_TYPE) == 0 && A_VECTOR % B_VECTOR == 0, "Vectors must hold whole elements.");
-static_assert(BLOCK_C % CHANNELS == 0, "Channel vectors must fill the block tile.");
-static_assert(BLOCK_W % THREAD_W == 0 && BLOCK_H % THREAD_H == 0, "Thread tiles must fill the block tile.");
-static_assert(THREADS % 32 == 0 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
-static_assert(OUTPUTS * sizeof(ACC_TYPE) <= 512, "A thread's accumulators must fit its registers.");
-static_assert(!WINDOW || SPLIT == 1, "Only windows from Params are split.");
-static_assert(!WINDOW || OUTPUTS * (WINDOW / 1000) * (WINDOW / 100 % 10) <= 2048,
-              "An unrolled window must not grow without bound.");
-static_assert(!STAGED || (SPLIT == 1 && !CHANNELS_LAST), "Planes are staged, and no window over them is split.");
-static_assert(!STAGED || WINDOW || OPERATION == 0, "Filters slide over staged planes; other windows are compiled in.");
-static_assert(WINDOW || !FILTER_HELD, "The filter is held only where its size is known.");
-static_assert(SPLIT == 1 || OUTPUTS <= 16, "Threads that share a window have few outputs.");
-static_assert(C_VECTOR >= sizeof(OUT_TYPE), "A store takes an element at least.");
-
 #include "window_operands.cuh"
 #if WINDOW
 #include "window_fixed.cuh"

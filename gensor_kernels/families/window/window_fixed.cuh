@@ -4,8 +4,6 @@
 
 constexpr int ROWS = (THREAD_H - 1) * STEP_H + WINDOW_R, COLUMNS = (THREAD_W - 1) * STEP_W + WINDOW_S; // of x
 constexpr int HELD = OPERATION != MULTIPLY ? 0 : FILTER_HELD ? WINDOW_R * WINDOW_S : WINDOW_S;
-static_assert(2 * A_VECTOR * COLUMNS + (FILTER_HELD ? A_VECTOR * WINDOW_R * WINDOW_S : 0) <= 768,
-              "Rows of x and the filter must fit a thread's registers.");
 
 // Accumulates row `i` of x under the thread into every output whose window contains it.
 DEVICE void accumulate_row(ACC_TYPE (&sums)[OUTPUTS], int i, const Cell (&row)[COLUMNS], Tap (&taps)[HELD + 1],

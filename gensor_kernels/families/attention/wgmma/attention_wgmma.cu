@@ -53,25 +53,10 @@ constexpr int SLABS = 1024;          // offset of the slabs of the staged epilog
 #include "attention_finish.cuh"
 #include "attention_mask.cuh"
 
-static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "Queries, keys and values have 16 bits.");
-static_assert(HEAD % 16 == 0 && HEAD >= 16 && HEAD <= 256, "A head is 1 to 16 steps of 16 elements.");
-static_assert(BLOCK_Q % 64 == 0 && CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups have 64 rows each.");
-static_assert(BLOCK_KEYS % 16 == 0 && BLOCK_KEYS >= 16 && BLOCK_KEYS <= 256, "A product has 16 to 256 keys.");
-static_assert(STAGES >= 2 && STAGES <= 16, "The ring has 2 to 16 buffers.");
-static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-static_assert(RAGGED ? KEYS_IN == KEYS_PACKED && SLIDING && !MASK : !KEYS_IN, "Rows and keys are packed together.");
-static_assert(!MASK || MASK_VECTOR == sizeof(MASK_TYPE) || (MASK_UNIT && MASK_VECTOR == 2 * sizeof(MASK_TYPE)),
-              "The mask is read one element or two at a time.");
-
 // Registers of each thread at entry, and after the exchange.
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
-static_assert((2 * HEAD + (MASK ? 5 : 3) * BLOCK_KEYS) / 4 + (HEAD > 192 ? 48 : 40) <= (ENTRY > 240 ? 255 : TAKEN),
-              "Sums, scores and weights do not fit the registers.");
-static_assert((HEAD + 8) / 2 + 26 <= ENTRY && BLOCK_KEYS / 2 + 26 <= ENTRY,
-              "The operands of one product do not fit the registers at entry.");
 
 // Turns the scores of the tile of keys from `key` on into exponentials. CUT: a row does not see all keys of the tile.
 template <bool CUT, class Mask>

@@ -20,26 +20,6 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 #include "mma_epilogue.cuh"
 #include "stream_k.cuh"
 
-static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(MATRICES * WARP_M * WARP_N <= (DOUBLES ? MOST_DOUBLES : 5120),
-              "The accumulators do not fit the registers.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
-static_assert(NARROW == 8 * ELEMENT || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && A_UNIT && B_UNIT),
-              "Fragments are widened only where both operands are K-contiguous.");
-static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
-static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-static_assert(same_type<IN_TYPE, half_t>       ? INSTRUCTION == 0 || INSTRUCTION == 1 || INSTRUCTION == 9
-              : same_type<IN_TYPE, bfloat16_t> ? INSTRUCTION == 0
-              : same_type<IN_TYPE, float>      ? INSTRUCTION == (MATH_TF32 ? 2 : 5)
-              : DOUBLES                        ? INSTRUCTION >= 6 && INSTRUCTION <= 8
-                                               : INSTRUCTION == 3 || INSTRUCTION == 4,
-              "This instruction does not multiply this type.");
-static_assert(same_type<ACC_TYPE, i32> == same_type<IN_TYPE, i8> && same_type<ACC_TYPE, IN_TYPE> == (ELEMENT >= 4),
-              "Integers accumulate in i32, doubles and complex numbers as they are, the others in float.");
-
 DEVICE void compute_tile(const Params &params, const Tile &tile, const TileShare &share) {
     if (RAGGED_ROWS && tile.row == tile.end)
         return;

@@ -6,9 +6,6 @@
 #include "mma_scales.cuh"
 
 #if INSTRUCTION == 9
-static_assert(is_eight_bit_float<A_STORED> && is_eight_bit_float<B_STORED> && ASYNC,
-              "8-bit floats are multiplied as they lie in shared memory.");
-static_assert(MATRICES * WARP_M * WARP_N <= 2560, "Short sums and long ones must fit the registers.");
 
 struct LongSums {
     static constexpr int PROMOTED = minimum(4, K_STEPS);

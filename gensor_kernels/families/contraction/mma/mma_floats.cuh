@@ -15,7 +15,6 @@
 #if INSTRUCTION == 5
 constexpr int PARTS = 3, SMALL_PRODUCTS = 5, K_MULTIPLIED = 16;
 constexpr float LIFT = 65536.0f, LOWER = 1.0f / LIFT / LIFT;
-static_assert(BLOCK_K % K_MULTIPLIED == 0, "A step of k of floats is whole fragments of 64 bytes.");
 
 // Splits a fragment of 16 values of k, read as two of 8, into its parts. Register r of a part holds elements that are
 // 16 bytes apart in memory: k is permuted in the same way for both operands.

@@ -10,7 +10,6 @@
 
 constexpr int K_STEP_BYTES = (DOUBLES ? 4 * ELEMENT : 32) * FOURS, K_STEP = K_STEP_BYTES * 8 / NARROW;
 constexpr int K_STEPS = BLOCK_K / K_STEP;
-static_assert(!DOUBLES || BLOCK_K % K_STEP == 0, "A step of k is whole fragments of the instruction.");
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 
 template <class Sum, int WORDS_A, int WORDS_B>
@@ -56,7 +55,8 @@ struct FragmentLoader {
     static constexpr int ENTRIES = REGISTERS * 4, WARP = COUNT * ENTRIES;
     static constexpr bool BY_MATRIX = Shape::K_CONTIGUOUS || ELEMENT == 2;
     static constexpr bool ODD = BY_MATRIX && REGISTERS == 2 && COUNT % 2 == 1;
-    static_assert(!ODD || !Shape::K_CONTIGUOUS || 8 % Rows::PERIOD == 0, "Fragments lie alike behind the odd one.");
+    static_assert(!ODD || !Shape::K_CONTIGUOUS || 8 % Rows::PERIOD == 0,
+                  "Fragments after the odd one have one permutation.");
     // A read takes UNIT_BYTES along the shared row: the 2 chunks of a step of k, the 2 chunks of 16 entries, or 8
     // single elements. The swizzle repeats after SPAN chunks, so that offsets repeat after PERIOD reads; for rows of
     // entries, this requires that warps start at multiples of SPAN chunks.

@@ -10,7 +10,6 @@ using TileB = OperandTile<BLOCK_N, B_LAYOUT, B_UNIT, B_WINDOW, B_VECTOR, B_STORE
 using LoadA = LoaderOf<TileA, FRAGMENTS_M, 4>;
 using LoadB = LoaderOf<TileB, FRAGMENTS_N, 2>;
 constexpr int STAGE_BYTES = TileA::BYTES + MATRICES * TileB::BYTES;
-static_assert(!SCALED || MATRICES == 1, "A gated product has no quantised weights.");
 
 // If two sets of fragments fit the registers, the next step's are read while this step's are multiplied.
 constexpr int FRAGMENT_REGISTERS = LoadA::WORDS * FRAGMENTS_M + MATRICES * LoadB::WORDS * FRAGMENTS_N;

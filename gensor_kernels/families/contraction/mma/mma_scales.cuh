@@ -9,9 +9,6 @@
 using Accumulators = SUM_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 
 #if SCALED
-static_assert(GROUP % 32 == 0 && (GROUP <= BLOCK_K ? GROUP == 0 || BLOCK_K % GROUP == 0 : GROUP % BLOCK_K == 0),
-              "Groups are whole steps of k, or steps whole groups.");
-static_assert(GROUP == 0 || WARP_M * WARP_N <= 2560, "A group's sums and those of all groups must fit the registers.");
 
 struct Scaling {
     static constexpr bool ZEROS = SCALED == 2;

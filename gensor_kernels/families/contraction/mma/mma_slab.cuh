@@ -9,7 +9,6 @@
 // Outputs per store.
 constexpr int PREFERRED_WIDTH = SPLIT ? 16 / (int)sizeof(ACC_TYPE) : C_UNIT ? C_VECTOR / (int)sizeof(OUT_TYPE) : 1;
 constexpr int WIDTH = EPILOGUE_STAGED ? PREFERRED_WIDTH : minimum(2, PREFERRED_WIDTH);
-static_assert(WARP_N % WIDTH == 0, "A warp's row of outputs must be whole stores: use a narrower C_VECTOR.");
 
 constexpr int SLAB_WORD = (int)sizeof(ACC_TYPE), SLAB_BYTES = 16 * WARP_N * SLAB_WORD;
 
@@ -24,7 +23,7 @@ struct Slab {
                             WARP_N * WORD>;
     static constexpr int ALIKE = Rows::SPAN * 16 > FRAGMENT_BYTES ? Rows::SPAN * 16 / FRAGMENT_BYTES : 1;
     static constexpr int PERIOD = minimum(ALIKE, FRAGMENTS_N); // fragments after which offsets repeat
-    static_assert(8 % Rows::PERIOD == 0, "Both halves of a fragment are permuted alike.");
+    static_assert(8 % Rows::PERIOD == 0, "Both halves of a fragment have one permutation.");
     sptr<u8> base[PERIOD][2 / TOGETHER];
 
     MEMBER explicit Slab(sptr<u8> slab) {

@@ -50,16 +50,6 @@ struct OperandTile {
     static constexpr int PACE = LANES * EACH;     // elements from column to column
     static constexpr int PASSES = divide_up(ROWS, LINES), COLUMNS = PIECES / LANES;
     static constexpr int PIECES_PER_THREAD = PASSES * COLUMNS;
-
-    static_assert(VECTOR >= STORED, "A global access must hold at least one element.");
-    static_assert(UNIT || VECTOR == STORED, "Without a unit stride, elements are copied one by one.");
-    static_assert((HELD == 8 * ELEMENT && PER_UNIT == 1) || (K_CONTIGUOUS && UNIT),
-                  "Fragments, and several elements in a byte, are widened of K-contiguous operands only.");
-    static_assert(PIECES_PER_THREAD <= 64,
-                  "More than 64 copies per thread and step: use wider accesses or more warps.");
-    static_assert((K_CONTIGUOUS ? PASSES : COLUMNS) <= 32, "A thread's edge predicates must fit 32 bits.");
-    static_assert(!PREPARED || (!ASYNC && same_type<Source, IN_TYPE>),
-                  "What a prologue is applied to passes through registers, as it is multiplied.");
 };
 
 // The addresses of a thread's pieces of an operand. The constructor does all divisions and 64-bit products, so that a

@@ -47,7 +47,7 @@ RULES = Rules(
             "INSTRUCTION == F32_PARTS",
         ),
         Rule(
-            "8-bit floats are multiplied as they lie in shared memory.",
+            "8-bit floats are multiplied in the type of shared memory.",
             "is_eight_bit_float(A_STORED) and is_eight_bit_float(B_STORED) and ASYNC",
             when="INSTRUCTION == F8_K32",
         ),
@@ -92,7 +92,7 @@ RULES = Rules(
         ),
         *COPIES,
         Rule(
-            "What a prologue is applied to passes through registers, as it is multiplied.",
+            "An operand with a prologue passes through registers, in the type that is multiplied.",
             "not PREPARED or (not ASYNC and same_type(Source, IN_TYPE))",
             of="AB",
         ),

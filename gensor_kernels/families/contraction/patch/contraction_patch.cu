@@ -47,19 +47,6 @@ constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
 #include "stream_k.cuh"
 #include "warp_outputs.cuh"
 
-static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "Warp tiles are whole pairs of fragments of 16 x 8 outputs.");
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K * ELEMENT % 32 == 0, "A step of channels is whole fragments of 32 bytes.");
-static_assert(A_VECTOR >= 4, "cp.async copies 4, 8 or 16 bytes.");
-static_assert(TAPS <= 50, "The taps of four bytes of channels must fit the registers.");
-static_assert(RUN == 0 || RUN == 8 || RUN == 16, "Rows of a tile are whole matrices of ldmatrix.");
-static_assert(MERGED == 0 || (!SPLIT && !STREAM), "The channels of merged groups are one step.");
-static_assert(COPIES * THREADS <= 2048, "More pieces than patches have: use fewer copies.");
-static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
-              "Integers accumulate in i32, the others in float.");
-
 using Accumulators = ACC_TYPE[FRAGMENTS_M][FRAGMENTS_N][4];
 
 template <class T, class Sum>

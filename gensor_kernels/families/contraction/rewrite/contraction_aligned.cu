@@ -16,7 +16,7 @@
 #pragma parameter A_SOURCE A_STORED // type of A in memory: i8, e4m3_t or e5m2_t if copied as half_t or bfloat16_t
 #pragma parameter B_SOURCE B_STORED // the same for B
 
-#define BEHIND_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER // the main launch waits for an earlier one
 #include "contraction_wgmma.cu"
 #include "operand_copies.cuh"
 

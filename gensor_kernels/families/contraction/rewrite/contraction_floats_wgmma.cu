@@ -18,7 +18,7 @@
 #define OUT_TYPE float
 #define A_LAYOUT 0
 #define B_LAYOUT 0
-#define BEHIND_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER // the main launch waits for an earlier one
 #include "contraction_wgmma.cu"
 #include "operand_copies.cuh"
 

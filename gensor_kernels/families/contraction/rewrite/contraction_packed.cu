@@ -15,7 +15,6 @@
 
 #include "contraction_mma.cu"
 
-static_assert((A_WINDOW == WINDOW_NONE) != (B_WINDOW == WINDOW_NONE), "One operand is an image.");
 static_assert(A_LAYOUT == 0 && B_LAYOUT == 0 && A_UNIT && B_UNIT, "Packed operands are K-contiguous.");
 
 KERNEL(contraction_packed, Params, THREADS, MIN_BLOCKS) {

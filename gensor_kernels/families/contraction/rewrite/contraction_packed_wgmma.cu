@@ -10,7 +10,7 @@
 #define FILTERS_ALIGNED 0 // the host describes the filters in a tensor map: they are always packed
 #define A_VECTOR 16
 #define B_VECTOR 16
-#define BEHIND_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER // the main launch waits for an earlier one
 
 #include "contraction_wgmma.cu"
 #include "packed_operands.cuh"

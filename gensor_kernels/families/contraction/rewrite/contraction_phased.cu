@@ -12,23 +12,11 @@
 #include "simt_options.cuh"
 
 constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
-static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0,
-              "Virtual threads must share a thread's outputs evenly.");
-static_assert(THREADS % 32 == 0 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
-static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must divide the 32 lanes of a warp.");
-static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
-static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the block tile along N.");
-static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
 static_assert(SPLIT && !EPILOGUE_STAGED, "Sums leave through the workspace.");
 static_assert(A_WINDOW == 1 && A_LAYOUT == 0 && A_UNIT && B_UNIT, "Pixels are rows, their channels adjacent.");
 
 #include "phases.cuh"
 #include "simt_store.cuh"
-
-static_assert(FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
-              "A step's unrolled multiply-adds must stay in instruction caches.");
-static_assert(THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
 // Like multiply_tile in contraction_simt.cu, with jumps between taps.
 DEVICE void multiply_phase(const Params &params, const Tile &tile, TapWalk taps, const ThreadPlace &place,

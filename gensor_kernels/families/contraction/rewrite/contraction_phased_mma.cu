@@ -17,15 +17,8 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 #include "mma_epilogue.cuh"
 #include "phases.cuh"
 
-static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(WARP_M * WARP_N <= (DOUBLES ? MOST_DOUBLES : 5120), "The accumulators do not fit the registers.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K * NARROW % 256 == 0, "A step of k is whole fragments of 32 bytes.");
-static_assert(ASYNC ? STAGES >= 2 && STAGES <= 6 : STAGES == 2, "cp.async takes 2 to 6 stages, registers take 2.");
-static_assert(ASYNC || B_LAYOUT == 0, "Through registers, lines behind a step are read, which may lie nowhere.");
-static_assert(!ASYNC || (A_VECTOR >= 4 && B_VECTOR >= 4), "cp.async copies 4, 8 or 16 bytes; narrower needs ASYNC 0.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
+static_assert(ASYNC || B_LAYOUT == 0,
+              "Copies through registers read lines after a step, which B by rows of n may not have.");
 static_assert(SPLIT && A_WINDOW == 1 && A_LAYOUT == 0 && A_UNIT && B_UNIT,
               "Pixels are rows, their channels adjacent; sums leave through the workspace.");
 

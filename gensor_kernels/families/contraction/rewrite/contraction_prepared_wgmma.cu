@@ -12,7 +12,7 @@
 #pragma parameter A_UNIT 1    // 1: an axis of A has stride 1; 0: both strides are in Params
 #pragma parameter A_VECTOR 16 // bytes per global access of A
 
-#define BEHIND_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER // the main launch waits for an earlier one
 #include "contraction_wgmma.cu"
 #include "prepared.cuh"
 

@@ -38,13 +38,8 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, THREADS = 
 #include "mma_epilogue.cuh"
 #include "sliced_math.cuh"
 
-static_assert(WARP_M % 16 == 0 && WARP_N % 8 == 0, "Warp tiles are whole fragments of 16 x 8 outputs.");
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
 static_assert(WARP_M * WARP_N <= 1536, "The sums of a larger warp tile do not fit the registers.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(BLOCK_K % 32 == 0, "A step of k is whole fragments of 32 bytes.");
 static_assert(STAGES >= 2 && STAGES <= 6, "cp.async takes 2 to 6 stages.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
 
 KERNEL(contraction_sliced, Params, THREADS, MIN_BLOCKS) {
     grid_dependency_wait();

@@ -25,22 +25,8 @@
 #include "stream_k.cuh"
 
 constexpr int THREADS = BLOCK_M / THREAD_M * (BLOCK_N / THREAD_N);
-static_assert(BLOCK_M % THREAD_M == 0 && BLOCK_N % THREAD_N == 0, "Thread tiles must fill the block tile.");
-static_assert(THREAD_M % VTHREAD_M == 0 && THREAD_N % VTHREAD_N == 0,
-              "Virtual threads must share a thread's outputs evenly.");
-static_assert(THREADS % 32 == 0 && THREADS <= 1024, "A block must have 1 to 32 whole warps.");
-static_assert(LANES_M >= 1 && LANES_M <= 32 && 32 % LANES_M == 0, "LANES_M must divide the 32 lanes of a warp.");
-static_assert(BLOCK_M / THREAD_M % LANES_M == 0, "Warps must fill the block tile along M.");
-static_assert(BLOCK_N / THREAD_N % (32 / LANES_M) == 0, "Warps must fill the block tile along N.");
-static_assert(STAGES == 1 || STAGES == 2, "Shared memory holds one or two buffers.");
-static_assert(MATRICES * FORM * THREAD_M * THREAD_N * BLOCK_K <= 1024,
-              "A step's unrolled multiply-adds must stay in instruction caches.");
 
 #include "simt_store.cuh"
-
-static_assert(A_UNIT || A_VECTOR == sizeof(A_STORED), "Without a unit stride, A is loaded element by element.");
-static_assert(B_UNIT || B_VECTOR == sizeof(B_STORED), "Without a unit stride, B is loaded element by element.");
-static_assert(MATRICES * THREAD_M * THREAD_N * sizeof(Sum) <= 768, "A thread's accumulators must fit its registers.");
 
 // sums += the product over the tile's range of k. With two buffers, faster warps store the next step while slower warps
 // multiply the current one, and one barrier per step is enough. With one buffer, a second barrier protects it until all

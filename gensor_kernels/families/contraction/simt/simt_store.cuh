@@ -135,7 +135,6 @@ constexpr int SLAB_ROWS = STORE_ROWS * THREAD_ROWS;
 constexpr int SLAB_BYTES = (SLAB_ROWS * BLOCK_N * int(sizeof(ACC_TYPE)) + 127) / 128 * 128;
 constexpr int SLAB_WIDTH = C_UNIT ? C_VECTOR / int(sizeof(OUT_TYPE)) : 1; // columns per store to C
 constexpr int SLAB_GROUPS = SLAB_ROWS * BLOCK_N / SLAB_WIDTH;
-static_assert(!EPILOGUE_STAGED || BLOCK_N % SLAB_WIDTH == 0, "Stores into C must fill the block tile's rows.");
 constexpr int SLAB_PIECES = (SLAB_GROUPS + THREADS - 1) / THREADS; // stores per thread
 
 // The address of word `index` of a slab. Chunks of 16 bytes are swizzled within each 128, so that lanes that access 1,

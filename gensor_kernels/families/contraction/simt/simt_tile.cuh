@@ -45,9 +45,6 @@ struct TileShape {
     static constexpr bool SWIZZLED = TRANSPOSED && !PAD;
     static constexpr int WAVEFRONT = 128 / WORD;
     static constexpr int SPAN = minimum(WAVEFRONT, power_of_two_in(EXTENT));
-    static_assert(ELEMENTS >= 1, "A global load must bring at least one element.");
-    static_assert(INNER % ELEMENTS == 0, "Global loads must fill the tile's contiguous axis.");
-    static_assert(LOADS <= 32, "More than 32 global loads per thread and step: use a smaller tile or more threads.");
 
     DEVICE int flip(int k) { return SWIZZLED ? (int)((u32)k / ELEMENTS % LANES * (WAVEFRONT / LANES) % SPAN) : 0; }
     // The column of entry `entry + constant` in row k. The constant is an immediate offset if possible.

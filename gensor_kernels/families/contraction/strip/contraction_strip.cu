@@ -39,16 +39,6 @@ constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS_N = BLOCK_N / WARP_N, WARPS = WA
 #include "strip_image.cuh"
 #include "strip_store.cuh"
 
-static_assert(WARP_M % 16 == 0 && WARP_N % 16 == 0, "Warp tiles are whole pairs of fragments of 16 x 8 outputs.");
-static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0, "A block tile is whole warp tiles.");
-static_assert(WARP_M * WARP_N <= 5120, "The accumulators of a larger warp tile do not fit the registers.");
-static_assert(THREADS >= 32 && THREADS <= 1024, "A block has 1 to 32 warps.");
-static_assert(WARP_N % (8 * TOGETHER) == 0, "A warp's row of outputs must be whole stores of four lanes.");
-static_assert(LINES * OCTETS <= 64, "The steps of a longer k are too much code.");
-static_assert(LINES % PLANES == 0 && (!CHANNELS_LAST || PLANES == 1), "A row of the image is whole lines.");
-static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "Pairs of elements are words.");
-static_assert(same_type<ACC_TYPE, float>, "Products are summed in float.");
-
 DEVICE void multiply_tile(Accumulators &sums, const ImageFragments &image, const FilterFragments &filters,
                           sptr<u8> lines) {
     unrolled<K_STEPS>([&](int step) {

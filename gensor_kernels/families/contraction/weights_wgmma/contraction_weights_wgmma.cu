@@ -35,25 +35,10 @@ constexpr int WARP_N = 16, FRAGMENTS_N = 2;
 
 #include "weights_store.cuh"
 
-static_assert(same_type<IN_TYPE, half_t> || same_type<IN_TYPE, bfloat16_t>, "Weights become 16-bit floats.");
-static_assert(same_type<B_STORED, i8> || same_type<B_STORED, u4x2_t>, "Weights have 8 or 4 bits.");
-static_assert(SCALED == 1 || SCALED == 2, "Weights have scales, and perhaps zeros.");
-static_assert(GROUP == 0 || GROUP == 32 || GROUP == 64 || GROUP == 128, "Groups are whole chunks, and divide a step.");
-static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
-static_assert(TILES * 64 * CONSUMERS == BLOCK_N && BLOCK_N <= 256, "Every warpgroup has whole tiles of 64 columns.");
-static_assert(BLOCK_M % 16 == 0 && BLOCK_M >= 16 && BLOCK_M <= 256, "A block has 16 to 256 rows, in steps of 16.");
-static_assert(BLOCK_K == 128 * per_unit<B_STORED>, "A step of k is 128 bytes of weights.");
-static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
-static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-
 // Registers of a thread: at entry, of the producer after it gives some away, and of a multiplying thread afterwards.
 constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
-static_assert(TILES * ((GROUP ? BLOCK_M : BLOCK_M / 2) + CHUNK / 2) + 56 <= (ENTRY > 240 ? 255 : TAKEN),
-              "Sums and weights do not fit the registers.");
-static_assert(BLOCK_M / 2 + 34 <= ENTRY, "The operands of one product do not fit the registers at entry.");
 
 KERNEL(contraction_weights_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
     if constexpr (SPLIT)

@@ -74,54 +74,6 @@ constexpr int ENTRY = minimum(65536 / (THREADS * MIN_BLOCKS) / 8 * 8, 256);
 constexpr int GIVEN = CONSUMERS == 3 ? 32 : 40;
 constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS / 8 * 8);
 
-static_assert(CONSUMERS >= 1 && CONSUMERS <= 3, "One to three warpgroups multiply.");
-static_assert(BLOCK_M % 64 == 0 && TILES_M * 64 * (ALTERNATING ? 1 : CONSUMERS) == BLOCK_M && BLOCK_M <= 256,
-              "Every warpgroup has whole tiles of 64 rows.");
-static_assert(BLOCK_N % (B_LAYOUT ? 64 : 16) == 0 && BLOCK_N <= 256,
-              "A block has 16 to 256 columns, in steps of 16, or of 64 where B is N-contiguous.");
-static_assert(BLOCK_K * ELEMENT == 128 || (BLOCK_K * ELEMENT == 256 && !PROMOTED),
-              "A step of k is one or two rows of 128 bytes, one of 8-bit floats.");
-static_assert(ELEMENT == 2 || (TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS), "Only 16-bit rows of k are multiplied.");
-static_assert(ELEMENT == sizeof(B_STORED), "Both operands have elements of one size.");
-static_assert(A_WINDOW == WINDOW_NONE || (A_WINDOW == WINDOW_CHANNELS_LAST && TileA::K_CONTIGUOUS),
-              "An image's channels are contiguous.");
-static_assert(B_WINDOW == WINDOW_NONE || (B_WINDOW == WINDOW_CHANNELS_LAST && (PACKED || PARTS > 1) &&
-                                          TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS),
-              "Columns are pixels of packed or divided images, whose filters are packed or divided as well.");
-static_assert(A_WINDOW == WINDOW_NONE || B_WINDOW == WINDOW_NONE, "One operand is an image.");
-static_assert(PERSISTENT >= 0 && PERSISTENT <= 2 && (!ALTERNATING || CONSUMERS > 1),
-              "Blocks walk tiles or not, and several warpgroups can take them in turn.");
-static_assert(!STREAM || (PERSISTENT == 1 && !CLUSTER && !SPLIT && A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
-              "A stream's blocks walk shares of a plain product.");
-static_assert(!GATE || (COLUMNS % (B_LAYOUT ? 64 : 16) == 0 && !SPLIT && !STREAM && CLUSTER != 1 &&
-                        A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
-              "A gated product has whole boxes of both matrices, which no pair of blocks shares, and all of k.");
-static_assert(PARTS == 1 || (PARTS == 3 && same_type<IN_TYPE, bfloat16_t> && same_type<OUT_TYPE, float> &&
-                             TileA::K_CONTIGUOUS && TileB::K_CONTIGUOUS && BLOCK_K == UNIT && !STREAM && !GATE),
-              "Parts of floats are bfloat16, a box of each to a step.");
-static_assert(!RAGGED_ROWS || (CLUSTER != 1 && !STORE_COPIES && !SPLIT && !STREAM && !GATE && PARTS == 1 &&
-                               A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
-              "Tiles of groups have matrices of their own, and end where the next group begins.");
-static_assert(!BLOCK_SCALED || (PROMOTED && BLOCK_K == SCALED_COLUMNS && SCALES_OF_B <= 2 && !GATE && !RAGGED_ROWS &&
-                                !NORM && A_WINDOW == WINDOW_NONE && B_WINDOW == WINDOW_NONE),
-              "A plain product of 8-bit floats is scaled, a step at a time by one scale of B or two.");
-static_assert(!NORM || (SPLIT && PARTS == 1), "Rows are normalised where all of them are: in the workspace.");
-static_assert(CLUSTER >= 0 && CLUSTER <= 2, "A cluster is a pair of blocks along m or n.");
-static_assert(STAGES >= 2 && STAGES <= 8, "The ring has 2 to 8 buffers.");
-static_assert(!STORE_COPIES || (COLUMNS * sizeof(OUT_TYPE) % 128 == 0 && !EPILOGUE_STAGED && !SPLIT && C_UNIT),
-              "Copies store whole rows of 128 bytes.");
-static_assert(MIN_BLOCKS >= 1, "Registers change hands only where the launch bounds say how many there are.");
-static_assert(C_UNIT || C_VECTOR == sizeof(OUT_TYPE), "Columns of C that are not adjacent are stored one by one.");
-static_assert(PROMOTED ? same_type<IN_TYPE, half_t> && is_eight_bit_float<B_STORED>
-                       : same_type<A_STORED, IN_TYPE> && same_type<B_STORED, IN_TYPE>,
-              "8-bit floats are multiplied by one another, the other types by themselves.");
-static_assert(same_type<IN_TYPE, i8> ? same_type<ACC_TYPE, i32> : same_type<ACC_TYPE, float>,
-              "Integers accumulate in i32, the others in float.");
-static_assert((TILES_M + SHORT_SUMS) * BLOCK_N / 2 + (PERSISTENT || STORE_COPIES ? 64 : 32) +
-                      (BLOCK_SCALED ? 10 + 2 * SCALES_OF_B + 2 * (1 + SCALES_OF_B) * TILES_M : 0) <=
-                  (ENTRY > 240 ? 255 : TAKEN),
-              "The sums do not fit the registers.");
-
 // Prepares the block before it reads global memory, while the launch before this one may still run.
 DEVICE void set_up(const MappedParams &params) {
     if constexpr (SPLIT)
@@ -296,7 +248,7 @@ DEVICE void compute_tiles(const MappedParams &params) {
 #define WGMMA_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
 #endif
 
-#ifndef BEHIND_ANOTHER
+#ifndef AFTER_ANOTHER
 WGMMA_KERNEL(contraction_wgmma) {
     set_up(params);
     compute_tiles(params);
