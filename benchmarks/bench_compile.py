@@ -13,8 +13,9 @@ import time
 
 import pytest
 
-from gensor_kernels.build import nvrtc, resources, source
+from gensor_kernels.build import nvrtc, resources
 from gensor_kernels.build.parallel import usable_cores
+from gensor_kernels.families.core import source
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload

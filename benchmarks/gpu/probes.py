@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.build import source
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.core import source
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.machine.arch import Arch

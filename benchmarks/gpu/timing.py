@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from gensor_database.record import Kernel, Timing
-from gensor_kernels.build import source
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core import source
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload

@@ -9,8 +9,8 @@ from benchmarks.sass.build import Build, cpu_seconds
 from gensor_database.record import Source
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
-from gensor_kernels.build.source import digest
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import element_bytes

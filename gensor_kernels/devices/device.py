@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from gensor_kernels.arrays import Array, DeviceArray, Shape
-from gensor_kernels.build.source import bind
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import SIZE
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import Arch
 
 from .agreement import agree

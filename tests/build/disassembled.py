@@ -4,7 +4,8 @@ from functools import cache
 
 import pytest
 
-from gensor_kernels.build import nvrtc, resources, source
+from gensor_kernels.build import nvrtc, resources
+from gensor_kernels.families.core import source
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup

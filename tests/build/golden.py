@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.operators.types.workload import Workload
 

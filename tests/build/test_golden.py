@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from gensor_kernels.build.source import digest
+from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.registry import FAMILIES
 
 from .golden import CASES, FOLDER, text
@@ -39,7 +39,7 @@ def test_a_program_binds_the_same_source_and_launches(name, request):
 
 
 def test_sources_are_the_pinned_ones(request):
-    lines = [f"{name} abi {family.abi} {digest(family.text)}" for name, family in sorted(FAMILIES.items())]
+    lines = [f"{name} abi {family.abi} {digest(family.code)}" for name, family in sorted(FAMILIES.items())]
     path = FOLDER / "sources.txt"
     if request.config.getoption("--update-golden"):
         path.write_text("\n".join(lines) + "\n")

@@ -4,7 +4,7 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.hazards import ENOUGH, find_unguarded
 from gensor_kernels.build.instruction import Instruction
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES
 
 from .disassembled import DOUBLES, HOPPER, USUAL, miscompiled

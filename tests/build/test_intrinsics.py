@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.build.source import files
 from gensor_kernels.devices.emulator import FOLDER, build
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core.source import files
 from tests.doubles.emulated_kernels import SMALL, execute, source, toy
 from tests.mutator.engine.mutations import INTRINSICS
 

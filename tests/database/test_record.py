@@ -14,7 +14,7 @@ import numpy
 import pytest
 
 from gensor_database import TABLES, Record, Row, Source, StoreWarning, Timing, Verification, duration, row_digest
-from gensor_kernels.build import source as build_source
+from gensor_kernels.families.core import source as build_source
 from tests.doubles.store_rows import ARCH, PART, key, portfolio, rows
 
 SAMPLES: dict[type[Row], Row] = {type(row): row for row in [*rows(3), *portfolio([3])]}

@@ -17,9 +17,10 @@ from gensor_database.connection import translated
 from gensor_database.errors import CorruptStoreError
 from gensor_database.record import TABLES
 from gensor_kernels import config
-from gensor_kernels.build import nvrtc, source
+from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.selection import untrusted
 from gensor_kernels.errors import ConfigError, GensorError, UnsupportedError
+from gensor_kernels.families.core import source
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
 from gensor_kernels.families.validation import program_of

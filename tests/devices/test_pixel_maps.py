@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
 from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.source import bind, flatten
 from gensor_kernels.families.core.tensor_maps import Pixels, TensorMap, description
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from gensor_kernels.build.source import bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, Buffer, Counters, build, run
 from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.source import bind, flatten
 
 
 def toy(name: str) -> str:

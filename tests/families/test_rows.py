@@ -6,7 +6,7 @@ import pytest
 from benchmarks.sass.paths import whole
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import instructions
-from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from gensor_kernels.build.source import files
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.rules import Bound, Names, Rule, Rules, in_cpp
+from gensor_kernels.families.core.source import files
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.workload import Workload
 from tests.campaign_size import sample

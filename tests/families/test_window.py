@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.build.source import bind, flatten
+from gensor_kernels.families.core.source import bind, flatten
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
 from gensor_kernels.families.window.shape import call_of

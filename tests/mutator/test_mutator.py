@@ -5,7 +5,7 @@ The whole sweep, guards included, is `python -m tests.mutator`.
 
 import pytest
 
-from gensor_kernels.build.source import flatten
+from gensor_kernels.families.core.source import flatten
 from gensor_kernels.families.registry import FAMILIES
 from tests.campaign_size import sample
 

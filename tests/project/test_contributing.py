@@ -11,10 +11,10 @@ import pytest
 import gensor_kernels
 from gensor_database.store import Store
 from gensor_kernels import operators
-from gensor_kernels.build import source
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.dispatch.observe import record_file
 from gensor_kernels.families import registry
+from gensor_kernels.families.core import source
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload

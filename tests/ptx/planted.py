@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import lookup
 from tests.mutator.programs import Configuration, configurations
 from tests.ptx.agreement import Agreement, agree

@@ -80,8 +80,8 @@ def _barriers() -> Iterator[Bug]:
         ("barrier_any(lost)", "sliced: slices"),
     ):
         yield Bug(text, text.removeprefix("barrier_any"), program)  # each thread chooses its way alone
-    yield Bug("        Pipeline::finish(); // the first walk's last copies and this walk's first ones share stages\n", "",
-              "mma cp.async: floats")  # fmt: skip
+    text = "        Pipeline::finish(); // the first walk's last copies and this walk's first ones share stages\n"
+    yield Bug(text, "", "mma cp.async: floats")
 
 
 def _copies() -> Iterator[Bug]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gensor_database.record import Binary, Kernel, text_digest
 from gensor_database.store import Store
-from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload

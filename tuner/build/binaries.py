@@ -9,9 +9,9 @@ import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.sass import Sass, Steady
-from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_tuner.strategies.request import Facts, learn

@@ -10,7 +10,7 @@ from gensor_kernels.build import resources
 from gensor_kernels.build.elf import entry_usage
 from gensor_kernels.build.nvrtc import Binary, compile_cubin, toolchain
 from gensor_kernels.build.sass import Sass
-from gensor_kernels.build.source import digest
+from gensor_kernels.families.core.source import digest
 from gensor_tuner.tasks.task import Task
 
 LEFT_OUT = "ptxas leaves out a wait: a DMMA reads sums that the DMMA before it is still writing"

@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_database.lazy import cached_property
-from gensor_kernels.build.source import bind
 from gensor_kernels.families.contraction import stream_k
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch

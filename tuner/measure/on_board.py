@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
+from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.workload import Workload

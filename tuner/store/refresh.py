@@ -27,11 +27,11 @@ from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
 from gensor_database.record import now
 from gensor_kernels.build import nvrtc
-from gensor_kernels.build.source import digest as text_digest
 from gensor_kernels.dispatch.selection.predict import few_seconds
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.source import digest as text_digest
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.families.validation import MALFORMED, samples_of, workload_of

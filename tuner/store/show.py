@@ -12,8 +12,8 @@ from gensor_database.record import Kernel, Record, Source, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import Winner, winner
-from gensor_kernels.build.source import bind
 from gensor_kernels.errors import GensorError
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us

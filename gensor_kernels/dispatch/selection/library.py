@@ -11,12 +11,12 @@ from typing import Any
 from gensor_database import Timing, counting, is_under, launched
 from gensor_database.lazy import cached_property
 from gensor_kernels import config, forking
-from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import Roster
+from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload

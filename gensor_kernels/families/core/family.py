@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_database.lazy import cached_property
-from gensor_kernels.build.source import code, flatten
+from gensor_kernels.families.core.source import code, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
@@ -144,7 +144,7 @@ class Family:
 
     @cached_property
     def text(self) -> str:
-        """The kernel source without constants, as compilers get it (see build/source.py)."""
+        """The kernel source without constants, as compilers get it (see families/core/source.py)."""
         return flatten(self.source) + self.asserts()
 
     def asserts(self) -> str:

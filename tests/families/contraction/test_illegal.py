@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from gensor_kernels.build.source import bind
 from gensor_kernels.devices.emulator import build
 from gensor_kernels.errors import BuildError
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_tuner.build.pool import candidate

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.build.source import flatten
 from gensor_kernels.devices.emulator import Counters
 from gensor_kernels.families.contraction.rewrite import ozaki
+from gensor_kernels.families.core.source import flatten
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import SLICE_PRODUCTS, lookup
 from gensor_kernels.operators.products.matmul import workload

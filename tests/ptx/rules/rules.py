@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from gensor_kernels.build.source import SOURCES, bind, flatten
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.source import SOURCES, bind, flatten
 from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from tests.ptx.execute import Kernel, Memory, PtxFault

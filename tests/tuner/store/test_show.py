@@ -3,7 +3,7 @@
 import json
 
 from gensor_database import PRETUNED, Binary, Kernel, Store
-from gensor_kernels.build.source import bind
+from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES
 
 SHIPPED = PRETUNED / "sm_87.db"

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 #: Device code, one folder per kernel family. Base names are unique: digests and `#line` contain nothing else.
-SOURCES = Path(__file__).resolve().parent.parent / "families"
+SOURCES = Path(__file__).resolve().parent.parent
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"')
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if|ifdef|ifndef|endif)\b")

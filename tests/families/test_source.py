@@ -2,7 +2,7 @@
 
 import pytest
 
-from gensor_kernels.build import source
+from gensor_kernels.families.core import source
 
 
 @pytest.fixture
