@@ -23,7 +23,7 @@ MOST_HOSTS = 3
 
 
 class Display:
-    """Shows texts, each beside a bar on a terminal, also while one long step runs; subclasses say which."""
+    """Shows texts, each with a bar on a terminal, also while one long step runs; subclasses say which."""
 
     clock: Callable[[], float] = time.monotonic
 
@@ -87,7 +87,7 @@ class Display:
 
 
 class Shown(Display, Tracker):
-    """Shows a Tracker's text beside one bar, which all runs share."""
+    """Shows a Tracker's text with one bar, which all runs share."""
 
     def __init__(self, jobs: int, top: int, budget: float | None, rows: int, quiet: bool):
         Tracker.__init__(self, jobs=jobs, top=top, budget=budget, rows=rows)

@@ -51,7 +51,7 @@ Verifier = DeviceVerifier | RemoteVerifier | None
 
 @dataclass(frozen=True)
 class Settings:
-    """What the command line asks of a run.
+    """Settings of a run, from the command line.
 
     `arch_names` are capabilities or parts as they were written, `db` is the database to tune into. Records name their
     rows where `named`. For the shapes of a `model`, they name the model in place of the file, and the lines of `--json`
@@ -130,7 +130,7 @@ def tune(settings: Settings, shapes: Path) -> int:
 
 @dataclass
 class Report:
-    """What a run tells: a line of the table for each row in the file's order, lines of `--json`, the summary."""
+    """The output of a run: a line of the table for each row in the file's order, lines of `--json`, the summary."""
 
     settings: Settings
     label: str
