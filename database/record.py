@@ -327,7 +327,7 @@ class Verification(Row):
     """One execution of a kernel against the float64 reference."""
 
     TABLE: ClassVar[str] = "verification"
-    PACKED: ClassVar[frozenset[str]] = frozenset({"cases"})
+    PACKED: ClassVar[frozenset[str]] = frozenset({"cases", "counters"})
     kernel_digest: str
     method: str
     outcome: str

@@ -10,7 +10,7 @@ CREATE TABLE source (
 CREATE TABLE binary (
     digest TEXT NOT NULL PRIMARY KEY, -- over the columns below
     source_digest TEXT NOT NULL,      -- source.digest
-    constants TEXT NOT NULL,          -- JSON: macro name -> integer or type token; text, or in a pack
+    constants TEXT NOT NULL,          -- JSON: macro name -> integer or type token; or in a pack
     target TEXT NOT NULL,             -- what the compiler was asked for, such as sm_87 or sm_90a
     cubin BLOB NOT NULL,              -- the ELF image, xz, or in a pack
     registers INTEGER NOT NULL,       -- per thread, largest of any entry
@@ -39,8 +39,8 @@ CREATE TABLE verification (
     outcome TEXT NOT NULL,            -- ok, not_compiled, wrong, failed or timeout
     error TEXT,                       -- what went wrong, NULL where nothing did
     worst REAL,                       -- largest error divided by its tolerance over all cases
-    cases TEXT NOT NULL,              -- JSON: sizes, epilogues and modes that were executed; text, or in a pack
-    counters TEXT NOT NULL,           -- JSON: branches taken, bank conflicts, access widths
+    cases TEXT NOT NULL,              -- JSON: sizes, epilogues and modes that were executed; or in a pack
+    counters TEXT NOT NULL,           -- JSON: branches taken, bank conflicts, access widths; or in a pack
     provenance TEXT NOT NULL          -- JSON: emulator, compiler and library versions, device
 );
 CREATE INDEX verification_kernel ON verification (kernel_digest);
