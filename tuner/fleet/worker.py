@@ -100,12 +100,10 @@ def opened(number: int) -> tuple[str, int]:
     """Return the part of a GPU and the number of GPUs; a process opens it and ends. GpuError where that fails."""
     try:
         with Board(number) as board:
-            part, count = board.about()
+            arch, count, _ = board.about()
     except (BoardGoneError, EndedError) as error:
         raise GpuError(str(error), worth_telling=True) from None
-    if not count:
-        raise GpuError(f"no kernel runs on it: {part}", worth_telling=True)
-    return part, count
+    return arch.part, count
 
 
 class _Serving:
