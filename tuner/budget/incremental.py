@@ -44,10 +44,9 @@ class Held(NamedTuple):
 
 @dataclass
 class IncrementalRun(ClassRun):
-    """A class that gains kernels step by step.
+    """A class that gains kernels step by step: from `founds`, results of search by workload number, and `held` ones.
 
-    `founds`: results of search by workload number; `calls` (workloads,): calls of each workload; `evaluations`: length
-    of the walks with compiler feedback; `held`: verified kernels that earlier runs have stored.
+    `calls` (workloads,) are the calls of each workload; `evaluations` is the length of walks with compiler feedback.
     """
 
     founds: Mapping[int, Found] = field(default_factory=dict)

@@ -41,10 +41,8 @@ FALL = 1e-3  # relative drop of the model's predicted time that is worth a progr
 class BudgetedRun(Run):
     """A run that ends after `budget` seconds, with everything that is verified by then.
 
-    The verified kernels of `packaged`, a database, count as made by an earlier run: layers are served from the first
-    second on, and the budget goes to kernels that are predicted to be faster. `fell` is called with each fall of the
-    model's predicted time: seconds since the run began, microseconds of all calls, and how many of how many workloads
-    have a verified kernel.
+    Verified kernels of `packaged`, a database, count as made by an earlier run. `fell` is called with each fall of the
+    model's predicted time: seconds since the run began, microseconds of all calls, served workloads, all workloads.
     """
 
     budget: float = field(kw_only=True)
@@ -54,7 +52,7 @@ class BudgetedRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._step_seconds: list[float] = []
-        self._told = np.inf
+        self._reported = np.inf
         self._names: dict[str, str] = {}
 
     def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
@@ -106,8 +104,8 @@ class BudgetedRun(Run):
 
     def _tell(self, seconds: float, about: str, served: int, workloads: int) -> None:
         """Print the model's predicted time where it has fallen."""
-        if seconds <= (1 - FALL) * self._told:
-            self._told = seconds
+        if seconds <= (1 - FALL) * self._reported:
+            self._reported = seconds
             self.fell(self.elapsed, seconds * 1e6, served, workloads)
             self.notify(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
 
@@ -130,7 +128,7 @@ class BudgetedRun(Run):
                     held=[*self._stored_kernels(group), *self._shipped_kernels(group, laid)],
                     late=self._is_spent,
                 )
-        self._told = np.inf
+        self._reported = np.inf
         return growing
 
     def _stored_kernels(self, class_key: str) -> Iterator[Held]:

@@ -38,10 +38,9 @@ FADING, LITTLE = 0.5, 1e-3
 
 @dataclass
 class Task:
-    """One workload of the model.
+    """One workload of the model: its calls, the roofline bound and operations of one, a key shared by similar tasks.
 
-    `calls`: how often the model calls it; `bound`: roofline bound of one call in seconds; `flops`: operations of one
-    call; `group`: key shared by similar tasks; `best`: seconds before any slice and after each slice.
+    `best` has the seconds before any slice and after each slice.
     """
 
     calls: float
@@ -163,11 +162,7 @@ class TaskScheduler:
     def __init__(
         self, base: Request, calls: Mapping[str, tuple[Workload, float]], late: Callable[[], bool] = lambda: False
     ):
-        """Set up one task per workload.
-
-        `base`: template of every slice's request; `calls`: (workload, calls) by key. Once `late` returns True, the
-        remaining workloads are left out.
-        """
+        """Set up a task for each (workload, calls) until `late` returns True; `base`: template of requests."""
         self.base = base
         self.workloads: list[Workload] = []
         self.spaces: list[Space] = []
@@ -206,10 +201,7 @@ class TaskScheduler:
         return end_to_end(self.tasks)
 
     def next(self, count: int) -> list[Slice]:
-        """Return at most `count` slices of different tasks, in descending order of predicted gain.
-
-        Tasks without a slice come first. Empty where no slice is worth its time.
-        """
+        """Return at most `count` slices of different tasks that are worth their time, by predicted gain."""
         fresh = [i for i, task in enumerate(self.tasks) if not task.slices]
         if fresh:
             fresh.sort(key=lambda i: -self.tasks[i].calls * self.tasks[i].seconds)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.sass import Sass, Steady
-from gensor_kernels.build.source import digest
 from gensor_kernels.devices.device import Code
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.space import Space
@@ -22,10 +20,7 @@ from .pool import Candidate, Pool
 
 
 class Binaries:
-    """Compiled candidates. Candidates that differ only in run-time parameters share a binary.
-
-    `facts`: the compiler's report on each Program, in the order of compilation.
-    """
+    """Compiled candidates, and the compiler's report on each Program; run-time parameters share a binary."""
 
     def __init__(self, arch: Arch, executor: Executor, progress: Callable[[str, int], None]):
         """Start with no binaries; `progress("compile", 1)` is called for each new binary."""
@@ -65,10 +60,7 @@ class Binaries:
         return len(wanted) + self._bury(pool)
 
     def hold(self, pool: Pool, each: Candidate, binary: Binary, spaces: Sequence[Space]) -> bool:
-        """Take a candidate's binary from a database; its facts update the potential of `spaces`.
-
-        Returns False where its machine code is refused: candidates with this binary are then dead in the pool.
-        """
+        """Take a candidate's binary from a database; return False where its machine code is refused."""
         ((self._made[_key(each)], self._machine_code[_key(each)]),) = inspect_binaries([binary], 1)
         self._learn(each, spaces)
         self._bury(pool)
@@ -96,10 +88,7 @@ class Binaries:
 
     def code(self, each: Candidate) -> Code:
         """Return the code object that a device loads."""
-        binary = self[each]
-        constants = tuple(sorted(json.loads(each.constants).items()))
-        name = digest(f"{each.constants} {binary.target} {each.family.source}")
-        return Code(name, each.family.text, constants, binary.target, binary.cubin)
+        return each.code(self[each].target, self[each].cubin)
 
 
 def _key(each: Candidate) -> tuple[str, str]:

@@ -84,6 +84,6 @@ def _with_verdict(binary: Binary, code: dict[str, Sass]) -> tuple[Binary, dict[s
 def _agree(binary: Binary) -> None:
     """Raise ValueError where a cubin is none, or uses other registers than its compiler is said to have reported."""
     found = entry_usage(binary.cubin)
-    told = {name: entry.registers for name, entry in binary.entries.items()}
-    if {name: registers for name, (registers, _) in found.items() if name in told} != told:
-        raise ValueError(f"a cubin with the registers {found}, not {told}")
+    reported = {name: entry.registers for name, entry in binary.entries.items()}
+    if {name: registers for name, (registers, _) in found.items() if name in reported} != reported:
+        raise ValueError(f"a cubin with the registers {found}, not {reported}")

@@ -10,8 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +25,7 @@ from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
+from gensor_tuner.output import beside, json_lines, note, plural, printable, say, write_json
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.shards import Shard
@@ -47,14 +46,16 @@ from .options import (
     InputOption,
     JobsOption,
     JsonOption,
+    LinesOption,
+    ModelArgument,
     OnlyArchOption,
+    PackagedArchOption,
     RecordsArchOption,
+    RowsArchOption,
     SeedOption,
     ShapesOption,
     TopOption,
     bytes_of,
-    capability,
-    cores,
     database,
     existing,
     existing_file,
@@ -83,20 +84,11 @@ app.add_typer(fleet, name="fleet")
 UsageError: Any = BadParameter.__base__
 
 
-@contextmanager
-def shapes_of(model: Path, arch: str, inputs: Sequence[str]) -> Iterator[Path]:
-    """The shapes that a model calls, as a file that is there while they are tuned."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / f"{model.stem}.csv"
-        write_shapes(model, out, arch, inputs)
-        yield out
-
-
-def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str]) -> None:
+def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str] | None) -> None:
     """Write the shapes that a model calls."""
     from gensor_tuner.shapes import from_model, model_cache
 
-    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
+    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs or []))
 
 
 def _version(asked: bool) -> None:
@@ -148,8 +140,7 @@ def tune(
         raise BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
     if shapes and model:
         raise BadParameter("--shapes and --model were both given: leave one out")
-    shapes = shapes or []
-    if len(shapes) > 1:
+    if len(shapes or []) > 1:
         raise BadParameter("--shapes was given more than once: run gensor-tune once for each")
     parts = [lookup(each).part for each in arch]
     if len(set(parts)) < len(parts):
@@ -176,11 +167,14 @@ def tune(
         raise BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
     began = time.monotonic()
-    options = Options(top=top, seed=seed, jobs=cores(jobs), graph=graph, verify=verify, strategy=strategy)
-    with shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        if model is not None and budget is not None:
-            took = duration((time.monotonic() - began) * 1e6)
-            say(f"gensor-tune: {model} was read in {took}, which --budget does not count", sys.stderr)
+    options = Options(top=top, seed=seed, jobs=jobs, graph=graph, verify=verify, strategy=strategy)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = shapes[0] if shapes else Path(folder, "shapes.csv")
+        if model is not None:
+            write_shapes(model, rows, arch[0], input)
+            if budget is not None:
+                took = duration((time.monotonic() - began) * 1e6)
+                note(f"{model} was read in {took}, which --budget does not count")
         settings = Settings(
             arch_names=arch,
             db=database(db),
@@ -200,7 +194,7 @@ def tune(
 
 @app.command()
 def run(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")],
+    model: ModelArgument,
     emulate: Annotated[
         str | None,
         Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
@@ -223,25 +217,25 @@ def run(
     plot = (out or Path(f"{model.stem}.png")) if profile else None
     with json_lines(json) as lines:
         found = from_model.layers(model, emulate, from_model.extents_of(input or []), timed=plot is not None)
-        for line in drawing.json_lines(found) if lines is not None else ():
-            write_line(lines, line)
+        for each in drawing.summaries(found) if lines is not None else ():
+            write_json(lines, each)
         for line in str(found).split("\n"):
             say(line)
         if plot is not None:
             part = lookup(emulate).part if emulate else "this machine's GPU"
             drawing.plot(found, printable(f"{model.name} on {part}", 80), plot)
-            say(f"gensor-tune: the plot is in {plot}", file=sys.stderr)
+            note(f"the plot is in {plot}")
 
 
 @app.command()
 def shapes(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")],
+    model: ModelArgument,
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
     arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: InputOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
-    write_shapes(model, out, arch, input or [])
+    write_shapes(model, out, arch, input)
 
 
 @app.command()
@@ -249,7 +243,7 @@ def show(
     db: DbOption = None,
     arch: RecordsArchOption = None,
     kernel: Annotated[str | None, Option(help="One kernel, by the first digits of its digest.")] = None,
-    json: Annotated[bool, Option("--json", help="JSON lines instead of a table.")] = False,
+    json: LinesOption = False,
     source: Annotated[
         bool, Option("--source", help="With --kernel: its CUDA source, behind the constants of its Program.")
     ] = False,
@@ -267,7 +261,7 @@ def show(
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
-            lines = list(record_lines(store, capability(arch), json))
+            lines = list(record_lines(store, arch, json))
     for line in lines:
         say(line)
 
@@ -278,7 +272,7 @@ def export(
         Path, Argument(metavar="FILE", help="File to write: .csv, .json, .jsonl, .parquet, or .db (a compact copy).")
     ],
     db: DbOption = None,
-    arch: Annotated[str | None, Option(help="Only rows of this capability.")] = None,
+    arch: RowsArchOption = None,
     json: Annotated[
         bool, Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout.")
     ] = False,
@@ -287,21 +281,20 @@ def export(
     """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
-    only = capability(arch)
     with existing(db) as store:
         if json:
-            raise Exit(export_lines(store, out, only, binaries))
+            raise Exit(export_lines(store, out, arch, binaries))
         if out.suffix != ".db":
-            count = write_records(store, out, only)
+            count = write_records(store, out, arch)
             say(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
             return
-        if only is None:
+        if arch is None:
             raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
         try:
-            counts = export_store(store, out, only)
+            counts = export_store(store, out, arch)
         except StoreError as error:  # its message names the unfinished temporary file
             raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
-        say(f"{out}: {counts_text(dict(sorted(counts.items())))} for {only}")
+        say(f"{out}: {counts_text(dict(sorted(counts.items())))} for {arch}")
 
 
 @app.command()
@@ -315,8 +308,7 @@ def pretune(
     drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
-    options = Options(top=top, seed=seed, jobs=cores(jobs))
-    raise Exit(tuning.pretune(arch, shapes, out, options, drawn))
+    raise Exit(tuning.pretune(arch, shapes, out, Options(top, seed, jobs), drawn))
 
 
 @app.command()
@@ -327,21 +319,12 @@ def archs() -> None:
     for arch in all_archs():
         peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
         kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
-        figures = " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
-        unsure = ", ".join(sorted(arch.unsure))
-        say(
-            f"{arch.name:<8} {arch.part:<22} {arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
-            f"{figures}  {unsure}"
-        )
-    say(
-        json.dumps(
-            {
-                "unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation",
-                "fp16 kept": "the best published rate of large products on ordinary data, where power limits them",
-            }
-        ),
-        file=sys.stderr,
-    )
+        figures = f"{arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
+        figures += " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
+        say(f"{arch.name:<8} {arch.part:<22} {figures}  {', '.join(sorted(arch.unsure))}")
+    notes = {"unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation"}
+    notes["fp16 kept"] = "the best published rate of large products on ordinary data, where power limits them"
+    say(json.dumps(notes), file=sys.stderr)
 
 
 @app.command()
@@ -363,11 +346,11 @@ def doctor() -> None:
 
 @app.command()
 def where(
-    arch: Annotated[str | None, Option(help="Only the packaged database of this capability; default: of each.")] = None,
-    json: Annotated[bool, Option("--json", help="JSON lines instead of text.")] = False,
+    arch: PackagedArchOption = None,
+    json: LinesOption = False,
 ) -> None:
     """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
-    raise Exit(maintenance.where(capability(arch), json))
+    raise Exit(maintenance.where(arch, json))
 
 
 @app.command()
@@ -463,8 +446,7 @@ def verify(
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
-        only = capability(arch)
-        raise Exit(run(existing_file(db), only, rebuild, execute, cores(jobs), lines))
+        raise Exit(run(existing_file(db), arch, rebuild, execute, jobs, lines))
 
 
 @app.command()
@@ -479,8 +461,7 @@ def refresh(
     from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
-        only = capability(arch)
-        raise Exit(run(existing_file(db), only, budget, cores(jobs), lines))
+        raise Exit(run(existing_file(db), arch, budget, jobs, lines))
 
 
 @app.command()
@@ -493,7 +474,7 @@ def report(
     from gensor_tuner.report.page import write
 
     with existing(db) as store:
-        say(write(store, capability(arch), out), file=beside(out))
+        say(write(store, arch, out), file=beside(out))
 
 
 @app.command()
@@ -532,7 +513,7 @@ def worker(
     from gensor_tuner.fleet import worker as serving
 
     serving.check(scheduler)
-    serving.serve(scheduler, cores(jobs), scratch, lambda line: say(f"gensor-tune: {line}", sys.stderr))
+    serving.serve(scheduler, jobs, scratch, note)
 
 
 def main() -> None:
@@ -546,12 +527,12 @@ def main() -> None:
             error.show()
             sys.exit(2)
         help_of = error.ctx.command_path if error.ctx is not None else "gensor-tune"
-        told = error.format_message().removeprefix("Invalid value: ").rstrip(".")
-        if name := getattr(error, "option_name", "") if "No such option" in told else "":
+        message = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+        if name := getattr(error, "option_name", "") if "No such option" in message else "":
             meant = spelling.did_you_mean(spelling.near(name, getattr(error, "possibilities", None) or ()))
-            told = f"No such option: {name}" + (f": {meant}" if meant else "")
-        listed = "commands" if told.startswith("No such command") else "options"
-        say(f"gensor-tune: {told} ({help_of} --help lists the {listed})", sys.stderr)
+            message = f"No such option: {name}" + (f": {meant}" if meant else "")
+        listed = "commands" if message.startswith("No such command") else "options"
+        note(f"{message} ({help_of} --help lists the {listed})")
         sys.exit(2)
     except GensorError as error:
         advice = " (another database: --db FILE, or GENSOR_DB)" if isinstance(error, StoreError) else ""
@@ -569,7 +550,7 @@ def main() -> None:
         sys.exit(130)
     except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
         named = (getattr(error, "filename", None), getattr(error, "strerror", None) or str(error) or "out of memory")
-        say(f"gensor-tune: {': '.join(str(each) for each in named if each)}", file=sys.stderr)
+        note(f"{': '.join(str(each) for each in named if each)}")
         sys.exit(2)
 
 

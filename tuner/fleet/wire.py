@@ -30,7 +30,7 @@ LARGEST = 1 << 28  # bytes of a message, inflated
 #: Events of workers: which task begins where.
 TOPIC = "gensor"
 #: Characters kept from the end of a worker's traceback.
-TOLD = 400
+LONGEST_ERROR = 400
 
 
 class CorruptError(GensorError):
@@ -79,19 +79,13 @@ def asked(task: Task[Any]) -> bytes:
 
 
 def answer(kind: str, message: bytes) -> tuple[bytes, bool]:
-    """Run a task on a worker.
-
-    Returns
-    -------
-    (bytes, bool)
-        Its result as a message, or the reason for its absence; and whether the worker's GPU has gone.
-    """
+    """Run a task on a worker; return its result or the reason for its absence, and whether the GPU has gone."""
     try:
         task = KINDS[kind].from_arguments(unpack(message))
         result = task.pack(task.run())
         return pack({"result": result}), False
     except Exception as error:  # whatever it is, another worker may do better
-        return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]}), isinstance(error, BoardGoneError)
+        return pack({"error": traceback.format_exc(limit=-2)[-LONGEST_ERROR:]}), isinstance(error, BoardGoneError)
 
 
 def result_of(task: Task[Result], message: bytes) -> Result:
@@ -102,7 +96,7 @@ def result_of(task: Task[Result], message: bytes) -> Result:
     try:
         return task.unpack(from_plain(task.answer, body["result"]))
     except MALFORMED as error:
-        raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:TOLD]}") from None
+        raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:LONGEST_ERROR]}") from None
 
 
 def perform(kind: str, message: bytes, key: str) -> bytes:

@@ -44,8 +44,7 @@ class Offer:
 def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> None:
     """Offer this machine to a scheduler until Ctrl-C; come back where the scheduler comes back.
 
-    `jobs` processes walk, compile and verify. Tasks write to `scratch`, by default a folder in the cache folder. Raises
-    FleetError where Dask or a certificate is missing, or the machine can run no task, or no longer.
+    `jobs` processes walk, compile and verify. Raises FleetError where Dask, a certificate or every ability is missing.
     """
     try:
         import dask
@@ -62,9 +61,9 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> No
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     count = len(offers) - len(parts)
     kinds = ", ".join(kind for kind in FOLLOWS if not abilities().why_not(kind))
-    told = f"{count} {plural('process', count)} to {kinds}" if count else "nothing that compiles"
+    summary = f"{count} {plural('process', count)} to {kinds}" if count else "nothing that compiles"
     boards = f"measuring on {', '.join(parts.values())}" if parts else "no GPU"
-    notify(f"{told}; {boards}; scratch folder {folder}")
+    notify(f"{summary}; {boards}; scratch folder {folder}")
     # The process that measures has a child, which owns the GPU: Python forbids that to daemons.
     with dask.config.set({"distributed.worker.daemon": False}):
         asyncio.run(_Serving(scheduler, offers, folder, notify).forever())

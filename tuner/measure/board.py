@@ -17,15 +17,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, count_gpus, free_memory, limit_memory, open_any_gpu, out_of_memory
-from gensor_tuner.verify.device_process import (
-    ATTEMPTS,
-    KERNEL_SECONDS,
-    DeviceProcess,
-    EndedError,
-    Say,
-    judged,
-    verified,
-)
+from gensor_tuner.verify.device_process import ATTEMPTS, DeviceProcess, EndedError, Say, judged, verified
 from gensor_tuner.verify.verify import Verdict
 
 from .timer import CudaClock, Kernel, Timed, Timer, Times
@@ -64,8 +56,8 @@ class BoardGoneError(GensorError):
 class Board(DeviceProcess):
     """The process that owns a GPU of this machine, by its number."""
 
-    def __init__(self, number: int = 0, memory: int | None = None, seconds: float = KERNEL_SECONDS) -> None:
-        super().__init__(partial(opener(), number, memory), answered, seconds)
+    def __init__(self, number: int = 0, memory: int | None = None, **limits: float) -> None:
+        super().__init__(partial(opener(), number, memory), answered, **limits)
 
     def about(self) -> tuple[Arch, int, str]:
         """Return the part, how many GPUs the machine has, and the conditions; GpuError where no kernel can run."""

@@ -6,7 +6,6 @@ Nothing is compiled. A kernel that faults or hangs destroys the CUDA context of 
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -29,7 +28,7 @@ from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError
-from gensor_tuner.output import say, sizes_text, write_line
+from gensor_tuner.output import note, say, sizes_text, write_json
 from gensor_tuner.shapes.reader import read_shapes
 
 from .board import FAILED, NO_MEMORY, NOT_LOADED, Board, BoardGoneError
@@ -71,12 +70,12 @@ class Measured:
             f"{(self.winner or 'cupy')[:12]}"
         )
 
-    def to_json(self, conditions: str) -> str:
+    def fields(self, conditions: str) -> dict[str, Any]:
         """Return the line of the `--json` file."""
         fields = {"workload": _workload_of(self.key), "status": self.status, "winner": self.winner}
         fields |= {"measured_us": self.measured_us, "vendor_us": self.vendor_us, "kernels": self.kernels}
         fields |= {"left": self.left, "conditions": json.loads(conditions), "seconds": round(self.seconds, 4)}
-        return json.dumps(fields | {"error": self.error}, separators=(",", ":"))
+        return fields | {"error": self.error}
 
 
 def _workload_of(key: str) -> Any:
@@ -209,11 +208,11 @@ def measure(
     with ExitStack() as stack:
         source = stack.enter_context(Store.open(path, readonly=True))
         target = stack.enter_context(_target(out or path))
-        board = stack.enter_context(Board(0, memory, PATIENCE))
+        board = stack.enter_context(Board(0, memory, seconds=PATIENCE))
         run = Measurement(board, target, [target] if target.path == source.path else [target, source], memory)
         if not source.trusted:
-            say(f"gensor-tune: cubins of {path} are not loaded: others can write to it", file=sys.stderr)
-        say(f"gensor-tune: measuring on {run.arch.part} {run.conditions} into {target.path}", file=sys.stderr)
+            note(f"cubins of {path} are not loaded: others can write to it")
+        note(f"measuring on {run.arch.part} {run.conditions} into {target.path}")
         for found in _rows_of_file(source, run.arch.name, shapes):
             if not found.status and budget is not None and time.monotonic() - began > budget:
                 found.status = "skipped"
@@ -223,11 +222,11 @@ def measure(
             counts[found.status] += 1
             counts["won"] += found.measured_us is not None and found.winner is not None
             say(found.line(), flush=True)
-            write_line(lines, found.to_json(run.conditions))
+            write_json(lines, found.fields(run.conditions))
     statuses = ("ok", "known", "unsupported", "skipped", "failed")
     summary = ", ".join(f"{counts[status]} {status}" for status in statuses if counts[status])
     timed = counts["ok"] + counts["known"]
-    say(f"gensor-tune: {summary or 'nothing to measure'}; kernels win {counts['won']} of {timed}", file=sys.stderr)
+    note(f"{summary or 'nothing to measure'}; kernels win {counts['won']} of {timed}")
     return 1 if counts["failed"] or counts["skipped"] else 0
 
 

@@ -90,10 +90,10 @@ def series(place: int) -> str:
     return f"c{min(place, COLOURS - 1)}"
 
 
-def dot(x: float, y: float, colour: int, hollow: bool, told: Sequence[str]) -> Markup:
+def dot(x: float, y: float, colour: int, hollow: bool, texts: Sequence[str]) -> Markup:
     """Draw a mark with a tooltip of the given lines."""
     kind = f"dot {series(colour)}{' hollow' if hollow else ''}"
-    return tag("circle", tag("title", lines(told)), class_=kind, cx=x, cy=y, r=5)
+    return tag("circle", tag("title", lines(texts)), class_=kind, cx=x, cy=y, r=5)
 
 
 def chart(name: str, summary: str, marks: Iterable[Markup], height: int = HEIGHT) -> Markup:

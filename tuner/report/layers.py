@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,34 +16,25 @@ MOST = 60
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def json_lines(layers: Layers) -> Iterator[str]:
-    """Yield one JSON object per layer, and one for the whole model.
-
-    Times are in microseconds: `measured_us` on a GPU, `predicted_us` and `bound_us` of the kernels of a layer. A layer
-    that the array library computes has null in place of the latter two.
-    """
+def summaries(layers: Layers) -> Iterator[dict[str, Any]]:
+    """Yield a dictionary for JSON per layer, with times in microseconds, and one for the whole model."""
     for layer in layers:
-        yield json.dumps(
-            {
-                "layer": layer.name,
-                "operators": layer.operators.split(" + "),
-                "dtype": layer.result.dtype.name if layer.result else None,
-                "shape": layer.result.shape if layer.result else None,
-                "served_by": layer.by,
-                "tiers": [each.tier for each in layer.served],
-                "kernels": [each.kernel for each in layer.served],
-                **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
-            }
-        )
+        yield {
+            "layer": layer.name,
+            "operators": layer.operators.split(" + "),
+            "dtype": layer.result.dtype.name if layer.result else None,
+            "shape": layer.result.shape if layer.result else None,
+            "served_by": layer.by,
+            "tiers": [each.tier for each in layer.served],
+            "kernels": [each.kernel for each in layer.served],
+            **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
+        }
     total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}
-    yield json.dumps({"model": total})
+    yield {"model": total}
 
 
 def plot(layers: Layers, title: str, out: Path) -> None:
-    """Draw time and bound of each layer; the ending of `out` names the format, .png or .svg.
-
-    Raises ConfigError if matplotlib is missing, or the file cannot be written.
-    """
+    """Draw time and bound of each layer as .png or .svg; ConfigError without matplotlib or where that fails."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

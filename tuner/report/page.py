@@ -29,10 +29,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def write(store: Store, arch: str | None, out: Path) -> str:
-    """Write the page about a database, or about one of its capabilities, and return a line about its contents.
-
-    Raises GensorError where there are no records to show, ConfigError where `out` cannot be written.
-    """
+    """Write the page about a database, or about one capability; return a line about it. GensorError without records."""
     found = parts(store, arch)
     if not found:
         raise GensorError(f"{store.path} has no records{f' of {arch}' if arch else ''}: tune into it first")

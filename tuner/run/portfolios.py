@@ -54,10 +54,9 @@ def usual(workload: Workload) -> list[Workload]:
 def offer(
     store: Store, arch: Arch, workloads: Sequence[Workload], further: Mapping[str, Sequence[Row]] | None = None
 ) -> Offer:
-    """Return the usable kernels of a class that serve any epilogue, predicted for a part.
+    """Return the usable kernels of a class that serve any epilogue, predicted at `workloads` and the usual sizes.
 
-    `workloads` are sizes of the class that count in addition to the usual ones, at least one; `further` has the rows of
-    verified kernels that the database does not have, by digest.
+    `further` has the rows of verified kernels that the database does not have, by digest.
     """
     sample = workloads[0].with_epilogue(())
     programs: dict[Program, str] = {}

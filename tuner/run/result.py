@@ -29,10 +29,7 @@ STAGES = ("walk", "compile", "verify", "measure")
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one workload. Times are in microseconds; `seconds` holds this row's share of the tuning time.
-
-    `sustained_us` is a lower limit for displayed predictions (`roofline.sustained_us`).
-    """
+    """The outcome of one workload: times in microseconds, `sustained_us` is the least displayed one."""
 
     workload: Workload | None
     status: str  # ok | failed | unsupported | skipped (the budget was spent before)
@@ -58,11 +55,10 @@ class Result:
         return None if self.predicted_us is None else max(self.predicted_us, self.sustained_us)
 
 
-def json_line(row: Row, result: Result, arch: Arch) -> str:
-    """Return one row as a JSON object: the documented keys first, then the arch, and what the shapes file says."""
-    workload = json.loads(result.workload.key()) if result.workload else None
-    fields: dict[str, Any] = {
-        "workload": workload,
+def json_fields(row: Row, result: Result, arch: Arch) -> dict[str, Any]:
+    """Return one row for JSON: the documented keys first, then the arch, and what the shapes file says."""
+    return {
+        "workload": json.loads(result.workload.key()) if result.workload else None,
         **{name: getattr(result, name) for name in ("status", "kernel", "family")},
         "program": result.program or None,
         **{name: getattr(result, name) for name in ("predicted_us", "bound_us", "measured_us", "vendor_us")},
@@ -73,15 +69,11 @@ def json_line(row: Row, result: Result, arch: Arch) -> str:
         "part": arch.part,
         **{name: getattr(row, name) for name in ("name", "line", "count", "notes")},
     }
-    return json.dumps(fields, separators=(",", ":"))
 
 
 @cache
 def provenance(options: Options, settled: bool = True) -> str:
-    """Return the JSON that a record keeps about its run: version and options, nothing about the machine.
-
-    `settled` is False for a record that a budget cut short.
-    """
+    """Return the JSON that a record keeps about its run, nothing about the machine; a budget may leave it unsettled."""
     version = metadata.version("gensor-kernels")
     made: dict[str, object] = {
         "gensor_kernels": version,
@@ -97,10 +89,7 @@ def provenance(options: Options, settled: bool = True) -> str:
 def rows_for(
     chosen: Chosen, arch: Arch, options: Options, named: Callable[[str], str] = lambda text: text
 ) -> tuple[list[StoreRow], str | None]:
-    """Return all rows for one workload's outcome, and the digest of its kernel (None without one).
-
-    `named` adds to the record's provenance which rows of a shapes file it is for.
-    """
+    """Return all rows for one workload's outcome, and the digest of its kernel; `named` adds uses to provenance."""
     rows: list[StoreRow] = []
     digest, abi, outcome, error = None, 0, "failed", chosen.error
     if chosen.candidate is not None and chosen.binary is not None:
@@ -131,10 +120,7 @@ def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) 
 
 
 def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[StoreRow]:
-    """Return all timings of a workload with the kernels they belong to; slower kernels are kept too.
-
-    `background`: another program used the same GPU meanwhile (see `gensor_database.quiet`).
-    """
+    """Return all timings of a workload with their kernels; in the `background` a program used the same GPU."""
     rows: list[StoreRow] = []
     place = (chosen.workload.key(), arch.name, arch.part)
     for candidate, compiled, timed in chosen.timings:
@@ -174,10 +160,7 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
 
 
 def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
-    """Return the result that an earlier run with the same options left, or None: a second run resumes by it.
-
-    Without `settled`, results that an earlier run's budget cut short count too.
-    """
+    """Return the result that an earlier run with the same options left, or None; without `settled`, also a cut one."""
     entry = store.find(workload.key(), arch.name, arch.part)
     known = {provenance(options, each) for each in {True, settled}}
     if entry is None or without(entry.record.provenance) not in known:

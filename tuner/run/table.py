@@ -99,8 +99,8 @@ def _call(row: Row, result: Result) -> Call:
 def summary(results: Sequence[Result]) -> list[str]:
     """Return sentences about a run: rows by status, kernels and classes, rows near their bound."""
     counts = Counter(result.status for result in results)
-    told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-    lines = [told or "the shapes file has no rows"]
+    counted = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    lines = [counted or "the shapes file has no rows"]
     served = [result for result in results if result.status == "ok" and result.workload is not None]
     if served:
         kernels = len({result.kernel for result in served})

@@ -47,27 +47,10 @@ Groups = Mapping[str, Rows]  # by the key of their class
 
 @dataclass
 class Run:
-    """A run of the tuner: `rows` turns rows of a shapes file into results, stored one by one.
+    """A run of the tuner: `rows` turns rows of a shapes file into results, stored one by one in `store`.
 
-    Parameters
-    ----------
-    arch : Arch
-        The architecture to tune for.
-    store : Store
-        The open database for results; an earlier run's results in it are reused.
-    options : Options
-        How to search and verify.
-    progress : Progress
-        Told which rows are at work, and called as ``progress(stage, n)`` when `n` more walks, compilations,
-        verifications or timings are done.
-    timer : Timer, RemoteTimer or None
-        Times kernels on a GPU; without it no kernel is timed.
-    verifier : DeviceVerifier, RemoteVerifier or None
-        Required for ``verify="device"``.
-    unfinished : Unfinished or None
-        Walks and binaries that an interrupted run has left, and where this run keeps its own.
-    executor : Executor or None
-        Where tasks run, by default on this machine.
+    Earlier results in it are reused. Without a `timer` no kernel is timed. `unfinished` has walks and binaries of an
+    interrupted run, and takes this run's own. Tasks run on `executor`, by default on this machine.
     """
 
     arch: Arch
@@ -100,11 +83,7 @@ class Run:
         return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
-        """Yield every row with its result, whose rows are committed by then; equal workloads are tuned once.
-
-        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class. Rows
-        with an error or without a workload get a result too.
-        """
+        """Yield every row with its result, committed by then; those that need no tuning first, then class by class."""
         todo = yield from self.known(rows)
         if todo:
             self.progress.plan([names_of(by_key) for by_key in todo.values()])

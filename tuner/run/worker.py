@@ -1,18 +1,14 @@
-"""The worker process that tunes workloads for the runtime.
-
-A bad candidate can poison a CUDA context; a separate process protects the user's.
+"""The worker process that tunes workloads for the runtime: a bad candidate can ruin its own CUDA context alone.
 
 Requests are lines of JSON on stdin: {"workload": {...}, "arch": name of a capability or part, "db": path, "device":
-number of the requesting GPU}. Without "device" the current GPU is used. With "background": true the program continues
-meanwhile, and times are stored with that remark (`gensor_database.quiet`).
-
-With "first": true the answer comes as soon as one kernel is verified (first.py).
+number of the requesting GPU, by default the current one}. With "background": true the program continues meanwhile, and
+times are stored with that remark (`gensor_database.quiet`). With "first": true the answer comes as soon as one kernel
+is verified (first.py).
 
 Each request gets one answer on stdout: {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error":
 text or null}. Before it come lines {"trying": digest}: that kernel, whose rows are stored already, runs on the device
-from now on; {"trying": null} ends this. Output of libraries goes to stderr.
+from now on; {"trying": null} ends this. The process ends with stdin, its parent, or at its memory limit.
 
-The process ends when stdin closes, and at once when its parent is gone or its memory limit is exceeded.
 """
 
 from __future__ import annotations
@@ -36,7 +32,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import take_stdout, write_line
+from gensor_tuner.output import take_stdout, write_json
 from gensor_tuner.parent_watch import follow
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import kernel_rows
@@ -130,7 +126,7 @@ class Channel:
     def say(self, message: dict[str, Any]) -> None:
         """Write one line."""
         self.kernel = message.get("trying")
-        write_line(self.out, json.dumps(message))
+        write_json(self.out, message)
 
 
 def main() -> None:

@@ -124,8 +124,7 @@ class Untile(Tile):
 
 
 class Cache(Action):
-    """Descend one memory level (global -> shared, shared -> registers), with the new level's choices at their
-    defaults: level 0 -> 1. Inverse: Uncache."""
+    """Descend one memory level, with the new level's choices at their defaults: level 0 -> 1. Inverse: Uncache."""
 
     kind = "cache"
     plain = 1
@@ -158,11 +157,10 @@ class Instruction(Action):
 
 
 class Stages(Action):
-    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4.
+    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4. Inverse: Stages.
 
-    A ring that fills the shared memory also changes together with its step, so that its bytes remain: stages 2,
-    block_k 128 -> stages 4, block_k 64. A deep ring also hides latencies that the potential does not know; but during a
-    walk it would take the shared memory that larger tiles need. Inverse: Stages.
+    With its step, its bytes remain: stages 2, block_k 128 -> stages 4, block_k 64. A deep ring also hides latencies
+    that the potential does not know; but during a walk it would take the shared memory that larger tiles need.
     """
 
     kind = "stages"
@@ -213,8 +211,7 @@ class Raster(Action):
 
 
 class Inline(Action):
-    """Apply the operations on an operand as it is loaded, or materialise it in a launch in front (Ansor's inline
-    rule, and its inverse): materialised 0 -> 1. Inverse: Inline."""
+    """Apply an operand's operations when it is loaded, or in a launch before: materialised 0 -> 1. Inverse: Inline."""
 
     kind = "inline"
 
@@ -260,8 +257,7 @@ def plainness(axes: Sequence[Axis], walking: bool = False) -> NDArray[np.float64
 def moves(axes: Sequence[Axis], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:
     """Return all edge labels of a family with these coordinates; their order affects the result of a seeded walk.
 
-    Raises ValueError for an unknown graph, and for a coordinate whose kind no action moves: its other values could
-    never be reached.
+    Raises ValueError for an unknown graph, and for a coordinate that no action moves.
     """
     if graph not in GRAPHS:
         raise ValueError(f"graph must be one of {', '.join(GRAPHS)}, not {graph!r}")

@@ -59,31 +59,10 @@ def walk(
 ) -> Walk:
     """Walk the construction graph of a space and return the Programs of lowest predicted time.
 
-    Parameters
-    ----------
-    space : Space
-        Legal Programs of a Workload on an Arch.
-    seed : int
-        Seed of all random choices: equal arguments give equal Walks.
-    chains, steps : int
-        Chains, and steps per chain; a small `budget` means fewer, longer chains.
-    graph : {"full", "paper"}
-        All actions, or the Gensor paper's, whose chains always start from the minimal Program.
-    start : sequence of Program, "random", "minimal" or None
-        Programs to start from. None: each family's minimal Program at memory level 0, its starters, and random legal
-        Programs. "random", "minimal": only these.
-    budget : int or None
-        The most distinct complete Programs to evaluate, over all families.
-    keep, traced : int
-        Number of Programs to return, and number of trails.
-    alike : callable or None
-        Key function; of Programs with equal keys only the best is returned, and of rings that are predicted to be
-        equally fast only the deepest.
-
-    Raises
-    ------
-    ValueError
-        If there is no legal start, or for an unknown graph.
+    At most `budget` distinct complete Programs are evaluated; a small budget means fewer, longer chains. Chains start
+    from the Programs `start`; by default from each family's minimal Program at memory level 0, its starters, and random
+    legal Programs. Of Programs with equal keys `alike` only the best is returned, and of rings that are predicted to be
+    equally fast only the deepest. `traced` of the `keep` Programs get trails. Raises ValueError without a legal start.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     regions, starts = _begin(space, graph, start, budget, rng, chains)
@@ -116,8 +95,7 @@ def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) 
 
 
 def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
-    """Lengthen the rings of the best Programs; where chains would have needed more than their budget, the rest of it is
-    for neighbours of the best."""
+    """Lengthen the rings of the best Programs; the rest of too small a budget goes to neighbours of the best."""
     short = any(region.exhausted for region in regions)
     done: list[Numbers] = [np.empty(0, np.int64) for _ in regions]
     spent = False

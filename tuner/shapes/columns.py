@@ -131,10 +131,7 @@ def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
 
 
 def operations(text: str) -> tuple[str, ...]:
-    """Return the operation names of an epilogue cell, joined by `_`, or by `;` where `_` would be ambiguous.
-
-    Raises UnsupportedError for an unknown word or too many operations.
-    """
+    """Return the operation names of an epilogue cell; UnsupportedError for an unknown word or too many operations."""
     names = split(text)
     if len(names) > MAX_STEPS:
         raise UnsupportedError(f"epilogue '{text[:80]}' has {len(names)} operations, at most {MAX_STEPS} are served")

@@ -55,10 +55,7 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
 
 
 def signatures(model: Model, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
-    """Return the shapes of all inputs, by name, for every requested combination that the model accepts.
-
-    A size with one name has one value. Raises ModelError for a size without a value.
-    """
+    """Return the shapes of all inputs for every requested combination that the model accepts, at least one."""
     sizes = {each for spec in model.inputs.values() for each in spec.shape or () if isinstance(each, str)}
     for name, shapes in asked.items():
         if name not in model.inputs and (name not in sizes or any(len(shape) != 1 for shape in shapes)):
@@ -151,11 +148,7 @@ def drawn(model: Model, shapes: Mapping[str, Shape], zeros: bool = False) -> dic
 
 
 def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Layers:
-    """Return the layers of a model with random inputs, for one combination of sizes from `extents_of`.
-
-    With `emulate`, times are predicted for this capability or part, and nothing is computed; otherwise the model runs
-    on the GPU, where `timed` layers are timed.
-    """
+    """Return the layers of a model for one combination of sizes, predicted for `emulate` or run on the GPU."""
     model = loaded(path)
     found = signatures(model, asked)
     if len(found) > 1:
@@ -166,10 +159,9 @@ def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]]
 
 
 def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
-    """Write the calls of a model as a shapes file: one run of every combination of sizes from `extents_of`.
+    """Write the calls of a model, dispatched for `arch`, as a shapes file: one run of every combination of sizes.
 
-    Nothing is computed: `arch` is dispatched for. Returns the names of the files next to the model that hold its
-    weights.
+    Nothing is computed. Returns the names of the files next to the model that hold its weights.
     """
     model, names = loaded(path), dict[str, list[str]]()
     found = signatures(model, asked)

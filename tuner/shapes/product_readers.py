@@ -15,10 +15,7 @@ GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 
 
 def matrix(line: Line) -> Read:
-    """Read matmul, batched_matmul, gemv (m = 1 or n = 1) and grouped_matmul (a batch of equal groups).
-
-    With a gate in the epilogue (swiglu), n counts the columns of both weight matrices, twice those of the result.
-    """
+    """Read matmul, batched_matmul, gemv, grouped_matmul (a batch); with a gate, n counts the columns of both B."""
     sizes, types = _sizes(line), element(line)
     if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
         return quantised_weights(line, types)

@@ -111,8 +111,7 @@ class NoRowsError(ShapesError):
 class Row:
     """One line of a shapes file: a workload, a reason why it is unsupported, or an error.
 
-    `count` is how often the model calls it; `any_size` requests kernels of the row's class for sizes that no row names;
-    `notes` holds the columns that its op does not read; `cells` holds the whole line as it was written.
+    `any_size` requests kernels for sizes that no row names; `notes` holds the columns that its op does not read.
     """
 
     line: int
@@ -221,10 +220,7 @@ def _about_csv(error: csv.Error) -> str:
 
 
 def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield the header and one record per physical line, so that an unclosed quote spoils only its own row.
-
-    Blank lines and those that begin with `#` are left out.
-    """
+    """Yield the header and one record per physical line without comments: an unclosed quote spoils only its own row."""
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -43,7 +42,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.output import say, write_line
+from gensor_tuner.output import note, say, write_json
 from gensor_tuner.verify import verify as emulation
 
 #: Statuses of rows that must not be trusted; other statuses are no fault of the file.
@@ -52,11 +51,7 @@ BAD = ("damaged", "differs", "wrong")
 
 @dataclass(frozen=True)
 class Finding:
-    """The status of one row.
-
-    "ok", one of BAD, "outdated" (another ABI version), "incomplete" (no binary), or "orphan" (a reference to a missing
-    row, or a row without references to it).
-    """
+    """The status of one row: "ok", one of BAD, "outdated" (ABI), "incomplete" (no binary), or "orphan"."""
 
     table: str
     digest: str
@@ -148,13 +143,13 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
             counts[finding.status] += 1
             kernels += finding.table == Kernel.TABLE and finding.status not in ("damaged", "orphan")
             say(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
-            write_line(lines, json.dumps(asdict(finding), separators=(",", ":")))
+            write_json(lines, asdict(finding))
     bad = sum(counts[status] for status in BAD)
-    told = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
+    summary = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
     rows = read.total()
-    say(f"gensor-tune: {kernels} kernels of {path} checked, {rows} rows by their digests: {told}", file=sys.stderr)
+    note(f"{kernels} kernels of {path} checked, {rows} rows by their digests: {summary}")
     if counts["outdated"] or counts["incomplete"]:
-        say(f"gensor-tune: gensor-tune refresh --db {shlex.quote(str(path))} builds kernels again", file=sys.stderr)
+        note(f"gensor-tune refresh --db {shlex.quote(str(path))} builds kernels again")
     return 1 if bad else 0
 
 
@@ -199,18 +194,17 @@ def _structure(store: Store) -> Iterator[Finding]:
     """Yield SQLite's findings about pages and indexes: a damaged index hides intact rows."""
     try:
         with translated(store.path):
-            told = [str(text) for (text,) in store.connection.execute("PRAGMA integrity_check(20)")]
-        said = [line for text in told for line in text.splitlines() if not line.startswith("***")]  # a heading
+            texts = [str(text) for (text,) in store.connection.execute("PRAGMA integrity_check(20)")]
+        lines = [line for text in texts for line in text.splitlines() if not line.startswith("***")]  # a heading
     except CorruptStoreError as error:
-        said = [str(error)]
-    yield from (Finding("structure", "", "damaged", text) for text in said if text != "ok")
+        lines = [str(error)]
+    yield from (Finding("structure", "", "damaged", line) for line in lines if line != "ok")
 
 
 def _orphans(known: dict[type[Row], set[str]], naming: list[tuple[type[Row], str, str]]) -> Iterator[Finding]:
     """Yield rows with missing references, and sources, binaries and kernels without a reference to them.
 
-    Kernels without a binary are "incomplete", reported by `check`. Verdicts and timings may belong to other databases'
-    kernels.
+    Verdicts and timings may belong to other databases' kernels.
     """
     used: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
     for kind, digest, name in naming:

@@ -15,7 +15,7 @@ from gensor_database.record import TABLES, Binary, Kernel, Row, Source, Verifica
 from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_kernels.errors import ConfigError, GensorError
-from gensor_tuner.output import beside, output, say
+from gensor_tuner.output import beside, note, output, say
 
 from .validation import CODE, row_of, to_json
 
@@ -73,7 +73,7 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
     say(_summary(added) or "nothing new")
     for sentence in _remarks(seen["refused"], seen["left"], added["kernel"], binaries):
-        say(f"gensor-tune: {sentence}", file=sys.stderr)
+        note(sentence)
     return 1 if seen["refused"] else 0
 
 
@@ -84,7 +84,7 @@ def _accept(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) ->
             row = row_of(line)
         except ValueError as error:
             seen["refused"] += 1
-            say(f"gensor-tune: {source}:{number}: {error}", sys.stderr)
+            note(f"{source}:{number}: {error}")
             continue
         if isinstance(row, CODE) and not binaries:
             seen["left"] += 1
@@ -102,10 +102,7 @@ def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[
 
 
 def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines that are not blank; of an overlong line only the beginning.
-
-    Raises GensorError for a line without an end.
-    """
+    """Yield numbered lines that are not blank, the beginning of overlong ones; GensorError without an end."""
     number = 0
     while line := file.readline(longest):
         number += 1

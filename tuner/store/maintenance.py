@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,7 @@ from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.families.registry import FAMILIES
-from gensor_tuner.output import plural, say
+from gensor_tuner.output import note, plural, say
 
 from .inspection import counts_text
 
@@ -130,7 +129,7 @@ def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
         smaller = "smaller" if pruned.bytes >= 0 else "larger"
         say(f"{path}: deleted {rows}; the file is {size_text(abs(pruned.bytes))} {smaller}")
     if pruned.kept_size is not None:
-        say(f"gensor-tune: the file could not be made smaller now: {pruned.kept_size}", file=sys.stderr)
+        note(f"the file could not be made smaller now: {pruned.kept_size}")
     return 0
 
 
@@ -147,7 +146,7 @@ def clean(dry_run: bool) -> int:
                     file.unlink()
             except OSError as error:
                 failed += 1
-                say(f"gensor-tune: {file}: {error.strerror or error}", file=sys.stderr)
+                note(f"{file}: {error.strerror or error}")
             else:
                 done, count = done + size, count + 1
         deleted = f"{'would delete' if dry_run else 'deleted'} {count} {plural('file', count)}"

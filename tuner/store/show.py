@@ -34,9 +34,8 @@ FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "ke
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     """Yield the newest record of each Workload and part as a flat dictionary, once for each row that it is for.
 
-    Rows of shapes files come in their order, with their author's words; Workloads without a row come last. `key`,
-    `walk` and `provenance` stay JSON text. `measured_us` is the median time of the record's kernel on its part,
-    `vendor_us` that of the array library's call.
+    Rows of shapes files come in their order; Workloads without a row come last. `measured_us` and `vendor_us` are the
+    median times of the record's kernel on its part and of the array library's call.
     """
     timed = timings(store, arch)
     found: list[tuple[Record, Use | None]] = []
@@ -74,10 +73,7 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
 
 
 def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
-    """Return a record's predicted time as displayed: not below the part's sustained rate.
-
-    The stored prediction is returned where this version does not know the Workload or the part.
-    """
+    """Return a record's predicted time, not below the part's sustained rate where this version knows both."""
     try:
         return max(predicted_us, sustained_us(Workload.from_json(key), lookup(part))) if predicted_us else predicted_us
     except (*MALFORMED, GensorError):
@@ -85,10 +81,7 @@ def displayed_us(key: str, part: str, predicted_us: float | None) -> float | Non
 
 
 def described(key: str, use: Use | None = None) -> dict[str, str]:
-    """Return the columns that describe a Workload, operator and sizes in the words of `use` where it is given.
-
-    They are "unknown" for a key that this version cannot read.
-    """
+    """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable."""
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
     try:
         workload = Workload.from_json(key)
@@ -172,10 +165,7 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
 
 
 def source_lines(store: Store, prefix: str) -> list[str]:
-    """Return the CUDA source of the one kernel whose digest begins with `prefix`, after its constants.
-
-    Raises GensorError unless there is exactly one such kernel, whose source is in this database.
-    """
+    """Return the CUDA source of the one kernel whose digest begins with `prefix`, after its constants."""
     found = list(beginning(store, Kernel, prefix))
     if len(found) != 1:
         several = f"{len(found)} kernels" if found else "no kernel"

@@ -55,11 +55,7 @@ def rounds(
     propose: Callable[[CostModel, int], Codes],
     rng: np.random.Generator,
 ) -> None:
-    """Spend a landscape's evaluations in batches.
-
-    The first batch is random. Each further batch is the proposal of `propose` for the model of all previous batches,
-    best first, with a random share at the end.
-    """
+    """Spend a landscape's evaluations in batches: a random one, then what `propose` proposes with a random share."""
     landscape.evaluate(np.concatenate([landscape.starts(), landscape.random(BATCH, rng)])[:BATCH])
     stuck = 0
     while landscape.left and landscape.seconds and stuck < 3:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -17,7 +16,7 @@ from typing import Any
 from gensor_kernels.build.compilers import COMPILERS
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.devices.emulator.build import prepare
-from gensor_tuner.output import say
+from gensor_tuner.output import note
 from gensor_tuner.parent_watch import follow
 
 from .task import Executor, Result, Task, ignore
@@ -74,7 +73,7 @@ class Local(Executor):
                 yield future.result()
                 count += 1
         except (OSError, ImportError, BrokenProcessPool) as error:
-            say(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
+            note(f"walks go on in one process: {error}")
             self.jobs = 1
             self._ahead.clear()
             yield from (task.run() for task in tasks[count:])

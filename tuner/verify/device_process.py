@@ -35,10 +35,7 @@ Say = Callable[[Any], None]
 
 
 class EndedError(GensorError):
-    """The process died, or did not answer: the text says which.
-
-    `killed`: somebody ended it, as a system does that lacks memory; no kernel sends such a signal.
-    """
+    """The process died, or did not answer; `killed`: by a signal that no kernel sends, as without memory."""
 
     def __init__(self, reason: str, killed: bool = False):
         super().__init__(reason)
@@ -156,11 +153,6 @@ class DeviceVerifier(DeviceProcess):
 
     def __init__(self, open_device: Callable[[], Device], seconds: float = KERNEL_SECONDS):
         super().__init__(open_device, verified, seconds)
-
-    def start(self) -> DeviceVerifier:
-        """Open the device; raise GpuError with the message of a GensorError from `open_device`."""
-        self._start()
-        return self
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
         """Return the verdict on a kernel; raise GpuError for a failure that says nothing about the kernel."""

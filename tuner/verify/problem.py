@@ -85,10 +85,7 @@ def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int, *, d
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Draw random values of dtype `name` as float64 or complex128.
-
-    Floating-point values are standard normal (both parts of complex values); int8 values cover the whole range.
-    """
+    """Draw random values of dtype `name` as float64 or complex128: standard normal, or integers over their range."""
     if facts(name).is_integer:
         span = 128 if name == "int8" else 1 << 20
         return rng.integers(-span, span, shape).astype(np.float64)
@@ -98,10 +95,7 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndar
 
 
 def exact_steps(workload: Workload, out: str) -> int:
-    """Return the number of leading epilogue steps that an integer accumulator computes exactly.
-
-    `out`: dtype of the output and of epilogue operands.
-    """
+    """Return the number of leading epilogue steps that an integer accumulator computes exactly for dtype `out`."""
     if workload.accumulator != "int32":
         return 0
     whole = facts(out).is_integer

@@ -38,10 +38,9 @@ OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 
 
 def check_compilers(verify: str, jobs: int) -> None:
-    """Raise ToolMissingError with installation advice where a compiler for this method of verification is missing.
+    """Raise ToolMissingError, ConfigError or MachineError where compilers or the cache folder cannot be used.
 
-    Raises ConfigError or MachineError where the cache folder cannot be used, or where `jobs` compilers would run out of
-    memory, at which NVRTC ends the process without a word.
+    With too little memory for `jobs` compilers, NVRTC would end the process without a word.
     """
     needed = ADDRESSES + jobs * ADDRESSES_PER_JOB
     if 0 <= _allowed() < needed:
@@ -144,11 +143,7 @@ def check_verdict(found: Verdict, method: str, part: str, candidate: Candidate, 
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
-    """Execute a candidate on the emulator, at the sizes of the verification cases, and return the verdict.
-
-    With `use_cache`, verdicts are kept in the cache folder by host source, emulator and Program: archs with equal
-    sources share them.
-    """
+    """Execute a candidate on the emulator at the verification cases; `use_cache` keeps verdicts for all archs."""
     began = time.perf_counter()
     path = _verdict_path(candidate, workload)
     if use_cache and path.is_file():
