@@ -23,7 +23,6 @@ import numpy as np
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
-from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.search.trace import Trails
@@ -176,19 +175,15 @@ class TaskScheduler:
         self.found: list[list[Found]] = [[] for _ in self.tasks]
 
     def _add(self, workload: Workload, count: float) -> None:
-        space = Space(workload, self.arch)
+        arch = self.base.arch
+        space = Space(workload, arch)
         known = starting(space)
         best = min(known.values(), default=float("inf"))
-        bound = bound_us(workload, self.arch) / 1e6
+        bound = bound_us(workload, arch) / 1e6
         self.workloads.append(workload)
         self.spaces.append(space)
         self._known.append(known)
         self.tasks.append(Task(count, bound, workload.flops(), workload.class_key(), [best]))
-
-    @property
-    def arch(self) -> Arch:
-        """The architecture to tune for."""
-        return self.base.arch
 
     def founds(self) -> dict[str, Found]:
         """Return the merged results of every workload that had a slice, by key."""

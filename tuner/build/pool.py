@@ -260,14 +260,8 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
 
 def _stratum(program: Program) -> tuple:
     values = program.by_name
-    return (
-        program.family,
-        values.get("instruction"),
-        values.get("split_k", 1) > 1,
-        values.get("stream", 0) > 0,
-        values.get("stages"),
-        values.get("keep"),
-    )
+    divided = values.get("split_k", 1) > 1, values.get("stream", 0) > 0
+    return program.family, *divided, *map(values.get, ("instruction", "stages", "keep"))
 
 
 def features(terms: Terms, arch: Arch) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,10 @@ def tune(settings: Settings, shapes: Path) -> int:
             report.add(number, row, result)
     statuses = {result.status for *_, result in report.results}
     if "ok" in statuses:
-        note(next_steps(settings.db, settings.db == _users()))
+        users = None
+        with suppress(ConfigError):
+            users = config.user_database()
+        note(next_steps(settings.db, settings.db == users))
     return 1 if statuses & {"failed", "skipped"} else 0
 
 
@@ -261,13 +264,6 @@ def _packaged_store(arch: Arch) -> AbstractContextManager[Store | None]:
         return Store.open(PRETUNED / f"{arch.name}.db", readonly=True)
     except StoreError:
         return nullcontext()
-
-
-def _users() -> Path | None:
-    try:
-        return config.user_database()
-    except ConfigError:
-        return None
 
 
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:

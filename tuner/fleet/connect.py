@@ -35,10 +35,8 @@ class AddressError(ConfigError):
 def check(address: str) -> None:
     """Raise AddressError unless this is what `--cluster` takes."""
     if address != "dask" and not LOCAL.match(address) and not REMOTE.match(address):
-        raise AddressError(
-            f"--cluster takes tcp://HOST:PORT, tls://HOST:PORT, local, local:N, or dask for the address in Dask's "
-            f"configuration, not '{address}'"
-        )
+        known = "tcp://HOST:PORT, tls://HOST:PORT, local, local:N, or dask for the address in Dask's configuration"
+        raise AddressError(f"--cluster takes {known}, not '{address}'")
 
 
 async def connected(address: str, seconds: float) -> tuple[Any, Any]:

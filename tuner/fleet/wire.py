@@ -11,6 +11,7 @@ import os
 import traceback
 import zlib
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from gensor_kernels.errors import GensorError
@@ -50,7 +51,8 @@ def unpack(message: bytes) -> dict[str, Any]:
         raise CorruptError(f"{len(message)} bytes that do not match their digest")
     inflater = zlib.decompressobj()
     try:
-        body = json.loads(inflater.decompress(text, LARGEST), parse_int=_whole, parse_float=_real)
+        inflated = inflater.decompress(text, LARGEST)
+        body = json.loads(inflated, parse_int=partial(_positive, int), parse_float=partial(_positive, float))
     except (zlib.error, ValueError, RecursionError) as error:
         raise CorruptError(str(error)) from None
     if not isinstance(body, dict):
@@ -58,19 +60,11 @@ def unpack(message: bytes) -> dict[str, Any]:
     return body
 
 
-def _whole(text: str) -> int:
-    return int(_unsigned(text))
-
-
-def _real(text: str) -> float:
-    return float(_unsigned(text))
-
-
-def _unsigned(text: str) -> str:
-    """Return a number's text: all are counts, seconds or microseconds."""
+def _positive(kind: type[float], text: str) -> float:
+    """Return the number in a text; ValueError below 0, because all are counts, seconds or microseconds."""
     if text.startswith("-"):
         raise ValueError(f"{text[:40]} is below 0")
-    return text
+    return kind(text)
 
 
 def asked(task: Task[Any]) -> bytes:

@@ -215,7 +215,5 @@ def _check_security(scheduler: str) -> None:
     except (OSError, ValueError) as error:
         raise FleetError(f"the certificates of Dask's configuration cannot be used: {reason(error)}") from None
     if context is None:
-        raise FleetError(
-            f"{scheduler} needs certificates: set distributed.comm.tls.ca-file and distributed.comm.tls.worker in "
-            "Dask's configuration"
-        )
+        settings = "distributed.comm.tls.ca-file and distributed.comm.tls.worker"
+        raise FleetError(f"{scheduler} needs certificates: set {settings} in Dask's configuration")

@@ -117,18 +117,18 @@ class Measurement:
 
     def _measure(self, workload: Workload, found: Measured) -> tuple[str, str | None]:
         """Return the status and the error."""
-        chosen = {kernel.digest: (kernel, _stored_code(kernel)) for kernel in self._candidates(workload)}
-        found.left = {digest: NO_CUBIN for digest, (_, code) in chosen.items() if code is None}
-        done = chosen.keys() & self._timed(workload) - found.left.keys()
-        todo = [digest for digest in chosen if digest not in done and digest not in found.left]
+        stored = {kernel.digest: _stored(kernel) for kernel in self._candidates(workload)}
+        found.left = {digest: NO_CUBIN for digest, each in stored.items() if each is None}
+        chosen = {digest: each for digest, each in stored.items() if each is not None}
+        done = chosen.keys() & self._timed(workload)
+        todo = [digest for digest in chosen if digest not in done]
         found.kernels = len(done)
         if todo:
             needed = workload.bytes_moved()
             if self.memory is not None and needed > self.memory:
                 return "unsupported", f"{NO_MEMORY}: its arrays have {needed} bytes, {self.memory} are allowed"
-            kernels = [_compiled(*chosen[digest]) for digest in todo]
             try:
-                times = self.board.time(workload, kernels, vendor=True)
+                times = self.board.time(workload, [chosen[digest] for digest in todo], vendor=True)
             except (RuntimeError, BoardGoneError) as error:
                 return "failed", str(error)
             if times.lost:
@@ -165,9 +165,9 @@ class Measurement:
 
     def _add(self, workload: Workload, timed: dict[str, Timed], vendor: Timed | None) -> None:
         place = (workload.key(), self.arch.name, self.arch.part)
-        found = [(digest, None, each) for digest, each in timed.items()]
-        found += [(None, vendor_name(workload), vendor)] if vendor is not None else []
-        rows = [Timing(*place, *who, each.median_us, each.samples(), self.conditions) for *who, each in found]
+        found: list[tuple[tuple[str | None, str | None], Timed]] = [((name, None), us) for name, us in timed.items()]
+        found += [((None, vendor_name(workload)), vendor)] if vendor is not None else []
+        rows = [Timing(*place, *who, us.median_us, us.samples(), self.conditions) for who, us in found]
         self.target.add(*rows)
 
     def _why_none(self, workload: Workload) -> str:
@@ -182,16 +182,13 @@ class Measurement:
         return "no stored kernel fits it"
 
 
-def _stored_code(kernel: Kernel) -> Code | None:
+def _stored(kernel: Kernel) -> tuple[Candidate, Code] | None:
+    """Return a kernel for a timer, None without machine code."""
     try:
-        return kernel.code if kernel.code.cubin else None
+        code, family = kernel.code, FAMILIES[kernel.program.family]
     except BuildError:  # its rows are missing
         return None
-
-
-def _compiled(kernel: Kernel, code: Code) -> tuple[Candidate, Code]:
-    family = FAMILIES[kernel.program.family]
-    return Candidate(kernel.program, family, canonical(dict(code.constants))), code
+    return (Candidate(kernel.program, family, canonical(dict(code.constants))), code) if code.cubin else None
 
 
 def measure(

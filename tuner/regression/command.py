@@ -57,10 +57,8 @@ def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run
 
 def _changes(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
     both = {run.machine for run in old} & {run.machine for run in new}
-    return {
-        machine: changed_conditions(*([run for run in side if run.machine == machine] for side in (old, new)))
-        for machine in both
-    }
+    sides = {machine: [[run for run in side if run.machine == machine] for side in (old, new)] for machine in both}
+    return {machine: changed_conditions(*side) for machine, side in sides.items()}
 
 
 #: Verdicts that need a person's attention come first.

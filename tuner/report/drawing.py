@@ -98,16 +98,9 @@ def dot(x: float, y: float, colour: int, hollow: bool, texts: Sequence[str]) -> 
 
 def chart(name: str, summary: str, marks: Iterable[Markup], height: int = HEIGHT) -> Markup:
     """Draw the SVG group; arrow keys visit its marks, and screen readers read its summary first."""
-    return tag(
-        "svg",
-        *marks,
-        class_="chart",
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="group",
-        tabindex="0",
-        aria_roledescription="chart",
-        aria_label=f"{name}. {summary} The arrow keys visit its marks; the tables below have the same figures.",
-    )
+    label = f"{name}. {summary} The arrow keys visit its marks; the tables below have the same figures."
+    spoken = {"role": "group", "tabindex": "0", "aria_roledescription": "chart", "aria_label": label}
+    return tag("svg", *marks, class_="chart", viewBox=f"0 0 {WIDTH} {height}", **spoken)
 
 
 def figure(drawn: Markup, *caption: str, legend: object = "") -> Markup:

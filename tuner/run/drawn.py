@@ -110,19 +110,12 @@ def mending(count: int = DRAW * len(MENDING)) -> Iterator[Workload]:
 def find_missed(drawn: Sequence[Workload], arch: Arch, library: Library, executor: Executor) -> list[Workload]:
     """Return the Workloads whose stored pick is predicted to take MISSED times as long as a fresh walk's best."""
     found = executor.map([Request(each, arch, 0, "full") for each in drawn])
-    return [
-        each
-        for each, walked in zip(drawn, found, strict=True)
-        if walked.best and _pick(each, arch, library) > MISSED * walked.best[0][1]
-    ]
+    walked = [(each, walk.best[0][1]) for each, walk in zip(drawn, found, strict=True) if walk.best]
+    return [each for each, best in walked if _pick(each, arch, library) > MISSED * best]
 
 
 def _pick(wanted: Workload, arch: Arch, library: Library) -> float:
     """Return the predicted seconds of the kernel that dispatch takes for a size that no row names."""
-    kernels = [
-        each
-        for shelf in library.shelves(wanted)
-        for each in (shelf.portfolio or shelf.others)
-        if each.fits_epilogue(wanted)
-    ]
+    stored = (each for shelf in library.shelves(wanted) for each in (shelf.portfolio or shelf.others))
+    kernels = [each for each in stored if each.fits_epilogue(wanted)]
     return min((seconds for _, seconds in predict_divided(kernels, wanted, arch, library)), default=math.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from gensor_database.record import Kernel, Record, Timing, canonical
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Entry, Store
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
@@ -75,12 +76,8 @@ def json_fields(row: Row, result: Result, arch: Arch) -> dict[str, Any]:
 def provenance(options: Options, settled: bool = True) -> str:
     """Return the JSON that a record keeps about its run, nothing about the machine; a budget may leave it unsettled."""
     version = metadata.version("gensor-kernels")
-    made: dict[str, object] = {
-        "gensor_kernels": version,
-        "seed": options.seed,
-        "graph": options.graph,
-        "top": options.top,
-    }
+    made: dict[str, object] = {"gensor_kernels": version, "seed": options.seed}
+    made |= {"graph": options.graph, "top": options.top}
     # The default walk stays unnamed: rows from before strategies existed remain valid for it.
     made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
     return canonical(made if settled else made | {"settled": False})
@@ -138,25 +135,25 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
     bound = bound_us(chosen.workload, arch)
     if chosen.candidate is None or chosen.binary is None:
         return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
-    launches = chosen.candidate.family.launches(chosen.candidate.program, chosen.workload)
-    shared_bytes = max(each.shared_bytes for each in launches)
-    return Result(
-        chosen.workload,
-        "ok",
-        digest,
-        chosen.candidate.family.name,
-        dict(chosen.candidate.program.values),
-        chosen.predicted * 1e6,
-        bound,
-        next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
-        chosen.vendor.median_us if chosen.vendor else None,
+    return replace(
+        _served(chosen.workload, arch, chosen.candidate.program),
+        kernel=digest,
+        predicted_us=chosen.predicted * 1e6,
+        bound_us=bound,
+        measured_us=next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
+        vendor_us=chosen.vendor.median_us if chosen.vendor else None,
         verified=chosen.verdicts[-1].method if chosen.verdicts else "none",
         registers=chosen.binary.entries[chosen.candidate.entry].registers,
         spill_bytes=chosen.binary.spill_bytes,
-        shared_bytes=shared_bytes,
         seconds=seconds,
-        sustained_us=sustained_us(chosen.workload, arch),
     )
+
+
+def _served(workload: Workload, arch: Arch, program: Program) -> Result:
+    """Return what follows from a workload's Program alone."""
+    shared = max(each.shared_bytes for each in FAMILIES[program.family].launches(program, workload))
+    made = Result(workload, "ok", family=program.family, program=dict(program.values))
+    return replace(made, shared_bytes=shared, sustained_us=sustained_us(workload, arch))
 
 
 def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
@@ -176,21 +173,13 @@ def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
     kernel, binary = entry.kernel, entry.binary(trusted=False)
     if binary is None:
         return None
-    program = program_from_json(kernel.program)
-    family = FAMILIES[kernel.family]
-    entry_facts = json.loads(binary.facts).get(kernel.family, {})
-    return Result(
-        workload,
-        "ok",
-        kernel.digest,
-        kernel.family,
-        dict(program.values),
-        entry.record.predicted_us,
-        entry.record.bound_us,
+    return replace(
+        _served(workload, arch, program_from_json(kernel.program)),
+        kernel=kernel.digest,
+        predicted_us=entry.record.predicted_us,
+        bound_us=entry.record.bound_us,
         verified=entry.verified,
-        registers=entry_facts.get("registers", binary.registers),
+        registers=json.loads(binary.facts).get(kernel.family, {}).get("registers", binary.registers),
         spill_bytes=binary.spill_bytes,
-        shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
         stored=True,
-        sustained_us=sustained_us(workload, arch),
     )

@@ -249,9 +249,8 @@ class Run:
     @cached_property
     def _rejections(self) -> dict[str, Verification]:
         """Verifications by which the store rejects kernels, by kernel digest."""
-        return {
-            row.kernel_digest: row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome)
-        }
+        rows = (row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome))
+        return {row.kernel_digest: row for row in rows}
 
     def _record(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
         """Return the verdict by which the store already rejects a kernel, else None."""

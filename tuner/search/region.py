@@ -76,11 +76,8 @@ class Region:
         count = len(self.table)
         old = count - fresh.size
         if count > len(self.phi):
-            self.log_phi = grown(self.log_phi, count)
-            self.phi = grown(self.phi, count)
-            self.complete = grown(self.complete, count)
-            self.row = grown(self.row, count)
-            self.parent = grown(self.parent, count)
+            for name in ("log_phi", "phi", "complete", "row", "parent"):
+                setattr(self, name, grown(getattr(self, name), count))
         self.phi[old:count] = self.log_phi[old:count] = np.nan
         self.complete[old:count] = False
         self.row[old:count] = self.parent[old:count] = -1
@@ -269,9 +266,7 @@ class CodeTable:
             bits += 1
         if bits == self._bits:
             return
-        codes = np.empty(1 << (bits - 1), np.int64)
-        codes[: self._count] = self.codes[: self._count]
-        self.codes = codes
+        self.codes = grown(self.codes[: self._count], 1 << (bits - 1))
         self._allocate(bits)
         known = self.codes[: self._count]
         self._ids[self._slots(known)] = np.arange(self._count, dtype=np.int32)

@@ -19,6 +19,7 @@ from .paper import PaperChains, PaperRegion, paper_schedule
 from .region import NOWHERE, Ids, Region
 from .trace import Leg, Trail, compact
 
+Start = Sequence[Program] | Literal["random", "minimal"] | None
 #: Random legal Programs as possible starts: share of a budget, and number without a budget.
 SCATTER_SHARE, SCATTER = 0.1, 64
 #: Programs examined for each Program kept, where similar Programs count once.
@@ -51,7 +52,7 @@ def walk(
     chains: int = 64,
     steps: int = 250,
     graph: str = "full",
-    start: Sequence[Program] | Literal["random", "minimal"] | None = None,
+    start: Start = None,
     budget: int | None = None,
     keep: int = 256,
     traced: int = 1,
@@ -120,12 +121,7 @@ def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
 
 
 def _begin(
-    space: SearchSpace,
-    graph: str,
-    start: Sequence[Program] | Literal["random", "minimal"] | None,
-    budget: int | None,
-    rng: np.random.Generator,
-    chains: int,
+    space: SearchSpace, graph: str, start: Start, budget: int | None, rng: np.random.Generator, chains: int
 ) -> tuple[list[Region], list[Ids]]:
     """Return a region and its evaluated start ids, best first, for each family that has a legal start."""
     regions: list[Region] = []
@@ -144,13 +140,7 @@ def _begin(
     return regions, starts
 
 
-def started(
-    region: Region,
-    start: Sequence[Program] | Literal["random", "minimal"] | None,
-    scattered: int,
-    chains: int,
-    rng: np.random.Generator,
-) -> Ids:
+def started(region: Region, start: Start, scattered: int, chains: int, rng: np.random.Generator) -> Ids:
     """Evaluate a family's starts, at most `scattered` random ones among them, and return their ids, best first."""
     family = region.graph.space
     points = _start_points(region.graph, start, scattered, rng)
@@ -172,12 +162,7 @@ def _minimal(family: FamilySpace) -> list[Numbers]:
         return []
 
 
-def _start_points(
-    graph: Graph,
-    start: Sequence[Program] | Literal["random", "minimal"] | None,
-    scattered: int,
-    rng: np.random.Generator,
-) -> Points:
+def _start_points(graph: Graph, start: Start, scattered: int, rng: np.random.Generator) -> Points:
     """Return the possible starts of this family's chains, (n, d)."""
     family = graph.space
     if graph.name == "paper" or start == "minimal":

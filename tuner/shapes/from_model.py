@@ -47,9 +47,8 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
         name, _, shape = text.rpartition("=")
         lists = [words.split(",") for words in shape.lower().split("x")]
         if not name or not all(word.isdecimal() and len(word) < 12 for words in lists for word in words):
-            raise ModelError(
-                f"--input {shown(text)}: expected NAME=EXTENTS: extents are joined by x, several for one by commas"
-            )
+            form = "NAME=EXTENTS: extents are joined by x, several for one by commas"
+            raise ModelError(f"--input {shown(text)}: expected {form}")
         found.setdefault(name, []).extend(product(*(dict.fromkeys(map(int, words)) for words in lists)))
     return found
 
@@ -117,9 +116,8 @@ def _example(model: Model, values: Mapping[Any, int]) -> str:
                 model.explain(**drawn(model, shapes, zeros=True))
         except (GensorError, ValueError, TypeError):
             continue
-        changed = [
-            f"{name}={'x'.join(map(str, shapes[name]))}" for name in shapes if shapes[name] != model.inputs[name].shape
-        ]
+        new = {name: shape for name, shape in shapes.items() if shape != model.inputs[name].shape}
+        changed = [f"{name}={'x'.join(map(str, shape))}" for name, shape in new.items()]
         return f", as in {' '.join(f'--input {shlex.quote(each)}' for each in changed)}"
     return ""
 

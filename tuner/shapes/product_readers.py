@@ -72,12 +72,9 @@ def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[
 def groups(line: Line) -> Read:
     """Read ragged_matmul: m rows in total over `groups` of different sizes; with `trans_b`, B is (groups, n, k)."""
     types = element(line)
-    workload = ragged.workload(
-        *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
-        **types.named,
-        trans_b=line.choice("trans_b", "01", "0") == "1",
-        epilogue=steps(line),
-    )
+    sizes = (line.integer(axis) for axis in ("groups", "m", "n", "k"))
+    trans_b = line.choice("trans_b", "01", "0") == "1"
+    workload = ragged.workload(*sizes, **types.named, trans_b=trans_b, epilogue=steps(line))
     return Read(types.accumulated(workload))
 
 
@@ -116,10 +113,6 @@ def recurrent(line: Line) -> Read:
     """Read the product of each time step: (batch, hidden) by the transposed weights (gates x hidden, hidden)."""
     hidden, batch, count = (line.integer(name) for name in ("hidden", "batch", "timesteps"))
     types, gates = element(line), GATES[line.text("op").lower()]
-    workload = matmul.workload(
-        *(batch, gates * hidden, hidden),
-        **types.named,
-        trans_b=True,
-        epilogue=steps(line),
-    )
+    sizes = batch, gates * hidden, hidden
+    workload = matmul.workload(*sizes, **types.named, trans_b=True, epilogue=steps(line))
     return Read(types.accumulated(workload), repeats=count)

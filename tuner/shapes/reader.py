@@ -11,7 +11,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,16 +35,10 @@ _WINDOW = (
 )
 _POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
 _ATTENTION = ("batch", "heads", "kv_heads", "queries", "head", "causal", "window_left", "window_right", "softcap")
+_MATRIX = ("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue")
 _PAGES = ("pages", "page_size", "table")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
-    (
-        ("matmul", "batched_matmul", "grouped_matmul", "gemv"),
-        products.matrix,
-        (
-            *("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue"),
-            *LAYOUT_COLUMNS,
-        ),
-    ),
+    (("matmul", "batched_matmul", "grouped_matmul", "gemv"), products.matrix, (*_MATRIX, *LAYOUT_COLUMNS)),
     (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
     (("matmul_block_scaled",), products.scaled, ("m", "n", "k", "dtype_b")),
     (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
@@ -155,9 +149,8 @@ def read_shapes(path: str | Path, notify: Callable[[str], None] = lambda line: N
     except ShapesError as error:
         raise ShapesError(f"{path}:{place}: {error}") from None
     if not records:
-        raise NoRowsError(
-            f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768 under op,m,n,k"
-        )
+        hint = "each row is one operator, such as matmul,128,768,768 under op,m,n,k"
+        raise NoRowsError(f"{path}: has a header and no rows: {hint}")
     notes: dict[str, set[str]] = {}
     rows = [_row(path, number, header, line, notes) for number, line in records]
     unread = names.unread(notes, ops)
@@ -186,11 +179,10 @@ def _check_header(header: list[str], ops: Collection[str]) -> None:
 
 def _op(header: list[str], line: str) -> str | None:
     """Return the op of a row, None where it has no known one."""
-    try:
+    with suppress(csv.Error):
         op = op_of(dict(zip(header, _cells(line), strict=False)).get("op", ""))
-    except csv.Error:
-        return None
-    return op if op in READERS or op in MODULES else None
+        return op if op in READERS or op in MODULES else None
+    return None
 
 
 def _lines(path: Path) -> list[str]:

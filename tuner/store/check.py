@@ -119,14 +119,8 @@ def _fixed_epilogue(codes: int) -> tuple[str, ...]:
 
 
 #: Each table's column that references a row, and the table of that row.
-NAMES: dict[type[Row], tuple[str, type[Row]]] = {
-    Binary: ("source_digest", Source),
-    Kernel: ("binary_digest", Binary),
-    Verification: ("kernel_digest", Kernel),
-    Record: ("kernel_digest", Kernel),
-    Portfolio: ("kernel_digest", Kernel),
-    Timing: ("kernel_digest", Kernel),
-}
+NAMES: dict[type[Row], tuple[str, type[Row]]] = {Binary: ("source_digest", Source), Kernel: ("binary_digest", Binary)}
+NAMES |= dict.fromkeys((Verification, Record, Portfolio, Timing), ("kernel_digest", Kernel))
 ORDER = ("ok", *BAD, "outdated", "incomplete", "orphan")
 
 

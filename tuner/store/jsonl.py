@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -72,8 +72,12 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
             scratch.add(*batch)
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
     say(_summary(added) or "nothing new")
-    for sentence in _remarks(seen["refused"], seen["left"], added["kernel"], binaries):
-        note(sentence)
+    if seen["refused"]:
+        note(f"{seen['refused']} lines were refused")
+    if seen["left"]:
+        note(f"{seen['left']} lines with sources, machine code or verdicts were left out: --binaries takes them")
+    if (kernels := added["kernel"]) and not binaries:
+        note(f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here")
     return 1 if seen["refused"] else 0
 
 
@@ -92,15 +96,6 @@ def _accept(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) ->
             yield row
 
 
-def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[str]:
-    if refused:
-        yield f"{refused} lines were refused"
-    if left:
-        yield f"{left} lines with sources, machine code or verdicts were left out: --binaries takes them"
-    if kernels and not binaries:
-        yield f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here"
-
-
 def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
     """Yield numbered lines that are not blank, the beginning of overlong ones; GensorError without an end."""
     number = 0
@@ -111,9 +106,8 @@ def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
             while (rest := file.readline(longest)) and not rest.endswith(b"\n"):
                 size += len(rest)
                 if size > ENDLESS:
-                    raise GensorError(
-                        f"line {number} has more than {ENDLESS >> 20} MB: this is not a file of export --json"
-                    )
+                    large = f"line {number} has more than {ENDLESS >> 20} MB"
+                    raise GensorError(f"{large}: this is not a file of export --json")
         if line.strip():
             yield number, line
 

@@ -42,7 +42,7 @@ from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import note, plural, say, write_json
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.strategies.request import compiled_space
-from gensor_tuner.verify.verify import Verdict, check_compilers, verify
+from gensor_tuner.verify.verify import check_compilers, verify
 
 from .kernel_rows import kernel_rows, verification_row
 
@@ -182,15 +182,16 @@ def _build(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
     requests = [(work.adapted.source(), lookup(work.winner.kernel.arch).target) for work in batch]
     # Rows hold what nvdisasm reads of a cubin; one process reads a whole batch in the time of a few cubins.
     compiled = [binary for binary, _ in inspect_binaries(nvrtc.compile_many(requests, jobs), jobs)]
-    good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
+    works = list(zip(batch, compiled, strict=True))
     with ThreadPoolExecutor(jobs) as threads:
-        verdicts = dict(zip(map(id, good), threads.map(_execute, good), strict=True))
-    for work, binary in zip(batch, compiled, strict=True):
+        good = [work for work, binary in works if binary.error is None]
+        verdicts = iter(list(threads.map(lambda work: verify(work.adapted, work.workload), good)))
+    for work, binary in works:
         old = work.winner.kernel.digest
         if binary.error is not None:
             yield Refreshed(old, "failed", reason=f"not compiled: {binary.error.splitlines()[0]}")
             continue
-        verdict = verdicts[id(work)]
+        verdict = next(verdicts)
         rows = kernel_rows(work.adapted, binary, work.workload, lookup(work.winner.kernel.arch))
         fresh = [*rows, verification_row(rows[-1], verdict)]
         if verdict.outcome != "ok":
@@ -202,10 +203,6 @@ def _build(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
         store.add(*fresh, *records)
         _replace(store, work.winner.portfolio, rows[-1].digest)
         yield Refreshed(old, "rebuilt", rows[-1].digest, len(work.records), work.reason)
-
-
-def _execute(work: Work) -> Verdict:
-    return verify(work.adapted, work.workload)
 
 
 def _record(

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gensor_database.entry import newest_first
@@ -74,10 +75,9 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
 
 def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
     """Return a record's predicted time, not below the part's sustained rate where this version knows both."""
-    try:
+    with suppress(*MALFORMED, GensorError):
         return max(predicted_us, sustained_us(Workload.from_json(key), lookup(part))) if predicted_us else predicted_us
-    except (*MALFORMED, GensorError):
-        return predicted_us
+    return predicted_us
 
 
 def described(key: str, use: Use | None = None) -> dict[str, str]:
@@ -85,12 +85,8 @@ def described(key: str, use: Use | None = None) -> dict[str, str]:
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
     try:
         workload = Workload.from_json(key)
-        return {
-            "operator": workload.operator,
-            "sizes": sizes_text(workload),
-            "dtype": workload.kind,
-            "epilogue": "_".join(workload.epilogue) or "none",
-        } | mine
+        own = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
+        return dict(zip(WORDS[:4], own, strict=True)) | mine
     except MALFORMED:
         return dict.fromkeys(WORDS[:4], "unknown") | mine
 
@@ -114,9 +110,8 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
             times = duration(displayed_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
         kernel = (each["kernel"] or "")[:12] if each else "kernel"
         yield f"{head}{calls} {times[0]:>9} {times[1]:>9}  {kernel}"
-    yield from totals(
-        (f"{each['model']} on {each['part']}", _call(each)) for each in found if each["model"] is not None
-    )
+    models = [each for each in found if each["model"] is not None]
+    yield from totals((f"{each['model']} on {each['part']}", _call(each)) for each in models)
     if arch is not None and not found:
         others = sorted({each["arch"] for each in records(store, None)})
         yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
@@ -142,10 +137,8 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
         yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
         if binary is not None:
-            yield (
-                f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {len(binary.cubin)} bytes, "
-                f"{binary.registers} registers, {binary.spill_bytes} bytes spilled"
-            )
+            size = f"{len(binary.cubin)} bytes, {binary.registers} registers, {binary.spill_bytes} bytes spilled"
+            yield f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {size}"
             yield f"constants {binary.constants}"
             yield f"facts     {binary.facts}"
         for each in store.rows(Verification, kernel_digest=kernel.digest):

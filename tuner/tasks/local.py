@@ -11,6 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from operator import methodcaller
 from typing import Any
 
 from gensor_kernels.build.compilers import COMPILERS
@@ -22,6 +23,7 @@ from gensor_tuner.parent_watch import follow
 from .task import Executor, Result, Task, ignore
 
 PARALLEL_FROM = 6  # with fewer tasks in Python, starting processes costs more than it saves
+RUN = methodcaller("run")
 AHEAD = 8  # tasks per process that may run ahead of their request: tasks requested meanwhile wait for them
 
 
@@ -60,7 +62,7 @@ class Local(Executor):
             return results
         # NVRTC, g++ and the emulator release Python's lock; NVRTC has its own, so processes also compile.
         with COMPILERS.allow(self.jobs - 1):
-            return ordered_map(_run, tasks, self.jobs, done)
+            return ordered_map(RUN, tasks, self.jobs, done)
 
     def _in_processes(self, tasks: Sequence[Task[Result]]) -> Iterator[Result]:
         """Yield results; if processes cannot be started or one is killed, this process runs the remaining tasks."""
@@ -88,15 +90,11 @@ class Local(Executor):
         before = multiprocessing.active_children()
         with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C
             ahead, submit = self._ahead, self._pool.submit
-            futures = [ahead.pop(task.key) if task.key in ahead else submit(_run, task) for task in tasks]
-            self._ahead |= {task.key: self._pool.submit(_run, task) for task in self._expected}
+            futures = [ahead.pop(task.key) if task.key in ahead else submit(RUN, task) for task in tasks]
+            self._ahead |= {task.key: self._pool.submit(RUN, task) for task in self._expected}
             self._expected = ()
             self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
-
-
-def _run(task: Task[Result]) -> Result:
-    return task.run()
 
 
 @contextmanager

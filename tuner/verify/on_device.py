@@ -89,9 +89,7 @@ class Placed:
         self.memory[self.start : self.start + raw.size] = xp.asarray(raw)
         begin = self.start + operand.base * operand.buffer.itemsize
         self.address = device.pointer(self.memory) + begin
-        last = sum((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
-        length = 0 if 0 in operand.shape else (last + 1) * operand.buffer.itemsize
-        self.body = self.memory[begin : begin + length]  # the bytes that a kernel may touch
+        self.body = self.memory[begin : begin + operand.extent[1]]  # the bytes that a kernel may touch
 
     def host(self) -> np.ndarray:
         """Return the buffer's current bytes."""

@@ -44,10 +44,9 @@ def check_compilers(verify: str, jobs: int) -> None:
     """
     needed = ADDRESSES + jobs * ADDRESSES_PER_JOB
     if 0 <= _allowed() < needed:
-        raise MachineError(
-            f"this process may use {_allowed() >> 20} MiB of memory (ulimit -v), and compilers need {needed >> 20} MiB "
-            f"with --jobs {jobs}: allow more, or fewer jobs"
-        )
+        have = f"this process may use {_allowed() >> 20} MiB of memory (ulimit -v)"
+        need = f"compilers need {needed >> 20} MiB with --jobs {jobs}"
+        raise MachineError(f"{have}, and {need}: allow more, or fewer jobs")
     nvrtc.toolchain()
     if verify != "none":
         compiler()
@@ -110,8 +109,8 @@ class Execute(Task[Verdict]):
 
     def arguments(self) -> dict[str, str]:
         """Return the Program and its constants; the family and its source are everywhere."""
-        told = {"program": self.candidate.program.to_json(), "constants": self.candidate.constants}
-        return {**told, "workload": self.workload.key()}
+        program = self.candidate.program.to_json()
+        return {"program": program, "constants": self.candidate.constants, "workload": self.workload.key()}
 
     @classmethod
     def from_arguments(cls, plain: dict[str, Any]) -> Execute:
@@ -167,13 +166,8 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
 
 
 def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
-    parts = (
-        VERSION,
-        library_digest(candidate.source()),
-        candidate.program.to_json(),
-        workload.class_key(),
-        verified_epilogue(candidate, workload),
-    )
+    source, program = library_digest(candidate.source()), candidate.program.to_json()
+    parts = (VERSION, source, program, workload.class_key(), verified_epilogue(candidate, workload))
     return cache_dir() / "verdicts" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}.json"
 
 
@@ -197,11 +191,9 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
     counters = {name: count for name, count in sorted(total.items()) if count}
     counters["bank_conflicts"] = total.bank_conflicts
     branches = dict(sorted(total.branches.items()))
-    missing = sorted(
-        candidate.family.branches(candidate.program, workload) - {name for name, count in branches.items() if count}
-    )
+    missing = candidate.family.branches(candidate.program, workload) - {name for name, n in branches.items() if n}
     if missing:
-        detail = f"branches never taken: {', '.join(missing)}"
+        detail = f"branches never taken: {', '.join(sorted(missing))}"
         return Verdict("failed", detail, worst, sizes, counters, branches, runs)
     return Verdict("ok", "", worst, sizes, counters, branches, runs)
 
