@@ -43,10 +43,7 @@ class Held(NamedTuple):
 
 @dataclass
 class IncrementalRun(ClassRun):
-    """A class that gains kernels step by step: from `founds`, results of search by workload number, and `held` ones.
-
-    `calls` (workloads,) are the calls of each workload; `evaluations` is the length of walks with compiler feedback.
-    """
+    """A class that gains kernels step by step, from the results of search `founds` and the `held` kernels."""
 
     founds: Mapping[int, Found] = field(default_factory=dict)
     calls: np.ndarray = field(default_factory=lambda: np.empty(0))

@@ -37,10 +37,7 @@ FADING, LITTLE = 0.5, 1e-3
 
 @dataclass
 class Task:
-    """One workload of the model: its calls, the roofline bound and operations of one, a key shared by similar tasks.
-
-    `best` has the seconds before any slice and after each slice.
-    """
+    """One workload: calls, roofline bound and operations of one, key of similar tasks, seconds after each slice."""
 
     calls: float
     bound: float

@@ -44,11 +44,7 @@ class Binaries:
         return np.array([each in self and self[each].spill_bytes > 0 for each in pool.candidates], bool)
 
     def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
-        """Compile the candidates in `columns`; return the number of new binaries and newly dead candidates.
-
-        The compiler's reports update the potential of `spaces`; candidates that fail to compile, or whose machine code
-        is refused, become dead in the pool.
-        """
+        """Compile the candidates in `columns`; return the number of new binaries and newly dead candidates."""
         chosen = [pool.candidates[column] for column in columns]
         wanted = {_key(each): each for each in chosen if each not in self}
         tasks = [Compile(each.source(), self.arch.target) for each in wanted.values()]

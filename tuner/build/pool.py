@@ -112,10 +112,7 @@ class Pool:
         self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
 
     def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
-        """Add Programs found for the workload of `space`, and siblings of them that may serve more or better.
-
-        Siblings have the widest accesses, or nothing that ties a binary to one epilogue.
-        """
+        """Add Programs found for the workload of `space`, and siblings with wider accesses or for any epilogue."""
         families = {family.family.name: family.family for family in space.families}
         for program in programs:
             family = families[program.family]
@@ -136,10 +133,7 @@ class Pool:
 
     @property
     def wide(self) -> np.ndarray:
-        """Mask of candidates with the widest accesses that some workload's class allows (candidates,).
-
-        The potential hardly separates them from narrow accesses, whose costs it does not model fully.
-        """
+        """Mask of candidates with the widest accesses (candidates,): not all costs of others are modelled."""
         return np.array([each.name in self._wide for each in self.candidates], bool)
 
     @property

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,31 +37,7 @@ from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
 from . import STOPPED, tuning
-from .options import (
-    ARCH,
-    ArchOption,
-    BudgetOption,
-    ClusterOption,
-    DbOption,
-    DryRunOption,
-    InputOption,
-    JobsOption,
-    JsonOption,
-    LinesOption,
-    ModelArgument,
-    OnlyArchOption,
-    PackagedArchOption,
-    RecordsArchOption,
-    RowsArchOption,
-    SeedOption,
-    ShapesOption,
-    TopOption,
-    bytes_of,
-    database,
-    existing,
-    existing_file,
-    one_of,
-)
+from . import options as given
 from .tuning import Settings
 
 PROGRAM = "gensor-tune"
@@ -100,18 +77,18 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def tune(
     context: Context,
-    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{ARCH} May be repeated.")] = None,
+    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{given.ARCH} May be repeated.")] = None,
     shapes: Annotated[list[Path] | None, Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     model: Annotated[Path | None, Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
-    input: InputOption = None,
-    db: DbOption = None,
-    top: TopOption = 16,
+    input: given.InputOption = None,
+    db: given.DbOption = None,
+    top: given.TopOption = 16,
     budget: Annotated[
         float | None, Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 0,
-    cluster: ClusterOption = None,
+    seed: given.SeedOption = 0,
+    jobs: given.JobsOption = 0,
+    cluster: given.ClusterOption = None,
     distrust: Annotated[
         bool, Option("--distrust", help="With --cluster: compile and execute chosen kernels again on this machine.")
     ] = False,
@@ -159,10 +136,10 @@ def tune(
     if distrust and (cluster is None or verify == "none"):
         reason = "goes with --cluster" if cluster is None else "repeats verifications: leave out --verify none"
         raise BadParameter(f"--distrust {reason}")
-    one_of("--measure", measure, ("auto", "never", "require"))
-    one_of("--verify", verify, ("emulator", "device", "none"))
-    one_of("--graph", graph, ("full", "paper"))
-    one_of("--strategy", strategy, STRATEGIES)
+    given.one_of("--measure", measure, ("auto", "never", "require"))
+    given.one_of("--verify", verify, ("emulator", "device", "none"))
+    given.one_of("--graph", graph, ("full", "paper"))
+    given.one_of("--strategy", strategy, STRATEGIES)
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
@@ -175,26 +152,15 @@ def tune(
             if budget is not None:
                 took = duration((time.monotonic() - began) * 1e6)
                 note(f"{model} was read in {took}, which --budget does not count")
-        settings = Settings(
-            arch_names=arch,
-            db=database(db),
-            options=options,
-            measure=measure,
-            budget=budget,
-            json_path=json,
-            quiet=quiet,
-            model="" if model is None else model.name,
-            cluster=cluster,
-            distrust=distrust,
-            shard=share,
-        )
-        code = tuning.tune(settings, rows)
+        settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
+        settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
+        code = tuning.tune(settings if model is None else replace(settings, model=model.name), rows)
     raise Exit(code)
 
 
 @app.command()
 def run(
-    model: ModelArgument,
+    model: given.ModelArgument,
     emulate: Annotated[
         str | None,
         Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
@@ -206,7 +172,7 @@ def run(
         Path | None, Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
     ] = None,
     json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
-    input: InputOption = None,
+    input: given.InputOption = None,
 ) -> None:
     """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
@@ -229,10 +195,10 @@ def run(
 
 @app.command()
 def shapes(
-    model: ModelArgument,
+    model: given.ModelArgument,
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
     arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
-    input: InputOption = None,
+    input: given.InputOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
     write_shapes(model, out, arch, input)
@@ -240,12 +206,12 @@ def shapes(
 
 @app.command()
 def show(
-    db: DbOption = None,
-    arch: RecordsArchOption = None,
+    db: given.DbOption = None,
+    arch: given.RecordsArchOption = None,
     kernel: Annotated[str | None, Option(help="One kernel, by the first digits of its digest.")] = None,
-    json: LinesOption = False,
+    json: given.LinesOption = False,
     source: Annotated[
-        bool, Option("--source", help="With --kernel: its CUDA source, behind the constants of its Program.")
+        bool, Option("--source", help="With --kernel: its CUDA source, after the constants of its Program.")
     ] = False,
 ) -> None:
     """Print the records of a database, or one kernel with its program, resources, verification and walk."""
@@ -253,7 +219,7 @@ def show(
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
     from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
 
-    with existing(db) as store:
+    with given.existing(db) as store:
         if kernel is not None and source:
             lines = source_lines(store, kernel)
         elif kernel is not None:
@@ -271,8 +237,8 @@ def export(
     out: Annotated[
         Path, Argument(metavar="FILE", help="File to write: .csv, .json, .jsonl, .parquet, or .db (a compact copy).")
     ],
-    db: DbOption = None,
-    arch: RowsArchOption = None,
+    db: given.DbOption = None,
+    arch: given.RowsArchOption = None,
     json: Annotated[
         bool, Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout.")
     ] = False,
@@ -281,7 +247,7 @@ def export(
     """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
-    with existing(db) as store:
+    with given.existing(db) as store:
         if json:
             raise Exit(export_lines(store, out, arch, binaries))
         if out.suffix != ".db":
@@ -299,12 +265,12 @@ def export(
 
 @app.command()
 def pretune(
-    arch: ArchOption,
-    shapes: ShapesOption = Path("examples/common_shapes.csv"),
+    arch: given.ArchOption,
+    shapes: given.ShapesOption = Path("examples/common_shapes.csv"),
     out: Annotated[Path | None, Option(help="Default: database/pretuned/<arch>.db of this checkout.")] = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 0,
-    top: TopOption = 16,
+    seed: given.SeedOption = 0,
+    jobs: given.JobsOption = 0,
+    top: given.TopOption = 16,
     drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
@@ -330,7 +296,7 @@ def archs() -> None:
 @app.command()
 def completion(shell: Annotated[str, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
-    one_of("SHELL", shell, SHELLS)
+    given.one_of("SHELL", shell, SHELLS)
     for line in get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell).splitlines():
         say(line)
 
@@ -346,8 +312,8 @@ def doctor() -> None:
 
 @app.command()
 def where(
-    arch: PackagedArchOption = None,
-    json: LinesOption = False,
+    arch: given.PackagedArchOption = None,
+    json: given.LinesOption = False,
 ) -> None:
     """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
     raise Exit(maintenance.where(arch, json))
@@ -355,18 +321,18 @@ def where(
 
 @app.command()
 def prune(
-    db: DbOption = None,
+    db: given.DbOption = None,
     other_abi: Annotated[
         bool, Option("--other-abi", help="Also records and portfolios of kernels that this version cannot launch.")
     ] = False,
-    dry_run: DryRunOption = False,
+    dry_run: given.DryRunOption = False,
 ) -> None:
     """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
-    raise Exit(maintenance.prune(existing_file(db), other_abi, dry_run))
+    raise Exit(maintenance.prune(given.existing_file(db), other_abi, dry_run))
 
 
 @app.command()
-def clean(dry_run: DryRunOption = False) -> None:
+def clean(dry_run: given.DryRunOption = False) -> None:
     """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
     raise Exit(maintenance.clean(dry_run))
 
@@ -374,7 +340,7 @@ def clean(dry_run: DryRunOption = False) -> None:
 @app.command("import")
 def import_(
     source: Annotated[Path, Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
-    db: DbOption = None,
+    db: given.DbOption = None,
     binaries: Annotated[
         bool,
         Option(
@@ -385,30 +351,30 @@ def import_(
     ] = False,
 ) -> None:
     """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
-    raise Exit(import_lines(source, database(db), binaries))
+    raise Exit(import_lines(source, given.database(db), binaries))
 
 
 @app.command()
 def measure(
-    db: DbOption = None,
+    db: given.DbOption = None,
     shapes: Annotated[Path | None, Option(help="Only the rows of this shapes file.")] = None,
     out: Annotated[Path | None, Option(help="Database to add the times to; default: the one read.")] = None,
-    budget: BudgetOption = None,
+    budget: given.BudgetOption = None,
     memory: Annotated[str | None, Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
-    json: JsonOption = None,
+    json: given.JsonOption = None,
 ) -> None:
     """Time stored kernels and CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
-    limit = None if memory is None else bytes_of(memory)
+    limit = None if memory is None else given.bytes_of(memory)
     with json_lines(json) as lines:
-        raise Exit(run(existing_file(db), out, shapes, budget, limit, lines))
+        raise Exit(run(given.existing_file(db), out, shapes, budget, limit, lines))
 
 
 @app.command()
 def merge(
     sources: Annotated[list[Path], Argument(metavar="FILE", help="Databases to read.")],
-    db: DbOption = None,
+    db: given.DbOption = None,
     out: Annotated[
         Path | None, Option("--out", "-o", help="Create this database from the files, or add them to it.")
     ] = None,
@@ -428,52 +394,52 @@ def merge(
     if out is not None and db is not None:
         raise BadParameter("--db adds to a database, -o makes one: name one of them")
     with json_lines(json) as lines:
-        raise Exit(run(sources, out or database(db), out is not None, binaries, lines))
+        raise Exit(run(sources, out or given.database(db), out is not None, binaries, lines))
 
 
 @app.command()
 def verify(
-    db: DbOption = None,
-    arch: OnlyArchOption = None,
+    db: given.DbOption = None,
+    arch: given.OnlyArchOption = None,
     rebuild: Annotated[
         bool, Option("--rebuild", help="Compile again, and compare cubins made by this toolchain byte by byte.")
     ] = False,
     execute: Annotated[bool, Option("--execute", help="Execute every kernel on the emulator again.")] = False,
-    jobs: JobsOption = 0,
-    json: JsonOption = None,
+    jobs: given.JobsOption = 0,
+    json: given.JsonOption = None,
 ) -> None:
     """Check the digests and references of all rows, and derive every kernel's source from its Program again."""
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
-        raise Exit(run(existing_file(db), arch, rebuild, execute, jobs, lines))
+        raise Exit(run(given.existing_file(db), arch, rebuild, execute, jobs, lines))
 
 
 @app.command()
 def refresh(
-    db: DbOption = None,
-    arch: OnlyArchOption = None,
-    budget: BudgetOption = None,
-    jobs: JobsOption = 0,
-    json: JsonOption = None,
+    db: given.DbOption = None,
+    arch: given.OnlyArchOption = None,
+    budget: given.BudgetOption = None,
+    jobs: given.JobsOption = 0,
+    json: given.JsonOption = None,
 ) -> None:
     """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
     from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
-        raise Exit(run(existing_file(db), arch, budget, jobs, lines))
+        raise Exit(run(given.existing_file(db), arch, budget, jobs, lines))
 
 
 @app.command()
 def report(
-    db: DbOption = None,
-    arch: RecordsArchOption = None,
+    db: given.DbOption = None,
+    arch: given.RecordsArchOption = None,
     out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
     from gensor_tuner.report.page import write
 
-    with existing(db) as store:
+    with given.existing(db) as store:
         say(write(store, arch, out), file=beside(out))
 
 
@@ -504,7 +470,7 @@ def machines() -> None:
 @fleet.command()
 def worker(
     scheduler: Annotated[str, Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
-    jobs: JobsOption = 0,
+    jobs: given.JobsOption = 0,
     scratch: Annotated[
         Path | None, Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
     ] = None,

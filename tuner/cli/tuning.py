@@ -184,9 +184,9 @@ class Report:
 
 def _progress(settings: Settings, shares: Sequence[Sequence[Row]], fleet: Fleet | None) -> Shown | FleetShown:
     """Return the progress: one bar here, one for each arch on a cluster."""
+    options = settings.options
     if fleet is None:
-        options, rows = settings.options, sum(map(len, shares))
-        return Shown(options.jobs, options.top, settings.budget, rows, settings.quiet)
+        return Shown(options.jobs, options.top, settings.budget, sum(map(len, shares)), settings.quiet)
     pairs = zip(settings.arch_names, shares, strict=True)
     bars = [ArchProgress(name, len(own), lambda: fleet.jobs) for name, own in pairs]
     return FleetShown(bars, fleet.cluster.at_work, settings.quiet)
@@ -267,10 +267,7 @@ def _packaged_store(arch: Arch) -> AbstractContextManager[Store | None]:
 
 
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:
-    """Tune into a scratch database, then export the arch's rows as the database that ships with the package.
-
-    Kernels are added for `drawn` Workloads whose picks are far from the best. An interrupted build resumes.
-    """
+    """Tune the shapes, and `drawn` Workloads with bad picks, into the database that ships; builds resume."""
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parents[2] / "database" / "pretuned" / f"{arch.name}.db"
     if not is_replaceable(target):  # checked before hours of work

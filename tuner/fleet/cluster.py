@@ -178,17 +178,16 @@ class Cluster:
         return str(self._client.scheduler.address if self._client.scheduler else self.address)
 
     def _no_board(self, part: str) -> str:
-        where = self._where
         reasons = [f"{each.name}: {self._unable(each, 'part')}" for each in self.members.values() if part in each.parts]
-        more = f" ({'; '.join(reasons[:3])})" if reasons else f": on such a machine, run {START} {where}"
-        return f"no worker of {where} measures on {part}{more}"
+        return self._lacks(f"measures on {part}", reasons, f"on such a machine, run {START} {self._where}")
 
     def _no_worker(self, kind: str) -> str:
-        where = self._where
         reasons = [f"{each.name}: {self._unable(each, kind)}" for each in self.members.values()]
         reasons += [f"{name}: {reason}" for name, reason in self.refused.items()]
-        more = f" ({'; '.join(reasons[:3])})" if reasons else f": {START} {where} starts one"
-        return f"no worker of {where} can {kind}{more}"
+        return self._lacks(f"can {kind}", reasons, f"{START} {self._where} starts one")
+
+    def _lacks(self, ability: str, reasons: list[str], advice: str) -> str:
+        return f"no worker of {self._where} {ability}" + (f" ({'; '.join(reasons[:3])})" if reasons else f": {advice}")
 
     def _unable(self, member: Member, kind: str) -> str:
         return member.abilities.why_not(kind, abilities()) or "it offers no such tasks"

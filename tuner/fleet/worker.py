@@ -42,10 +42,7 @@ class Offer:
 
 
 def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> None:
-    """Offer this machine to a scheduler until Ctrl-C; come back where the scheduler comes back.
-
-    `jobs` processes walk, compile and verify. Raises FleetError where Dask, a certificate or every ability is missing.
-    """
+    """Offer this machine to a scheduler until Ctrl-C; FleetError without Dask, a certificate or an ability."""
     try:
         import dask
         import distributed  # noqa: F401 - what a worker is

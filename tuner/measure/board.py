@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from gensor_kernels.devices.device import Code
@@ -42,13 +42,6 @@ def open_timer(number: int, memory: int | None = None) -> Timer:
     return Timer(device, CudaClock(device, memory), memory)
 
 
-def opener() -> Callable[..., Timer]:
-    """Return the function that opens the device of a number."""
-    module, _, name = os.environ.get(OPENER, OPENED_BY).partition(":")
-    found: Callable[..., Timer] = getattr(import_module(module), name)
-    return found
-
-
 class BoardGoneError(GensorError):
     """The device cannot be opened any more."""
 
@@ -57,7 +50,8 @@ class Board(DeviceProcess):
     """The process that owns a GPU of this machine, by its number."""
 
     def __init__(self, number: int = 0, memory: int | None = None, **limits: float) -> None:
-        super().__init__(partial(opener(), number, memory), answered, **limits)
+        opener: Callable[..., Timer] = resolve_name(os.environ.get(OPENER, OPENED_BY))
+        super().__init__(partial(opener, number, memory), answered, **limits)
 
     def about(self) -> tuple[Arch, int, str]:
         """Return the part, how many GPUs the machine has, and the conditions; GpuError where no kernel can run."""

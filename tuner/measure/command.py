@@ -86,10 +86,7 @@ def _workload_of(key: str) -> Any:
 
 
 class Measurement:
-    """Times Workloads on `board` and stores the times in `target`; kernels and earlier times come from `readers`.
-
-    Workloads whose arrays take more than `memory` bytes are left out.
-    """
+    """Times Workloads of at most `memory` bytes on `board`, and stores the times in `target`, one of the `readers`."""
 
     def __init__(self, board: Board, target: Store, readers: Sequence[Store], memory: int | None):
         self.board, self.target, self.readers, self.memory = board, target, readers, memory

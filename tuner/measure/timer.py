@@ -239,11 +239,9 @@ def interleaved(
             watch(index)
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
-    timed = []
-    for own, calls_each in zip(steady(np.array(samples)), counts, strict=True):
-        low, median, high = map(float, np.percentile(own, (25, 50, 75)))
-        timed.append(Timed(median, low, high, rounds, calls_each))
-    return timed
+    quartiles = (np.percentile(own, (50, 25, 75)).tolist() for own in steady(np.array(samples)))
+    each = zip(quartiles, counts, strict=True)
+    return [Timed(median, low, high, rounds, calls) for (median, low, high), calls in each]
 
 
 def steady(samples: np.ndarray) -> np.ndarray:

@@ -43,10 +43,7 @@ class Calls(NamedTuple):
 
 @dataclass
 class Contest:
-    """The times of one workload's kernels and of the vendor's call, and the device's conditions at the time.
-
-    `stopped` is the reason why further rounds say nothing about its kernels.
-    """
+    """The times of one workload's kernels and of the vendor's call, the conditions, and why it `stopped` early."""
 
     timed: list[Entrant] = field(default_factory=list)
     vendor: Timed | None = None

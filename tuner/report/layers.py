@@ -13,6 +13,7 @@ from gensor_kernels.graph.execution.layers import Layers
 #: Layers that a plot shows: the ones that take most time, in the order of the model.
 MOST = 60
 #: Colours of the first families, the others share the last; "array library" is grey.
+LIBRARY = "array library"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
@@ -43,7 +44,9 @@ def plot(layers: Layers, title: str, out: Path) -> None:
     shown = [each for each in layers if each.us]
     least = sorted((each.us or 0.0 for each in shown), reverse=True)[:MOST][-1:] or [0.0]
     shown = [each for each in shown if (each.us or 0.0) >= least[0]][:MOST]
-    colours = _colours([each.by for each in shown])
+    names = sorted(dict.fromkeys(each.by for each in shown), key=LIBRARY.__eq__)  # the library comes last
+    colours = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(names)}
+    colours |= {LIBRARY: "#999999"} if LIBRARY in colours else {}
     figure = Figure(figsize=(max(6.0, 2.0 + 0.22 * len(shown)), 5.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes: Any = figure.add_subplot()
@@ -64,9 +67,3 @@ def plot(layers: Layers, title: str, out: Path) -> None:
         figure.savefig(out, dpi=150)
     except (OSError, ValueError) as error:  # ValueError: an ending that names no format
         raise ConfigError(f"{out}: the plot cannot be written: {error}") from None
-
-
-def _colours(names: list[str]) -> dict[str, str]:
-    kernels = [name for name in dict.fromkeys(names) if name != "array library"]
-    found = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(kernels)}
-    return found | ({"array library": "#999999"} if "array library" in names else {})

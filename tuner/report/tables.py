@@ -88,10 +88,5 @@ def _kernel(lines: Sequence[Line]) -> list[Cell]:
     spilled = "" if first.spill_bytes is None else f"{first.spill_bytes} B"
     registers = "" if first.registers is None else first.registers
     cells: list[Cell] = [tag("code", first.digest), first.family, first.texts["dtype"], (len(lines), len(lines))]
-    return [
-        *cells,
-        (registers, first.registers),
-        (spilled, first.spill_bytes),
-        limit,
-        (small_bar(split), split.get(limit)),
-    ]
+    cells += [(registers, first.registers), (spilled, first.spill_bytes), limit, (small_bar(split), split.get(limit))]
+    return cells

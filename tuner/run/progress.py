@@ -34,10 +34,7 @@ class Progress:
 
 @dataclass
 class Tracker(Progress):
-    """The state of a run, and the seconds that it will still take.
-
-    `jobs` and `top` are those of Options; the run ends after `budget` seconds in any case.
-    """
+    """The state of a run with these Options, and the seconds it will still take, at most those of the `budget`."""
 
     jobs: int = 1
     top: int = 16

@@ -98,13 +98,11 @@ class Run:
                 yield row, Result(None, "failed", error=row.error)
             elif row.workload is None:
                 yield row, Result(None, "unsupported", error=row.unsupported)
+            elif (reason := self.unsupported(row.workload)) is not None:
+                yield row, Result(row.workload, "unsupported", error=reason)
             else:
-                reason = self.unsupported(row.workload)
-                if reason is not None:
-                    yield row, Result(row.workload, "unsupported", error=reason)
-                else:
-                    by_key = groups.setdefault(row.workload.class_key(), {})
-                    by_key.setdefault(row.workload.key(), []).append(row)
+                by_key = groups.setdefault(row.workload.class_key(), {})
+                by_key.setdefault(row.workload.key(), []).append(row)
         self._name(rows)
         todo: dict[str, Rows] = {}
         for group, by_key in groups.items():
@@ -156,16 +154,14 @@ class Run:
         """Return the reason where no family serves the workload, its result is empty or it is too large, else None."""
         if operator(workload.operator).empty(workload):
             return "an empty result needs no kernel"
-        excess = too_large(workload, self.arch)
-        if excess is not None:
-            return excess
         try:
-            space = Space(workload, self.arch)
-            if self.options.strategy == "exhaustive":
-                exhaustive.admit(space)
+            if (excess := too_large(workload, self.arch)) is None:
+                space = Space(workload, self.arch)
+                if self.options.strategy == "exhaustive":
+                    exhaustive.admit(space)
+            return excess
         except UnsupportedError as error:
             return error.reason
-        return None
 
     def tuned(self, by_key: Rows, executor: Executor, whole: bool = False) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class with their results, committed: row by row, or all in the end with `whole`.

@@ -115,10 +115,7 @@ class Cache(Action):
 
 
 class Uncache(Action):
-    """Ascend one memory level, from a Program whose choices below are at their defaults: level 1 -> 0.
-
-    Inverse: Cache. (The paper names no such primitive, but its figure draws edges both ways.)
-    """
+    """Ascend one memory level from a Program whose choices below are defaults: level 1 -> 0. Inverse: Cache."""
 
     kind = "cache"
     plain = 1
@@ -172,11 +169,7 @@ class Layout(Action):
 
 
 class Split(Action):
-    """Divide the reduction among more or fewer blocks: split 1 -> 2.
-
-    A stream opens with few blocks or with as many as are resident, stream 0 -> 108, and few are far slower than none.
-    Inverse: Split.
-    """
+    """Divide the reduction among more or fewer blocks: split 1 -> 2, stream 0 -> 108. Inverse: Split."""
 
     kind = "split"
 
@@ -237,10 +230,7 @@ def plainness(axes: Sequence[Coordinate], walking: bool = False) -> NDArray[np.f
 
 
 def moves(axes: Sequence[Coordinate], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:
-    """Return all edge labels of a family with these coordinates; their order affects the result of a seeded walk.
-
-    Raises ValueError for an unknown graph, and for a coordinate that no action moves.
-    """
+    """Return all edge labels of a family with these coordinates, in the order on which seeded walks depend."""
     if graph not in GRAPHS:
         raise ValueError(f"graph must be one of {', '.join(GRAPHS)}, not {graph!r}")
     chosen = list(actions)

@@ -230,10 +230,7 @@ class Carry:
             self._table[i] = _carried(axes[move.carried].values, axes[move.axis].values, width, move.product)
 
     def along(self, ahead: Numbers, points: Numbers, row: Numbers, ray: Numbers) -> NDArray[np.bool_] | None:
-        """Set the carried coordinate of the points `ahead` (n, d), reached from `points[row]` along `ray` (n,).
-
-        Returns a mask of points that have such a value (n,), or None if no move carries a coordinate.
-        """
+        """Set the carried coordinate of the points `ahead` (n, d); return the mask of those that have such a value."""
         if not self._some:
             return None
         rows = np.flatnonzero(self._carrier[ray] >= 0)

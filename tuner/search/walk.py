@@ -187,10 +187,7 @@ def _point(family: FamilySpace, program: Program) -> Numbers | None:
 
 
 def shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
-    """Return the number of chains per family.
-
-    A family with a better best start gets more chains; a family whose best start is ten times slower gets none.
-    """
+    """Return the number of chains per family: more for a better best start, none where it is ten times slower."""
     best = np.array([region.phi[ids].min() for region, ids in zip(regions, starts, strict=True)])
     weight = (best.min() / best) ** 2
     shares = np.maximum(np.round(chains * weight / weight.sum()).astype(int), weight > 0.01)

@@ -157,10 +157,7 @@ def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]]
 
 
 def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
-    """Write the calls of a model, dispatched for `arch`, as a shapes file: one run of every combination of sizes.
-
-    Nothing is computed. Returns the names of the files next to the model that hold its weights.
-    """
+    """Write the calls of a model, dispatched for `arch`, as a shapes file; return the names of its files of weights."""
     model, names = loaded(path), dict[str, list[str]]()
     found = signatures(model, asked)
     with tempfile.TemporaryDirectory() as folder:

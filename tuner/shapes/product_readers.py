@@ -19,13 +19,13 @@ def matrix(line: Line) -> Read:
     sizes, types = _sizes(line), element(line)
     if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
         return quantised_weights(line, types)
-    gate, behind = line.parsed("epilogue", gated.parse)
+    gate, after = line.parsed("epilogue", gated.parse)
     norm, place, both = line.parsed("epilogue", normed.parse)
     listed = before(line)
     if listed and (gate or norm):
         raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
     if gate:
-        return _gated_product(line, sizes, types, gate, behind)
+        return _gated_product(line, sizes, types, gate, after)
     workload = _product(line, sizes, types, both if norm else steps(line))
     if _column_major(line) and norm:
         raise line.fail("epilogue", f"'{norm}' normalises the rows of a row-major product")
@@ -47,7 +47,7 @@ def _column_major(line: Line) -> bool:
     return line.choice("order", ("row", "col"), "row") == "col"
 
 
-def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str, behind: tuple[str, ...]) -> Read:
+def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str, after: tuple[str, ...]) -> Read:
     other = second(line, types)
     if other != types.dtype:
         raise UnsupportedError(f"no operator of this version gates a product of {types.dtype} and {other}")
@@ -55,7 +55,7 @@ def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str,
         wanted = f"a row-major product of an even number of columns, not n = {sizes['n']}"
         raise line.fail("epilogue", f"'{gate}' takes {wanted}")
     halved = sizes | {"n": sizes["n"] // 2}
-    workload = gated.workload(gate, **halved, **types.named, epilogue=behind)
+    workload = gated.workload(gate, **halved, **types.named, epilogue=after)
     return Read(types.accumulated(workload))
 
 

@@ -15,21 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gensor_database import StoreWarning
+from gensor_database import StoreWarning, canonical
 from gensor_database.connection import translated
 from gensor_database.errors import CorruptStoreError
-from gensor_database.record import (
-    TABLES,
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Row,
-    Source,
-    Timing,
-    Verification,
-    canonical,
-)
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from gensor_database.rows import named
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
@@ -196,10 +185,7 @@ def _structure(store: Store) -> Iterator[Finding]:
 
 
 def _orphans(known: dict[type[Row], set[str]], naming: list[tuple[type[Row], str, str]]) -> Iterator[Finding]:
-    """Yield rows with missing references, and sources, binaries and kernels without a reference to them.
-
-    Verdicts and timings may belong to other databases' kernels.
-    """
+    """Yield rows with missing references, and sources, binaries and kernels without a reference to them."""
     used: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
     for kind, digest, name in naming:
         target = NAMES[kind][1]

@@ -119,11 +119,8 @@ def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
     with Store.open(path, readonly=dry_run) as store:
         pruned = prune_store(store, abis, dry_run)
     rows = counts_text(dict(sorted(pruned.rows.items())))
-    size = f"the file is {size_text(abs(pruned.bytes))} {'smaller' if pruned.bytes >= 0 else 'larger'}"
-    say(
-        f"{path}: "
-        + (f"would delete {rows}; about {size_text(pruned.bytes)}" if dry_run else f"deleted {rows}; {size}")
-    )
+    done = f"deleted {rows}; the file is {size_text(abs(pruned.bytes))} {'smaller' if pruned.bytes >= 0 else 'larger'}"
+    say(f"{path}: {f'would delete {rows}; about {size_text(pruned.bytes)}' if dry_run else done}")
     if pruned.kept_size is not None:
         note(f"the file could not be made smaller now: {pruned.kept_size}")
     return 0

@@ -24,10 +24,7 @@ Codes = Numbers
 
 @dataclass(frozen=True)
 class Search:
-    """The task of a strategy: `evaluations` is the largest number of distinct complete points, by default its own.
-
-    `start`, `keep`, `traced`, `alike` are as for `walk`; only the walk uses `chains` and `steps`.
-    """
+    """The task of a strategy: at most `evaluations` distinct points, by default its own; the rest as for `walk`."""
 
     space: SearchSpace
     seed: int = 0

@@ -70,10 +70,7 @@ class DeviceProcess:
         self.stop(5.0)
 
     def ask(self, question: Any, on_note: Say = lambda note: None) -> Any:
-        """Return the answer to a question; EndedError where the child dies or hangs, GpuError where it cannot start.
-
-        `on_note` is called with each note that comes before the answer.
-        """
+        """Return the answer, after a note each to `on_note`; EndedError where the child ends, GpuError without one."""
         pipe = self._pipe or self._start()
         try:
             pipe.send(question)

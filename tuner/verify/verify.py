@@ -38,10 +38,7 @@ OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 
 
 def check_compilers(verify: str, jobs: int) -> None:
-    """Raise ToolMissingError, ConfigError or MachineError where compilers or the cache folder cannot be used.
-
-    With too little memory for `jobs` compilers, NVRTC would end the process without a word.
-    """
+    """Raise a GensorError where compilers, `jobs` times their memory, or the cache folder cannot be used."""
     needed = ADDRESSES + jobs * ADDRESSES_PER_JOB
     if 0 <= _allowed() < needed:
         have = f"this process may use {_allowed() >> 20} MiB of memory (ulimit -v)"
@@ -87,10 +84,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Execute(Task[Verdict]):
-    """A candidate to execute on the emulator, for the class and epilogue of a workload.
-
-    With `anew`, verdicts in the cache folder do not count.
-    """
+    """A candidate to execute on the emulator, for the class and epilogue of a workload; `anew` even if cached."""
 
     kind: ClassVar[str] = "verify"
     answer: ClassVar[type] = Verdict
