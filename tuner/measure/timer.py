@@ -240,8 +240,8 @@ def interleaved(
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
     quartiles = (np.percentile(own, (50, 25, 75)).tolist() for own in steady(np.array(samples)))
-    each = zip(quartiles, counts, strict=True)
-    return [Timed(median, low, high, rounds, calls) for (median, low, high), calls in each]
+    timed = zip(quartiles, counts, strict=True)
+    return [Timed(median, low, high, rounds, count) for (median, low, high), count in timed]
 
 
 def steady(samples: np.ndarray) -> np.ndarray:
