@@ -46,14 +46,14 @@ class StoreWarning(RuntimeWarning):
     """A database, or a row of one, is being ignored."""
 
 
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
-def first_told(path: Path) -> bool:
-    """Return whether this is the process's first report about a database; from now on it is not.
+def is_first_report(path: Path) -> bool:
+    """Whether this is the first report of this process about a database; from now on it is not.
 
     A failing disk fails at every look: one warning is enough.
     """
-    first = str(path) not in _told
-    _told.add(str(path))
+    first = str(path) not in _reported
+    _reported.add(str(path))
     return first

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .catalog import Catalog
-from .errors import StoreError, StoreWarning, first_told
+from .errors import StoreError, StoreWarning, is_first_report
 from .record import Row
 from .store import TIMEOUT, Entry, Store
 from .trust import file_objection, objection
@@ -86,7 +86,7 @@ def open_layers(
     user_path = Path(user).expanduser().absolute() if user is not None else None
     refused = user_path is not None and file_objection(user_path, "GENSOR_DB")
     if refused and user_path is not None:
-        if first_told(user_path):
+        if is_first_report(user_path):
             warnings.warn(f"the kernel database {user_path} is left out: {refused}", StoreWarning, stacklevel=2)
         user_path = None
     return Layers(
@@ -115,6 +115,6 @@ def _open(
     try:
         return Store.open(path, readonly, immutable=immutable, trusted=trusted, timeout=timeout)
     except StoreError as error:
-        if first_told(path):
+        if is_first_report(path):
             warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
         return None

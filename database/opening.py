@@ -11,7 +11,7 @@ from pathlib import Path
 from . import connection as sql
 from .errors import UnreadableStoreError
 from .trust import make_folder
-from .write_queue import turn
+from .write_queue import write_lock
 
 # WAL needs shared memory between all processes, which these cannot give; 9p is how WSL2 shows Windows drives, the last
 # three are folders of a virtual machine's host.
@@ -49,7 +49,7 @@ def _prepare(connection: sql.Guarded, path: Path, timeout: float) -> None:
     """
     if not sql.is_empty(connection):
         return sql.check_schema(connection, path)
-    with turn(path, timeout):
+    with write_lock(path, timeout):
         connection.execute("BEGIN IMMEDIATE")
         try:
             if sql.is_empty(connection):

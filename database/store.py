@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 from . import connection as sql
 from .entry import newest_first, serves, verdict
-from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, first_told
+from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, is_first_report
 from .opening import open_readonly, open_writable, rollback
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
 from .trust import is_trusted
-from .write_queue import turn
+from .write_queue import write_lock
 
 Result = TypeVar("Result")
 
@@ -165,8 +165,8 @@ class Store:
         if self.readonly:
             raise UnreadableStoreError(f"{self.path} is open for reading only")
         with self._guard, sql.translated(self.path):
-            connection = self.connection  # before the turn, which making a new file takes, too
-            with turn(self.path, self.timeout):
+            connection = self.connection  # before the lock, which making a new file takes, too
+            with write_lock(self.path, self.timeout):
                 return self._transaction(connection, action)
 
     def _transaction(self, connection: sql.Guarded, action: Callable[[sql.Guarded], Result]) -> Result:
@@ -204,7 +204,7 @@ class Store:
     def _warn(self, text: str) -> None:
         if not self._warned:
             self._warned = True
-            first_told(self.path)
+            is_first_report(self.path)
             text = text if str(self.path) in text else f"{self.path}: {text}"
             warnings.warn(text, StoreWarning, stacklevel=4)
 

@@ -34,12 +34,12 @@ _stalled: set[Path] = set()
 
 
 @contextmanager
-def turn(path: Path, timeout: float) -> Iterator[None]:
+def write_lock(path: Path, timeout: float) -> Iterator[None]:
     """Keep other processes from writing to a database in the folder of `path` within a block, if a turn comes in time.
 
     `timeout` are the seconds that the caller waits for locks.
     """
-    descriptor = _in_turn(path, timeout)
+    descriptor = _locked(path, timeout)
     try:
         yield
     finally:
@@ -49,7 +49,7 @@ def turn(path: Path, timeout: float) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _in_turn(path: Path, timeout: float) -> int | None:
+def _locked(path: Path, timeout: float) -> int | None:
     """Return a descriptor that holds the lock, or None."""
     if fcntl is None:
         return None
@@ -117,7 +117,7 @@ def _queue(descriptor: int, path: Path, timeout: float) -> int | None:
                 os.close(descriptor)
 
     try:
-        threading.Thread(target=wait, name="gensor-turn", daemon=True).start()
+        threading.Thread(target=wait, name="gensor-write-lock", daemon=True).start()
     except RuntimeError:  # no more threads, or the program is ending
         os.close(descriptor)
         return None

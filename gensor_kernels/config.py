@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gensor_database import trust
-from gensor_database.errors import first_told
+from gensor_database.errors import is_first_report
 
 from . import blocks
 from .errors import ConfigError
@@ -110,7 +110,7 @@ def own_database() -> Path | None:
     try:
         return user_database()
     except ConfigError as error:
-        if first_told(Path(os.environ.get("GENSOR_DB", ""))):
+        if is_first_report(Path(os.environ.get("GENSOR_DB", ""))):
             warn_once(f"what is measured and tuned is kept for this process only: {error}")
         return None
 

@@ -111,7 +111,7 @@ def _nothing_said_yet(monkeypatch):
     from gensor_kernels import config
 
     monkeypatch.setattr(config, "_warned", set())
-    monkeypatch.setattr(errors, "_told", set())
+    monkeypatch.setattr(errors, "_reported", set())
 
 
 @pytest.fixture

@@ -22,10 +22,7 @@ class GpuError(GensorError):
 
 
 def open_any_gpu(number: int | None = None) -> CudaDevice:
-    """Open this machine's current GPU, or make the GPU with this CUDA number the current one and open it.
-
-    Raises GpuError, one sentence, where CuPy, a driver or a usable GPU is missing.
-    """
+    """Open this machine's current GPU, or the one with this CUDA number; GpuError, one sentence, where that fails."""
     from gensor_kernels.devices import cuda
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,10 +21,7 @@ STDOUT = "-"
 
 @contextmanager
 def output(path: Path, option: str = "") -> Iterator[TextIO]:
-    """Open a file for writing that replaces `path` (`-` is stdout) only once the block ends without an error.
-
-    Raises ConfigError, which names the command line's `option`, where the file cannot be written.
-    """
+    """Open a file that replaces `path` (`-` is stdout) once the block ends well; ConfigError names the `option`."""
     if str(path) == STDOUT:
         yield sys.stdout
         return
@@ -38,10 +36,7 @@ def output(path: Path, option: str = "") -> Iterator[TextIO]:
 
 @contextmanager
 def json_lines(path: Path | None) -> Iterator[TextIO | None]:
-    """Open the file of `--json`, if any; each line is complete on disk as soon as it is flushed.
-
-    `-` is stdout, and text for people then goes to stderr. Raises ConfigError where the file cannot be opened.
-    """
+    """Open the file of `--json`, if any, flushed line by line; with `-` for stdout, other text goes to stderr."""
     if path is None:
         yield None
     elif str(path) == STDOUT:
@@ -57,11 +52,16 @@ def json_lines(path: Path | None) -> Iterator[TextIO | None]:
             yield file
 
 
-def write_line(lines: TextIO | None, text: str) -> None:
-    """Write a line of `--json` output and flush it; without a file, do nothing."""
+def write_json(lines: TextIO | None, value: object) -> None:
+    """Write a value as a line of JSON and flush it; without a file, do nothing."""
     if lines is not None:
-        lines.write(text + "\n")
+        lines.write(json_text(value) + "\n")
         lines.flush()
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON on one line."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def take_stdout() -> TextIO:
@@ -74,6 +74,11 @@ def take_stdout() -> TextIO:
 def say(line: str, file: TextIO | None = None, flush: bool = False) -> None:
     """Print a line that may quote a foreign database or file, on stdout unless `file` names another stream."""
     print(printable(line, None), file=file, flush=flush)
+
+
+def note(text: str) -> None:
+    """Print a line about the work of a command on stderr, after the command's name."""
+    say(f"gensor-tune: {text}", sys.stderr, flush=True)
 
 
 def printable(text: str, longest: int | None = 400) -> str:
@@ -100,11 +105,7 @@ def _cannot(path: Path, option: str, error: OSError) -> ConfigError:
 
 
 def sizes_text(workload: Workload) -> str:
-    """Return the sizes of a Workload for people.
-
-    A batched product reads 12x128x128x64, attention 12x128x64, 512 keys, a convolution 8x56x56x64 -> 128, 3x3/2. A
-    leading batch of 1 is left out. Other operators show the shape of their first operand, without extents of 1.
-    """
+    """Return the sizes of a Workload: 12x128x128x64, attention 12x128x64, 512 keys, 8x56x56x64 -> 128, 3x3/2."""
     size, declared = workload.size, operator(workload.operator)
     if "queries" in size:
         return attention_text(size)

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 
 from gensor_database import ForeignStoreError, LockedStoreError, Record, Store, opening, write_queue
-from gensor_database.write_queue import turn
+from gensor_database.write_queue import write_lock
 from tests.doubles.store_rows import ARCH, PART, key, rows
 
 fcntl = pytest.importorskip("fcntl")
@@ -106,7 +106,7 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, loc
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
             lock(fcntl.LOCK_UN)
             for thread in threading.enumerate():  # who has given up gets the lock first, and lets go of it
-                if thread.name == "gensor-turn":
+                if thread.name == "gensor-write-lock":
                     thread.join()
             store.add(*rows(5))  # it is free: later callers wait in the queue again
             assert not write_queue._stalled and len(list(store.rows(Record))) == 6
@@ -123,7 +123,7 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, lock, monkeypatch):
         return len(looks)  # another state at each look: another process writes
 
     monkeypatch.setattr(write_queue, "_file_facts", written)
-    with turn(tmp_path / "kernels.db", 0.05):
+    with write_lock(tmp_path / "kernels.db", 0.05):
         assert len(looks) >= 5 and not write_queue._stalled
         with pytest.raises(BlockingIOError):  # the lock is held
             lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -171,10 +171,10 @@ def test_writers_take_turns_and_who_waits_in_vain_goes_on(tmp_path):
     path = tmp_path / "kernels.db"
 
     def writer(number, timeout=30.0):
-        with turn(path, timeout):
+        with write_lock(path, timeout):
             order.append(number)
 
-    with turn(path, 0.0):
+    with write_lock(path, 0.0):
         for number in range(3):
             threads.append(threading.Thread(target=writer, args=(number,)))
             threads[-1].start()
@@ -184,8 +184,8 @@ def test_writers_take_turns_and_who_waits_in_vain_goes_on(tmp_path):
     for thread in threads:
         thread.join(30)
     assert order == ["in vain", "first", 0, 1, 2]
-    with turn(path, 0.0):
+    with write_lock(path, 0.0):
         order.append("free")
-    with turn(tmp_path / "no" / "such" / "folder.db", 0.0):
+    with write_lock(tmp_path / "no" / "such" / "folder.db", 0.0):
         order.append("no folder")
     assert order[-2:] == ["free", "no folder"]

@@ -61,7 +61,7 @@ def _done():
     return bool(os.environ.get(ONCE)) and os.path.exists(os.environ[ONCE])
 
 
-def open_timer(number):
+def open_timer(number, memory=None):
     if os.environ.get(GONE) and os.path.exists(os.environ[GONE]):
         raise GpuError("the pretend GPU has fallen off the bus")
     return Timer(Board(lookup("orin-nano-8gb"), number), HostClock())

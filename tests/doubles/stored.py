@@ -24,7 +24,7 @@ def isolate(patch, folder):
 def rows(program, wanted, arch=ARCH, text=None, cubin=b""):
     """The rows of one kernel, as the tuner would store it: Source, Binary, Kernel, Verification."""
     family = FAMILIES[program.family]
-    source = Source.of(family.text if text is None else text)
+    source = Source.of(family.code if text is None else text)
     constants = canonical(family.constants(program, wanted))
     binary = Binary(source.digest, constants, arch.target, cubin, 64, 0, 0, 0, "{}", "nvrtc 12.9.86")
     kernel = Kernel(family.name, family.abi, wanted.class_key(), program.to_json(), arch.name, binary.digest)

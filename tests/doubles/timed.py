@@ -2,14 +2,13 @@
 
 import json
 import os
-import sys
+import pickle
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from gensor_kernels.errors import BuildError
-from gensor_tuner.measure.process import StoredTimes, reply_to, serve
+from gensor_tuner.measure.board import Board
 from gensor_tuner.measure.timer import Timer
 
 from .device import FakeDevice, Fault, Numpy, Prices, zero_product
@@ -18,9 +17,11 @@ from .kernels import ARCH
 #: The device's behaviour, as JSON: microseconds of a launch of ours ("ours") and of the library's ("theirs"), pieces
 #: of cubins that are "slow" (ten times as long), "faulty", "deadly" or "refused", "memory" in bytes, "conditions".
 PLAN = "GENSOR_TESTS_PLAN"
+#: The setting by which boards open this device.
+DEVICE = {"GENSOR_FLEET_DEVICE": "tests.doubles.timed:open_timer"}
 
 
-def open_timer(memory=None):
+def open_timer(number, memory=None):
     plan = json.loads(os.environ[PLAN])
     limit = memory or plan.get("memory", 1 << 30)
 
@@ -51,24 +52,17 @@ def open_timer(memory=None):
     return Timer(FakeDevice(arch, execute, clock, xp=Numpy(full=full), multiply=zero_product), clock, memory)
 
 
-class Here:
-    """A worker in this process: as quick as a test wants it, and it cannot be killed."""
+class Here(Board):
+    """A board in this process: as quick as a test wants it, and it cannot be killed."""
 
-    def __init__(self, arguments):
-        self.arguments, self.times = arguments, None
+    timer = None
 
-    def ask(self, request):
-        if self.times is None:
-            memory, *paths = self.arguments
-            limit = int(memory) or None
-            self.times = StoredTimes(open_timer(limit), [Path(path) for path in paths], limit)
-        return json.loads(json.dumps(reply_to(self.times, request, lambda message: None)))
+    def _start(self):
+        self.timer = self.timer or self.open_device()
 
-    def close(self):
-        self.times = None
-
-
-COMMAND = (sys.executable, "-m", "tests.doubles.timed")
-
-if __name__ == "__main__":
-    serve(open_timer)
+    def ask(self, question, on_note=lambda note: None):
+        self._start()
+        found, last = pickle.loads(pickle.dumps(self.answer(self.timer, question, on_note)))
+        if last:
+            self.timer = None
+        return found

@@ -1,6 +1,5 @@
 """The documentation against the code: options, variables, files, links, figures and families."""
 
-import json
 import re
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from gensor_kernels.families.core import params
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.cli.app import app
-from gensor_tuner.run.result import Result, json_line
+from gensor_tuner.run.result import Result, json_fields
 from gensor_tuner.search.actions import ACTIONS
 from gensor_tuner.shapes.reader import read_shapes
 
@@ -140,7 +139,7 @@ def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
     shapes = tmp_path / "shapes.csv"
     shapes.write_text("op,m,n,k\nmatmul,1,2,3\n", encoding="utf-8")
     (row,) = read_shapes(shapes)
-    assert names_in_table(of_rows) == list(json.loads(json_line(row, Result(row.workload, "ok"), lookup("sm_87"))))
+    assert names_in_table(of_rows) == list(json_fields(row, Result(row.workload, "ok"), lookup("sm_87")))
     with Store.open(tmp_path / "empty.db"):
         pass
     assert gensor_tune("export", "{}/records.csv", "--db", "{}/empty.db")[0] == 0

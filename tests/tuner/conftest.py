@@ -2,5 +2,5 @@
 
 from importlib.util import find_spec
 
-COMMANDS = ["cli", "regression", "report", "store", "measure/test_process.py", "test_output.py"]
+COMMANDS = ["cli", "regression", "report", "store", "measure/test_command.py", "test_output.py"]
 collect_ignore = [] if find_spec("typer") else COMMANDS

@@ -17,7 +17,6 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.cover import SPILL_FREE, WITHIN, preferring
 from gensor_tuner.build.pool import Candidate, Pool
-from gensor_tuner.measure.tournament import Tournament
 from gensor_tuner.run.class_run import Chosen, ClassRun
 from gensor_tuner.search.trace import Trail
 from gensor_tuner.strategies.request import Found
@@ -44,11 +43,7 @@ class Held(NamedTuple):
 
 @dataclass
 class IncrementalRun(ClassRun):
-    """A class that gains kernels step by step.
-
-    `founds`: results of search by workload number; `calls` (workloads,): calls of each workload; `evaluations`: length
-    of the walks with compiler feedback; `held`: verified kernels that earlier runs have stored.
-    """
+    """A class that gains kernels step by step, from the results of search `founds` and the `held` kernels."""
 
     founds: Mapping[int, Found] = field(default_factory=dict)
     calls: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -149,14 +144,11 @@ class IncrementalRun(ClassRun):
         self._compile(self.pool, [c for c in picks if self.pool.candidates[c] not in self.binaries])
         self._look()
         if self._measured is None and self.tournament is not None:
-            self._measure(self.tournament)
+            with self._time("measure"):
+                self._measured, _ = self.tournament.measured(self.pool)
+            self._look()
         compiled = self.binaries.among(self.pool)
         self._execute(self._picks(compiled, ENOUGH * self.promise if self.usable else 0.0))
-        self._look()
-
-    def _measure(self, tournament: Tournament) -> None:
-        with self._time("measure"):
-            self._measured, _ = tournament.measured(self.pool)
         self._look()
 
     def _execute(self, columns: Sequence[int]) -> None:
@@ -191,7 +183,5 @@ class IncrementalRun(ClassRun):
                 column = serving[row]
                 found = self._choice(row, self.pool.candidates[column], self._seconds[row, column], self.pool)
                 yield replace(found, settled=bool(self._costs[row, column] <= WITHIN * self._best[row]))
-            elif (
-                row in self.founds and not np.isfinite(self._seconds[row]).any()
-            ):  # others may just not be searched yet
+            elif row in self.founds and not np.isfinite(self._seconds[row]).any():  # others may not be searched yet
                 yield self._choice(row, None, np.inf, self.pool)

@@ -41,10 +41,8 @@ FALL = 1e-3  # relative drop of the model's predicted time that is worth a progr
 class BudgetedRun(Run):
     """A run that ends after `budget` seconds, with everything that is verified by then.
 
-    The verified kernels of `packaged`, a database, count as made by an earlier run: layers are served from the first
-    second on, and the budget goes to kernels that are predicted to be faster. `fell` is called with each fall of the
-    model's predicted time: seconds since the run began, microseconds of all calls, and how many of how many workloads
-    have a verified kernel.
+    Verified kernels of `packaged`, a database, count as made by an earlier run. `fell` is called with each fall of the
+    model's predicted time: seconds since the run began, microseconds of all calls, served workloads, all workloads.
     """
 
     budget: float = field(kw_only=True)
@@ -54,7 +52,7 @@ class BudgetedRun(Run):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._step_seconds: list[float] = []
-        self._told = np.inf
+        self._reported = np.inf
         self._names: dict[str, str] = {}
 
     def _tune_groups(self, todo: Groups, executor: Executor) -> Iterator[tuple[Row, Result]]:
@@ -102,12 +100,12 @@ class BudgetedRun(Run):
 
     def _notify_search(self, scheduler: TaskScheduler) -> None:
         spent = f"{sum(task.slices for task in scheduler.tasks)} slices of {len(scheduler.tasks)} workloads"
-        self._tell(scheduler.seconds, f"predicted after {spent}", 0, len(scheduler.tasks))
+        self._report(scheduler.seconds, f"predicted after {spent}", 0, len(scheduler.tasks))
 
-    def _tell(self, seconds: float, about: str, served: int, workloads: int) -> None:
+    def _report(self, seconds: float, about: str, served: int, workloads: int) -> None:
         """Print the model's predicted time where it has fallen."""
-        if seconds <= (1 - FALL) * self._told:
-            self._told = seconds
+        if seconds <= (1 - FALL) * self._reported:
+            self._reported = seconds
             self.fell(self.elapsed, seconds * 1e6, served, workloads)
             self.notify(f"after {duration(self.elapsed * 1e6)}: end to end {duration(seconds * 1e6, 4)} {about}")
 
@@ -127,20 +125,15 @@ class BudgetedRun(Run):
                     founds=found,
                     calls=[calls[workload] for workload in workloads],
                     evaluations=SLICE,
-                    held=[*self._stored_kernels(group), *self._shipped_kernels(group, laid)],
+                    held=[*self._kernels_of(self.store, group), *self._shipped_kernels(group, laid)],
                     late=self._is_spent,
                 )
-        self._told = np.inf
+        self._reported = np.inf
         return growing
-
-    def _stored_kernels(self, class_key: str) -> Iterator[Held]:
-        """Yield the stored kernels of a class that this version would make and verify in the same way."""
-        if self.store.trusted:
-            yield from self._kernels_of(self.store, class_key)
 
     def _shipped_kernels(self, class_key: str, spaces: Sequence[Space]) -> list[Held]:
         """Return the packaged kernels of a class that are the best ones for a workload, by predicted time."""
-        if self.packaged is None or not self.packaged.trusted:
+        if self.packaged is None:
             return []
         found = list(self._kernels_of(self.packaged, class_key))
         times = [predicted(space, [each.program for each in found]) for space in spaces]
@@ -148,6 +141,9 @@ class BudgetedRun(Run):
         return [each for each in found if each.program in best]
 
     def _kernels_of(self, store: Store, class_key: str) -> Iterator[Held]:
+        """Yield the stored kernels of a class that this version would make and verify in the same way."""
+        if not store.trusted:
+            return
         for each in store.kernels_for_class(class_key, self.arch.name):
             family, binary = FAMILIES.get(each.kernel.family), each.binary()
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
@@ -174,14 +170,14 @@ class BudgetedRun(Run):
             chosen.step()
             self._step_seconds.append(self.elapsed - before)
             self._keep(chosen)
-            self._tell_kernels(classes)
+            self._report_kernels(classes)
 
-    def _tell_kernels(self, classes: Sequence[IncrementalRun]) -> None:
+    def _report_kernels(self, classes: Sequence[IncrementalRun]) -> None:
         served, rows = sum(each.served for each in classes), sum(len(each.workloads) for each in classes)
         count = sum(len(each.usable) for each in classes)
         kernels = f"{count} verified {plural('kernel', count)}"
         if served == rows:
-            self._tell(sum(each.seconds_now for each in classes), f"with {kernels}", served, rows)
+            self._report(sum(each.seconds_now for each in classes), f"with {kernels}", served, rows)
         else:
             serve = "serve" if count != 1 else "serves"
             self.notify(f"after {duration(self.elapsed * 1e6)}: {kernels} {serve} {served} of {rows} workloads")

@@ -23,7 +23,6 @@ import numpy as np
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
-from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.search.trace import Trails
@@ -38,11 +37,7 @@ FADING, LITTLE = 0.5, 1e-3
 
 @dataclass
 class Task:
-    """One workload of the model.
-
-    `calls`: how often the model calls it; `bound`: roofline bound of one call in seconds; `flops`: operations of one
-    call; `group`: key shared by similar tasks; `best`: seconds before any slice and after each slice.
-    """
+    """One workload: calls, roofline bound and operations of one, key of similar tasks, seconds after each slice."""
 
     calls: float
     bound: float
@@ -163,11 +158,7 @@ class TaskScheduler:
     def __init__(
         self, base: Request, calls: Mapping[str, tuple[Workload, float]], late: Callable[[], bool] = lambda: False
     ):
-        """Set up one task per workload.
-
-        `base`: template of every slice's request; `calls`: (workload, calls) by key. Once `late` returns True, the
-        remaining workloads are left out.
-        """
+        """Set up a task for each (workload, calls) until `late` returns True; `base`: template of requests."""
         self.base = base
         self.workloads: list[Workload] = []
         self.spaces: list[Space] = []
@@ -181,19 +172,15 @@ class TaskScheduler:
         self.found: list[list[Found]] = [[] for _ in self.tasks]
 
     def _add(self, workload: Workload, count: float) -> None:
-        space = Space(workload, self.arch)
+        arch = self.base.arch
+        space = Space(workload, arch)
         known = starting(space)
         best = min(known.values(), default=float("inf"))
-        bound = bound_us(workload, self.arch) / 1e6
+        bound = bound_us(workload, arch) / 1e6
         self.workloads.append(workload)
         self.spaces.append(space)
         self._known.append(known)
         self.tasks.append(Task(count, bound, workload.flops(), workload.class_key(), [best]))
-
-    @property
-    def arch(self) -> Arch:
-        """The architecture to tune for."""
-        return self.base.arch
 
     def founds(self) -> dict[str, Found]:
         """Return the merged results of every workload that had a slice, by key."""
@@ -206,10 +193,7 @@ class TaskScheduler:
         return end_to_end(self.tasks)
 
     def next(self, count: int) -> list[Slice]:
-        """Return at most `count` slices of different tasks, in descending order of predicted gain.
-
-        Tasks without a slice come first. Empty where no slice is worth its time.
-        """
+        """Return at most `count` slices of different tasks that are worth their time, by predicted gain."""
         fresh = [i for i, task in enumerate(self.tasks) if not task.slices]
         if fresh:
             fresh.sort(key=lambda i: -self.tasks[i].calls * self.tasks[i].seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,7 +10,6 @@ from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.sass import Sass, Steady
 from gensor_kernels.devices.device import Code
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_tuner.strategies.request import Facts, learn
@@ -22,10 +20,7 @@ from .pool import Candidate, Pool
 
 
 class Binaries:
-    """Compiled candidates. Candidates that differ only in run-time parameters share a binary.
-
-    `facts`: the compiler's report on each Program, in the order of compilation.
-    """
+    """Compiled candidates, and the compiler's report on each Program; run-time parameters share a binary."""
 
     def __init__(self, arch: Arch, executor: Executor, progress: Callable[[str, int], None]):
         """Start with no binaries; `progress("compile", 1)` is called for each new binary."""
@@ -49,11 +44,7 @@ class Binaries:
         return np.array([each in self and self[each].spill_bytes > 0 for each in pool.candidates], bool)
 
     def compile(self, pool: Pool, columns: Sequence[int], spaces: Sequence[Space]) -> int:
-        """Compile the candidates in `columns`; return the number of new binaries and newly dead candidates.
-
-        The compiler's reports update the potential of `spaces`; candidates that fail to compile, or whose machine code
-        is refused, become dead in the pool.
-        """
+        """Compile the candidates in `columns`; return the number of new binaries and newly dead candidates."""
         chosen = [pool.candidates[column] for column in columns]
         wanted = {_key(each): each for each in chosen if each not in self}
         tasks = [Compile(each.source(), self.arch.target) for each in wanted.values()]
@@ -65,10 +56,7 @@ class Binaries:
         return len(wanted) + self._bury(pool)
 
     def hold(self, pool: Pool, each: Candidate, binary: Binary, spaces: Sequence[Space]) -> bool:
-        """Take a candidate's binary from a database; its facts update the potential of `spaces`.
-
-        Returns False where its machine code is refused: candidates with this binary are then dead in the pool.
-        """
+        """Take a candidate's binary from a database; return False where its machine code is refused."""
         ((self._made[_key(each)], self._machine_code[_key(each)]),) = inspect_binaries([binary], 1)
         self._learn(each, spaces)
         self._bury(pool)
@@ -96,10 +84,7 @@ class Binaries:
 
     def code(self, each: Candidate) -> Code:
         """Return the code object that a device loads."""
-        binary = self[each]
-        constants = tuple(sorted(json.loads(each.constants).items()))
-        name = digest(f"{each.constants} {binary.target} {each.family.source}")
-        return Code(name, each.family.text, constants, binary.target, binary.cubin)
+        return each.code(self[each].target, self[each].cubin)
 
 
 def _key(each: Candidate) -> tuple[str, str]:

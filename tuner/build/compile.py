@@ -57,7 +57,10 @@ class Compile(Task[Binary]):
         if binary.target != self.target or (binary.error is None and binary.toolchain != toolchain()):
             raise ValueError(f"a binary of {binary.toolchain} for {binary.target}")
         if binary.error is None:
-            _agree(binary)
+            found = entry_usage(binary.cubin)
+            reported = {name: entry.registers for name, entry in binary.entries.items()}
+            if {name: registers for name, (registers, _) in found.items() if name in reported} != reported:
+                raise ValueError(f"a cubin with the registers {found}, not {reported}")
             if answer.sass is not None:
                 resources.remember(binary.cubin, binary.target, answer.sass)
         return binary
@@ -71,19 +74,11 @@ def inspect_binaries(binaries: Sequence[Binary], jobs: int) -> list[tuple[Binary
     """
     compiled = [binary for binary in binaries if binary.error is None]
     found = resources.disassemble_many([(binary.cubin, binary.target) for binary in compiled], jobs)
-    rest = (each or {} for each in found)
-    return [_with_verdict(binary, next(rest)) if binary.error is None else (binary, {}) for binary in binaries]
-
-
-def _with_verdict(binary: Binary, code: dict[str, Sass]) -> tuple[Binary, dict[str, Sass]]:
-    if not any(each.unguarded for each in code.values()):
-        return binary, code
-    return replace(binary, cubin=b"", entries={}, error=LEFT_OUT), {}
-
-
-def _agree(binary: Binary) -> None:
-    """Raise ValueError where a cubin is none, or uses other registers than its compiler is said to have reported."""
-    found = entry_usage(binary.cubin)
-    told = {name: entry.registers for name, entry in binary.entries.items()}
-    if {name: registers for name, (registers, _) in found.items() if name in told} != told:
-        raise ValueError(f"a cubin with the registers {found}, not {told}")
+    rest, inspected = iter(found), []
+    for binary in binaries:
+        read = next(rest) if binary.error is None else None
+        code = read or {}
+        if any(each.unguarded for each in code.values()):
+            binary, code = replace(binary, cubin=b"", entries={}, error=LEFT_OUT), {}
+        inspected.append((binary, code))
+    return inspected

@@ -89,8 +89,7 @@ def assign(seconds: np.ndarray, chosen: Sequence[int], names: Sequence[str]) -> 
 def limit_cover(seconds: np.ndarray, names: Sequence[str], limit: int, issued: np.ndarray | None = None) -> list[int]:
     """Return the cover if it has at most `limit` columns; else `limit` columns chosen for the least mean regret.
 
-    A truncated cover would not do: a row left out of it may be far from its best. Where no `limit` columns serve every
-    row, further ones do.
+    A truncated cover may leave a row far from its best. Where no `limit` columns serve every row, further ones do.
     """
     found = cover(seconds, names, issued=issued)
     if len(found) <= limit:

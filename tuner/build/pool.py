@@ -10,11 +10,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_database.lazy import cached_property
+from gensor_kernels.devices.device import Code
 from gensor_kernels.families.contraction import stream_k
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.source import bind
+from gensor_kernels.families.core.source import bind, digest
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
@@ -48,6 +49,11 @@ class Candidate:
     def source(self) -> str:
         """Return the source text for both compilers."""
         return bind(self.family.text, json.loads(self.constants))
+
+    def code(self, target: str, cubin: bytes) -> Code:
+        """Return what a device loads, compiled for a target."""
+        name = digest(f"{self.constants} {target} {self.family.source}")
+        return Code(name, self.family.text, tuple(sorted(json.loads(self.constants).items())), target, cubin)
 
     def params(
         self,
@@ -106,10 +112,7 @@ class Pool:
         self._placed: WeakKeyDictionary[FamilySpace, tuple[np.ndarray, np.ndarray]] = WeakKeyDictionary()
 
     def add(self, space: Space, programs: Iterable[Program], siblings: bool = True) -> None:
-        """Add Programs found for the workload of `space`, and siblings of them that may serve more or better.
-
-        Siblings have the widest accesses, or nothing that ties a binary to one epilogue.
-        """
+        """Add Programs found for the workload of `space`, and siblings with wider accesses or for any epilogue."""
         families = {family.family.name: family.family for family in space.families}
         for program in programs:
             family = families[program.family]
@@ -130,10 +133,7 @@ class Pool:
 
     @property
     def wide(self) -> np.ndarray:
-        """Mask of candidates with the widest accesses that some workload's class allows (candidates,).
-
-        The potential hardly separates them from narrow accesses, whose costs it does not model fully.
-        """
+        """Mask of candidates with the widest accesses (candidates,): not all costs of others are modelled."""
         return np.array([each.name in self._wide for each in self.candidates], bool)
 
     @property
@@ -149,17 +149,13 @@ class Pool:
     def seconds(self, spaces: Sequence[Space]) -> np.ndarray:
         """Return predicted seconds (workloads, candidates); inf where a candidate cannot serve, or is dead."""
         matrix = np.full((len(spaces), len(self.candidates)), np.inf)
-        alive = self._alive
         for row, space in zip(matrix, spaces, strict=True):
-            for family, columns, points in self._legal(space, alive):
+            for family, columns, points in self._legal(space, self.alive):
                 row[columns] = family.potential(points)
         return matrix
 
     def relaunch_seconds(self, spaces: Sequence[Space]) -> np.ndarray:
-        """Return `seconds` of candidates that are launched with k divided among blocks in the best of all ways.
-
-        Dispatch launches kernels of portfolios like that; see Family.resplit.
-        """
+        """Return `seconds` of candidates launched with k divided in the best of all ways (see Family.resplit)."""
         if self._launches is None:
             pool, owners = Pool(self.workloads), []
             for column, each in enumerate(self.candidates):
@@ -170,7 +166,7 @@ class Pool:
         launches, owner = self._launches
         matrix = np.full((len(self.candidates), len(spaces)), np.inf)
         np.minimum.at(matrix, owner, launches.seconds(spaces).T)
-        matrix[~self._alive] = np.inf
+        matrix[~self.alive] = np.inf
         return matrix.T
 
     def issued(self, spaces: Sequence[Space], compiled: np.ndarray) -> np.ndarray:
@@ -182,7 +178,8 @@ class Pool:
         return matrix
 
     @property
-    def _alive(self) -> np.ndarray:
+    def alive(self) -> np.ndarray:
+        """Mask of candidates that are not dead (candidates,)."""
         return np.array([each.name not in self.dead for each in self.candidates], bool)
 
     def _legal(self, space: Space, alive: np.ndarray) -> Iterator[tuple[FamilySpace, np.ndarray, np.ndarray]]:
@@ -211,16 +208,13 @@ class Pool:
     def described(self, space: Space) -> tuple[np.ndarray, np.ndarray]:
         """Return predicted seconds on one workload (candidates,), inf as in `seconds`, and features (., candidates)."""
         seconds, found = np.full(len(self.candidates), np.inf), np.ones((COUNT, len(self.candidates)), np.float32)
-        for family, columns, points in self._legal(space, self._alive):
+        for family, columns, points in self._legal(space, self.alive):
             terms = family.terms(points)
             seconds[columns], found[:, columns] = roofline.seconds(terms, family.arch), features(terms, family.arch)
         return seconds, found
 
     def _point(self, column: int, family: FamilySpace) -> np.ndarray | None:
-        """Return a candidate's point on a lattice, or None where it has none.
-
-        None means that the lattice lacks a value, or that the workload's epilogue needs another binary.
-        """
+        """Return a candidate's point on a lattice; None without one, or where the epilogue needs another binary."""
         each = self.candidates[column]
         key = (each.program, family.workload.epilogue)
         if key not in self._constants:
@@ -260,14 +254,8 @@ def finalists(pool: Pool, seconds: np.ndarray, top: int) -> list[int]:
 
 def _stratum(program: Program) -> tuple:
     values = program.by_name
-    return (
-        program.family,
-        values.get("instruction"),
-        values.get("split_k", 1) > 1,
-        values.get("stream", 0) > 0,
-        values.get("stages"),
-        values.get("keep"),
-    )
+    divided = values.get("split_k", 1) > 1, values.get("stream", 0) > 0
+    return program.family, *divided, *map(values.get, ("instruction", "stages", "keep"))
 
 
 def features(terms: Terms, arch: Arch) -> np.ndarray:

@@ -10,8 +10,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +26,7 @@ from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, json_lines, plural, printable, say, write_line
+from gensor_tuner.output import beside, json_lines, note, plural, printable, say, write_json
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.shards import Shard
@@ -37,29 +37,7 @@ from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
 from . import STOPPED, tuning
-from .options import (
-    ARCH,
-    ArchOption,
-    BudgetOption,
-    ClusterOption,
-    DbOption,
-    DryRunOption,
-    InputOption,
-    JobsOption,
-    JsonOption,
-    OnlyArchOption,
-    RecordsArchOption,
-    SeedOption,
-    ShapesOption,
-    TopOption,
-    bytes_of,
-    capability,
-    cores,
-    database,
-    existing,
-    existing_file,
-    one_of,
-)
+from . import options as given
 from .tuning import Settings
 
 PROGRAM = "gensor-tune"
@@ -83,20 +61,11 @@ app.add_typer(fleet, name="fleet")
 UsageError: Any = BadParameter.__base__
 
 
-@contextmanager
-def shapes_of(model: Path, arch: str, inputs: Sequence[str]) -> Iterator[Path]:
-    """The shapes that a model calls, as a file that is there while they are tuned."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / f"{model.stem}.csv"
-        write_shapes(model, out, arch, inputs)
-        yield out
-
-
-def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str]) -> None:
+def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str] | None) -> None:
     """Write the shapes that a model calls."""
     from gensor_tuner.shapes import from_model, model_cache
 
-    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs))
+    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs or []))
 
 
 def _version(asked: bool) -> None:
@@ -108,18 +77,18 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def tune(
     context: Context,
-    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{ARCH} May be repeated.")] = None,
+    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{given.ARCH} May be repeated.")] = None,
     shapes: Annotated[list[Path] | None, Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     model: Annotated[Path | None, Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
-    input: InputOption = None,
-    db: DbOption = None,
-    top: TopOption = 16,
+    input: given.InputOption = None,
+    db: given.DbOption = None,
+    top: given.TopOption = 16,
     budget: Annotated[
         float | None, Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 0,
-    cluster: ClusterOption = None,
+    seed: given.SeedOption = 0,
+    jobs: given.JobsOption = 0,
+    cluster: given.ClusterOption = None,
     distrust: Annotated[
         bool, Option("--distrust", help="With --cluster: compile and execute chosen kernels again on this machine.")
     ] = False,
@@ -148,8 +117,7 @@ def tune(
         raise BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
     if shapes and model:
         raise BadParameter("--shapes and --model were both given: leave one out")
-    shapes = shapes or []
-    if len(shapes) > 1:
+    if len(shapes or []) > 1:
         raise BadParameter("--shapes was given more than once: run gensor-tune once for each")
     parts = [lookup(each).part for each in arch]
     if len(set(parts)) < len(parts):
@@ -168,39 +136,31 @@ def tune(
     if distrust and (cluster is None or verify == "none"):
         reason = "goes with --cluster" if cluster is None else "repeats verifications: leave out --verify none"
         raise BadParameter(f"--distrust {reason}")
-    one_of("--measure", measure, ("auto", "never", "require"))
-    one_of("--verify", verify, ("emulator", "device", "none"))
-    one_of("--graph", graph, ("full", "paper"))
-    one_of("--strategy", strategy, STRATEGIES)
+    given.one_of("--measure", measure, ("auto", "never", "require"))
+    given.one_of("--verify", verify, ("emulator", "device", "none"))
+    given.one_of("--graph", graph, ("full", "paper"))
+    given.one_of("--strategy", strategy, STRATEGIES)
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph
     began = time.monotonic()
-    options = Options(top=top, seed=seed, jobs=cores(jobs), graph=graph, verify=verify, strategy=strategy)
-    with shapes_of(model, arch[0], input or []) if model else nullcontext(shapes[0]) as rows:
-        if model is not None and budget is not None:
-            took = duration((time.monotonic() - began) * 1e6)
-            say(f"gensor-tune: {model} was read in {took}, which --budget does not count", sys.stderr)
-        settings = Settings(
-            arch_names=arch,
-            db=database(db),
-            options=options,
-            measure=measure,
-            budget=budget,
-            json_path=json,
-            quiet=quiet,
-            model="" if model is None else model.name,
-            cluster=cluster,
-            distrust=distrust,
-            shard=share,
-        )
-        code = tuning.tune(settings, rows)
+    options = Options(top=top, seed=seed, jobs=jobs, graph=graph, verify=verify, strategy=strategy)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = shapes[0] if shapes else Path(folder, "shapes.csv")
+        if model is not None:
+            write_shapes(model, rows, arch[0], input)
+            if budget is not None:
+                took = duration((time.monotonic() - began) * 1e6)
+                note(f"{model} was read in {took}, which --budget does not count")
+        settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
+        settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
+        code = tuning.tune(settings if model is None else replace(settings, model=model.name), rows)
     raise Exit(code)
 
 
 @app.command()
 def run(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")],
+    model: given.ModelArgument,
     emulate: Annotated[
         str | None,
         Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
@@ -212,7 +172,7 @@ def run(
         Path | None, Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
     ] = None,
     json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
-    input: InputOption = None,
+    input: given.InputOption = None,
 ) -> None:
     """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
@@ -223,35 +183,35 @@ def run(
     plot = (out or Path(f"{model.stem}.png")) if profile else None
     with json_lines(json) as lines:
         found = from_model.layers(model, emulate, from_model.extents_of(input or []), timed=plot is not None)
-        for line in drawing.json_lines(found) if lines is not None else ():
-            write_line(lines, line)
+        for each in drawing.summaries(found) if lines is not None else ():
+            write_json(lines, each)
         for line in str(found).split("\n"):
             say(line)
         if plot is not None:
             part = lookup(emulate).part if emulate else "this machine's GPU"
             drawing.plot(found, printable(f"{model.name} on {part}", 80), plot)
-            say(f"gensor-tune: the plot is in {plot}", file=sys.stderr)
+            note(f"the plot is in {plot}")
 
 
 @app.command()
 def shapes(
-    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")],
+    model: given.ModelArgument,
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
     arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
-    input: InputOption = None,
+    input: given.InputOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
-    write_shapes(model, out, arch, input or [])
+    write_shapes(model, out, arch, input)
 
 
 @app.command()
 def show(
-    db: DbOption = None,
-    arch: RecordsArchOption = None,
+    db: given.DbOption = None,
+    arch: given.RecordsArchOption = None,
     kernel: Annotated[str | None, Option(help="One kernel, by the first digits of its digest.")] = None,
-    json: Annotated[bool, Option("--json", help="JSON lines instead of a table.")] = False,
+    json: given.LinesOption = False,
     source: Annotated[
-        bool, Option("--source", help="With --kernel: its CUDA source, behind the constants of its Program.")
+        bool, Option("--source", help="With --kernel: its CUDA source, after the constants of its Program.")
     ] = False,
 ) -> None:
     """Print the records of a database, or one kernel with its program, resources, verification and walk."""
@@ -259,7 +219,7 @@ def show(
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
     from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
 
-    with existing(db) as store:
+    with given.existing(db) as store:
         if kernel is not None and source:
             lines = source_lines(store, kernel)
         elif kernel is not None:
@@ -267,7 +227,7 @@ def show(
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
-            lines = list(record_lines(store, capability(arch), json))
+            lines = list(record_lines(store, arch, json))
     for line in lines:
         say(line)
 
@@ -277,8 +237,8 @@ def export(
     out: Annotated[
         Path, Argument(metavar="FILE", help="File to write: .csv, .json, .jsonl, .parquet, or .db (a compact copy).")
     ],
-    db: DbOption = None,
-    arch: Annotated[str | None, Option(help="Only rows of this capability.")] = None,
+    db: given.DbOption = None,
+    arch: given.RowsArchOption = None,
     json: Annotated[
         bool, Option("--json", help="Every row as a JSON line for `import`, whatever FILE's ending; - is stdout.")
     ] = False,
@@ -287,36 +247,34 @@ def export(
     """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
-    only = capability(arch)
-    with existing(db) as store:
+    with given.existing(db) as store:
         if json:
-            raise Exit(export_lines(store, out, only, binaries))
+            raise Exit(export_lines(store, out, arch, binaries))
         if out.suffix != ".db":
-            count = write_records(store, out, only)
+            count = write_records(store, out, arch)
             say(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
             return
-        if only is None:
+        if arch is None:
             raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
         try:
-            counts = export_store(store, out, only)
+            counts = export_store(store, out, arch)
         except StoreError as error:  # its message names the unfinished temporary file
             raise ConfigError(f"{out} cannot be written: {str(error).rpartition(': ')[2]}") from None
-        say(f"{out}: {counts_text(dict(sorted(counts.items())))} for {only}")
+        say(f"{out}: {counts_text(dict(sorted(counts.items())))} for {arch}")
 
 
 @app.command()
 def pretune(
-    arch: ArchOption,
-    shapes: ShapesOption = Path("examples/common_shapes.csv"),
+    arch: given.ArchOption,
+    shapes: given.ShapesOption = Path("examples/common_shapes.csv"),
     out: Annotated[Path | None, Option(help="Default: database/pretuned/<arch>.db of this checkout.")] = None,
-    seed: SeedOption = 0,
-    jobs: JobsOption = 0,
-    top: TopOption = 16,
+    seed: given.SeedOption = 0,
+    jobs: given.JobsOption = 0,
+    top: given.TopOption = 16,
     drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
-    options = Options(top=top, seed=seed, jobs=cores(jobs))
-    raise Exit(tuning.pretune(arch, shapes, out, options, drawn))
+    raise Exit(tuning.pretune(arch, shapes, out, Options(top, seed, jobs), drawn))
 
 
 @app.command()
@@ -327,27 +285,18 @@ def archs() -> None:
     for arch in all_archs():
         peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
         kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
-        figures = " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
-        unsure = ", ".join(sorted(arch.unsure))
-        say(
-            f"{arch.name:<8} {arch.part:<22} {arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
-            f"{figures}  {unsure}"
-        )
-    say(
-        json.dumps(
-            {
-                "unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation",
-                "fp16 kept": "the best published rate of large products on ordinary data, where power limits them",
-            }
-        ),
-        file=sys.stderr,
-    )
+        figures = f"{arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
+        figures += " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
+        say(f"{arch.name:<8} {arch.part:<22} {figures}  {', '.join(sorted(arch.unsure))}")
+    notes = {"unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation"}
+    notes["fp16 kept"] = "the best published rate of large products on ordinary data, where power limits them"
+    say(json.dumps(notes), file=sys.stderr)
 
 
 @app.command()
 def completion(shell: Annotated[str, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
     """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
-    one_of("SHELL", shell, SHELLS)
+    given.one_of("SHELL", shell, SHELLS)
     for line in get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell).splitlines():
         say(line)
 
@@ -363,27 +312,27 @@ def doctor() -> None:
 
 @app.command()
 def where(
-    arch: Annotated[str | None, Option(help="Only the packaged database of this capability; default: of each.")] = None,
-    json: Annotated[bool, Option("--json", help="JSON lines instead of text.")] = False,
+    arch: given.PackagedArchOption = None,
+    json: given.LinesOption = False,
 ) -> None:
     """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
-    raise Exit(maintenance.where(capability(arch), json))
+    raise Exit(maintenance.where(arch, json))
 
 
 @app.command()
 def prune(
-    db: DbOption = None,
+    db: given.DbOption = None,
     other_abi: Annotated[
         bool, Option("--other-abi", help="Also records and portfolios of kernels that this version cannot launch.")
     ] = False,
-    dry_run: DryRunOption = False,
+    dry_run: given.DryRunOption = False,
 ) -> None:
     """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
-    raise Exit(maintenance.prune(existing_file(db), other_abi, dry_run))
+    raise Exit(maintenance.prune(given.existing_file(db), other_abi, dry_run))
 
 
 @app.command()
-def clean(dry_run: DryRunOption = False) -> None:
+def clean(dry_run: given.DryRunOption = False) -> None:
     """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
     raise Exit(maintenance.clean(dry_run))
 
@@ -391,7 +340,7 @@ def clean(dry_run: DryRunOption = False) -> None:
 @app.command("import")
 def import_(
     source: Annotated[Path, Argument(metavar="FILE", help="JSON lines of `export --json`; - is stdin.")],
-    db: DbOption = None,
+    db: given.DbOption = None,
     binaries: Annotated[
         bool,
         Option(
@@ -402,30 +351,30 @@ def import_(
     ] = False,
 ) -> None:
     """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
-    raise Exit(import_lines(source, database(db), binaries))
+    raise Exit(import_lines(source, given.database(db), binaries))
 
 
 @app.command()
 def measure(
-    db: DbOption = None,
+    db: given.DbOption = None,
     shapes: Annotated[Path | None, Option(help="Only the rows of this shapes file.")] = None,
     out: Annotated[Path | None, Option(help="Database to add the times to; default: the one read.")] = None,
-    budget: BudgetOption = None,
+    budget: given.BudgetOption = None,
     memory: Annotated[str | None, Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
-    json: JsonOption = None,
+    json: given.JsonOption = None,
 ) -> None:
     """Time stored kernels and CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
-    limit = None if memory is None else bytes_of(memory)
+    limit = None if memory is None else given.bytes_of(memory)
     with json_lines(json) as lines:
-        raise Exit(run(existing_file(db), out, shapes, budget, limit, lines))
+        raise Exit(run(given.existing_file(db), out, shapes, budget, limit, lines))
 
 
 @app.command()
 def merge(
     sources: Annotated[list[Path], Argument(metavar="FILE", help="Databases to read.")],
-    db: DbOption = None,
+    db: given.DbOption = None,
     out: Annotated[
         Path | None, Option("--out", "-o", help="Create this database from the files, or add them to it.")
     ] = None,
@@ -445,55 +394,53 @@ def merge(
     if out is not None and db is not None:
         raise BadParameter("--db adds to a database, -o makes one: name one of them")
     with json_lines(json) as lines:
-        raise Exit(run(sources, out or database(db), out is not None, binaries, lines))
+        raise Exit(run(sources, out or given.database(db), out is not None, binaries, lines))
 
 
 @app.command()
 def verify(
-    db: DbOption = None,
-    arch: OnlyArchOption = None,
+    db: given.DbOption = None,
+    arch: given.OnlyArchOption = None,
     rebuild: Annotated[
         bool, Option("--rebuild", help="Compile again, and compare cubins made by this toolchain byte by byte.")
     ] = False,
     execute: Annotated[bool, Option("--execute", help="Execute every kernel on the emulator again.")] = False,
-    jobs: JobsOption = 0,
-    json: JsonOption = None,
+    jobs: given.JobsOption = 0,
+    json: given.JsonOption = None,
 ) -> None:
     """Check the digests and references of all rows, and derive every kernel's source from its Program again."""
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
-        only = capability(arch)
-        raise Exit(run(existing_file(db), only, rebuild, execute, cores(jobs), lines))
+        raise Exit(run(given.existing_file(db), arch, rebuild, execute, jobs, lines))
 
 
 @app.command()
 def refresh(
-    db: DbOption = None,
-    arch: OnlyArchOption = None,
-    budget: BudgetOption = None,
-    jobs: JobsOption = 0,
-    json: JsonOption = None,
+    db: given.DbOption = None,
+    arch: given.OnlyArchOption = None,
+    budget: given.BudgetOption = None,
+    jobs: given.JobsOption = 0,
+    json: given.JsonOption = None,
 ) -> None:
     """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
     from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
-        only = capability(arch)
-        raise Exit(run(existing_file(db), only, budget, cores(jobs), lines))
+        raise Exit(run(given.existing_file(db), arch, budget, jobs, lines))
 
 
 @app.command()
 def report(
-    db: DbOption = None,
-    arch: RecordsArchOption = None,
+    db: given.DbOption = None,
+    arch: given.RecordsArchOption = None,
     out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
     """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
     from gensor_tuner.report.page import write
 
-    with existing(db) as store:
-        say(write(store, capability(arch), out), file=beside(out))
+    with given.existing(db) as store:
+        say(write(store, arch, out), file=beside(out))
 
 
 @app.command()
@@ -523,7 +470,7 @@ def machines() -> None:
 @fleet.command()
 def worker(
     scheduler: Annotated[str, Option(metavar="ADDRESS", help="tcp://HOST:PORT or tls://HOST:PORT.")],
-    jobs: JobsOption = 0,
+    jobs: given.JobsOption = 0,
     scratch: Annotated[
         Path | None, Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
     ] = None,
@@ -532,7 +479,7 @@ def worker(
     from gensor_tuner.fleet import worker as serving
 
     serving.check(scheduler)
-    serving.serve(scheduler, cores(jobs), scratch, lambda line: say(f"gensor-tune: {line}", sys.stderr))
+    serving.serve(scheduler, jobs, scratch, note)
 
 
 def main() -> None:
@@ -546,12 +493,12 @@ def main() -> None:
             error.show()
             sys.exit(2)
         help_of = error.ctx.command_path if error.ctx is not None else "gensor-tune"
-        told = error.format_message().removeprefix("Invalid value: ").rstrip(".")
-        if name := getattr(error, "option_name", "") if "No such option" in told else "":
+        message = error.format_message().removeprefix("Invalid value: ").rstrip(".")
+        if name := getattr(error, "option_name", "") if "No such option" in message else "":
             meant = spelling.did_you_mean(spelling.near(name, getattr(error, "possibilities", None) or ()))
-            told = f"No such option: {name}" + (f": {meant}" if meant else "")
-        listed = "commands" if told.startswith("No such command") else "options"
-        say(f"gensor-tune: {told} ({help_of} --help lists the {listed})", sys.stderr)
+            message = f"No such option: {name}" + (f": {meant}" if meant else "")
+        listed = "commands" if message.startswith("No such command") else "options"
+        note(f"{message} ({help_of} --help lists the {listed})")
         sys.exit(2)
     except GensorError as error:
         advice = " (another database: --db FILE, or GENSOR_DB)" if isinstance(error, StoreError) else ""
@@ -569,7 +516,7 @@ def main() -> None:
         sys.exit(130)
     except (OSError, MemoryError) as error:  # no space, no files, no memory: reported rows are already stored
         named = (getattr(error, "filename", None), getattr(error, "strerror", None) or str(error) or "out of memory")
-        say(f"gensor-tune: {': '.join(str(each) for each in named if each)}", file=sys.stderr)
+        note(f"{': '.join(str(each) for each in named if each)}")
         sys.exit(2)
 
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from typer import BadParameter, Option
+from typer import Argument, BadParameter, Option
 
 from gensor_database.store import Store
 from gensor_kernels import config, spelling
@@ -26,7 +26,6 @@ ClusterOption = Annotated[
 ]
 ArchOption = Annotated[str, Option(help=ARCH)]
 ShapesOption = Annotated[Path, Option(help="The shapes file (CSV); - is stdin.")]
-JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.")]
 SeedOption = Annotated[int, Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, Option(min=1, max=256, help="Finalists compiled per class.")]
 DbOption = Annotated[Path | None, Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")]
@@ -40,10 +39,10 @@ InputOption = Annotated[
 ]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, Option("--json", help="Write one JSON object per result to FILE.")]
-OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.")]
-RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.")]
 BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
 
+ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")]
+LinesOption = Annotated[bool, Option("--json", help="JSON lines instead of text.")]
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
@@ -71,11 +70,17 @@ def existing(path: Path | None) -> Store:
 
 
 def capability(arch: str | None) -> str | None:
-    """Return the compute capability that rows are stored under, for a part's or a capability's name.
-
-    A capability that archs.toml does not list is accepted as it is.
-    """
+    """Return the compute capability of a part or capability; one that archs.toml does not list as it is."""
     return None if arch is None else capability_name(arch) or lookup(arch).name
+
+
+JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)]
+OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.", callback=capability)]
+RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.", callback=capability)]
+RowsArchOption = Annotated[str | None, Option(help="Only rows of this capability.", callback=capability)]
+PackagedArchOption = Annotated[
+    str | None, Option(help="Only the packaged database of this capability; default: of each.", callback=capability)
+]
 
 
 def bytes_of(text: str) -> int:

@@ -124,10 +124,7 @@ class Shown(Display, Tracker):
 
 
 class ArchProgress(Progress):
-    """The remaining work of one arch, and its time at the rate so far.
-
-    `jobs()` is the number of tasks that the cluster runs at once, for the estimate before the first class has ended.
-    """
+    """The remaining work of one arch, and its time at the rate so far; `jobs()` tasks at once are a first guess."""
 
     def __init__(self, name: str, rows: int, jobs: Callable[[], int], clock: Callable[[], float] = time.monotonic):
         self.name, self.rows, self.clock, self._jobs = name, rows, clock, jobs
@@ -154,10 +151,7 @@ class ArchProgress(Progress):
 
 
 class FleetShown(Display):
-    """Shows the state of every arch beside a bar of its own, and the hosts at work.
-
-    `at_work()` is the number of running tasks by host.
-    """
+    """Shows the state of every arch beside a bar of its own, and the hosts at work, from running tasks by host."""
 
     def __init__(self, archs: Sequence[ArchProgress], at_work: Callable[[], Counter[str]], quiet: bool):
         super().__init__([each.rows for each in archs], quiet)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,11 +22,11 @@ from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import json_lines, plural, say, write_line
+from gensor_tuner.output import json_lines, note, plural, say, write_json
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.drawn import find_missed, mending
-from gensor_tuner.run.result import Result, json_line
+from gensor_tuner.run.result import Result, json_fields
 from gensor_tuner.run.shards import Shard
 from gensor_tuner.run.shipped import library_of, ship
 from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
@@ -51,11 +49,9 @@ Verifier = DeviceVerifier | RemoteVerifier | None
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run, from the command line.
+    """Settings of a run, from the command line: `arch_names` as they were written, the database `db` to tune into.
 
-    `arch_names` are capabilities or parts as they were written, `db` is the database to tune into. Records name their
-    rows where `named`. For the shapes of a `model`, they name the model in place of the file, and the lines of `--json`
-    also report how the end-to-end time falls. `cluster` is the address of a Dask cluster, whose workers are believed
+    Records name their rows where `named`, and the `model` in place of the file. Workers of a `cluster` are believed
     unless `distrust`. `shard`: tune this share of the classes alone.
     """
 
@@ -81,7 +77,7 @@ class Settings:
 def tune(settings: Settings, shapes: Path) -> int:
     """Tune a shapes file for one arch or several; return 1 where a row was bad, failed or skipped, else 0."""
     archs, options = settings.archs, settings.options
-    rows = read_shapes(shapes, lambda line: None if settings.model else say(f"gensor-tune: {line}", sys.stderr))
+    rows = read_shapes(shapes, (lambda line: None) if settings.model else note)
     shares = [rows] * len(archs) if settings.shard is None else settings.shard.rows(rows, archs)
     check_compilers(options.verify, options.jobs)
     label = settings.model or name_of(shapes)
@@ -117,14 +113,17 @@ def tune(settings: Settings, shapes: Path) -> int:
             runs.append(run)
         stack.callback(report.conclude)
         named_archs = ", ".join(f"{arch.name} ({arch.part})" for arch in archs)
-        told = f"{len(rows)} {plural('row', len(rows))}"
-        told = told if settings.shard is None else settings.shard.describe(shares, rows)
-        say(f"gensor-tune: {told} for {named_archs} into {settings.db}", file=sys.stderr)
+        count = f"{len(rows)} {plural('row', len(rows))}"
+        share = count if settings.shard is None else settings.shard.describe(shares, rows)
+        note(f"{share} for {named_archs} into {settings.db}")
         for number, row, result in _tune_archs(runs, shares, settings.budget is not None, fleet, options):
             report.add(number, row, result)
     statuses = {result.status for *_, result in report.results}
     if "ok" in statuses:
-        say(f"gensor-tune: {next_steps(settings.db, settings.db == _users())}", file=sys.stderr)
+        users = None
+        with suppress(ConfigError):
+            users = config.user_database()
+        note(next_steps(settings.db, settings.db == users))
     return 1 if statuses & {"failed", "skipped"} else 0
 
 
@@ -145,10 +144,8 @@ class Report:
         self._began = time.perf_counter()
         self.table = Table(self.rows, self.settings.arch_names)
         every = [(number, row) for number, own in enumerate(self.shares) for row in own]
-        self._ordered = InOrder(every, self._print)
-
-    def _print(self, number: int, row: Row, result: Result) -> None:
-        self.progress.row(self.table.line(row, result, self.settings.arch_names[number]))
+        line, names = self.table.line, self.settings.arch_names
+        self._ordered = InOrder(every, lambda run, row, result: self.progress.row(line(row, result, names[run])))
 
     def add(self, number: int, row: Row, result: Result) -> None:
         """Report a row of the run with this number."""
@@ -156,38 +153,40 @@ class Report:
         self.progress.report(number)
         if row.error is not None and number == 0:  # the same for every arch
             self.progress.notify(row.error)
-        write_line(self.lines, json_line(row, result, self.settings.archs[number]))
+        write_json(self.lines, json_fields(row, result, self.settings.archs[number]))
         self._ordered.add(number, row, result)
 
     def fell(self, after_s: float, us: float, served: int, workloads: int) -> None:
         """Write a line about the end-to-end time of a model: of verified kernels once all workloads are served."""
-        told = {"after_s": round(after_s, 3), "end_to_end_us": us, "served": served, "workloads": workloads}
-        write_line(self.lines if self.settings.model else None, json.dumps(told))
+        if self.settings.model:
+            figures = {"after_s": round(after_s, 3), "end_to_end_us": us, "served": served, "workloads": workloads}
+            write_json(self.lines, figures)
 
     def conclude(self) -> None:
         """Print the rest of the table and the summary, whatever has ended the run."""
         self.progress.close()
         self._ordered.rest()
         names, shard = self.settings.arch_names, self.settings.shard
-        who = "gensor-tune: " + (f"shard {shard}: " if shard is not None else "")  # not the totals of whole models
+        who = f"shard {shard}: " if shard is not None else ""  # not the totals of whole models
         every = sum(map(len, self.shares))
         if len(self.results) < every:
-            say(f"{who}stopped after {len(self.results)} of {every} rows", sys.stderr)
+            note(f"{who}stopped after {len(self.results)} of {every} rows")
         for number, name in enumerate(names):
             own = [(row, result) for run, row, result in self.results if run == number]
-            told = [*summary([result for _, result in own]), *totals(own, self.label)] if own or not self.rows else []
-            for line in told:
-                say(f"{who}{f'{name}: ' if len(names) > 1 else ''}{line}", sys.stderr)
+            for line in (
+                (*summary([result for _, result in own]), *totals(own, self.label)) if own or not self.rows else ()
+            ):
+                note(f"{who}{f'{name}: ' if len(names) > 1 else ''}{line}")
         took = duration((time.perf_counter() - self._began) * 1e6)
         compiled = nvrtc.compile_count() + (0 if self.fleet is None else self.fleet.cluster.counts["compile"])
-        say(f"gensor-tune: {took}, {compiled} {plural('compilation', compiled)}", file=sys.stderr, flush=True)
+        note(f"{took}, {compiled} {plural('compilation', compiled)}")
 
 
 def _progress(settings: Settings, shares: Sequence[Sequence[Row]], fleet: Fleet | None) -> Shown | FleetShown:
     """Return the progress: one bar here, one for each arch on a cluster."""
+    options = settings.options
     if fleet is None:
-        options, rows = settings.options, sum(map(len, shares))
-        return Shown(options.jobs, options.top, settings.budget, rows, settings.quiet)
+        return Shown(options.jobs, options.top, settings.budget, sum(map(len, shares)), settings.quiet)
     pairs = zip(settings.arch_names, shares, strict=True)
     bars = [ArchProgress(name, len(own), lambda: fleet.jobs) for name, own in pairs]
     return FleetShown(bars, fleet.cluster.at_work, settings.quiet)
@@ -197,26 +196,16 @@ def _open_device(
     arch: Arch, settings: Settings, fleet: Fleet | None, stack: ExitStack
 ) -> tuple[Timer | RemoteTimer | None, Verifier]:
     """Return the timer and the verifier for an arch, on this machine's GPU or on a cluster's; None without."""
-    verify, measure = settings.options.verify, settings.measure
-    if fleet is None:
-        verifier = stack.enter_context(verifier_for(arch, verify))
-        return timer_for(arch, measure), verifier
-    idle = measure == "never" or (measure == "auto" and not fleet.cluster.measuring(arch.part))
-    timer = None if idle else RemoteTimer(arch.part, fleet)
-    return timer, RemoteVerifier(arch.part, fleet) if verify == "device" else None
-
-
-def verifier_for(arch: Arch, verify: str) -> AbstractContextManager[DeviceVerifier | None]:
-    """Return a context manager with the verifier for `--verify device`, or with None for the other methods.
-
-    Raises GpuError where the GPU is missing or has another architecture.
-    """
-    if verify != "device":
-        return nullcontext()
+    verify, measure = settings.options.verify == "device", settings.measure
+    if fleet is not None:
+        idle = measure == "never" or (measure == "auto" and not fleet.cluster.measuring(arch.part))
+        timer = None if idle else RemoteTimer(arch.part, fleet)
+        return timer, RemoteVerifier(arch.part, fleet) if verify else None
     try:
-        return DeviceVerifier(partial(open_gpu, arch)).start()
+        verifier = stack.enter_context(DeviceVerifier(partial(open_gpu, arch))) if verify else None
     except GpuError as error:
         raise GpuError(f"--verify device needs a GPU of {arch.name}: {error}") from None
+    return timer_for(arch, measure), verifier
 
 
 def timer_for(arch: Arch, measure: str) -> Timer | None:
@@ -229,7 +218,7 @@ def timer_for(arch: Arch, measure: str) -> Timer | None:
         if measure == "require":
             raise GpuError(f"--measure require needs a GPU of {arch.name}: {error}") from None
         if error.worth_telling:
-            say(f"gensor-tune: not measuring: {error}", file=sys.stderr)
+            note(f"not measuring: {error}")
         return None
 
 
@@ -257,19 +246,15 @@ def open_fleet(settings: Settings) -> Iterator[Fleet]:
     from gensor_tuner.fleet.cluster import Cluster
     from gensor_tuner.fleet.executor import Fleet
 
-    def notify(line: str) -> None:
-        say(f"gensor-tune: {line}", sys.stderr)
-
     assert settings.cluster is not None
-    options = settings.options
-    here = Local(options.jobs)
-    with here, Cluster(settings.cluster, notify) as cluster:
-        cluster.ready(["compile", *(["verify"] if options.verify != "none" else [])])
+    here = Local(settings.options.jobs)
+    with here, Cluster(settings.cluster, note) as cluster:
+        cluster.ready(["compile", *(["verify"] if settings.options.verify != "none" else [])])
         walking = bool(cluster.able("walk"))
         if not walking:
-            notify("walks stay on this machine: no worker's processor and NumPy give the same last bits")
+            note("walks stay on this machine: no worker's processor and NumPy give the same last bits")
         if cluster.dashboard:
-            notify(f"Dask's dashboard: {cluster.dashboard}")
+            note(f"Dask's dashboard: {cluster.dashboard}")
         yield Fleet(cluster, here, () if walking else ("walk",), settings.distrust)
 
 
@@ -281,20 +266,8 @@ def _packaged_store(arch: Arch) -> AbstractContextManager[Store | None]:
         return nullcontext()
 
 
-def _users() -> Path | None:
-    try:
-        return config.user_database()
-    except ConfigError:
-        return None
-
-
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:
-    """Tune into a scratch database and export the rows of the arch as the database that ships with the package.
-
-    Then `drawn` Workloads are walked, kernels are tuned where the picks of dispatch are far from the best (see
-    `drawn.find_missed`), and the database is exported again.  An interrupted build resumes from the scratch database; a
-    finished build deletes it.
-    """
+    """Tune the shapes, and `drawn` Workloads with bad picks, into the database that ships; builds resume."""
     arch = lookup(arch_name)
     target = out or Path(__file__).resolve().parents[2] / "database" / "pretuned" / f"{arch.name}.db"
     if not is_replaceable(target):  # checked before hours of work
@@ -308,12 +281,10 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, dr
         if asked:
             with Local(options.jobs) as executor:
                 found = find_missed(asked, arch, library_of(store, arch), executor)
-                told = f"{len(found)} of {len(asked)} drawn Workloads are tuned for further kernels"
-                say(f"gensor-tune: {told}", sys.stderr)
+                note(f"{len(found)} of {len(asked)} drawn Workloads are tuned for further kernels")
                 run.stock(found, executor)
             counts = ship(store, arch, target, asked)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()
-    size = target.stat().st_size
-    say(f"{target}: {size} bytes, {counts_text(dict(sorted(counts.items())))}")
+    say(f"{target}: {target.stat().st_size} bytes, {counts_text(dict(sorted(counts.items())))}")
     return code

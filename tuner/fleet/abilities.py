@@ -36,11 +36,7 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class Abilities:
-    """The abilities of a machine.
-
-    `facts` are versions by name (package, python, numpy, cpu, nvrtc, nvdisasm, g++), `missing` the reasons for missing
-    ones.
-    """
+    """The abilities of a machine: versions by name (package, python, numpy, ...), and reasons for missing ones."""
 
     facts: dict[str, str]
     missing: dict[str, str]

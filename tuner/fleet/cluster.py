@@ -178,17 +178,16 @@ class Cluster:
         return str(self._client.scheduler.address if self._client.scheduler else self.address)
 
     def _no_board(self, part: str) -> str:
-        where = self._where
-        others = [f"{each.name}: {self._unable(each, 'part')}" for each in self.members.values() if part in each.parts]
-        told = f" ({'; '.join(others[:3])})" if others else f": on such a machine, run {START} {where}"
-        return f"no worker of {where} measures on {part}{told}"
+        reasons = [f"{each.name}: {self._unable(each, 'part')}" for each in self.members.values() if part in each.parts]
+        return self._lacks(f"measures on {part}", reasons, f"on such a machine, run {START} {self._where}")
 
     def _no_worker(self, kind: str) -> str:
-        where = self._where
         reasons = [f"{each.name}: {self._unable(each, kind)}" for each in self.members.values()]
         reasons += [f"{name}: {reason}" for name, reason in self.refused.items()]
-        told = f" ({'; '.join(reasons[:3])})" if reasons else f": {START} {where} starts one"
-        return f"no worker of {where} can {kind}{told}"
+        return self._lacks(f"can {kind}", reasons, f"{START} {self._where} starts one")
+
+    def _lacks(self, ability: str, reasons: list[str], advice: str) -> str:
+        return f"no worker of {self._where} {ability}" + (f" ({'; '.join(reasons[:3])})" if reasons else f": {advice}")
 
     def _unable(self, member: Member, kind: str) -> str:
         return member.abilities.why_not(kind, abilities()) or "it offers no such tasks"
@@ -306,13 +305,8 @@ class Cluster:
         else:
             needs, able = {f"part:{task.part}": 1, own.resource("part"): 1}, self.measuring(task.part)
         others = [each.address for each in able if each.address not in blamed]
-        future = self._client.submit(
-            *(perform, task.kind, message, key),
-            key=key,
-            pure=False,
-            resources=needs,
-            workers=others if blamed and others else None,
-        )
+        where = {"resources": needs, "workers": others if blamed and others else None}
+        future = self._client.submit(perform, task.kind, message, key, key=key, pure=False, **where)
         self._running[key] = Running(task, future, frozenset(others if blamed else ()))
         return self._running[key]
 
@@ -321,10 +315,10 @@ class Cluster:
         return f"worker {member.name if member is not None else running.worker or 'unknown'}"
 
     def _began(self, event: tuple[float, Any]) -> None:
-        told = event[1]
-        running = self._running.get(str(told.get("key"))) if isinstance(told, dict) else None
+        facts = event[1]
+        running = self._running.get(str(facts.get("key"))) if isinstance(facts, dict) else None
         if running is not None:
-            running.began, running.worker = self.clock(), str(told.get("worker", ""))
+            running.began, running.worker = self.clock(), str(facts.get("worker", ""))
             running.starts += 1
 
     async def _reconnect(self) -> None:
@@ -334,9 +328,8 @@ class Cluster:
                 break
             await asyncio.sleep(TICK)
         if self._client.status != "running" and not self._ended:
-            self._error = FleetError(
-                f"the scheduler {self.address} has gone; what was reported is stored, and the same command goes on"
-            )
+            advice = "what was reported is stored, and the same command goes on"
+            self._error = FleetError(f"the scheduler {self.address} has gone; {advice}")
             raise self._error
 
     async def _watch(self) -> None:
@@ -381,16 +374,16 @@ class Cluster:
         # Thousands of tasks run, of few kinds: a query per task would search thousands of workers every time.
         kinds = {(each.task.kind, each.task.part): each.task for each in self._running.values()}
         waiting = [task for task in kinds.values() if not self._could(task)]
-        told = {self._no_board(task.part) if task.part else self._no_worker(task.kind): task.part for task in waiting}
-        for line in told.keys() - self._nobody.keys():
+        lacks = {self._no_board(task.part) if task.part else self._no_worker(task.kind): task.part for task in waiting}
+        for line in lacks.keys() - self._nobody.keys():
             self.notify(f"tasks wait: {line}")
         now = self.clock()
-        self._nobody = {line: self._nobody.get(line, now) for line in told}
+        self._nobody = {line: self._nobody.get(line, now) for line in lacks}
         for line, since in self._nobody.items():
             # A task that is given up may end much later: the scheduler asks a closed worker for its result until
             # that times out.
-            if now - since > NOBODY_SECONDS and told[line] not in self.absent:
-                await self._give_up(told[line], line)
+            if now - since > NOBODY_SECONDS and lacks[line] not in self.absent:
+                await self._give_up(lacks[line], line)
 
     async def _give_up(self, part: str | None, line: str) -> None:
         """Give up the tasks of a part, which come back with the reason; without a part, end the run."""

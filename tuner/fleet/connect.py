@@ -35,20 +35,12 @@ class AddressError(ConfigError):
 def check(address: str) -> None:
     """Raise AddressError unless this is what `--cluster` takes."""
     if address != "dask" and not LOCAL.match(address) and not REMOTE.match(address):
-        raise AddressError(
-            f"--cluster takes tcp://HOST:PORT, tls://HOST:PORT, local, local:N, or dask for the address in Dask's "
-            f"configuration, not '{address}'"
-        )
+        known = "tcp://HOST:PORT, tls://HOST:PORT, local, local:N, or dask for the address in Dask's configuration"
+        raise AddressError(f"--cluster takes {known}, not '{address}'")
 
 
 async def connected(address: str, seconds: float) -> tuple[Any, Any]:
-    """Return the cluster that was started here, or None, and a client.
-
-    Raises
-    ------
-    FleetError
-        Where there is no scheduler, or it cannot be talked to.
-    """
+    """Return the cluster that was started here, or None, and a client; FleetError where no scheduler can be used."""
     found = LOCAL.match(address)
     if found:
         return await _start(int(found[1] or parallel.usable_cores()))
@@ -63,10 +55,7 @@ async def connected(address: str, seconds: float) -> tuple[Any, Any]:
 
 
 async def _start(count: int) -> tuple[Any, Any]:
-    """Start single-threaded worker processes on this machine: walks hold Python's lock. They share its cache folder.
-
-    A process that ends while it starts costs one more attempt.
-    """
+    """Start single-threaded worker processes here, as walks hold Python's lock; start again where one ends at once."""
     import dask
     from distributed import Client, LocalCluster
 

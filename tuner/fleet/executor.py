@@ -12,11 +12,7 @@ from .cluster import Cluster, LostTaskError
 
 
 class Fleet(Executor):
-    """Runs tasks on the workers of a cluster; tasks for which no worker is equivalent run here.
-
-    Tasks of `kinds_here` run on `here`, because their results would differ on the workers. With `distrust`, this
-    machine repeats every task whose result is about to be stored.
-    """
+    """Runs tasks on the workers of a cluster, those of `kinds_here` here; with `distrust`, stored ones here again."""
 
     def __init__(self, cluster: Cluster, here: Local, kinds_here: Sequence[str] = (), distrust: bool = False):
         super().__init__(cluster.jobs, here if distrust else None)

@@ -11,6 +11,7 @@ import os
 import traceback
 import zlib
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from gensor_kernels.errors import GensorError
@@ -30,7 +31,7 @@ LARGEST = 1 << 28  # bytes of a message, inflated
 #: Events of workers: which task begins where.
 TOPIC = "gensor"
 #: Characters kept from the end of a worker's traceback.
-TOLD = 400
+LONGEST_ERROR = 400
 
 
 class CorruptError(GensorError):
@@ -50,7 +51,8 @@ def unpack(message: bytes) -> dict[str, Any]:
         raise CorruptError(f"{len(message)} bytes that do not match their digest")
     inflater = zlib.decompressobj()
     try:
-        body = json.loads(inflater.decompress(text, LARGEST), parse_int=_whole, parse_float=_real)
+        inflated = inflater.decompress(text, LARGEST)
+        body = json.loads(inflated, parse_int=partial(_positive, int), parse_float=partial(_positive, float))
     except (zlib.error, ValueError, RecursionError) as error:
         raise CorruptError(str(error)) from None
     if not isinstance(body, dict):
@@ -58,19 +60,11 @@ def unpack(message: bytes) -> dict[str, Any]:
     return body
 
 
-def _whole(text: str) -> int:
-    return int(_unsigned(text))
-
-
-def _real(text: str) -> float:
-    return float(_unsigned(text))
-
-
-def _unsigned(text: str) -> str:
-    """Return a number's text: all are counts, seconds or microseconds."""
+def _positive(kind: type[float], text: str) -> float:
+    """Return the number in a text; ValueError below 0, because all are counts, seconds or microseconds."""
     if text.startswith("-"):
         raise ValueError(f"{text[:40]} is below 0")
-    return text
+    return kind(text)
 
 
 def asked(task: Task[Any]) -> bytes:
@@ -79,19 +73,13 @@ def asked(task: Task[Any]) -> bytes:
 
 
 def answer(kind: str, message: bytes) -> tuple[bytes, bool]:
-    """Run a task on a worker.
-
-    Returns
-    -------
-    (bytes, bool)
-        Its result as a message, or the reason for its absence; and whether the worker's GPU has gone.
-    """
+    """Run a task on a worker; return its result or the reason for its absence, and whether the GPU has gone."""
     try:
         task = KINDS[kind].from_arguments(unpack(message))
         result = task.pack(task.run())
         return pack({"result": result}), False
     except Exception as error:  # whatever it is, another worker may do better
-        return pack({"error": traceback.format_exc(limit=-2)[-TOLD:]}), isinstance(error, BoardGoneError)
+        return pack({"error": traceback.format_exc(limit=-2)[-LONGEST_ERROR:]}), isinstance(error, BoardGoneError)
 
 
 def result_of(task: Task[Result], message: bytes) -> Result:
@@ -102,7 +90,7 @@ def result_of(task: Task[Result], message: bytes) -> Result:
     try:
         return task.unpack(from_plain(task.answer, body["result"]))
     except MALFORMED as error:
-        raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:TOLD]}") from None
+        raise CorruptError(f"no result of this task: {type(error).__name__}: {str(error)[:LONGEST_ERROR]}") from None
 
 
 def perform(kind: str, message: bytes, key: str) -> bytes:

@@ -42,11 +42,7 @@ class Offer:
 
 
 def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> None:
-    """Offer this machine to a scheduler until Ctrl-C; come back where the scheduler comes back.
-
-    `jobs` processes walk, compile and verify. Tasks write to `scratch`, by default a folder in the cache folder. Raises
-    FleetError where Dask or a certificate is missing, or the machine can run no task, or no longer.
-    """
+    """Offer this machine to a scheduler until Ctrl-C; FleetError without Dask, a certificate or an ability."""
     try:
         import dask
         import distributed  # noqa: F401 - what a worker is
@@ -62,9 +58,9 @@ def serve(scheduler: str, jobs: int, scratch: Path | None, notify: Notify) -> No
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     count = len(offers) - len(parts)
     kinds = ", ".join(kind for kind in FOLLOWS if not abilities().why_not(kind))
-    told = f"{count} {plural('process', count)} to {kinds}" if count else "nothing that compiles"
+    summary = f"{count} {plural('process', count)} to {kinds}" if count else "nothing that compiles"
     boards = f"measuring on {', '.join(parts.values())}" if parts else "no GPU"
-    notify(f"{told}; {boards}; scratch folder {folder}")
+    notify(f"{summary}; {boards}; scratch folder {folder}")
     # The process that measures has a child, which owns the GPU: Python forbids that to daemons.
     with dask.config.set({"distributed.worker.daemon": False}):
         asyncio.run(_Serving(scheduler, offers, folder, notify).forever())
@@ -100,12 +96,10 @@ def opened(number: int) -> tuple[str, int]:
     """Return the part of a GPU and the number of GPUs; a process opens it and ends. GpuError where that fails."""
     try:
         with Board(number) as board:
-            part, count = board.about()
+            arch, count, _ = board.about()
     except (BoardGoneError, EndedError) as error:
         raise GpuError(str(error), worth_telling=True) from None
-    if not count:
-        raise GpuError(f"no kernel runs on it: {part}", worth_telling=True)
-    return part, count
+    return arch.part, count
 
 
 class _Serving:
@@ -218,7 +212,5 @@ def _check_security(scheduler: str) -> None:
     except (OSError, ValueError) as error:
         raise FleetError(f"the certificates of Dask's configuration cannot be used: {reason(error)}") from None
     if context is None:
-        raise FleetError(
-            f"{scheduler} needs certificates: set distributed.comm.tls.ca-file and distributed.comm.tls.worker in "
-            "Dask's configuration"
-        )
+        settings = "distributed.comm.tls.ca-file and distributed.comm.tls.worker"
+        raise FleetError(f"{scheduler} needs certificates: set {settings} in Dask's configuration")

@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.gpu import GpuError, count_gpus, free_memory, open_any_gpu, out_of_memory
+from gensor_tuner.gpu import GpuError, count_gpus, free_memory, limit_memory, open_any_gpu, out_of_memory
 from gensor_tuner.verify.device_process import ATTEMPTS, DeviceProcess, EndedError, Say, judged, verified
 from gensor_tuner.verify.verify import Verdict
 
@@ -26,22 +27,19 @@ OPENER = "GENSOR_FLEET_DEVICE"
 OPENED_BY = "gensor_tuner.measure.board:open_timer"
 #: Which GPU of its machine a worker owns, as CUDA counts; `gensor-tune fleet worker` sets it.
 NUMBER = "GENSOR_FLEET_GPU"
+NO_MEMORY = "out of device memory"
+#: Beginnings of the reasons why a kernel has no time.
+NOT_LOADED, FAILED = "not loaded: ", "it failed on the device: "
 FAILURES = 3  # kernels of a task that fail one after the other before the device is doubted
 
 
-def open_timer(number: int) -> Timer:
-    """Return a timer on the GPU of a number, which compiles nothing; GpuError without one."""
+def open_timer(number: int, memory: int | None = None) -> Timer:
+    """Return a timer on the GPU of a number, which compiles nothing and takes `memory` bytes; GpuError without one."""
     os.environ.setdefault("CUPY_TF32", "1")  # see timer.py
     device = open_any_gpu(number)
     device.compiles = False
-    return Timer(device, CudaClock(device))
-
-
-def opener() -> Callable[[int], Timer]:
-    """Return the function that opens the device of a number."""
-    module, _, name = os.environ.get(OPENER, OPENED_BY).partition(":")
-    found: Callable[[int], Timer] = getattr(import_module(module), name)
-    return found
+    limit_memory(device, memory)
+    return Timer(device, CudaClock(device, memory), memory)
 
 
 class BoardGoneError(GensorError):
@@ -51,13 +49,16 @@ class BoardGoneError(GensorError):
 class Board(DeviceProcess):
     """The process that owns a GPU of this machine, by its number."""
 
-    def __init__(self, number: int = 0) -> None:
-        super().__init__(partial(opener(), number), answered)
+    def __init__(self, number: int = 0, memory: int | None = None, **limits: float) -> None:
+        opener: Callable[..., Timer] = resolve_name(os.environ.get(OPENER, OPENED_BY))
+        super().__init__(partial(opener, number, memory), answered, **limits)
 
-    def about(self) -> tuple[str, int]:
-        """Return the part of the GPU, and how many GPUs the machine has."""
-        part, count = self._request("about", None)
-        return str(part), int(count)
+    def about(self) -> tuple[Arch, int, str]:
+        """Return the part, how many GPUs the machine has, and the conditions; GpuError where no kernel can run."""
+        arch, count, conditions = self._request("about", None)
+        if arch is None:
+            raise GpuError(f"no kernel runs on the GPU: {conditions}", worth_telling=True)
+        return arch, count, conditions
 
     def time(self, workload: Workload | None, kernels: Sequence[Kernel], vendor: bool) -> Times:
         """Time kernels and the vendor's call together; a kernel that fails is left out, and the rest timed.
@@ -85,7 +86,7 @@ class Board(DeviceProcess):
                 continue
             if guilty is None:
                 raise RuntimeError(f"no kernel is to blame: {found}")
-            why[guilty] = f"it failed on the device: {found}"
+            why[guilty] = f"{FAILED}{found}"
             del left[guilty]
             if len(why) == FAILURES:
                 return Times.none(len(kernels), f"{FAILURES} kernels failed one after the other, the last: {found}")
@@ -94,9 +95,9 @@ class Board(DeviceProcess):
         """Execute a kernel on the device, as `DeviceVerifier.verify` does."""
         return judged(lambda: self._request("verify", (candidate.program, candidate.constants, code, workload)))
 
-    def _request(self, name: str, question: Any, told: Say = lambda note: None) -> Any:
+    def _request(self, name: str, question: Any, on_note: Say = lambda note: None) -> Any:
         try:
-            return self.ask((name, question), told)
+            return self.ask((name, question), on_note)
         except GpuError as error:
             raise BoardGoneError(str(error)) from None
 
@@ -128,9 +129,8 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
         return verified(timer.device, asked, say)
     if name == "about":
         arch = timer.device.arch
-        if arch is None:
-            return (timer.device.unsupported, 0), True
-        return (arch.part, count_gpus(timer.device)), False
+        text = timer.device.unsupported if arch is None else timer.conditions()
+        return (arch, count_gpus(timer.device), text), arch is None
     try:
         found = _time_kernels(timer, asked, say)
         free_memory(timer.device)  # not after a fault: the driver refuses everything in a lost context
@@ -138,7 +138,7 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
     except Exception as error:  # driver errors have no common base class
         text = f"{type(error).__name__}: {error}"
         if out_of_memory(error):
-            return Times.none(len(asked[1]), f"out of device memory: {text}", timer.conditions()), True
+            return Times.none(len(asked[1]), f"{NO_MEMORY}: {text}", timer.conditions()), True
         return Fault(text) if isinstance(error, timer.device.faults) else text, True
 
 
@@ -150,12 +150,12 @@ def _time_kernels(timer: Timer, question: Any, say: Say) -> Times:
     why = [timer.objection(*kernel, workload) for kernel in kernels]
     able = [index for index, reason in enumerate(why) if not reason]
     if not able and kernels:
-        return Times(tuple(None for _ in why), None, timer.conditions(), tuple(f"not loaded: {each}" for each in why))
+        return Times(tuple(None for _ in why), None, timer.conditions(), tuple(f"{NOT_LOADED}{each}" for each in why))
 
     timer.watch = lambda index: say(able[index] if index < len(able) else len(kernels))
     found = timer.times(workload, [kernels[index] for index in able], vendor)
     timed = dict(zip(able, found.timed, strict=True))
-    reasons = tuple(reason and f"not loaded: {reason}" for reason in why)
+    reasons = tuple(reason and f"{NOT_LOADED}{reason}" for reason in why)
     return replace(found, timed=tuple(timed.get(index) for index in range(len(kernels))), why=reasons)
 
 

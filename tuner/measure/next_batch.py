@@ -15,10 +15,7 @@ TIE_BAND = 1.01  # times within 1 % are equal
 
 
 class Rounds:
-    """The times of n candidates, corrected to the clock of the first round.
-
-    Clocks drift between rounds, so the leader is timed again in each round.
-    """
+    """The times of n candidates, corrected to the clock of the first round: the leader is timed again in each round."""
 
     def __init__(self, count: int):
         self.seconds = np.full(count, np.inf)  # measured; inf before a measurement

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from gensor_kernels.devices.device import Code
-from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.tasks.task import Executor, Task, from_plain
+from gensor_tuner.tasks.task import Executor, Result, Task, from_plain
 from gensor_tuner.verify.verify import Verdict, check_verdict
 
 from .board import board
-from .timer import Kernel, Times
+from .timer import Kernel, Times, Watch, ignore_run
 
 
 class Sent(NamedTuple):
@@ -38,32 +37,32 @@ class Sent(NamedTuple):
     def kernel(self) -> Kernel:
         """The kernel where it has arrived."""
         program = program_from_json(self.program)
-        family = FAMILIES[program.family]
-        pairs = tuple(sorted(json.loads(self.constants).items()))
-        name = digest(f"{self.constants} {self.target} {family.source}")
-        code = Code(name, family.text, pairs, self.target, self.cubin)
-        return Candidate(program, family, self.constants), code
+        each = Candidate(program, FAMILIES[program.family], self.constants)
+        return each, each.code(self.target, self.cubin)
 
 
 @dataclass(frozen=True)
-class Time(Task[Times]):
-    """Kernels of a workload to be timed together with the vendor's call, on a part.
-
-    A task without a workload requests only the conditions.
-    """
-
-    kind: ClassVar[str] = "time"
-    answer: ClassVar[type] = Times
+class OnBoard(Task[Result]):
+    """A task for a GPU of a part."""
 
     part_name: str
-    workload: Workload | None
-    kernels: tuple[Kernel, ...]
-    vendor: bool
 
     @property
     def part(self) -> str:
         """The part."""
         return self.part_name
+
+
+@dataclass(frozen=True)
+class Time(OnBoard[Times]):
+    """Kernels to be timed together with the vendor's call, on a part; without a workload only conditions are read."""
+
+    kind: ClassVar[str] = "time"
+    answer: ClassVar[type] = Times
+
+    workload: Workload | None
+    kernels: tuple[Kernel, ...]
+    vendor: bool
 
     def run(self) -> Times:
         """Time the kernels on this machine's GPU, in another process."""
@@ -107,20 +106,14 @@ class Time(Task[Times]):
 
 
 @dataclass(frozen=True)
-class ExecuteOnDevice(Task[Verdict]):
+class ExecuteOnDevice(OnBoard[Verdict]):
     """A kernel to execute on a part, at its verification cases."""
 
     kind: ClassVar[str] = "execute"
     answer: ClassVar[type] = Verdict
 
-    part_name: str
     workload: Workload
     kernel: Kernel
-
-    @property
-    def part(self) -> str:
-        """The part."""
-        return self.part_name
 
     def run(self) -> Verdict:
         """Execute on this machine's GPU, in another process."""
@@ -179,11 +172,7 @@ class RemoteTimer:
         return ""
 
     def times(
-        self,
-        workload: Workload,
-        kernels: Sequence[Kernel],
-        vendor: bool = True,
-        before: Callable[[int], None] = lambda index: None,
+        self, workload: Workload, kernels: Sequence[Kernel], vendor: bool = True, before: Watch = ignore_run
     ) -> Times:
         """Time kernels and the vendor's call; `before` is not called, because nothing runs on this machine."""
         (found,) = self.executor.map([Time(self.part, workload, tuple(kernels), vendor)])

@@ -40,8 +40,7 @@ class Noise:
         self._drawn: dict[str, DeviceArray] = {}
 
     def fill(self, flat: DeviceArray, dtype: str, seed: int, own: DeviceArray | None = None) -> None:
-        """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`, in order: ends
-        of sequences ascend."""
+        """Fill a flat array with random elements of `dtype`, or with repetitions of the elements `own`, in order."""
         if own is None and dtype not in self._drawn:
             self._drawn[dtype] = self.device.xp.asarray(_draw(dtype, PERIOD))
         drawn = self._drawn[dtype] if own is None else own
@@ -79,10 +78,7 @@ def _draw(dtype: str, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Block:
-    """An array in a byte buffer on a device; `strides` in elements, bfloat16 as its bits.
-
-    The rest of `memory` is poison.
-    """
+    """An array in a byte buffer on a device, poison around it; `strides` in elements, bfloat16 as its bits."""
 
     memory: DeviceArray
     start: int

@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,6 +46,12 @@ Call = Callable[[], object]
 Kernel = tuple[Candidate, Code]
 #: Makes another library's call for a set of operands; returns None where it has none.
 Vendor = Callable[[Operands], Call | None]
+#: Called with the number of a kernel before it runs.
+Watch = Callable[[int], None]
+
+
+def ignore_run(index: int) -> None:
+    """Do nothing before a kernel runs."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,7 @@ class Timed:
     calls: int
 
     def samples(self, background: bool = False) -> str:
-        """Return how the time was taken as canonical JSON, for the `samples` column of a Timing.
-
-        `background`: a program used the same GPU meanwhile (see `gensor_database.quiet`).
-        """
+        """Return how the time was taken as canonical JSON; in the `background` a program used the same GPU."""
         found = {name: value for name, value in asdict(self).items() if name != "median_us"}
         return canonical(found | {"background": True} if background else found)
 
@@ -91,26 +94,14 @@ class Times:
 
 
 def open_timer(arch: Arch, number: int | None = None) -> Timer:
-    """Return a timer on this machine's GPU; raise GpuError without a GPU of exactly this part.
-
-    The part must match because times are stored by part.
-    """
+    """Return a timer on this machine's GPU; GpuError without one of exactly this part, by which times are stored."""
     os.environ.setdefault("CUPY_TF32", "1")  # for the vendor's side of TF32 rows; IEEE rows switch it off per call
     device = open_gpu(arch, number)
     assert device.arch is not None
     if device.arch.part != arch.part:
-        message = (
-            f"the GPU here is {device.arch.part}, times of {arch.part} were asked for: use --arch {device.arch.part}"
-        )
-        raise GpuError(message, worth_telling=True)
+        here = device.arch.part
+        raise GpuError(f"the GPU here is {here}, times of {arch.part} were asked for: use --arch {here}", True)
     return Timer(device, CudaClock(device))
-
-
-class Clock(Protocol):
-    """Measures the time of calls."""
-
-    def measure(self, calls: Sequence[Call]) -> float:
-        """Return the seconds that the calls take one after the other."""
 
 
 class HostClock:
@@ -125,10 +116,7 @@ class HostClock:
 
 
 class CudaClock:
-    """Times calls with events on the current stream, after a fill kernel (`gensor_kernels.devices.sampling`).
-
-    The fill hides the host's launch time and evicts operands from the L2.
-    """
+    """Times calls with events; a fill kernel before them hides the host's launch time and empties the L2."""
 
     def __init__(self, device: CudaDevice, memory: int | None = None):
         l2 = device.cupy.cuda.Device(device.number).attributes.get("L2CacheSize", 1 << 26)
@@ -149,6 +137,9 @@ class CudaClock:
         return self.fill.us_between(start, end) * 1e-6
 
 
+Clock = HostClock | CudaClock
+
+
 class Timer:
     """Times the candidates of a workload against each other and the vendor's call.
 
@@ -161,7 +152,7 @@ class Timer:
         self.most = LARGEST_BYTES if memory is None else memory // 2
         self.noise = Noise(device)
         #: called with the number of each kernel before it runs, every time
-        self.watch: Callable[[int], None] = lambda index: None
+        self.watch: Watch = ignore_run
 
     @property
     def emulated(self) -> bool:
@@ -185,37 +176,15 @@ class Timer:
         return ""
 
     def times(
-        self,
-        workload: Workload,
-        kernels: Sequence[tuple[Candidate, Code]],
-        vendor: bool = True,
-        before: Callable[[int], None] = lambda index: None,
+        self, workload: Workload, kernels: Sequence[Kernel], vendor: bool = True, before: Watch = ignore_run
     ) -> Times:
-        """Time kernels as `time` does; arguments are the same."""
-        timed, theirs = self.time(workload, kernels, vendor, before)
-        return Times(tuple(timed), theirs, self.conditions(), tuple("" for _ in timed))
-
-    def time(
-        self,
-        workload: Workload,
-        kernels: Sequence[tuple[Candidate, Code]],
-        vendor: bool = True,
-        before: Callable[[int], None] = lambda index: None,
-    ) -> tuple[list[Timed], Timed | None]:
-        """Time kernels and, with `vendor`, the vendor's call; return one Timed per kernel, and the vendor's.
-
-        See `beside` for `before`.
-        """
+        """Time kernels and, with `vendor`, the vendor's call; see `beside` for `before`."""
         vendors = {"vendor": Operands.vendor} if vendor and not self.device.emulated else {}
-        times, theirs = self.beside(workload, kernels, vendors, before)
-        return times, theirs.get("vendor")
+        timed, theirs = self.beside(workload, kernels, vendors, before)
+        return Times(tuple(timed), theirs.get("vendor"), self.conditions(), ("",) * len(timed))
 
     def beside(
-        self,
-        workload: Workload,
-        kernels: Sequence[tuple[Candidate, Code]],
-        vendors: Mapping[str, Vendor],
-        before: Callable[[int], None] = lambda index: None,
+        self, workload: Workload, kernels: Sequence[Kernel], vendors: Mapping[str, Vendor], before: Watch = ignore_run
     ) -> tuple[list[Timed], dict[str, Timed]]:
         """Time kernels and the calls of several vendors, interleaved in every round.
 
@@ -261,23 +230,18 @@ def interleaved(
     runners: Sequence[Sequence[Call]],
     counts: Sequence[int],
     rounds: int = ROUNDS,
-    watch: Callable[[int], None] = lambda index: None,
+    watch: Watch = ignore_run,
 ) -> list[Timed]:
-    """Time `counts` calls of each runner in each round, all runners in turn; return one Timed per runner.
-
-    `watch(i)` is called before runner i runs.
-    """
+    """Time `counts` calls of each runner in each round, all runners alternately; return one Timed per runner."""
     samples: list[list[float]] = [[] for _ in runners]
     for _ in range(rounds):
         for index, (found, each, count) in enumerate(zip(samples, runners, counts, strict=True)):
             watch(index)
             calls = [each[i % len(each)] for i in range(count)]
             found.append(clock.measure(calls) / count * 1e6)
-    timed = []
-    for own, calls_each in zip(steady(np.array(samples)), counts, strict=True):
-        low, median, high = map(float, np.percentile(own, (25, 50, 75)))
-        timed.append(Timed(median, low, high, rounds, calls_each))
-    return timed
+    quartiles = (np.percentile(own, (50, 25, 75)).tolist() for own in steady(np.array(samples)))
+    timed = zip(quartiles, counts, strict=True)
+    return [Timed(median, low, high, rounds, count) for (median, low, high), count in timed]
 
 
 def steady(samples: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,40 +23,56 @@ from .timer import Timed, Timer
 Entrant = tuple[Candidate, Binary, Timed]
 
 
-@dataclass
-class Tournament:
-    """Times the candidates of a class on the workloads of `spaces`; compiles at most `most` further candidates.
+#: Returns the verdict by which a database rejects a kernel; such a kernel is not run.
+Recorded = Callable[[Candidate, Binary, Workload], Verdict | None]
+#: Called with each kernel before it runs, and with None when the device has returned from all.
+Trying = Callable[[Candidate | None, Binary | None, Workload], None]
 
-    `recorded` returns the verdict by which a database rejects a kernel; such a kernel is not run. `trying` is called
-    with each kernel before it runs, and with None when the device has returned from all. Once `late` returns True, no
-    further workload is begun.
 
-    `timed` maps the number of a workload to the times of its kernels and of the vendor's call, and `conditions` to the
-    device's conditions at the time. `stopped` maps it to the reason why further rounds say nothing about its kernels.
-    """
+class Calls(NamedTuple):
+    """The functions that a tournament calls."""
 
-    spaces: Sequence[Space]
-    binaries: Binaries
-    timer: Timer | RemoteTimer
-    most: int
-    recorded: Callable[[Candidate, Binary, Workload], Verdict | None]
-    trying: Callable[[Candidate | None, Binary | None, Workload], None]
+    recorded: Recorded
+    trying: Trying
     progress: Callable[[str, int], None]
+    #: returns True once no further workload may begin
     late: Callable[[], bool] = lambda: False
     #: called with a candidate that failed on the device, the reason, and the workload
     failed: Callable[[Candidate, str, Workload], None] = lambda *_: None
-    timed: dict[int, tuple[list[Entrant], Timed | None]] = field(default_factory=dict)
-    conditions: dict[int, str] = field(default_factory=dict)
-    stopped: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class Contest:
+    """The times of one workload's kernels and of the vendor's call, the conditions, and why it `stopped` early."""
+
+    timed: list[Entrant] = field(default_factory=list)
+    vendor: Timed | None = None
+    conditions: str = ""
+    stopped: str = ""
+
+
+class Tournament:
+    """Times the candidates of a class on the workloads of `spaces`; compiles at most `most` further candidates."""
+
+    def __init__(
+        self, spaces: Sequence[Space], binaries: Binaries, timer: Timer | RemoteTimer, most: int, calls: Calls
+    ):
+        self.spaces, self.binaries, self.timer, self.most, self.calls = spaces, binaries, timer, most, calls
+        self.contests = [Contest() for _ in spaces]
+
+    @property
+    def stopped(self) -> list[int]:
+        """The numbers of the workloads whose contests stopped."""
+        return [row for row, contest in enumerate(self.contests) if contest.stopped]
 
     def measured(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """Return (seconds (workloads, candidates), inf where not timed; each workload's fastest column)."""
         measured = np.full((len(self.spaces), len(pool.candidates)), np.inf)
         for row, space in enumerate(self.spaces):
-            if self.late():
+            if self.calls.late():
                 break
             measured[row] = self._workload(row, space, pool)
-            self.progress("measure", 1)
+            self.calls.progress("measure", 1)
         # Times inside the tie band are equal to the row's best, so that names decide.
         best = measured.min(axis=1, keepdims=True)
         banded = np.where(measured <= best * TIE_BAND, best, measured)
@@ -64,24 +81,17 @@ class Tournament:
     def _workload(self, row: int, space: Space, pool: Pool) -> np.ndarray:
         """Run rounds until they gain nothing: compiled candidates first, then candidates made promising by times."""
         rounds, out = Rounds(len(pool.candidates)), np.zeros(len(pool.candidates), bool)
-        self.timed[row] = [], None
-        for each in (self.conditions, self.stopped):
-            each.pop(row, None)
-        while row not in self.stopped and (
-            columns := rounds.next(*pool.described(space), ~out & self._able(row, pool))
-        ):
+        contest = self.contests[row] = Contest()
+        while not contest.stopped:
+            more = contest.timed and self.most > 0
+            able = np.ones(len(out), bool) if more else self.binaries.among(pool)  # possible entrants
+            if not (columns := rounds.next(*pool.described(space), ~out & able)):
+                break
             entrants = [c for c in self._compile(columns, pool) if self._runs(pool.candidates[c], space.workload, pool)]
             out[[column for column in columns if column not in entrants]] = True
             if entrants not in ([], [rounds.leader]):
-                out[self._round(row, rounds, entrants, space.workload, pool)] = True
-        seconds = rounds.seconds.copy()
-        seconds[[each.name in pool.dead for each in pool.candidates]] = np.inf  # one that failed when timed again
-        return seconds
-
-    def _able(self, row: int, pool: Pool) -> np.ndarray:
-        """Return the mask of possible entrants of the next round (candidates,)."""
-        known, _ = self.timed[row]
-        return np.ones(len(pool.candidates), bool) if known and self.most > 0 else self.binaries.among(pool)
+                out[self._round(contest, rounds, entrants, space.workload, pool)] = True
+        return np.where(pool.alive, rounds.seconds, np.inf)  # one may have failed when timed again
 
     def _compile(self, columns: Sequence[int], pool: Pool) -> list[int]:
         """Return the compiled candidates of a round, after compiling as many as the limit allows."""
@@ -95,42 +105,43 @@ class Tournament:
         Candidates that do not compile or load become dead. A kernel that the store rejects is not run: it may have
         crashed a process.
         """
-        if each.name in pool.dead or self.recorded(each, self.binaries[each], workload) is not None:
+        if each.name in pool.dead or self.calls.recorded(each, self.binaries[each], workload) is not None:
             return False
         objection = self.timer.objection(each, self.binaries.code(each), workload)
         if objection:
             pool.dead[each.name] = f"not loaded: {objection}"
         return not objection
 
-    def _round(self, row: int, rounds: Rounds, columns: list[int], workload: Workload, pool: Pool) -> list[int]:
+    def _round(self, contest: Contest, rounds: Rounds, columns: list[int], workload: Workload, pool: Pool) -> list[int]:
         """Time the candidates of a round; return the columns that have no time, because the device lost them."""
         chosen = [pool.candidates[column] for column in columns]
 
         def before(index: int) -> None:
             each = chosen[index] if index < len(chosen) else None
-            self.trying(each, self.binaries[each] if each is not None else None, workload)
+            self.calls.trying(each, self.binaries[each] if each is not None else None, workload)
 
-        known, vendor = self.timed[row]
         kernels = [(each, self.binaries.code(each)) for each in chosen]
-        times = self.timer.times(workload, kernels, vendor=not known, before=before)
+        times = self.timer.times(workload, kernels, vendor=not contest.timed, before=before)
         if times.lost:
-            self.stopped[row] = times.lost
+            contest.stopped = times.lost
             return columns
-        if self.conditions.setdefault(row, times.conditions) != times.conditions:
+        contest.conditions = contest.conditions or times.conditions
+        if contest.conditions != times.conditions:
             # Another driver or power mode, of another board of the part say, may order kernels otherwise.
-            self.stopped[row] = f"the conditions {times.conditions} are not those of earlier times"
+            contest.stopped = f"the conditions {times.conditions} are not those of earlier times"
             return columns
         for index, (each, reason) in enumerate(zip(chosen, times.why, strict=True)):
             if reason:
                 pool.dead[each.name] = reason
             if index in times.failed:
-                self.failed(each, reason, workload)
+                self.calls.failed(each, reason, workload)
         kept = [(c, each, t) for c, each, t in zip(columns, chosen, times.timed, strict=True) if t is not None]
         if kept:
             again = rounds.leader == kept[0][0]
             drift = rounds.add([c for c, _, _ in kept], np.array([t.median_us * 1e-6 for _, _, t in kept]))
             found = [(each, self.binaries[each], _scale(t, drift)) for _, each, t in kept]
-            self.timed[row] = known + found[again:], vendor or times.vendor
+            contest.timed += found[again:]
+            contest.vendor = contest.vendor or times.vendor
         return [column for column in columns if column not in {c for c, _, _ in kept}]
 
 

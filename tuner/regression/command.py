@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from gensor_tuner.output import beside, output, plural, printable, say
+from gensor_tuner.output import beside, note, output, plural, printable, say
 
 from .runs import Run, UnusableError, read
 from .statistics import FEWEST_AFTER, FEWEST_BEFORE
@@ -20,10 +19,8 @@ def check(
 ) -> int:
     """Compare results with a baseline; return 1 where a benchmark of ours is slower, or may be, else 0.
 
-    Without `results`, the newest runs of the baseline are compared with its older ones. A slowdown up to the relative
-    `tolerance` is accepted; with `allow_unclear`, benchmarks pass whose runs are inconclusive. `junit` is a JUnit XML
-    file to write. Raises UnusableError where the runs cannot be read or are too few, ConfigError where `junit` cannot
-    be written.
+    Without `results`, the newest runs of the baseline are compared with its older ones. With `allow_unclear`,
+    inconclusive benchmarks pass. Raises UnusableError for too few runs, ConfigError where `junit` cannot be written.
     """
     old, new = _sides(baseline, results)
     verdicts = compare(old, new, tolerance)
@@ -34,7 +31,7 @@ def check(
         say(line, file=beside(junit))
     for machine, changes in sorted(moved.items()):
         for name, (before, after) in changes.items():
-            say(f"gensor-tune: {machine}: {name} was {before}, is {after}", sys.stderr)
+            note(f"{machine}: {name} was {before}, is {after}")
     if all(each.verdict == TOO_FEW for each in verdicts):
         raise UnusableError(
             f"no benchmark has {FEWEST_BEFORE} runs in {baseline} and {FEWEST_AFTER} new ones on the same machine: "
@@ -42,10 +39,9 @@ def check(
         )
     unclear = sum(each.verdict == UNCLEAR for each in verdicts)
     if unclear and not allow_unclear:
-        say(
-            f"gensor-tune: {unclear} {plural('benchmark', unclear)} may have become slower, but the runs cannot say: "
-            "add runs, or take a steadier control; --allow-unclear lets them pass",
-            sys.stderr,
+        note(
+            f"{unclear} {plural('benchmark', unclear)} may have become slower, but the runs cannot say: add runs, or "
+            "take a steadier control; --allow-unclear lets them pass"
         )
     return 1 if any(each.verdict in failing for each in verdicts) else 0
 
@@ -61,10 +57,8 @@ def _sides(baseline: Path, results: Sequence[Path]) -> tuple[list[Run], list[Run
 
 def _changes(old: Sequence[Run], new: Sequence[Run]) -> dict[str, dict[str, tuple[str, str]]]:
     both = {run.machine for run in old} & {run.machine for run in new}
-    return {
-        machine: changed_conditions(*([run for run in side if run.machine == machine] for side in (old, new)))
-        for machine in both
-    }
+    sides = {machine: [[run for run in side if run.machine == machine] for side in (old, new)] for machine in both}
+    return {machine: changed_conditions(*side) for machine, side in sides.items()}
 
 
 #: Verdicts that need a person's attention come first.
@@ -94,12 +88,7 @@ def write_junit(
     moved: Mapping[str, Mapping[str, tuple[str, str]]],
     failing: Sequence[str] = FAILING,
 ) -> None:
-    """Write JUnit XML: one test case per benchmark, failed with a verdict of `failing`, skipped where the data is
-    inconclusive.
-
-    `moved` (machine -> condition -> before, after) becomes properties. Raises ConfigError where the file cannot be
-    written.
-    """
+    """Write JUnit XML: a test case per benchmark, failed by `failing` verdicts; `moved` conditions are properties."""
     failed = sum(each.verdict in failing for each in verdicts)
     skipped = sum(each.verdict in (TOO_FEW, UNCLEAR) and each.verdict not in failing for each in verdicts)
     counts = {"tests": str(len(verdicts)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}
@@ -112,13 +101,13 @@ def write_junit(
             xml.SubElement(properties, "property", said)
     for each in verdicts:
         case = xml.SubElement(suite, "testcase", {"classname": printable(each.machine), "name": printable(each.name)})
-        told = f"ours {_percent(each.ours)}, control {_percent(each.control)}, net {_percent(each.net)}: {each.why}"
+        figures = f"ours {_percent(each.ours)}, control {_percent(each.control)}, net {_percent(each.net)}: {each.why}"
         if each.verdict in failing:
-            xml.SubElement(case, "failure", {"type": each.verdict, "message": printable(told)})
+            xml.SubElement(case, "failure", {"type": each.verdict, "message": printable(figures)})
         elif each.verdict in (TOO_FEW, UNCLEAR):
             xml.SubElement(case, "skipped", {"message": printable(each.why)})
         else:
-            xml.SubElement(case, "system-out").text = printable(f"{each.verdict}: {told}")
+            xml.SubElement(case, "system-out").text = printable(f"{each.verdict}: {figures}")
     xml.indent(suites)
     with output(path, "--junit") as file:
         file.write(xml.tostring(suites, encoding="utf-8", xml_declaration=True).decode("utf-8"))

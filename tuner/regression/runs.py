@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -63,9 +64,8 @@ def read(path: Path) -> list[Run]:
     files = [path] if path.is_file() else sorted(each for each in path.rglob("*.json*") if each.is_file())
     runs = [run for each in files for run in _runs(each, asked=path.is_file())]
     if not runs:
-        raise UnusableError(
-            f"{path} has no run: neither a JSON file of pytest-benchmark nor a {JOURNAL} of benchmarks.device"
-        )
+        wanted = f"neither a JSON file of pytest-benchmark nor a {JOURNAL} of benchmarks.device"
+        raise UnusableError(f"{path} has no run: {wanted}")
     return sorted(runs, key=lambda run: (run.when, str(run.path)))
 
 
@@ -136,11 +136,10 @@ def _of_journal(path: Path, text: str) -> Run | None:
 
 def _event(line: str) -> dict[str, Any]:
     """Return an event of the journal; {} for a line that a power failure cut short."""
-    try:
+    with suppress(ValueError):
         found = json.loads(line)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def _positive(value: Any) -> float | None:

@@ -68,10 +68,7 @@ def is_faster(sides: Sides, tolerance: float = TOLERANCE) -> bool:
 
 
 def excludes(sides: Sides, limit: float) -> bool:
-    """Whether a slowdown above the limit is excluded: the upper confidence bound of the change (1 - MISSED) is below.
-
-    This is a test of non-inferiority: noisy runs do not pass it, whatever the change they show.
-    """
+    """Whether a slowdown above the limit is excluded by the upper bound of the change: a test of non-inferiority."""
     counts = len(sides[0]), len(sides[1])
     margin = critical(*counts, MISSED) * noise(sides) * _spread(*counts)
     return change(sides) + margin <= math.log1p(limit)

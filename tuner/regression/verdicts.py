@@ -76,30 +76,23 @@ def compare(baseline: Sequence[Run], results: Sequence[Run], tolerance: float = 
 
 def changed_conditions(before: Sequence[Run], after: Sequence[Run]) -> dict[str, tuple[str, str]]:
     """Return the changed conditions of a machine: condition -> (before, after), the most frequent values."""
-    sides = [_usual(before), _usual(after)]
-    names = sorted(sides[0].keys() & sides[1].keys())
-    return {
-        name: (sides[0][name], sides[1][name]) for name in names if not _alike(name, sides[0][name], sides[1][name])
-    }
+    old, new = _usual(before), _usual(after)
+    both = {name: (old[name], new[name]) for name in sorted(old.keys() & new.keys())}
+    return {name: values for name, values in both.items() if not _alike(name, *values)}
 
 
 def _alike(name: str, old: str, new: str) -> bool:
     """Whether two values are equal; quantities may differ by TOLERANCE, since clocks never repeat exactly."""
-    if not name.endswith(QUANTITIES):
-        return old == new
-    try:
-        return abs(float(new) / float(old) - 1) <= TOLERANCE
-    except (ValueError, ZeroDivisionError):
-        return old == new
+    with suppress(ValueError, ZeroDivisionError):
+        if name.endswith(QUANTITIES):
+            return abs(float(new) / float(old) - 1) <= TOLERANCE
+    return old == new
 
 
 def _usual(runs: Sequence[Run]) -> dict[str, str]:
     """Return each condition's median, if it is a quantity, else its most frequent value."""
-    values: dict[str, list[str]] = {}
-    for run in runs:
-        for name, value in run.conditions.items():
-            values.setdefault(name, []).append(value)
-    return {name: _middle(name, each) for name, each in values.items()}
+    names = dict.fromkeys(name for run in runs for name in run.conditions)
+    return {name: _middle(name, [run.conditions[name] for run in runs if name in run.conditions]) for name in names}
 
 
 def _middle(name: str, values: Sequence[str]) -> str:
@@ -110,7 +103,8 @@ def _middle(name: str, values: Sequence[str]) -> str:
 
 
 def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tolerance: float) -> Verdict:
-    old, new = (_newest([run for run in side if name in run.samples]) for side in (old, new))
+    sides = ([run for run in side if name in run.samples] for side in (old, new))
+    old, new = (sorted(side, key=lambda run: (run.when, str(run.path)))[-MOST:] for side in sides)
     counts = len(old), len(new)
     if counts[0] < FEWEST_BEFORE or counts[1] < FEWEST_AFTER:
         why = f"{counts[0]} runs before and {counts[1]} now; {FEWEST_BEFORE} and {FEWEST_AFTER} are needed"
@@ -127,10 +121,6 @@ def _of_one(name: str, machine: str, old: Sequence[Run], new: Sequence[Run], tol
     return Verdict(name, machine, verdict, why, *counts, own, other, net)
 
 
-def _newest(runs: Sequence[Run]) -> list[Run]:
-    return sorted(runs, key=lambda run: (run.when, str(run.path)))[-MOST:]
-
-
 def _logs(runs: Sequence[Run], name: str, control: str = "") -> list[float]:
     samples = [run.samples[name] for run in runs]
     return [math.log(each.controls[control] if control else each.ours_us) for each in samples]
@@ -144,11 +134,10 @@ def _less(ours: Sides, theirs: Sides) -> Sides:
 
 def _clocks(old: Sequence[Run], new: Sequence[Run]) -> Sides | None:
     """Return logarithms of the clock period in each run, where every run reports its clock."""
-    try:
+    with suppress(KeyError, ValueError):
         before, after = ([-math.log(float(run.conditions[CLOCK])) for run in side] for side in (old, new))
-    except (KeyError, ValueError):
-        return None
-    return before, after
+        return before, after
+    return None
 
 
 def _control(old: Sequence[Run], new: Sequence[Run], name: str) -> str:

@@ -18,10 +18,8 @@ def mean_split(lines: Iterable[Line]) -> dict[str, float]:
     """Return the shares of the total time of several workloads; {} where none has a prediction."""
     found = [line for line in lines if line.split and line.predicted_us]
     total = sum(line.predicted_us or 0.0 for line in found)
-    return {
-        name: sum(line.split[name] * (line.predicted_us or 0.0) for line in found) / total
-        for name in (ORDER if found else ())
-    }
+    names = ORDER if found else ()
+    return {name: sum(line.split[name] * (line.predicted_us or 0.0) for line in found) / total for name in names}
 
 
 def time_split(part: Part) -> Markup:
@@ -53,18 +51,9 @@ def _bar(split: Mapping[str, float], y: float, name: str) -> Markup:
     for place, resource in enumerate(ORDER):
         size = split[resource] * width
         said = tag("title", f"{name}: {resource} {split[resource]:.0%} ({MEANING[resource]})")
-        label = (
-            tag(
-                "text",
-                resource,
-                class_="inbar wide" if split[resource] < 2 * LEAST else "inbar",
-                x=at + size / 2,
-                y=y + 18,
-                text_anchor="middle",
-            )
-            if split[resource] >= LEAST
-            else ""
-        )
+        kind = "inbar wide" if split[resource] < 2 * LEAST else "inbar"
+        name_of = tag("text", resource, class_=kind, x=at + size / 2, y=y + 18, text_anchor="middle")
+        label = name_of if split[resource] >= LEAST else ""
         box = tag("rect", class_=f"r{place}", x=at, y=y, width=max(size - 1, 0.0), height=ROW - 8)
         drawn.append(tag("g", said, box, label, class_="mark"))
         at += size

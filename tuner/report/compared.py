@@ -33,26 +33,16 @@ def predicted_and_measured(part: Part) -> Markup:
     middle = ratios[len(ratios) // 2]
     within = sum(0.5 <= ratio <= 2 for ratio in ratios)
     even = tag("line", class_="roof first", x1=x(x.low), y1=y(y.low), x2=x(x.high), y2=y(y.high))
-    dots = [
-        dot(x(predicted), y(measured), 0, False, describe(line))
-        for (predicted, measured), line in zip(pairs, timed, strict=True)
-    ]
-    axes = _axes(x, y)
-    drawn = chart(
-        f"Predicted and measured times on {part.name}",
-        f"{len(timed)} workloads; measured over predicted is {middle:.2f} in the median.",
-        [axes, even, *dots],
-    )
+    dots = [dot(x(us), y(real), 0, False, describe(line)) for (us, real), line in zip(pairs, timed, strict=True)]
+    inner = [LogScale(each.low * 1e-6, each.high * 1e-6, each.start, each.end) for each in (x, y)]
+    axes = frame(inner[0], inner[1], ("predicted", "measured"), ("s", "s"))
+    summary = f"{len(timed)} workloads; measured over predicted is {middle:.2f} in the median."
+    drawn = chart(f"Predicted and measured times on {part.name}", summary, [axes, even, *dots])
     return figure(
         drawn,
         "Marks on the line have an exact prediction; marks above it took longer than predicted.",
         f"Measured over predicted: median {middle:.2f}, {within} of {len(timed)} within a factor of two.",
     )
-
-
-def _axes(x: LogScale, y: LogScale) -> Markup:
-    inner = [LogScale(each.low * 1e-6, each.high * 1e-6, each.start, each.end) for each in (x, y)]
-    return frame(inner[0], inner[1], ("predicted", "measured"), ("s", "s"))
 
 
 def speedups(part: Part) -> Markup:
@@ -62,12 +52,8 @@ def speedups(part: Part) -> Markup:
         return tag("p", f"No vendor's call has been timed beside these kernels on {part.name}.", class_="absent")
     mean, vendors = _mean(timed), ", ".join(sorted({line.vendor for line in timed}))
     marks, height = _heat(timed)
-    drawn = chart(
-        f"Speed-up over the vendor on {part.name}",
-        f"{len(timed)} workloads, geometric mean {mean:.2f} over {vendors}.",
-        marks,
-        height,
-    )
+    summary = f"{len(timed)} workloads, geometric mean {mean:.2f} over {vendors}."
+    drawn = chart(f"Speed-up over the vendor on {part.name}", summary, marks, height)
     wins = sum((line.speedup or 0) > 1.02 for line in timed)
     return figure(
         drawn,
@@ -80,13 +66,12 @@ def _heat(timed: Sequence[Line]) -> tuple[list[Markup], int]:
     """Return cells and labels of the heat map, and its height."""
     cells: dict[tuple[str, int], list[Line]] = {}
     for line in timed:
-        cells.setdefault((_row(line), _column(line)), []).append(line)
+        cells.setdefault((_row(line), math.floor(math.log10(line.flops or 1.0))), []).append(line)
     rows, columns = sorted({row for row, _ in cells}), sorted({column for _, column in cells})
     width, bottom = (WIDTH - NAMES - 8) / len(columns), len(rows) * CELL
-    marks = [
-        _cell(found, NAMES + columns.index(column) * width, rows.index(row) * CELL, width)
-        for (row, column), found in cells.items()
-    ]
+    marks = []
+    for (row, column), found in cells.items():
+        marks.append(_cell(found, NAMES + columns.index(column) * width, rows.index(row) * CELL, width))
     for place, row in enumerate(rows):
         at = {"x": NAMES - 10, "y": place * CELL + 22, "text_anchor": "end"}
         marks.append(tag("text", row, class_="tick name", aria_hidden="true", **at))
@@ -103,10 +88,6 @@ def _row(line: Line) -> str:
     return f"{line.texts['operator']} {line.texts['dtype']}{epilogue}"
 
 
-def _column(line: Line) -> int:
-    return math.floor(math.log10(line.flops or 1.0))
-
-
 def _mean(found: Sequence[Line]) -> float:
     return math.exp(sum(math.log(line.speedup or 1.0) for line in found) / len(found))
 
@@ -114,10 +95,8 @@ def _mean(found: Sequence[Line]) -> float:
 def _cell(found: Sequence[Line], x: float, y: float, width: float) -> Markup:
     mean = _mean(found)
     shade = next(name for bound, name in SHADES if mean < bound)
-    said = [
-        f"{_row(found[0])}: {mean:.2f} x over {len(found)} workloads",
-        *(f"{e.name}: {e.speedup:.2f}" for e in found[:8]),
-    ]
+    texts = [f"{_row(found[0])}: {mean:.2f} x over {len(found)} workloads"]
+    texts += [f"{each.name}: {each.speedup:.2f}" for each in found[:8]]
     box = tag("rect", class_=f"cell {shade}", x=x + 1, y=y + 1, width=width - 2, height=CELL - 2, rx=3)
     number = tag("text", f"{mean:.2f}", class_="cellnumber", x=x + width / 2, y=y + 22, text_anchor="middle")
-    return tag("g", tag("title", lines(said)), box, number, class_="mark")
+    return tag("g", tag("title", lines(texts)), box, number, class_="mark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 
 from gensor_database.entry import verdict
@@ -131,10 +132,9 @@ def parts(store: Store, arch: str | None) -> list[Part]:
 
 
 def _arch(part: str) -> Arch | None:
-    try:
+    with suppress(GensorError):
         return lookup(part)
-    except GensorError:
-        return None
+    return None
 
 
 class _Reader:
@@ -177,27 +177,23 @@ class _Reader:
 
 
 def _workload(key: str) -> Workload | None:
-    try:
+    with suppress(*UNREADABLE):
         found = Workload.from_json(key)
         found.flops()
         return found
-    except UNREADABLE:
-        return None
+    return None
 
 
 def _split(
     workload: Workload | None, kernel: Kernel | None, binary: Binary | None, arch: Arch | None
 ) -> dict[str, float]:
     """Return shares of the predicted time including compiler feedback; {} where there is no prediction."""
-    if workload is None or kernel is None or arch is None:
-        return {}
-    try:
-        family = FAMILIES[kernel.family]
-        if family.abi != kernel.abi or family.serves(workload, arch) is not None:
-            return {}
-        return shares(terms_of(workload, kernel, binary, arch), arch)
-    except UNREADABLE:
-        return {}
+    with suppress(*UNREADABLE):
+        if workload is not None and kernel is not None and arch is not None:
+            family = FAMILIES[kernel.family]
+            if family.abi == kernel.abi and family.serves(workload, arch) is None:
+                return shares(terms_of(workload, kernel, binary, arch), arch)
+    return {}
 
 
 def terms_of(workload: Workload, kernel: Kernel, binary: Binary | None, arch: Arch) -> Terms:

@@ -90,24 +90,17 @@ def series(place: int) -> str:
     return f"c{min(place, COLOURS - 1)}"
 
 
-def dot(x: float, y: float, colour: int, hollow: bool, told: Sequence[str]) -> Markup:
+def dot(x: float, y: float, colour: int, hollow: bool, texts: Sequence[str]) -> Markup:
     """Draw a mark with a tooltip of the given lines."""
     kind = f"dot {series(colour)}{' hollow' if hollow else ''}"
-    return tag("circle", tag("title", lines(told)), class_=kind, cx=x, cy=y, r=5)
+    return tag("circle", tag("title", lines(texts)), class_=kind, cx=x, cy=y, r=5)
 
 
 def chart(name: str, summary: str, marks: Iterable[Markup], height: int = HEIGHT) -> Markup:
     """Draw the SVG group; arrow keys visit its marks, and screen readers read its summary first."""
-    return tag(
-        "svg",
-        *marks,
-        class_="chart",
-        viewBox=f"0 0 {WIDTH} {height}",
-        role="group",
-        tabindex="0",
-        aria_roledescription="chart",
-        aria_label=f"{name}. {summary} The arrow keys visit its marks; the tables below have the same figures.",
-    )
+    label = f"{name}. {summary} The arrow keys visit its marks; the tables below have the same figures."
+    spoken = {"role": "group", "tabindex": "0", "aria_roledescription": "chart", "aria_label": label}
+    return tag("svg", *marks, class_="chart", viewBox=f"0 0 {WIDTH} {height}", **spoken)
 
 
 def figure(drawn: Markup, *caption: str, legend: object = "") -> Markup:

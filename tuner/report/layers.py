@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,37 +13,29 @@ from gensor_kernels.graph.execution.layers import Layers
 #: Layers that a plot shows: the ones that take most time, in the order of the model.
 MOST = 60
 #: Colours of the first families, the others share the last; "array library" is grey.
+LIBRARY = "array library"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def json_lines(layers: Layers) -> Iterator[str]:
-    """Yield one JSON object per layer, and one for the whole model.
-
-    Times are in microseconds: `measured_us` on a GPU, `predicted_us` and `bound_us` of the kernels of a layer. A layer
-    that the array library computes has null in place of the latter two.
-    """
+def summaries(layers: Layers) -> Iterator[dict[str, Any]]:
+    """Yield a dictionary for JSON per layer, with times in microseconds, and one for the whole model."""
     for layer in layers:
-        yield json.dumps(
-            {
-                "layer": layer.name,
-                "operators": layer.operators.split(" + "),
-                "dtype": layer.result.dtype.name if layer.result else None,
-                "shape": layer.result.shape if layer.result else None,
-                "served_by": layer.by,
-                "tiers": [each.tier for each in layer.served],
-                "kernels": [each.kernel for each in layer.served],
-                **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
-            }
-        )
+        yield {
+            "layer": layer.name,
+            "operators": layer.operators.split(" + "),
+            "dtype": layer.result.dtype.name if layer.result else None,
+            "shape": layer.result.shape if layer.result else None,
+            "served_by": layer.by,
+            "tiers": [each.tier for each in layer.served],
+            "kernels": [each.kernel for each in layer.served],
+            **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
+        }
     total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}
-    yield json.dumps({"model": total})
+    yield {"model": total}
 
 
 def plot(layers: Layers, title: str, out: Path) -> None:
-    """Draw time and bound of each layer; the ending of `out` names the format, .png or .svg.
-
-    Raises ConfigError if matplotlib is missing, or the file cannot be written.
-    """
+    """Draw time and bound of each layer as .png or .svg; ConfigError without matplotlib or where that fails."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -53,7 +44,9 @@ def plot(layers: Layers, title: str, out: Path) -> None:
     shown = [each for each in layers if each.us]
     least = sorted((each.us or 0.0 for each in shown), reverse=True)[:MOST][-1:] or [0.0]
     shown = [each for each in shown if (each.us or 0.0) >= least[0]][:MOST]
-    colours = _colours([each.by for each in shown])
+    names = sorted(dict.fromkeys(each.by for each in shown), key=LIBRARY.__eq__)  # the library comes last
+    colours = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(names)}
+    colours |= {LIBRARY: "#999999"} if LIBRARY in colours else {}
     figure = Figure(figsize=(max(6.0, 2.0 + 0.22 * len(shown)), 5.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes: Any = figure.add_subplot()
@@ -74,9 +67,3 @@ def plot(layers: Layers, title: str, out: Path) -> None:
         figure.savefig(out, dpi=150)
     except (OSError, ValueError) as error:  # ValueError: an ending that names no format
         raise ConfigError(f"{out}: the plot cannot be written: {error}") from None
-
-
-def _colours(names: list[str]) -> dict[str, str]:
-    kernels = [name for name in dict.fromkeys(names) if name != "array library"]
-    found = {name: COLOURS[min(place, len(COLOURS) - 1)] for place, name in enumerate(kernels)}
-    return found | ({"array library": "#999999"} if "array library" in names else {})

@@ -39,9 +39,9 @@ def breakable(value: object) -> Markup:
     return Markup(re.sub(r"(?<=\d)x(?=\d)|[_,]", r"\g<0><wbr>", text(value)))
 
 
-def lines(told: Iterable[object]) -> Markup:
+def lines(texts: Iterable[object]) -> Markup:
     """Return texts, one per line."""
-    return Markup("\n".join(text(each) for each in told))
+    return Markup("\n".join(text(each) for each in texts))
 
 
 def tag(name: str, /, *children: object, **attributes: object) -> Markup:

@@ -29,10 +29,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 
 def write(store: Store, arch: str | None, out: Path) -> str:
-    """Write the page about a database, or about one of its capabilities, and return a line about its contents.
-
-    Raises GensorError where there are no records to show, ConfigError where `out` cannot be written.
-    """
+    """Write the page about a database, or about one capability; return a line about it. GensorError without records."""
     found = parts(store, arch)
     if not found:
         raise GensorError(f"{store.path} has no records{f' of {arch}' if arch else ''}: tune into it first")
@@ -79,21 +76,13 @@ def _header(name: str, found: Sequence[Part]) -> Markup:
     measured = sum(len(part.measured) for part in found)
     every = sum(len(part.lines) for part in found)
     made = datetime.fromtimestamp(now(), timezone.utc).strftime("%Y-%m-%d")
-    truth = (
-        f"{measured} of {every} workloads were timed on a GPU; all other times are predictions."
-        if measured
-        else f"None of the {every} workloads was timed on a GPU: all times here are predictions."
-    )
+    truth = f"None of the {every} workloads was timed on a GPU: all times here are predictions."
+    if measured:
+        truth = f"{measured} of {every} workloads were timed on a GPU; all other times are predictions."
     links = [tag("li", tag("a", f"{p.name} ({p.capability})", href=f"#part-{i}")) for i, p in enumerate(found)]
-    return join(
-        [
-            tag("p", "gensor-kernels report", class_="kicker"),
-            tag("h1", name),
-            tag("p", truth, class_="lead"),
-            tag("p", f"Written {made}.", class_="quiet"),
-            tag("nav", tag("ul", *links), aria_label="Parts") if len(found) > 1 else "",
-        ]
-    )
+    parts = [tag("p", "gensor-kernels report", class_="kicker"), tag("h1", name), tag("p", truth, class_="lead")]
+    parts.append(tag("p", f"Written {made}.", class_="quiet"))
+    return join([*parts, tag("nav", tag("ul", *links), aria_label="Parts") if len(found) > 1 else ""])
 
 
 def _section(place: int, part: Part) -> Markup:
@@ -118,18 +107,16 @@ def _block(title: str, inside: Markup) -> Markup:
 
 def _roofline(part: Part) -> list[Markup]:
     if part.arch is None:
-        return [
-            tag("p", "This version's archs.toml does not list this part: it has no ceilings to draw.", class_="absent")
-        ]
+        reason = "This version's archs.toml does not list this part: it has no ceilings to draw."
+        return [tag("p", reason, class_="absent")]
     if not part.served:
         return [tag("p", "No workload of this part has a kernel.", class_="absent")]
     return [_block("Roofline", roofline(part))]
 
 
 def _figures(part: Part) -> Markup:
-    ratios = [
-        line.predicted_us / line.record.bound_us for line in part.lines if line.predicted_us and line.record.bound_us
-    ]
+    both = ((line.predicted_us, line.record.bound_us) for line in part.lines)
+    ratios = [predicted / bound for predicted, bound in both if predicted and bound]
     verified = sum(line.verified in ("emulator", "device") for line in part.lines)
     shown = [
         ("workloads", len(part.lines)),

@@ -26,28 +26,14 @@ def roofline(part: Part) -> Markup:
     rates = [_rate(line) for line in lines]
     y = LogScale.around([*rates, *peaks], BOTTOM, TOP, 1.6)
     order = list(peaks)
-    dots = [
-        dot(
-            x(_intensity(line)),
-            y(_rate(line)),
-            order.index(_peak(line, arch)),
-            line.measured_us is None,
-            describe(line),
-        )
-        for line in sorted(lines, key=_intensity)
-    ]
-    roofs = _roofs(arch, peaks, x, y)
-    drawn = chart(
-        f"Roofline of {part.name}",
-        f"{len(lines)} workloads; memory gives {si(arch.dram_gb_s * 1e9, 'B/s')}; arithmetic "
-        + ", ".join(f"{si(peak, _unit(kinds))} for {', '.join(kinds)}" for peak, kinds in peaks.items())
-        + ".",
-        [
-            frame(x, y, ("arithmetic intensity: operations per byte of DRAM", "FLOP/s, or integer OP/s"), ("", "")),
-            roofs,
-            *dots,
-        ],
-    )
+    dots = []
+    for line in sorted(lines, key=_intensity):
+        at, colour = (x(_intensity(line)), y(_rate(line))), order.index(_peak(line, arch))
+        dots.append(dot(*at, colour, line.measured_us is None, describe(line)))
+    limits = ", ".join(f"{si(peak, _unit(kinds))} for {', '.join(kinds)}" for peak, kinds in peaks.items())
+    summary = f"{len(lines)} workloads; memory gives {si(arch.dram_gb_s * 1e9, 'B/s')}; arithmetic {limits}."
+    axes = frame(x, y, ("arithmetic intensity: operations per byte of DRAM", "FLOP/s, or integer OP/s"), ("", ""))
+    drawn = chart(f"Roofline of {part.name}", summary, [axes, _roofs(arch, peaks, x, y), *dots])
     swatches = [(series(place), ", ".join(kinds)) for place, kinds in enumerate(peaks.values())]
     measured = len(part.measured)
     swatches += [("hollow", "ring: predicted"), ("full", "disc: measured")] if measured else []
@@ -69,13 +55,14 @@ def ceilings(lines: list[Line], arch: Arch) -> dict[float, list[str]]:
     for line in lines:
         assert line.workload is not None
         found.setdefault(_peak(line, arch), set()).add(line.workload.kind)
-    lowest = {
-        kind: min(peak for peak, kinds in found.items() if kind in kinds) for kind in set().union(*found.values())
-    }
-    return {
-        peak: sorted(kind if peak == lowest[kind] else f"{kind}{SUMS}" for kind in found[peak])
-        for peak in sorted(found, reverse=True)
-    }
+    lowest: dict[str, float] = {}
+    for peak in sorted(found, reverse=True):
+        lowest |= dict.fromkeys(found[peak], peak)
+
+    def kinds(peak: float) -> list[str]:
+        return sorted(kind if peak == lowest[kind] else f"{kind}{SUMS}" for kind in found[peak])
+
+    return {peak: kinds(peak) for peak in sorted(found, reverse=True)}
 
 
 def _unit(kinds: list[str]) -> str:

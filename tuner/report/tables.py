@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from gensor_database.text import duration
 
@@ -11,39 +10,29 @@ from .bars import mean_split, small_bar
 from .contents import Line, Part
 from .markup import Markup, breakable, tag
 
-
-@dataclass(frozen=True)
-class Column:
-    """A heading; a number column is aligned to the right and sorted by value."""
-
-    name: str
-    number: bool = False
-
-
+#: Columns that are aligned to the right and sorted by value.
+NUMBERS = frozenset({"calls", "predicted", "bound", "x bound", "measured", "vendor", "speed-up", "workloads"})
+NUMBERS |= {"registers", "spilled", "step", "benefit g"}
 #: A cell: text, or (text, sort value or None).
 Cell = object
 
 
-def table(caption: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], filtered: bool = True) -> Markup:
+def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], filtered: bool = True) -> Markup:
     """Draw a table in a scrolling frame; `filtered` puts a search box above it."""
-    head = tag("tr", *(tag("th", tag("button", c.name, type="button"), scope="col", class_=_kind(c)) for c in columns))
+    head = tag("tr", *(tag("th", tag("button", c, type="button"), scope="col", class_=_kind(c)) for c in columns))
     body = [tag("tr", *(_cell(c, cell) for c, cell in zip(columns, row, strict=True))) for row in rows]
-    search = tag(
-        "p",
-        tag("label", "Filter ", tag("input", type="search", placeholder="words, such as float16 DRAM")),
-        tag("span", f"{len(rows)} rows", class_="count", role="status"),
-        class_="filter",
-    )
+    words = tag("label", "Filter ", tag("input", type="search", placeholder="words, such as float16 DRAM"))
+    search = tag("p", words, tag("span", f"{len(rows)} rows", class_="count", role="status"), class_="filter")
     inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body))
     frame = tag("div", inner, class_="scroll", tabindex="0", role="region", aria_label=caption)
     return tag("div", search if filtered else "", frame, class_="sortable")
 
 
-def _kind(column: Column) -> str | None:
-    return "number" if column.number else None
+def _kind(column: str) -> str | None:
+    return "number" if column in NUMBERS else None
 
 
-def _cell(column: Column, cell: Cell) -> Markup:
+def _cell(column: str, cell: Cell) -> Markup:
     if isinstance(cell, tuple):
         shown, value = cell
         return tag("td", breakable(shown), class_=_kind(column), data_v="" if value is None else f"{value:.6g}")
@@ -54,12 +43,10 @@ def records(part: Part) -> Markup:
     """Draw the table of a part's workloads."""
     timed, failed = bool(part.measured), any(line.record.outcome != "ok" for line in part.lines)
     named = any(line.uses for line in part.lines)
-    columns = [Column("name"), Column("calls", True)] if named else []
-    columns += [Column("operator"), Column("sizes"), Column("dtype"), Column("epilogue")]
-    columns += [Column("predicted", True), Column("bound", True), Column("x bound", True)]
-    columns += [Column("measured", True), Column("vendor", True), Column("speed-up", True)] if timed else []
-    columns += [Column("limited by"), Column("family"), Column("kernel"), Column("verified")]
-    columns += [Column("outcome")] if failed else []
+    columns = ["name", "calls"] if named else []
+    columns += ["operator", "sizes", "dtype", "epilogue", "predicted", "bound", "x bound"]
+    columns += ["measured", "vendor", "speed-up"] if timed else []
+    columns += ["limited by", "family", "kernel", "verified", *(["outcome"] if failed else [])]
     rows = [_record(line, named, timed, failed) for line in part.lines]
     return table(f"Workloads of {part.name}", columns, rows)
 
@@ -90,8 +77,7 @@ def kernels(part: Part) -> Markup:
     for line in part.lines:
         if line.kernel is not None:
             groups.setdefault(line.kernel.digest, []).append(line)
-    columns = [Column("kernel"), Column("family"), Column("dtype"), Column("workloads", True)]
-    columns += [Column("registers", True), Column("spilled", True), Column("limited by"), Column("time split")]
+    columns = ["kernel", "family", "dtype", "workloads", "registers", "spilled", "limited by", "time split"]
     rows = [_kernel(found) for found in sorted(groups.values(), key=lambda lines: -len(lines))]
     return table(f"Kernels of {part.name}", columns, rows)
 
@@ -100,13 +86,7 @@ def _kernel(lines: Sequence[Line]) -> list[Cell]:
     first, split = lines[0], mean_split(lines)
     limit = max(split, key=lambda name: split[name]) if split else ""
     spilled = "" if first.spill_bytes is None else f"{first.spill_bytes} B"
-    return [
-        tag("code", first.digest),
-        first.family,
-        first.texts["dtype"],
-        (len(lines), len(lines)),
-        ("" if first.registers is None else first.registers, first.registers),
-        (spilled, first.spill_bytes),
-        limit,
-        (small_bar(split), split.get(limit)),
-    ]
+    registers = "" if first.registers is None else first.registers
+    cells: list[Cell] = [tag("code", first.digest), first.family, first.texts["dtype"], (len(lines), len(lines))]
+    cells += [(registers, first.registers), (spilled, first.spill_bytes), limit, (small_bar(split), split.get(limit))]
+    return cells

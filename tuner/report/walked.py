@@ -15,7 +15,7 @@ from gensor_tuner.search.trace import Trail, expand, visited
 from .contents import UNREADABLE, Line, Part
 from .drawing import LEFT, RIGHT, LogScale, chart, figure, rungs, upright
 from .markup import Markup, join, lines, tag
-from .tables import Column, table
+from .tables import table
 
 CURVE, BARS, FOOT = (20, 270), (310, 410), 452
 SHORTEST = 3  # actions: shorter walks are not drawn
@@ -93,7 +93,8 @@ def _draw(line: Line, steps: Sequence[Step]) -> Markup:
     bound = line.record.bound_us
     times = [step.predicted_us for step in steps] + ([bound] if bound else [])
     y = LogScale.around(times, CURVE[1], CURVE[0], 1.3)
-    marks = [_grid(y)]
+    names = [upright(name, sum(band) / 2) for name, band in (("predicted", CURVE), ("benefit g", BARS))]
+    marks = [tag("g", *rungs(y, "s", 1e-6), *names, aria_hidden="true")]
     if bound:
         marks.append(tag("line", class_="roof second", x1=LEFT, x2=RIGHT, y1=y(bound), y2=y(bound)))
         name = f"no kernel can be faster: {duration(bound)}"
@@ -103,12 +104,8 @@ def _draw(line: Line, steps: Sequence[Step]) -> Markup:
     marks.append(_benefits(steps, gap))
     marks += [_mark(place, step, LEFT + place * gap, y) for place, step in enumerate(steps)]
     first, last = steps[0].predicted_us, steps[-1].predicted_us
-    drawn = chart(
-        f"The walk to the kernel of {line.name}",
-        f"{len(steps) - 1} actions, from {duration(first)} to {duration(last)}.",
-        marks,
-        FOOT,
-    )
+    summary = f"{len(steps) - 1} actions, from {duration(first)} to {duration(last)}."
+    drawn = chart(f"The walk to the kernel of {line.name}", summary, marks, FOOT)
     caption = (
         f"The walk constructed the kernel of {line.name} in {len(steps) - 1} actions, without its detours.",
         f"The predicted time falls from {duration(first)} to {duration(last)}.",
@@ -120,28 +117,16 @@ def _draw(line: Line, steps: Sequence[Step]) -> Markup:
     return join([figure(drawn, *caption), _words(steps)])
 
 
-def _grid(y: LogScale) -> Markup:
-    names = [upright(name, sum(band) / 2) for name, band in (("predicted", CURVE), ("benefit g", BARS))]
-    return tag("g", *rungs(y, "s", 1e-6), *names, aria_hidden="true")
-
-
 def _benefits(steps: Sequence[Step], gap: float) -> Markup:
     most, worst = (max(sign * step.benefit for step in steps) for sign in (1, -1))  # the start has benefit 0
     unit = (BARS[1] - BARS[0]) / ((most + worst) or 1.0)
     zero = BARS[0] + most * unit
     width = min(gap * 0.6, 26.0)
-    bars = [
-        tag(
-            "rect",
-            class_="gain" if step.benefit >= 0 else "loss",
-            x=LEFT + place * gap - width / 2,
-            y=min(zero, zero - step.benefit * unit),
-            width=width,
-            height=max(abs(step.benefit) * unit, 1.0),
-        )
-        for place, step in enumerate(steps)
-        if place
-    ]
+    bars = []
+    for place, step in enumerate(steps[1:], start=1):
+        box = {"x": LEFT + place * gap - width / 2, "y": min(zero, zero - step.benefit * unit), "width": width}
+        kind = "gain" if step.benefit >= 0 else "loss"
+        bars.append(tag("rect", class_=kind, **box, height=max(abs(step.benefit) * unit, 1.0)))
     axis = tag("line", class_="zero", x1=LEFT, x2=RIGHT, y1=zero, y2=zero)
     top = tag("text", f"{most:.2f}", class_="tick", x=LEFT - 8, y=BARS[0] + 4, text_anchor="end")
     nil = tag("text", "0", class_="tick", x=LEFT - 8, y=zero + 4, text_anchor="end")
@@ -157,22 +142,11 @@ def _mark(place: int, step: Step, x: float, y: LogScale) -> Markup:
 
 
 def _words(steps: Sequence[Step]) -> Markup:
-    columns = [
-        Column("step", True),
-        Column("action"),
-        Column("what changes"),
-        Column("predicted", True),
-        Column("benefit g", True),
-    ]
-    rows = [
-        [
-            (place, place),
-            step.action,
-            step.change,
-            (duration(step.predicted_us), step.predicted_us),
-            (f"{step.benefit:+.3f}" if place else "", step.benefit),
-        ]
-        for place, step in enumerate(steps)
-    ]
+    columns = ["step", "action", "what changes", "predicted", "benefit g"]
+    rows = []
+    for place, step in enumerate(steps):
+        benefit = f"{step.benefit:+.3f}" if place else ""
+        times = (duration(step.predicted_us), step.predicted_us), (benefit, step.benefit)
+        rows.append([(place, place), step.action, step.change, *times])
     inside = table("The steps of the walk", columns, rows, filtered=False)
     return tag("details", tag("summary", "The steps in words"), inside)

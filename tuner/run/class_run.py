@@ -6,7 +6,8 @@ This module neither prints nor writes to the database; `tune` stores the results
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -25,7 +26,7 @@ from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, l
 from gensor_tuner.build.pool import Candidate, Pool, finalists
 from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timed, Timer
-from gensor_tuner.measure.tournament import Tournament
+from gensor_tuner.measure.tournament import Calls, Contest, Recorded, Tournament, Trying
 from gensor_tuner.search.trace import Trail, Trails
 from gensor_tuner.strategies.request import Found, Request
 from gensor_tuner.tasks.task import Executor
@@ -87,8 +88,8 @@ class ClassRun:
     progress: Progress = field(default_factory=Progress)
     timer: Timer | RemoteTimer | None = None
     verifier: DeviceVerifier | RemoteVerifier | None = None
-    recorded: Callable[[Candidate, Binary, Workload], Verdict | None] = lambda *_: None
-    trying: Callable[[Candidate | None, Binary | None, Workload], None] = lambda *_: None
+    recorded: Recorded = lambda *_: None
+    trying: Trying = lambda *_: None
     seconds: dict[str, float] = field(default_factory=dict)
     trails: Trails = field(default_factory=Trails)
     refused: list[Refusal] = field(default_factory=list)
@@ -119,7 +120,7 @@ class ClassRun:
         if self.tournament is not None:
             with self._time("measure"):
                 times, fastest = self.tournament.measured(pool)
-            seconds, picks = self._complete_times(pool, self.tournament, (seconds, picks), (times, fastest))
+            seconds, picks = self._complete_times(pool, self.tournament.stopped, (seconds, picks), (times, fastest))
         yield from self._verified(pool, predicted, seconds, picks)
 
     @cached_property
@@ -148,8 +149,8 @@ class ClassRun:
         return [self._request(each) for each in self.workloads]
 
     def _request(self, workload: Workload) -> Request:
-        o = self.options
-        return Request(workload, self.arch, o.seed, o.graph, strategy=o.strategy)
+        options = self.options
+        return Request(workload, self.arch, options.seed, options.graph, strategy=options.strategy)
 
     def _again(self, workload: Workload, found: Found) -> Request:
         """Return a second walk, from the elites and compiled finalists, with the compiler's feedback."""
@@ -173,8 +174,7 @@ class ClassRun:
     def _choose(self, pool: Pool) -> tuple[np.ndarray, np.ndarray]:
         """Cover the workloads and compile the chosen candidates, until compiling no longer changes the choice.
 
-        Compiled candidates are preferred over estimates whose advantage is within the potential's error; of equally
-        fast candidates the leanest is taken.
+        Estimates must exceed compiled candidates by the potential's error; of equally fast ones the leanest is taken.
         """
         for attempt in range(ROUNDS + 1):
             seconds, compiled = self._predict(pool), self.binaries.among(pool)
@@ -197,30 +197,25 @@ class ClassRun:
         if self.timer is None:
             return None
         most = 0 if self.timer.emulated else self.options.top  # times on the emulator carry no information
-        return Tournament(
-            *(self.spaces, self.binaries, self.timer.on(self.executor), most),
-            *(self.recorded, self.trying, self.progress),
-            late=self.late,
-            failed=self._failure,
-        )
+        timer = self.timer.on(self.executor)
+        calls = Calls(self.recorded, self.trying, self.progress, self.late, self._failure)
+        return Tournament(self.spaces, self.binaries, timer, most, calls)
 
     def _complete_times(
         self,
         pool: Pool,
-        tournament: Tournament,
+        stopped: Iterable[int],
         predicted: tuple[np.ndarray, np.ndarray],
         measured: tuple[np.ndarray, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return measured seconds and picks; predictions for a workload whose kernels could not be timed."""
         seconds, picks = (each.copy() for each in measured)
-        dead = np.array([each.name in pool.dead for each in pool.candidates], bool)
-        for row in tournament.stopped:
+        for row in stopped:
             if not np.isfinite(seconds[row]).any():
-                seconds[row] = np.where(dead, np.inf, predicted[0][row])
+                seconds[row] = np.where(pool.alive, predicted[0][row], np.inf)
                 picks[row] = predicted[1][row]
-                if picks[row] < 0 or dead[picks[row]]:
-                    able = np.where(self.binaries.among(pool), seconds[row], np.inf)
-                    picks[row] = int(np.argmin(able)) if np.isfinite(able).any() else -1
+                if picks[row] < 0 or not pool.alive[picks[row]]:
+                    picks[row] = _fastest(np.where(self.binaries.among(pool), seconds[row], np.inf))
         return seconds, picks
 
     def _failure(self, each: Candidate, reason: str, workload: Workload) -> None:
@@ -242,7 +237,7 @@ class ClassRun:
                     yield self._choice(row, each, predicted[row, column], pool)
                 else:
                     seconds[row, column] = np.inf
-                    picks[row] = int(np.argmin(seconds[row])) if np.isfinite(seconds[row]).any() else -1
+                    picks[row] = _fastest(seconds[row])
                     self._refuse(pool, each, self.workloads[row])
                     again.append(row)
             todo = again
@@ -279,13 +274,11 @@ class ClassRun:
             reasons = sorted(set(pool.dead.values())) or ["no program of any family is legal here"]
             error = self.unwalked.get(row, "; ".join(reasons[:3]))
             return Chosen(workload, None, np.inf, None, (), None, error, settled=settled)
-        timings, vendor = self.tournament.timed.get(row, ([], None)) if self.tournament is not None else ([], None)
-        binary = self.binaries[each]
+        contest = self.tournament.contests[row] if self.tournament is not None else Contest()
         trail = self._trail(pool, each.program, row)
         verdicts = () if self._skips() else self.judge.verdicts[each.name]
-        conditions = self.tournament.conditions.get(row, "{}") if self.tournament is not None else "{}"
-        times = tuple(timings), vendor, conditions
-        return Chosen(workload, each, float(seconds), binary, verdicts, trail, None, *times, settled)
+        times = tuple(contest.timed), contest.vendor, contest.conditions or "{}"
+        return Chosen(workload, each, float(seconds), self.binaries[each], verdicts, trail, None, *times, settled)
 
     def _trail(self, pool: Pool, program: Program, row: int) -> Trail:
         """Return the actions that led to a Program, including the few that lead from a Program to its sibling."""
@@ -295,20 +288,19 @@ class ClassRun:
         space = self.spaces[self.workloads.index(where) if where in self.workloads else row]
         return self.trails.to(program, origin, space, self.options.seed)
 
-    def _time(self, stage: str, steps: int = 0) -> _Stopwatch:
+    @contextmanager
+    def _time(self, stage: str, steps: int = 0) -> Iterator[None]:
         self.progress.stage(stage, steps)
-        return _Stopwatch(self.seconds, stage)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
 
 
-class _Stopwatch:
-    def __init__(self, seconds: dict[str, float], stage: str):
-        self.seconds, self.stage = seconds, stage
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *reason: object) -> None:
-        self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + time.perf_counter() - self.began
+def _fastest(seconds: np.ndarray) -> int:
+    """Return the column of the least seconds (candidates,), -1 where all are infinite."""
+    return int(np.argmin(seconds)) if np.isfinite(seconds).any() else -1
 
 
 #: A candidate to execute: its binary, its code, and a workload of its class and epilogue.
@@ -316,17 +308,13 @@ Pick = tuple[Candidate, Binary, Code, Workload]
 
 
 class Judge:
-    """Verification of a class's candidates: on the emulator, then on the device if requested; each runs once.
-
-    `verdicts` maps a candidate's name to its verdicts; the last verdict decides.
-    `recorded(candidate, binary, workload)` returns the verdict by which a database already rejects that kernel.
-    """
+    """Verification of candidates: on the emulator, then on the device if requested; the last verdict counts."""
 
     def __init__(
         self,
         executor: Executor,
         verifier: DeviceVerifier | RemoteVerifier | None,
-        recorded: Callable[[Candidate, Binary, Workload], Verdict | None],
+        recorded: Recorded,
         progress: Callable[[str, int], None],
     ):
         self.executor, self.verifier, self.recorded, self.progress = executor, verifier, recorded, progress
@@ -339,27 +327,22 @@ class Judge:
 
     def judge(self, picks: Mapping[str, Pick]) -> None:
         """Execute the candidates that have no verdict yet."""
-        todo = {}
-        for name, (each, binary, code, workload) in picks.items():
-            if name in self.verdicts:
-                continue
-            known = self.recorded(each, binary, workload)
-            if known is None:
-                todo[name] = (each, code, workload)
-            else:
+        for name, (each, binary, _, workload) in picks.items():
+            if name not in self.verdicts and (known := self.recorded(each, binary, workload)) is not None:
                 self.verdicts[name] = (known,)
-        names = list(todo)
+        names = [name for name in picks if name not in self.verdicts]
 
         def executed(index: int, verdict: Verdict) -> None:
             name = names[index]
+            each, _, code, workload = picks[name]
             if verdict.outcome == "ok" and self.executor.again is not None:
                 verdict = self._repeat(self.executor.again, picks[name])
             self.verdicts[name] = (verdict,)
             if verdict.outcome == "ok" and self.verifier is not None:
-                self.verdicts[name] = verdict, self.verifier.verify(*todo[name])
+                self.verdicts[name] = verdict, self.verifier.verify(each, code, workload)
             self.progress("verify", 1)
 
-        self.executor.map([Execute(each, workload) for each, _, workload in todo.values()], executed)
+        self.executor.map([Execute(picks[name][0], picks[name][-1]) for name in names], executed)
 
     def _repeat(self, here: Executor, pick: Pick) -> Verdict:
         """Compile and execute again what another machine has made; its verdict says nothing where that differs."""

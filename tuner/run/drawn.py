@@ -41,10 +41,7 @@ MISSED = 1.18
 
 
 def products(count: int, seed: int, below: tuple[int, int, int] = ANY) -> Iterator[Workload]:
-    """Yield `count` products: sizes log-uniform, half of them multiples of 8, batches in one of eight.
-
-    m, n and k are below these powers of two, and no product has more than MOST_FLOPS operations.
-    """
+    """Yield `count` products with sizes below powers of two: log-uniform, half multiples of 8, one in eight batched."""
     rng = np.random.default_rng(seed)
     while count:
         dtype = str(rng.choice(DTYPES))
@@ -59,10 +56,7 @@ def products(count: int, seed: int, below: tuple[int, int, int] = ANY) -> Iterat
 
 
 def rows(count: int, seed: int) -> Iterator[Workload]:
-    """Yield `count` softmaxes, norms and reductions: sizes log-uniform, most of them multiples of 8.
-
-    A quarter of the reductions is over the first axis.
-    """
+    """Yield `count` softmaxes, norms and reductions, a quarter of these over the first axis: sizes log-uniform."""
     rng = np.random.default_rng(seed)
     while count:
         choices = (*ROWS, *REDUCTIONS)
@@ -114,24 +108,14 @@ def mending(count: int = DRAW * len(MENDING)) -> Iterator[Workload]:
 
 
 def find_missed(drawn: Sequence[Workload], arch: Arch, library: Library, executor: Executor) -> list[Workload]:
-    """Return the Workloads whose stored pick is predicted to take MISSED times as long as a fresh walk's best.
-
-    They keep their order. The arch must have Programs for all of `drawn`; walks run on `executor`.
-    """
+    """Return the Workloads whose stored pick is predicted to take MISSED times as long as a fresh walk's best."""
     found = executor.map([Request(each, arch, 0, "full") for each in drawn])
-    return [
-        each
-        for each, walked in zip(drawn, found, strict=True)
-        if walked.best and _pick(each, arch, library) > MISSED * walked.best[0][1]
-    ]
+    walked = [(each, walk.best[0][1]) for each, walk in zip(drawn, found, strict=True) if walk.best]
+    return [each for each, best in walked if _pick(each, arch, library) > MISSED * best]
 
 
 def _pick(wanted: Workload, arch: Arch, library: Library) -> float:
     """Return the predicted seconds of the kernel that dispatch takes for a size that no row names."""
-    kernels = [
-        each
-        for shelf in library.shelves(wanted)
-        for each in (shelf.portfolio or shelf.others)
-        if each.fits_epilogue(wanted)
-    ]
+    stored = (each for shelf in library.shelves(wanted) for each in (shelf.portfolio or shelf.others))
+    kernels = [each for each in stored if each.fits_epilogue(wanted)]
     return min((seconds for _, seconds in predict_divided(kernels, wanted, arch, library)), default=math.inf)

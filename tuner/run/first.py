@@ -7,9 +7,10 @@ next full run (tune.py) tunes the Workload again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -77,15 +78,13 @@ class FirstRun(ClassRun):
         """Compile a candidate and verify it; one that fails is dead in the pool."""
         each, (workload,) = pool.candidates[column], self.workloads
 
-        def compiled() -> None:
-            self._compile(pool, [column])
-
         def executed() -> None:  # the verdict is kept in the cache folder, where the judge finds it
             with suppress(GensorError, OSError):
                 verify(each, workload)
 
-        ahead = self.options.jobs > 1 and self.options.verify == "emulator"
-        ordered_map(lambda work: work(), [compiled, executed] if ahead else [compiled], 2)
+        ahead = [executed] if self.options.jobs > 1 and self.options.verify == "emulator" else []
+        works: list[Callable[[], object]] = [partial(self._compile, pool, [column]), *ahead]
+        ordered_map(lambda work: work(), works, 2)
         if each.name in pool.dead or self._skips():
             return
         self._verify(pool, [(column, workload)])

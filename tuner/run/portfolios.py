@@ -54,11 +54,7 @@ def usual(workload: Workload) -> list[Workload]:
 def offer(
     store: Store, arch: Arch, workloads: Sequence[Workload], further: Mapping[str, Sequence[Row]] | None = None
 ) -> Offer:
-    """Return the usable kernels of a class that serve any epilogue, predicted for a part.
-
-    `workloads` are sizes of the class that count in addition to the usual ones, at least one; `further` has the rows of
-    verified kernels that the database does not have, by digest.
-    """
+    """Return the usable kernels of a class for any epilogue, stored or among the rows `further`, by their digest."""
     sample = workloads[0].with_epilogue(())
     programs: dict[Program, str] = {}
     clean: dict[str, bool] = {}

@@ -34,10 +34,7 @@ class Progress:
 
 @dataclass
 class Tracker(Progress):
-    """The state of a run, and the seconds that it will still take.
-
-    `jobs` and `top` are those of Options; the run ends after `budget` seconds in any case.
-    """
+    """The state of a run with these Options, and the seconds it will still take, at most those of the `budget`."""
 
     jobs: int = 1
     top: int = 16
@@ -54,7 +51,7 @@ class Tracker(Progress):
     _steps: int = 0
     _since: float = 0.0
     _spent: dict[str, float] = field(default_factory=dict)
-    _told: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _seconds_taken: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.began = self._since = self.clock()
@@ -91,8 +88,8 @@ class Tracker(Progress):
         """Compare the seconds of the class that ends now with the figures that were expected."""
         self._enter("", 0)
         for stage, seconds in self._spent.items():
-            taken, expected = self._told.get(stage, (0.0, 0.0))
-            self._told[stage] = taken + seconds, expected + self._usual(stage, len(self._names))
+            taken, expected = self._seconds_taken.get(stage, (0.0, 0.0))
+            self._seconds_taken[stage] = taken + seconds, expected + self._usual(stage, len(self._names))
 
     def _usual(self, stage: str, rows: int) -> float:
         """Return the seconds that a stage takes for a class, by the usual figures alone."""
@@ -101,7 +98,7 @@ class Tracker(Progress):
 
     def _expected_seconds(self, stage: str, rows: int) -> float:
         """Return the seconds that a stage takes for a class, by the seconds of the classes before it."""
-        taken, expected = self._told.get(stage, (0.0, 0.0))
+        taken, expected = self._seconds_taken.get(stage, (0.0, 0.0))
         return self._usual(stage, rows) * (taken + BELIEVED) / (expected + BELIEVED)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from gensor_database.record import Kernel, Record, Timing, canonical
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Entry, Store
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
@@ -29,10 +30,7 @@ STAGES = ("walk", "compile", "verify", "measure")
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one workload. Times are in microseconds; `seconds` holds this row's share of the tuning time.
-
-    `sustained_us` is a lower limit for displayed predictions (`roofline.sustained_us`).
-    """
+    """The outcome of one workload: times in microseconds, `sustained_us` is the least displayed one."""
 
     workload: Workload | None
     status: str  # ok | failed | unsupported | skipped (the budget was spent before)
@@ -58,11 +56,10 @@ class Result:
         return None if self.predicted_us is None else max(self.predicted_us, self.sustained_us)
 
 
-def json_line(row: Row, result: Result, arch: Arch) -> str:
-    """Return one row as a JSON object: the documented keys first, then the arch, and what the shapes file says."""
-    workload = json.loads(result.workload.key()) if result.workload else None
-    fields: dict[str, Any] = {
-        "workload": workload,
+def json_fields(row: Row, result: Result, arch: Arch) -> dict[str, Any]:
+    """Return one row for JSON: the documented keys first, then the arch, and what the shapes file says."""
+    return {
+        "workload": json.loads(result.workload.key()) if result.workload else None,
         **{name: getattr(result, name) for name in ("status", "kernel", "family")},
         "program": result.program or None,
         **{name: getattr(result, name) for name in ("predicted_us", "bound_us", "measured_us", "vendor_us")},
@@ -73,22 +70,14 @@ def json_line(row: Row, result: Result, arch: Arch) -> str:
         "part": arch.part,
         **{name: getattr(row, name) for name in ("name", "line", "count", "notes")},
     }
-    return json.dumps(fields, separators=(",", ":"))
 
 
 @cache
 def provenance(options: Options, settled: bool = True) -> str:
-    """Return the JSON that a record keeps about its run: version and options, nothing about the machine.
-
-    `settled` is False for a record that a budget cut short.
-    """
+    """Return the JSON that a record keeps about its run, nothing about the machine; a budget may leave it unsettled."""
     version = metadata.version("gensor-kernels")
-    made: dict[str, object] = {
-        "gensor_kernels": version,
-        "seed": options.seed,
-        "graph": options.graph,
-        "top": options.top,
-    }
+    made: dict[str, object] = {"gensor_kernels": version, "seed": options.seed}
+    made |= {"graph": options.graph, "top": options.top}
     # The default walk stays unnamed: rows from before strategies existed remain valid for it.
     made |= {} if options.strategy in ("walk", "paper") else {"strategy": options.strategy}
     return canonical(made if settled else made | {"settled": False})
@@ -97,10 +86,7 @@ def provenance(options: Options, settled: bool = True) -> str:
 def rows_for(
     chosen: Chosen, arch: Arch, options: Options, named: Callable[[str], str] = lambda text: text
 ) -> tuple[list[StoreRow], str | None]:
-    """Return all rows for one workload's outcome, and the digest of its kernel (None without one).
-
-    `named` adds to the record's provenance which rows of a shapes file it is for.
-    """
+    """Return all rows for one workload's outcome, and the digest of its kernel; `named` adds uses to provenance."""
     rows: list[StoreRow] = []
     digest, abi, outcome, error = None, 0, "failed", chosen.error
     if chosen.candidate is not None and chosen.binary is not None:
@@ -131,10 +117,7 @@ def refusal_rows(refused: Iterable[Refusal], arch: Arch, known: Container[str]) 
 
 
 def timing_rows(chosen: Chosen, arch: Arch, background: bool = False) -> list[StoreRow]:
-    """Return all timings of a workload with the kernels they belong to; slower kernels are kept too.
-
-    `background`: another program used the same GPU meanwhile (see `gensor_database.quiet`).
-    """
+    """Return all timings of a workload with their kernels; in the `background` a program used the same GPU."""
     rows: list[StoreRow] = []
     place = (chosen.workload.key(), arch.name, arch.part)
     for candidate, compiled, timed in chosen.timings:
@@ -152,32 +135,29 @@ def result_of(chosen: Chosen, digest: str | None, arch: Arch, seconds: dict[str,
     bound = bound_us(chosen.workload, arch)
     if chosen.candidate is None or chosen.binary is None:
         return Result(chosen.workload, "failed", bound_us=bound, seconds=seconds, error=chosen.error)
-    launches = chosen.candidate.family.launches(chosen.candidate.program, chosen.workload)
-    shared_bytes = max(each.shared_bytes for each in launches)
-    return Result(
-        chosen.workload,
-        "ok",
-        digest,
-        chosen.candidate.family.name,
-        dict(chosen.candidate.program.values),
-        chosen.predicted * 1e6,
-        bound,
-        next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
-        chosen.vendor.median_us if chosen.vendor else None,
+    return replace(
+        _served(chosen.workload, arch, chosen.candidate.program),
+        kernel=digest,
+        predicted_us=chosen.predicted * 1e6,
+        bound_us=bound,
+        measured_us=next((timed.median_us for each, _, timed in chosen.timings if each == chosen.candidate), None),
+        vendor_us=chosen.vendor.median_us if chosen.vendor else None,
         verified=chosen.verdicts[-1].method if chosen.verdicts else "none",
         registers=chosen.binary.entries[chosen.candidate.entry].registers,
         spill_bytes=chosen.binary.spill_bytes,
-        shared_bytes=shared_bytes,
         seconds=seconds,
-        sustained_us=sustained_us(chosen.workload, arch),
     )
 
 
-def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
-    """Return the result that an earlier run with the same options left, or None: a second run resumes by it.
+def _served(workload: Workload, arch: Arch, program: Program) -> Result:
+    """Return what follows from a workload's Program alone."""
+    shared = max(each.shared_bytes for each in FAMILIES[program.family].launches(program, workload))
+    made = Result(workload, "ok", family=program.family, program=dict(program.values))
+    return replace(made, shared_bytes=shared, sustained_us=sustained_us(workload, arch))
 
-    Without `settled`, results that an earlier run's budget cut short count too.
-    """
+
+def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
+    """Return the result that an earlier run with the same options left, or None; without `settled`, also a cut one."""
     entry = store.find(workload.key(), arch.name, arch.part)
     known = {provenance(options, each) for each in {True, settled}}
     if entry is None or without(entry.record.provenance) not in known:
@@ -193,21 +173,13 @@ def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
     kernel, binary = entry.kernel, entry.binary(trusted=False)
     if binary is None:
         return None
-    program = program_from_json(kernel.program)
-    family = FAMILIES[kernel.family]
-    entry_facts = json.loads(binary.facts).get(kernel.family, {})
-    return Result(
-        workload,
-        "ok",
-        kernel.digest,
-        kernel.family,
-        dict(program.values),
-        entry.record.predicted_us,
-        entry.record.bound_us,
+    return replace(
+        _served(workload, arch, program_from_json(kernel.program)),
+        kernel=kernel.digest,
+        predicted_us=entry.record.predicted_us,
+        bound_us=entry.record.bound_us,
         verified=entry.verified,
-        registers=entry_facts.get("registers", binary.registers),
+        registers=json.loads(binary.facts).get(kernel.family, {}).get("registers", binary.registers),
         spill_bytes=binary.spill_bytes,
-        shared_bytes=max(each.shared_bytes for each in family.launches(program, workload)),
         stored=True,
-        sustained_us=sustained_us(workload, arch),
     )

@@ -42,14 +42,11 @@ class Shard(NamedTuple):
         order of rows: the largest classes first, each to the shard that has least so far.
         """
         owners = self._owners(rows, archs)
-        return [
-            [
-                row
-                for row in rows
-                if (1 if row.workload is None else owners[arch.name, row.workload.class_key()]) == self.number
-            ]
-            for arch in archs
-        ]
+
+        def owner(row: Row, arch: Arch) -> int:
+            return 1 if row.workload is None else owners[arch.name, row.workload.class_key()]
+
+        return [[row for row in rows if owner(row, arch) == self.number] for arch in archs]
 
     def describe(self, shares: Sequence[Sequence[Row]], rows: Sequence[Row]) -> str:
         """Return the size of this share, and of the whole, each arch counted."""

@@ -135,28 +135,22 @@ class _Served:
     """Which kernels serve which sizes of all classes, and with which regret: a sparse matrix."""
 
     def __init__(self) -> None:
-        self._rows: list[np.ndarray] = []
-        self._columns: list[np.ndarray] = []
-        self._regrets: list[np.ndarray] = []
-        self._weights: list[np.ndarray] = []
+        self._parts: list[tuple[np.ndarray, ...]] = []  # rows, columns, regrets and weights
         self._count = 0
 
     def add(self, regret: np.ndarray, columns: np.ndarray) -> None:
         """Add the sizes of a class, which weigh 1 together: their regrets (sizes, kernels); inf serves not."""
         usable = regret[np.isfinite(regret).any(axis=1)]
         row, place = np.nonzero(np.isfinite(usable))
-        self._rows.append(row + self._count)
-        self._columns.append(columns[place])
-        self._regrets.append(np.minimum(usable[row, place], UNSERVED))
-        self._weights.append(np.full(len(row), 1 / max(len(usable), 1)))
+        regrets, weights = np.minimum(usable[row, place], UNSERVED), np.full(len(row), 1 / max(len(usable), 1))
+        self._parts.append((row + self._count, columns[place], regrets, weights))
         self._count += len(usable)
 
     def order(self, cost: np.ndarray, keys: list[str]) -> list[int]:
         """Return columns, each time the one with the largest gain over its cost; at most PORTFOLIO of a class."""
         if not self._count:
             return []
-        row, column = np.concatenate(self._rows), np.concatenate(self._columns)
-        regret, weight = np.concatenate(self._regrets), np.concatenate(self._weights)
+        row, column, regret, weight = map(np.concatenate, zip(*self._parts, strict=True))
         current = np.full(self._count, UNSERVED)
         open_columns, taken, found = np.full(len(cost), True), Counter[str](), list[int]()
         while True:

@@ -99,8 +99,8 @@ def _call(row: Row, result: Result) -> Call:
 def summary(results: Sequence[Result]) -> list[str]:
     """Return sentences about a run: rows by status, kernels and classes, rows near their bound."""
     counts = Counter(result.status for result in results)
-    told = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
-    lines = [told or "the shapes file has no rows"]
+    counted = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    lines = [counted or "the shapes file has no rows"]
     served = [result for result in results if result.status == "ok" and result.workload is not None]
     if served:
         kernels = len({result.kernel for result in served})
@@ -108,10 +108,8 @@ def summary(results: Sequence[Result]) -> list[str]:
         lines[0] += f"; kernels: {kernels}, classes: {classes}"
         ratios = [r.displayed_us / r.bound_us for r in served if r.displayed_us and r.bound_us]
         near = sum(ratio <= NEAR_BOUND for ratio in ratios)
-        lines.append(
-            f"predicted within 2x of the bound: {near} of {len(served)} rows; "
-            f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
-        )
+        spread = f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
+        lines.append(f"predicted within 2x of the bound: {near} of {len(served)} rows; {spread}")
         # The same calls without a dtype would give int8; convolutions give int32 anyway.
         products = [each.workload for each in served if each.workload and each.workload.operator == "matmul"]
         if any([each.dtype[name] for name in "abc"] == ["int8", "int8", "int32"] for each in products):

@@ -47,27 +47,10 @@ Groups = Mapping[str, Rows]  # by the key of their class
 
 @dataclass
 class Run:
-    """A run of the tuner: `rows` turns rows of a shapes file into results, stored one by one.
+    """A run of the tuner: `rows` turns rows of a shapes file into results, stored one by one in `store`.
 
-    Parameters
-    ----------
-    arch : Arch
-        The architecture to tune for.
-    store : Store
-        The open database for results; an earlier run's results in it are reused.
-    options : Options
-        How to search and verify.
-    progress : Progress
-        Told which rows are at work, and called as ``progress(stage, n)`` when `n` more walks, compilations,
-        verifications or timings are done.
-    timer : Timer, RemoteTimer or None
-        Times kernels on a GPU; without it no kernel is timed.
-    verifier : DeviceVerifier, RemoteVerifier or None
-        Required for ``verify="device"``.
-    unfinished : Unfinished or None
-        Walks and binaries that an interrupted run has left, and where this run keeps its own.
-    executor : Executor or None
-        Where tasks run, by default on this machine.
+    Earlier results in it are reused. Without a `timer` no kernel is timed. `unfinished` has walks and binaries of an
+    interrupted run, and takes this run's own. Tasks run on `executor`, by default on this machine.
     """
 
     arch: Arch
@@ -100,11 +83,7 @@ class Run:
         return self.clock() - self.began
 
     def rows(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Result]]:
-        """Yield every row with its result, whose rows are committed by then; equal workloads are tuned once.
-
-        Rows that need no tuning come first: bad ones, and the results of an earlier run. The others come by class. Rows
-        with an error or without a workload get a result too.
-        """
+        """Yield every row with its result, committed by then; those that need no tuning first, then class by class."""
         todo = yield from self.known(rows)
         if todo:
             self.progress.plan([names_of(by_key) for by_key in todo.values()])
@@ -119,13 +98,11 @@ class Run:
                 yield row, Result(None, "failed", error=row.error)
             elif row.workload is None:
                 yield row, Result(None, "unsupported", error=row.unsupported)
+            elif (reason := self.unsupported(row.workload)) is not None:
+                yield row, Result(row.workload, "unsupported", error=reason)
             else:
-                reason = self.unsupported(row.workload)
-                if reason is not None:
-                    yield row, Result(row.workload, "unsupported", error=reason)
-                else:
-                    by_key = groups.setdefault(row.workload.class_key(), {})
-                    by_key.setdefault(row.workload.key(), []).append(row)
+                by_key = groups.setdefault(row.workload.class_key(), {})
+                by_key.setdefault(row.workload.key(), []).append(row)
         self._name(rows)
         todo: dict[str, Rows] = {}
         for group, by_key in groups.items():
@@ -177,16 +154,14 @@ class Run:
         """Return the reason where no family serves the workload, its result is empty or it is too large, else None."""
         if operator(workload.operator).empty(workload):
             return "an empty result needs no kernel"
-        excess = too_large(workload, self.arch)
-        if excess is not None:
-            return excess
         try:
-            space = Space(workload, self.arch)
-            if self.options.strategy == "exhaustive":
-                exhaustive.admit(space)
+            if (excess := too_large(workload, self.arch)) is None:
+                space = Space(workload, self.arch)
+                if self.options.strategy == "exhaustive":
+                    exhaustive.admit(space)
+            return excess
         except UnsupportedError as error:
             return error.reason
-        return None
 
     def tuned(self, by_key: Rows, executor: Executor, whole: bool = False) -> Iterator[tuple[Row, Result]]:
         """Yield the rows of one class with their results, committed: row by row, or all in the end with `whole`.
@@ -270,9 +245,8 @@ class Run:
     @cached_property
     def _rejections(self) -> dict[str, Verification]:
         """Verifications by which the store rejects kernels, by kernel digest."""
-        return {
-            row.kernel_digest: row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome)
-        }
+        rows = (row for outcome in REJECTING for row in self.store.rows(Verification, outcome=outcome))
+        return {row.kernel_digest: row for row in rows}
 
     def _record(self, candidate: Candidate, binary: Binary, workload: Workload) -> Verdict | None:
         """Return the verdict by which the store already rejects a kernel, else None."""

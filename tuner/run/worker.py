@@ -1,18 +1,14 @@
-"""The worker process that tunes workloads for the runtime.
-
-A bad candidate can poison a CUDA context; a separate process protects the user's.
+"""The worker process that tunes workloads for the runtime: a bad candidate can ruin its own CUDA context alone.
 
 Requests are lines of JSON on stdin: {"workload": {...}, "arch": name of a capability or part, "db": path, "device":
-number of the requesting GPU}. Without "device" the current GPU is used. With "background": true the program continues
-meanwhile, and times are stored with that remark (`gensor_database.quiet`).
-
-With "first": true the answer comes as soon as one kernel is verified (first.py).
+number of the requesting GPU, by default the current one}. With "background": true the program continues meanwhile, and
+times are stored with that remark (`gensor_database.quiet`). With "first": true the answer comes as soon as one kernel
+is verified (first.py).
 
 Each request gets one answer on stdout: {"status": "ok" | "failed" | "unsupported", "kernel": digest or null, "error":
 text or null}. Before it come lines {"trying": digest}: that kernel, whose rows are stored already, runs on the device
-from now on; {"trying": null} ends this. Output of libraries goes to stderr.
+from now on; {"trying": null} ends this. The process ends with stdin, its parent, or at its memory limit.
 
-The process ends when stdin closes, and at once when its parent is gone or its memory limit is exceeded.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
@@ -36,7 +32,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import take_stdout, write_line
+from gensor_tuner.output import take_stdout, write_json
 from gensor_tuner.parent_watch import follow
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import kernel_rows
@@ -64,7 +60,10 @@ def answer(request: dict[str, Any], say: Say = lambda message: None) -> dict[str
         with Store.open(Path(request["db"])) as store, verifying as verifier:
             verify, beside = "device" if verifier is not None else "emulator", request.get("background") is True
             options = Options(jobs=usable_cores(), verify=verify, background=beside)
-            timer, trying = _timer(arch, number), _announce(store, arch, say)
+            timer: Timer | None = None
+            trying = _announce(store, arch, say)
+            with suppress(GpuError):
+                timer = open_timer(arch, number)
             kind = FirstKernels if request.get("first") is True else Run
             run = kind(arch, store, options, timer=timer, verifier=verifier, trying=trying)
             ((_, result),) = run.rows([Row(0, "request", workload=workload)])
@@ -113,32 +112,18 @@ def _arch(name: str, number: int | None) -> Arch:
         return found
 
 
-def _timer(arch: Arch, number: int | None) -> Timer | None:
-    try:
-        return open_timer(arch, number)
-    except GpuError:
-        return None
-
-
-class Channel:
-    """Writes messages, and remembers which kernel was announced as running on the device."""
-
-    def __init__(self, out: TextIO):
-        self.out = out
-        self.kernel: str | None = None
-
-    def say(self, message: dict[str, Any]) -> None:
-        """Write one line."""
-        self.kernel = message.get("trying")
-        write_line(self.out, json.dumps(message))
-
-
 def main() -> None:
     """Answer requests on stdin."""
     out = take_stdout()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     follow(os.getppid(), MEMORY_SHARE * memory)
-    channel = Channel(out)
+    running: str | None = None  # the kernel that was announced
+
+    def say(message: dict[str, Any]) -> None:
+        nonlocal running
+        running = message.get("trying")
+        write_json(out, message)
+
     while line := sys.stdin.readline():
         try:
             request = json.loads(line)
@@ -147,12 +132,12 @@ def main() -> None:
         if isinstance(request, dict) and request.get("background") is True:
             _step_back()
         try:
-            found = answer(request, channel.say)
+            found = answer(request, say)
         except Exception as error:
-            if channel.kernel is None:  # otherwise the parent blames that kernel when this process ends
-                channel.say(_failure(error))
+            if running is None:  # otherwise the parent blames that kernel when this process ends
+                say(_failure(error))
             raise  # the CUDA context may be lost
-        channel.say(found)
+        say(found)
     out.close()
 
 

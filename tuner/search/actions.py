@@ -12,26 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Axis(Protocol):
-    """The properties of a family's coordinate that actions use."""
-
-    @property
-    def name(self) -> str:
-        """Unique in its family."""
-
-    @property
-    def values(self) -> tuple[int, ...]:
-        """The lattice values, ascending."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of action that moves it."""
+from gensor_kernels.families.core.lattice import Coordinate
 
 
 @dataclass(frozen=True)
@@ -70,22 +56,18 @@ class Action:
     walked: ClassVar[int | None] = None
 
     @classmethod
-    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+    def moves(cls, axes: Sequence[Coordinate]) -> list[Move]:
         """Return this action's edge labels for a family with these coordinates; none for a single value."""
         mine = [i for i, axis in enumerate(axes) if axis.kind == cls.kind and len(axis.values) > 1]
         return [move for i in mine for move in cls._pair(axes[i].name, i)]
 
     @classmethod
     def _pair(cls, name: str, axis: int, carried: int = -1, product: bool = False) -> list[Move]:
-        found = []
-        if cls.up:
-            found.append(Move(name + "+", cls.__name__, name + "-", axis, 1, carried, product))
-        if cls.down:
-            found.append(Move(name + "-", cls.__name__, name + "+", axis, -1, carried, product))
-        return found
+        ways = [("+", "-", 1)] * cls.up + [("-", "+", -1)] * cls.down
+        return [Move(name + to, cls.__name__, name + back, axis, step, carried, product) for to, back, step in ways]
 
 
-def _nested_axes(axes: Sequence[Axis]) -> list[tuple[int, int]]:
+def _nested_axes(axes: Sequence[Coordinate]) -> list[tuple[int, int]]:
     """Return (inner, outer) coordinate numbers of tiles along one axis: warp_m or thread_m within block_m."""
     number = {axis.name: i for i, axis in enumerate(axes) if axis.kind == "tile" and len(axis.values) > 1}
     return [
@@ -110,7 +92,7 @@ class Tile(Action):
     paper = True
 
     @classmethod
-    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+    def moves(cls, axes: Sequence[Coordinate]) -> list[Move]:
         """Return moves of one coordinate, then moves of inner tiles that carry their block along."""
         pairs = [(f"{axes[i].name}&{axes[o].name}", i, o) for i, o in _nested_axes(axes)]
         return super().moves(axes) + [move for name, i, o in pairs for move in cls._pair(name, i, o)]
@@ -124,8 +106,7 @@ class Untile(Tile):
 
 
 class Cache(Action):
-    """Descend one memory level (global -> shared, shared -> registers), with the new level's choices at their
-    defaults: level 0 -> 1. Inverse: Uncache."""
+    """Descend one memory level, with the new level's choices at their defaults: level 0 -> 1. Inverse: Uncache."""
 
     kind = "cache"
     plain = 1
@@ -134,10 +115,7 @@ class Cache(Action):
 
 
 class Uncache(Action):
-    """Ascend one memory level, from a Program whose choices below are at their defaults: level 1 -> 0.
-
-    Inverse: Cache. (The paper names no such primitive, but its figure draws edges both ways.)
-    """
+    """Ascend one memory level from a Program whose choices below are defaults: level 1 -> 0. Inverse: Cache."""
 
     kind = "cache"
     plain = 1
@@ -158,11 +136,10 @@ class Instruction(Action):
 
 
 class Stages(Action):
-    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4.
+    """Lengthen or shorten the ring of shared-memory buffers: stages 3 -> 4. Inverse: Stages.
 
-    A ring that fills the shared memory also changes together with its step, so that its bytes remain: stages 2,
-    block_k 128 -> stages 4, block_k 64. A deep ring also hides latencies that the potential does not know; but during a
-    walk it would take the shared memory that larger tiles need. Inverse: Stages.
+    With its step, its bytes remain: stages 2, block_k 128 -> stages 4, block_k 64. A deep ring also hides latencies
+    that the potential does not know; but during a walk it would take the shared memory that larger tiles need.
     """
 
     kind = "stages"
@@ -170,7 +147,7 @@ class Stages(Action):
     walked = -1
 
     @classmethod
-    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+    def moves(cls, axes: Sequence[Coordinate]) -> list[Move]:
         """Return moves of the ring alone, then moves that carry the step along."""
         number = {axis.name: i for i, axis in enumerate(axes) if len(axis.values) > 1}
         if not {"stages", "block_k"} <= number.keys():
@@ -192,16 +169,12 @@ class Layout(Action):
 
 
 class Split(Action):
-    """Divide the reduction among more or fewer blocks: split 1 -> 2.
-
-    A stream opens with few blocks or with as many as are resident, stream 0 -> 108, and few are far slower than none.
-    Inverse: Split.
-    """
+    """Divide the reduction among more or fewer blocks: split 1 -> 2, stream 0 -> 108. Inverse: Split."""
 
     kind = "split"
 
     @classmethod
-    def moves(cls, axes: Sequence[Axis]) -> list[Move]:
+    def moves(cls, axes: Sequence[Coordinate]) -> list[Move]:
         """Return moves along each axis; a stream's values form a ring."""
         return [replace(move, wraps=axes[move.axis].name == "stream") for move in super().moves(axes)]
 
@@ -213,8 +186,7 @@ class Raster(Action):
 
 
 class Inline(Action):
-    """Apply the operations on an operand as it is loaded, or materialise it in a launch in front (Ansor's inline
-    rule, and its inverse): materialised 0 -> 1. Inverse: Inline."""
+    """Apply an operand's operations when it is loaded, or in a launch before: materialised 0 -> 1. Inverse: Inline."""
 
     kind = "inline"
 
@@ -251,18 +223,14 @@ ACTIONS: tuple[type[Action], ...] = (
 GRAPHS = ("full", "paper")
 
 
-def plainness(axes: Sequence[Axis], walking: bool = False) -> NDArray[np.float64]:
+def plainness(axes: Sequence[Coordinate], walking: bool = False) -> NDArray[np.float64]:
     """Return 1, 0 or -1 per coordinate (d,): whether ties prefer its larger, either or smaller value."""
     plain = {each.kind: each.plain if each.walked is None or not walking else each.walked for each in ACTIONS}
     return np.array([plain[axis.kind] for axis in axes], np.float64)
 
 
-def moves(axes: Sequence[Axis], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:
-    """Return all edge labels of a family with these coordinates; their order affects the result of a seeded walk.
-
-    Raises ValueError for an unknown graph, and for a coordinate whose kind no action moves: its other values could
-    never be reached.
-    """
+def moves(axes: Sequence[Coordinate], graph: str = "full", actions: Iterable[type[Action]] = ACTIONS) -> list[Move]:
+    """Return all edge labels of a family with these coordinates, in the order on which seeded walks depend."""
     if graph not in GRAPHS:
         raise ValueError(f"graph must be one of {', '.join(GRAPHS)}, not {graph!r}")
     chosen = list(actions)

@@ -36,11 +36,7 @@ class SearchSpace(Protocol):
 
 
 class Edges(NamedTuple):
-    """Edges out of a list of points.
-
-    `row` and `move` (e,): row in the list, number of the move; `target` and `whole` (e, d): the target and its default
-    completion.
-    """
+    """Edges (e,) out of a list of points: row in the list, number of the move, target (e, d) and its completion."""
 
     row: Numbers
     move: Numbers
@@ -52,10 +48,7 @@ class Graph:
     """Edges of a FamilySpace, vectorised. Points are (n, d) int64 arrays of value indices."""
 
     def __init__(self, space: FamilySpace, graph: str = "full"):
-        """Build the graph of a FamilySpace; `graph` is "full" or "paper".
-
-        Raises ValueError where an action is missing or the lattice has 2^62 points or more.
-        """
+        """Build the "full" or "paper" graph; ValueError where an action is missing or points exceed 62 bits."""
         self.space = space
         self.name = graph
         self.moves: tuple[Move, ...] = tuple(moves(space.coordinates, graph))
@@ -151,10 +144,7 @@ class Graph:
         return row, way, target
 
     def _at_defaults(self, points: Points) -> NDArray[np.bool_]:
-        """Return a mask of points above level 0 whose own level holds only defaults.
-
-        Equivalent to `descend(ascend(p)) == p`, without two completions.
-        """
+        """Return a mask of points above level 0 whose level holds only defaults: `descend(ascend(p)) == p`."""
         space = self.space
         wanted = space.family.defaults(space.columns(points), space.workload, space.arch)
         holds = points[:, 0] > 0
@@ -165,10 +155,7 @@ class Graph:
         return holds
 
     def neighbours(self, points: Points) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the targets (n, a, d) of every move from every point, and the mask of existing edges (n, a).
-
-        The target of an absent edge is the point itself.
-        """
+        """Return the target (n, a, d) of every move from every point, itself without an edge, and the mask of edges."""
         targets = np.repeat(points[:, None, :], len(self.moves), axis=1)
         found = np.zeros(targets.shape[:2], bool)
         edges = self.edges(points)
@@ -243,10 +230,7 @@ class Carry:
             self._table[i] = _carried(axes[move.carried].values, axes[move.axis].values, width, move.product)
 
     def along(self, ahead: Numbers, points: Numbers, row: Numbers, ray: Numbers) -> NDArray[np.bool_] | None:
-        """Set the carried coordinate of the points `ahead` (n, d), reached from `points[row]` along `ray` (n,).
-
-        Returns a mask of points that have such a value (n,), or None if no move carries a coordinate.
-        """
+        """Set the carried coordinate of the points `ahead` (n, d); return the mask of those that have such a value."""
         if not self._some:
             return None
         rows = np.flatnonzero(self._carrier[ray] >= 0)

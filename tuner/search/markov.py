@@ -27,10 +27,7 @@ SHARED_HOT = 0.3
 
 @dataclass(frozen=True)
 class Schedule:
-    """Number of chains, steps per chain, and cooling: tau falls geometrically from `hot` to COLD over each `cycle`.
-
-    After a cycle a chain restarts from the next unused start, or from an elite point.
-    """
+    """Chains, steps per chain, and cooling: tau falls geometrically from `hot` to COLD over each `cycle`."""
 
     chains: int
     steps: int
@@ -75,16 +72,10 @@ def choose(weights: NDArray[np.float32], uniform: NDArray[np.float32]) -> Number
 
 
 class Chains:
-    """Chains that step together over one region.
-
-    Chains on points with unknown edges wait until they are the majority, so that one call finds edges for many points.
-    """
+    """Chains over one region; those on points with unknown edges wait until they are the majority."""
 
     def __init__(self, region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator):
-        """Place the chains; `starts`: evaluated ids in descending order of promise, taken by chains in this order.
-
-        An id that is repeated in `starts` is a start that several chains share.
-        """
+        """Place the chains at `starts`: evaluated ids, best first, a repeated one for chains that share a start."""
         self.region = region
         region.parent[starts] = NOWHERE
         self.starts = starts

@@ -96,19 +96,13 @@ def benefits(graph: Graph, source: Points, target: Points, move: Numbers) -> NDA
 def _quantities(space: FamilySpace, points: Points) -> dict[str, NDArray[np.float64]]:
     """Return per point: total bytes into and wavefronts out of shared memory, both footprints, bytes of one step."""
     terms = space.terms(points)
-    wide = {
-        name: np.broadcast_to(np.asarray(getattr(terms, name), np.float64), (len(points),))
-        for name in ("blocks", "iterations", "l2_bytes", "wavefronts", "shared_bytes", "registers")
-    }
-    steps = wide["blocks"] * wide["iterations"]
-    return {
-        "traffic": steps * wide["l2_bytes"],
-        "wavefronts": steps * np.maximum(wide["wavefronts"], 1),
-        "conflicts": np.maximum(wide["wavefronts"], 1),
-        "shared": np.maximum(wide["shared_bytes"], 1),
-        "registers": np.maximum(wide["registers"], 1),
-        "step": wide["l2_bytes"],
-    }
+    names = ("blocks", "iterations", "l2_bytes", "wavefronts", "shared_bytes", "registers")
+    wide = (np.broadcast_to(np.asarray(getattr(terms, name), np.float64), (len(points),)) for name in names)
+    blocks, iterations, step, *sizes = wide
+    conflicts, shared, registers = (np.maximum(each, 1) for each in sizes)
+    steps = blocks * iterations
+    found = {"traffic": steps * step, "wavefronts": steps * conflicts, "conflicts": conflicts}
+    return found | {"shared": shared, "registers": registers, "step": step}
 
 
 def _descent(arch: Arch, before: dict[str, NDArray[np.float64]], level: Numbers) -> NDArray[np.float64]:

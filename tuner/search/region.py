@@ -76,11 +76,8 @@ class Region:
         count = len(self.table)
         old = count - fresh.size
         if count > len(self.phi):
-            self.log_phi = grown(self.log_phi, count)
-            self.phi = grown(self.phi, count)
-            self.complete = grown(self.complete, count)
-            self.row = grown(self.row, count)
-            self.parent = grown(self.parent, count)
+            for name in ("log_phi", "phi", "complete", "row", "parent"):
+                setattr(self, name, grown(getattr(self, name), count))
         self.phi[old:count] = self.log_phi[old:count] = np.nan
         self.complete[old:count] = False
         self.row[old:count] = self.parent[old:count] = -1
@@ -137,17 +134,13 @@ class Region:
         return ids[np.lexsort((self.table.codes[ids], tie, self.phi[ids]))[:count]]
 
     def deepen(self, ids: Numbers) -> None:
-        """Lengthen the rings of these Programs as long as predictions do not get worse.
-
-        A Program with a longer ring that is no slower takes the place of the Program with the shorter ring in `best`.
-        """
+        """Lengthen the rings of these Programs while predictions do not get worse; `best` then has the longest."""
         for axis in self._rings:
             while ids.size:
                 ids = self._deeper(ids, axis)
 
     def _deeper(self, ids: Numbers, axis: int) -> Numbers:
-        """Return the Programs with the next longer ring that are predicted to be no slower than these, which give way
-        to them; `axis` is the ring's."""
+        """Return the Programs whose ring, at `axis`, is the next longer and which are predicted to be no slower."""
         points = self.points(ids)
         points[:, axis] += 1
         room = points[:, axis] < self.graph.extents[axis]
@@ -183,10 +176,7 @@ class Region:
         return points[::-1]
 
     def before(self, node: int) -> int:
-        """Return the point from which `node` was first visited, or first seen if never visited; NOWHERE for a start.
-
-        A completion without incoming edge was evaluated for a partial point: its predecessor is one level above.
-        """
+        """Return the point from which `node` was first visited or seen; NOWHERE for a start, above a completion."""
         parent = int(self.parent[node])
         if parent >= 0:
             return parent
@@ -234,10 +224,7 @@ class CodeTable:
         return self._count
 
     def intern(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-        """Return the ids of `codes` (n,) int64, non-negative; unknown codes are added in order of first appearance.
-
-        Returns (ids (n,) int32, positions of the first appearance of each new code).
-        """
+        """Return the ids (n,) of `codes` (n,), and the positions of new ones, added in order of appearance."""
         before = self._count
         self._reserve(before + codes.size)
         slot = self._slots(codes)
@@ -279,9 +266,7 @@ class CodeTable:
             bits += 1
         if bits == self._bits:
             return
-        codes = np.empty(1 << (bits - 1), np.int64)
-        codes[: self._count] = self.codes[: self._count]
-        self.codes = codes
+        self.codes = grown(self.codes[: self._count], 1 << (bits - 1))
         self._allocate(bits)
         known = self.codes[: self._count]
         self._ids[self._slots(known)] = np.arange(self._count, dtype=np.int32)

@@ -47,10 +47,7 @@ class Trail:
         return replace(self, legs=tuple(replace(leg, workload=leg.workload or workload) for leg in self.legs))
 
     def to_json(self, workload: Workload | None = None) -> str:
-        """Return canonical JSON for a record of `workload`.
-
-        Legs in that Workload's own space name no Workload; others name sizes and epilogue, within the record's class.
-        """
+        """Return canonical JSON for a record of `workload`; legs in other spaces name sizes and epilogue."""
         legs = []
         for leg in self.legs:
             kept: dict[str, object] = {"path": leg.path, "seed": leg.seed}
@@ -76,19 +73,13 @@ class Trail:
 
 
 def replay(space: Space, trail: Trail | str) -> Program:
-    """Return the Program that a trail, or its JSON in a record, leads to in the space of the record's Workload.
-
-    Raises ValueError if the family, the start or an action does not exist in the space of its leg.
-    """
+    """Return the Program that a trail leads to in the space of a record's Workload; ValueError where it cannot."""
     *_, (family, _, point) = visited(space, trail)
     return family.program(point)
 
 
 def visited(space: Space, trail: Trail | str) -> Iterator[tuple[FamilySpace, str, Numbers]]:
-    """Yield every point of a trail: the family's space of its leg, the action ("" at the start), the point.
-
-    Arguments and errors are those of `replay`.
-    """
+    """Yield every point of a trail: its leg's family space, the action ("" at the start), the point; see `replay`."""
     if isinstance(trail, str):
         trail = Trail.from_json(trail, getattr(space, "workload", None))
     spaces = [space if leg.workload is None else Space(leg.workload, space.arch) for leg in trail.legs] or [space]
@@ -156,10 +147,7 @@ def start_of(program: Program, graph: str) -> Trail:
 
 
 def route(graph: Graph, source: Program, target: Program) -> str:
-    """Return the actions from `source` to a `target` that differs in few coordinates, each changed monotonically.
-
-    Raises ValueError where the coordinates cannot be changed one after the other.
-    """
+    """Return the actions from `source` to `target`, coordinate by coordinate; ValueError where none lead there."""
     point, end = graph.space.point(source), graph.space.point(target)
     tokens: list[str] = []
     while (point != end).any():

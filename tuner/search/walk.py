@@ -19,6 +19,7 @@ from .paper import PaperChains, PaperRegion, paper_schedule
 from .region import NOWHERE, Ids, Region
 from .trace import Leg, Trail, compact
 
+Start = Sequence[Program] | Literal["random", "minimal"] | None
 #: Random legal Programs as possible starts: share of a budget, and number without a budget.
 SCATTER_SHARE, SCATTER = 0.1, 64
 #: Programs examined for each Program kept, where similar Programs count once.
@@ -51,7 +52,7 @@ def walk(
     chains: int = 64,
     steps: int = 250,
     graph: str = "full",
-    start: Sequence[Program] | Literal["random", "minimal"] | None = None,
+    start: Start = None,
     budget: int | None = None,
     keep: int = 256,
     traced: int = 1,
@@ -59,31 +60,10 @@ def walk(
 ) -> Walk:
     """Walk the construction graph of a space and return the Programs of lowest predicted time.
 
-    Parameters
-    ----------
-    space : Space
-        Legal Programs of a Workload on an Arch.
-    seed : int
-        Seed of all random choices: equal arguments give equal Walks.
-    chains, steps : int
-        Chains, and steps per chain; a small `budget` means fewer, longer chains.
-    graph : {"full", "paper"}
-        All actions, or the Gensor paper's, whose chains always start from the minimal Program.
-    start : sequence of Program, "random", "minimal" or None
-        Programs to start from. None: each family's minimal Program at memory level 0, its starters, and random legal
-        Programs. "random", "minimal": only these.
-    budget : int or None
-        The most distinct complete Programs to evaluate, over all families.
-    keep, traced : int
-        Number of Programs to return, and number of trails.
-    alike : callable or None
-        Key function; of Programs with equal keys only the best is returned, and of rings that are predicted to be
-        equally fast only the deepest.
-
-    Raises
-    ------
-    ValueError
-        If there is no legal start, or for an unknown graph.
+    At most `budget` distinct complete Programs are evaluated; a small budget means fewer, longer chains. Chains start
+    from the Programs `start`; by default from each family's minimal Program at memory level 0, its starters, and random
+    legal Programs. Of Programs with equal keys `alike` only the best is returned, and of rings that are predicted to be
+    equally fast only the deepest. `traced` of the `keep` Programs get trails. Raises ValueError without a legal start.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     regions, starts = _begin(space, graph, start, budget, rng, chains)
@@ -116,8 +96,7 @@ def _run(region: Region, starts: Ids, plan: Schedule, rng: np.random.Generator) 
 
 
 def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
-    """Lengthen the rings of the best Programs; where chains would have needed more than their budget, the rest of it is
-    for neighbours of the best."""
+    """Lengthen the rings of the best Programs; the rest of too small a budget goes to neighbours of the best."""
     short = any(region.exhausted for region in regions)
     done: list[Numbers] = [np.empty(0, np.int64) for _ in regions]
     spent = False
@@ -142,12 +121,7 @@ def _deepen(regions: list[Region], budget: int | None, count: int) -> None:
 
 
 def _begin(
-    space: SearchSpace,
-    graph: str,
-    start: Sequence[Program] | Literal["random", "minimal"] | None,
-    budget: int | None,
-    rng: np.random.Generator,
-    chains: int,
+    space: SearchSpace, graph: str, start: Start, budget: int | None, rng: np.random.Generator, chains: int
 ) -> tuple[list[Region], list[Ids]]:
     """Return a region and its evaluated start ids, best first, for each family that has a legal start."""
     regions: list[Region] = []
@@ -166,13 +140,7 @@ def _begin(
     return regions, starts
 
 
-def started(
-    region: Region,
-    start: Sequence[Program] | Literal["random", "minimal"] | None,
-    scattered: int,
-    chains: int,
-    rng: np.random.Generator,
-) -> Ids:
+def started(region: Region, start: Start, scattered: int, chains: int, rng: np.random.Generator) -> Ids:
     """Evaluate a family's starts, at most `scattered` random ones among them, and return their ids, best first."""
     family = region.graph.space
     points = _start_points(region.graph, start, scattered, rng)
@@ -194,12 +162,7 @@ def _minimal(family: FamilySpace) -> list[Numbers]:
         return []
 
 
-def _start_points(
-    graph: Graph,
-    start: Sequence[Program] | Literal["random", "minimal"] | None,
-    scattered: int,
-    rng: np.random.Generator,
-) -> Points:
+def _start_points(graph: Graph, start: Start, scattered: int, rng: np.random.Generator) -> Points:
     """Return the possible starts of this family's chains, (n, d)."""
     family = graph.space
     if graph.name == "paper" or start == "minimal":
@@ -224,10 +187,7 @@ def _point(family: FamilySpace, program: Program) -> Numbers | None:
 
 
 def shares(regions: list[Region], starts: list[Ids], chains: int) -> list[int]:
-    """Return the number of chains per family.
-
-    A family with a better best start gets more chains; a family whose best start is ten times slower gets none.
-    """
+    """Return the number of chains per family: more for a better best start, none where it is ten times slower."""
     best = np.array([region.phi[ids].min() for region, ids in zip(regions, starts, strict=True)])
     weight = (best.min() / best) ** 2
     shares = np.maximum(np.round(chains * weight / weight.sum()).astype(int), weight > 0.01)

@@ -122,19 +122,15 @@ def _alignment(line: Line, workload: Workload, name: str, layout: str) -> int:
     widths = [width for width in (16, 8, 4) if layout != "s" and width > size and row % width == 0] + [size]
     wanted = int(line.choice(f"align_{name}", ALIGNMENTS, str(widths[0])))
     if wanted not in widths:
-        reason = (
-            "elements without unit stride are read one by one" if layout == "s" else f"axis {layout} has {row} bytes"
-        )
+        single = "elements without unit stride are read one by one"
+        reason = single if layout == "s" else f"axis {layout} has {row} bytes"
         possible = ", ".join(map(str, widths))
         raise line.fail(f"align_{name}", f"'{wanted}' is not one of {possible}: {reason}")
     return wanted
 
 
 def operations(text: str) -> tuple[str, ...]:
-    """Return the operation names of an epilogue cell, joined by `_`, or by `;` where `_` would be ambiguous.
-
-    Raises UnsupportedError for an unknown word or too many operations.
-    """
+    """Return the operation names of an epilogue cell; UnsupportedError for an unknown word or too many operations."""
     names = split(text)
     if len(names) > MAX_STEPS:
         raise UnsupportedError(f"epilogue '{text[:80]}' has {len(names)} operations, at most {MAX_STEPS} are served")
@@ -162,25 +158,11 @@ DTYPES = {
 #: Element types that no family serves.
 FOREIGN = frozenset({"fp4_e2m1", "int4"})
 #: Output types besides the operands' own type.
-OUTPUTS = {
-    "fp64": "float64",
-    "fp32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "int8": "int8",
-    "int32": "int32",
-    "complex64": "complex64",
-    "complex128": "complex128",
-}
+OUTPUTS = {name: DTYPES[name][0] for name in ("fp64", "fp32", "fp16", "bf16", "int8")}
+OUTPUTS |= {name: name for name in ("int32", "complex64", "complex128")}
 #: The least accumulator type; for complex types, the type of the real and imaginary parts.
-ACCUMULATORS = {
-    "fp16": "float32",
-    "fp32": "float32",
-    "fp64": "float64",
-    "int32": "int32",
-    "complex64": "float32",
-    "complex128": "float64",
-}
+ACCUMULATORS = {"fp16": "float32", "fp32": "float32", "fp64": "float64", "int32": "int32"}
+ACCUMULATORS |= {"complex64": "float32", "complex128": "float64"}
 
 
 #: Known words that are no epilogue operations here; readers of matrix products handle gates and norms themselves.

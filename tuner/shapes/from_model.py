@@ -47,18 +47,14 @@ def extents_of(texts: Sequence[str]) -> dict[str, list[Shape]]:
         name, _, shape = text.rpartition("=")
         lists = [words.split(",") for words in shape.lower().split("x")]
         if not name or not all(word.isdecimal() and len(word) < 12 for words in lists for word in words):
-            raise ModelError(
-                f"--input {shown(text)}: expected NAME=EXTENTS: extents are joined by x, several for one by commas"
-            )
+            form = "NAME=EXTENTS: extents are joined by x, several for one by commas"
+            raise ModelError(f"--input {shown(text)}: expected {form}")
         found.setdefault(name, []).extend(product(*(dict.fromkeys(map(int, words)) for words in lists)))
     return found
 
 
 def signatures(model: Model, asked: Mapping[str, Sequence[Shape]]) -> list[dict[str, Shape]]:
-    """Return the shapes of all inputs, by name, for every requested combination that the model accepts.
-
-    A size with one name has one value. Raises ModelError for a size without a value.
-    """
+    """Return the shapes of all inputs for every requested combination that the model accepts, at least one."""
     sizes = {each for spec in model.inputs.values() for each in spec.shape or () if isinstance(each, str)}
     for name, shapes in asked.items():
         if name not in model.inputs and (name not in sizes or any(len(shape) != 1 for shape in shapes)):
@@ -120,9 +116,8 @@ def _example(model: Model, values: Mapping[Any, int]) -> str:
                 model.explain(**drawn(model, shapes, zeros=True))
         except (GensorError, ValueError, TypeError):
             continue
-        changed = [
-            f"{name}={'x'.join(map(str, shapes[name]))}" for name in shapes if shapes[name] != model.inputs[name].shape
-        ]
+        new = {name: shape for name, shape in shapes.items() if shape != model.inputs[name].shape}
+        changed = [f"{name}={'x'.join(map(str, shape))}" for name, shape in new.items()]
         return f", as in {' '.join(f'--input {shlex.quote(each)}' for each in changed)}"
     return ""
 
@@ -151,11 +146,7 @@ def drawn(model: Model, shapes: Mapping[str, Shape], zeros: bool = False) -> dic
 
 
 def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Layers:
-    """Return the layers of a model with random inputs, for one combination of sizes from `extents_of`.
-
-    With `emulate`, times are predicted for this capability or part, and nothing is computed; otherwise the model runs
-    on the GPU, where `timed` layers are timed.
-    """
+    """Return the layers of a model for one combination of sizes, predicted for `emulate` or run on the GPU."""
     model = loaded(path)
     found = signatures(model, asked)
     if len(found) > 1:
@@ -166,11 +157,7 @@ def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]]
 
 
 def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
-    """Write the calls of a model as a shapes file: one run of every combination of sizes from `extents_of`.
-
-    Nothing is computed: `arch` is dispatched for. Returns the names of the files next to the model that hold its
-    weights.
-    """
+    """Write the calls of a model, dispatched for `arch`, as a shapes file; return the names of its files of weights."""
     model, names = loaded(path), dict[str, list[str]]()
     found = signatures(model, asked)
     with tempfile.TemporaryDirectory() as folder:

@@ -67,15 +67,12 @@ COLUMNS = {
 #: Columns of other operators that stand for a column of an operator which does not read them.
 ELSEWHERE = {"batch": "n", "group": "groups"}
 #: Columns of recordings that say how a call was served (observe/record_file.py), and the name of a row.
-TOLD = frozenset({"name", "tier", "part", "shapes", ""})
+SERVED = frozenset({"name", "tier", "part", "shapes", ""})
 
 
 def misspelt(header: Iterable[str], read: Collection[str], known: Collection[str]) -> dict[str, list[str]]:
-    """Return the columns of a file that are near misses, with the columns that they may have meant.
-
-    The file's operators read the columns `read`. Columns in `known`, which other operators read, are no misspellings.
-    """
-    given, sound = set(header), TOLD.union(read, known)
+    """Return columns that are near misses of those `read` by the file's operators; others read the `known` ones."""
+    given, sound = set(header), SERVED.union(read, known)
     found: dict[str, list[str]] = {}
     for column in header:
         if column in sound:
@@ -94,6 +91,6 @@ def unread(notes: Mapping[str, Collection[str]], ops: Collection[str]) -> str | 
     shown = [
         column[: spelling.LONGEST] + ("" if set(by) >= set(ops) else f" (of {spelling.listed(sorted(by)[:3])})")
         for column, by in notes.items()
-        if column not in TOLD
+        if column not in SERVED
     ]
     return f"columns that are not read: {spelling.listed(shown)}" if shown else None

@@ -15,20 +15,17 @@ GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 
 
 def matrix(line: Line) -> Read:
-    """Read matmul, batched_matmul, gemv (m = 1 or n = 1) and grouped_matmul (a batch of equal groups).
-
-    With a gate in the epilogue (swiglu), n counts the columns of both weight matrices, twice those of the result.
-    """
+    """Read matmul, batched_matmul, gemv, grouped_matmul (a batch); with a gate, n counts the columns of both B."""
     sizes, types = _sizes(line), element(line)
     if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
         return quantised_weights(line, types)
-    gate, behind = line.parsed("epilogue", gated.parse)
+    gate, after = line.parsed("epilogue", gated.parse)
     norm, place, both = line.parsed("epilogue", normed.parse)
     listed = before(line)
     if listed and (gate or norm):
         raise UnsupportedError("no operator of this version has a prologue beside a gate or a norm")
     if gate:
-        return _gated_product(line, sizes, types, gate, behind)
+        return _gated_product(line, sizes, types, gate, after)
     workload = _product(line, sizes, types, both if norm else steps(line))
     if _column_major(line) and norm:
         raise line.fail("epilogue", f"'{norm}' normalises the rows of a row-major product")
@@ -50,7 +47,7 @@ def _column_major(line: Line) -> bool:
     return line.choice("order", ("row", "col"), "row") == "col"
 
 
-def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str, behind: tuple[str, ...]) -> Read:
+def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str, after: tuple[str, ...]) -> Read:
     other = second(line, types)
     if other != types.dtype:
         raise UnsupportedError(f"no operator of this version gates a product of {types.dtype} and {other}")
@@ -58,7 +55,7 @@ def _gated_product(line: Line, sizes: dict[str, Any], types: Element, gate: str,
         wanted = f"a row-major product of an even number of columns, not n = {sizes['n']}"
         raise line.fail("epilogue", f"'{gate}' takes {wanted}")
     halved = sizes | {"n": sizes["n"] // 2}
-    workload = gated.workload(gate, **halved, **types.named, epilogue=behind)
+    workload = gated.workload(gate, **halved, **types.named, epilogue=after)
     return Read(types.accumulated(workload))
 
 
@@ -75,12 +72,9 @@ def _product(line: Line, sizes: dict[str, Any], types: Element, epilogue: tuple[
 def groups(line: Line) -> Read:
     """Read ragged_matmul: m rows in total over `groups` of different sizes; with `trans_b`, B is (groups, n, k)."""
     types = element(line)
-    workload = ragged.workload(
-        *(line.integer(axis) for axis in ("groups", "m", "n", "k")),
-        **types.named,
-        trans_b=line.choice("trans_b", "01", "0") == "1",
-        epilogue=steps(line),
-    )
+    sizes = (line.integer(axis) for axis in ("groups", "m", "n", "k"))
+    trans_b = line.choice("trans_b", "01", "0") == "1"
+    workload = ragged.workload(*sizes, **types.named, trans_b=trans_b, epilogue=steps(line))
     return Read(types.accumulated(workload))
 
 
@@ -119,10 +113,6 @@ def recurrent(line: Line) -> Read:
     """Read the product of each time step: (batch, hidden) by the transposed weights (gates x hidden, hidden)."""
     hidden, batch, count = (line.integer(name) for name in ("hidden", "batch", "timesteps"))
     types, gates = element(line), GATES[line.text("op").lower()]
-    workload = matmul.workload(
-        *(batch, gates * hidden, hidden),
-        **types.named,
-        trans_b=True,
-        epilogue=steps(line),
-    )
+    sizes = batch, gates * hidden, hidden
+    workload = matmul.workload(*sizes, **types.named, trans_b=True, epilogue=steps(line))
     return Read(types.accumulated(workload), repeats=count)

@@ -11,7 +11,7 @@ import csv
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -35,16 +35,10 @@ _WINDOW = (
 )
 _POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
 _ATTENTION = ("batch", "heads", "kv_heads", "queries", "head", "causal", "window_left", "window_right", "softcap")
+_MATRIX = ("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue")
 _PAGES = ("pages", "page_size", "table")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
-    (
-        ("matmul", "batched_matmul", "grouped_matmul", "gemv"),
-        products.matrix,
-        (
-            *("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue"),
-            *LAYOUT_COLUMNS,
-        ),
-    ),
+    (("matmul", "batched_matmul", "grouped_matmul", "gemv"), products.matrix, (*_MATRIX, *LAYOUT_COLUMNS)),
     (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
     (("matmul_block_scaled",), products.scaled, ("m", "n", "k", "dtype_b")),
     (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
@@ -111,8 +105,7 @@ class NoRowsError(ShapesError):
 class Row:
     """One line of a shapes file: a workload, a reason why it is unsupported, or an error.
 
-    `count` is how often the model calls it; `any_size` requests kernels of the row's class for sizes that no row names;
-    `notes` holds the columns that its op does not read; `cells` holds the whole line as it was written.
+    `any_size` requests kernels for sizes that no row names; `notes` holds the columns that its op does not read.
     """
 
     line: int
@@ -156,9 +149,8 @@ def read_shapes(path: str | Path, notify: Callable[[str], None] = lambda line: N
     except ShapesError as error:
         raise ShapesError(f"{path}:{place}: {error}") from None
     if not records:
-        raise NoRowsError(
-            f"{path}: has a header and no rows: each row is one operator, such as matmul,128,768,768 under op,m,n,k"
-        )
+        hint = "each row is one operator, such as matmul,128,768,768 under op,m,n,k"
+        raise NoRowsError(f"{path}: has a header and no rows: {hint}")
     notes: dict[str, set[str]] = {}
     rows = [_row(path, number, header, line, notes) for number, line in records]
     unread = names.unread(notes, ops)
@@ -187,11 +179,10 @@ def _check_header(header: list[str], ops: Collection[str]) -> None:
 
 def _op(header: list[str], line: str) -> str | None:
     """Return the op of a row, None where it has no known one."""
-    try:
+    with suppress(csv.Error):
         op = op_of(dict(zip(header, _cells(line), strict=False)).get("op", ""))
-    except csv.Error:
-        return None
-    return op if op in READERS or op in MODULES else None
+        return op if op in READERS or op in MODULES else None
+    return None
 
 
 def _lines(path: Path) -> list[str]:
@@ -221,10 +212,7 @@ def _about_csv(error: csv.Error) -> str:
 
 
 def _records(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield the header and one record per physical line, so that an unclosed quote spoils only its own row.
-
-    Blank lines and those that begin with `#` are left out.
-    """
+    """Yield the header and one record per physical line without comments: an unclosed quote spoils only its own row."""
     for number, line in enumerate(lines, start=1):
         if line.strip() and not line.lstrip().startswith("#"):
             yield number, line

@@ -35,16 +35,10 @@ def convolution(line: Line) -> Read:
         workload = _depthwise(line, sizes, layout, types)
         listed = before(line)
         return Read(conv_prologue.workload(listed, workload) if listed else workload)
-    workload = conv.workload(
-        **sizes,
-        layout=layout,
-        weights=line.choice("weights", conv.WEIGHTS, "krsc" if layout == "nhwc" else "kcrs"),
-        **types.named,
-        epilogue=steps(line),
-        transposed=op == "conv2d_transpose",
-        fold=not before(line),
-    )
-    listed = before(line)
+    weights = line.choice("weights", conv.WEIGHTS, "krsc" if layout == "nhwc" else "kcrs")
+    forms_of: dict[str, Any] = {"layout": layout, "weights": weights, "transposed": op == "conv2d_transpose"}
+    epilogue, listed = steps(line), before(line)
+    workload = conv.workload(**sizes, **forms_of, **types.named, epilogue=epilogue, fold=not listed)
     if listed:
         workload = conv_prologue.workload(listed, workload)
     return Read(types.accumulated(workload))
@@ -66,9 +60,8 @@ def pool(line: Line) -> Read:
     if op != "global_avg_pool2d":
         sizes = _sizes(line, "r s")
         parameters = {name: sizes[name] for name in ("r", "s", *PADS)}
-        parameters |= {
-            f"stride_{side}": line.integer(f"stride_{side}", sizes[x]) for side, x in (("h", "r"), ("w", "s"))
-        }
+        for name, window in (("stride_h", "r"), ("stride_w", "s")):
+            parameters[name] = line.integer(name, sizes[window])
         parameters["ceil_mode"] = int(line.choice("ceil_mode", "01", "0"))
         if op == "avg_pool2d":
             parameters["count_include_pad"] = int(line.choice("count_include_pad", "01", "0"))
@@ -92,10 +85,8 @@ def reduction(line: Line) -> Read:
 def attend(line: Line) -> Read:
     """Read attention: `queries` by `keys` (equal by default), `heads` over `kv_heads`, a window, a soft cap."""
     queries = line.integer("queries")
-    workload = attention.workload(
-        queries, line.integer("keys", queries), batch=line.integer("batch", 1), **_attention(line)
-    )
-    return Read(workload)
+    keys, batch = line.integer("keys", queries), line.integer("batch", 1)
+    return Read(attention.workload(queries, keys, batch=batch, **_attention(line)))
 
 
 def attend_sequences(line: Line) -> Read:
@@ -120,17 +111,10 @@ def _attention(line: Line) -> dict[str, Any]:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", line.text("softcap", "0")):
         raise line.fail("softcap", f"'{line.text('softcap')[:40]}' is not a number of 0 or more")
     types, heads = element(line), line.integer("heads", 1)
-    return {
-        "heads": heads,
-        "kv_heads": line.integer("kv_heads", heads),
-        "head": line.integer("head"),
-        "dtype": types.dtype,
-        "out": types.out,
-        "causal": line.choice("causal", forms.CAUSAL, "none"),
-        "window": (left, right),
-        "softcap": float(line.text("softcap", "0")) > 0,
-        "epilogue": steps(line),
-    }
+    found: dict[str, Any] = {"heads": heads, "kv_heads": line.integer("kv_heads", heads), "head": line.integer("head")}
+    found |= {"dtype": types.dtype, "out": types.out, "causal": line.choice("causal", forms.CAUSAL, "none")}
+    softcap = float(line.text("softcap", "0")) > 0
+    return found | {"window": (left, right), "softcap": softcap, "epilogue": steps(line)}
 
 
 def whole(line: Line) -> Read:

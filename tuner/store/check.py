@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -16,21 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from gensor_database import StoreWarning
+from gensor_database import StoreWarning, canonical
 from gensor_database.connection import translated
 from gensor_database.errors import CorruptStoreError
-from gensor_database.record import (
-    TABLES,
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Row,
-    Source,
-    Timing,
-    Verification,
-    canonical,
-)
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Record, Row, Source, Timing, Verification
 from gensor_database.rows import named
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
@@ -43,7 +31,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.output import say, write_line
+from gensor_tuner.output import note, say, write_json
 from gensor_tuner.verify import verify as emulation
 
 #: Statuses of rows that must not be trusted; other statuses are no fault of the file.
@@ -52,11 +40,7 @@ BAD = ("damaged", "differs", "wrong")
 
 @dataclass(frozen=True)
 class Finding:
-    """The status of one row.
-
-    "ok", one of BAD, "outdated" (another ABI version), "incomplete" (no binary), or "orphan" (a reference to a missing
-    row, or a row without references to it).
-    """
+    """The status of one row: "ok", one of BAD, "outdated" (ABI), "incomplete" (no binary), or "orphan"."""
 
     table: str
     digest: str
@@ -124,14 +108,8 @@ def _fixed_epilogue(codes: int) -> tuple[str, ...]:
 
 
 #: Each table's column that references a row, and the table of that row.
-NAMES: dict[type[Row], tuple[str, type[Row]]] = {
-    Binary: ("source_digest", Source),
-    Kernel: ("binary_digest", Binary),
-    Verification: ("kernel_digest", Kernel),
-    Record: ("kernel_digest", Kernel),
-    Portfolio: ("kernel_digest", Kernel),
-    Timing: ("kernel_digest", Kernel),
-}
+NAMES: dict[type[Row], tuple[str, type[Row]]] = {Binary: ("source_digest", Source), Kernel: ("binary_digest", Binary)}
+NAMES |= dict.fromkeys((Verification, Record, Portfolio, Timing), ("kernel_digest", Kernel))
 ORDER = ("ok", *BAD, "outdated", "incomplete", "orphan")
 
 
@@ -148,13 +126,13 @@ def verify(path: Path, arch: str | None, rebuild: bool, execute: bool, jobs: int
             counts[finding.status] += 1
             kernels += finding.table == Kernel.TABLE and finding.status not in ("damaged", "orphan")
             say(f"{finding.table:<12} {finding.digest[:12]} {finding.status:<10} {finding.reason or ''}".rstrip())
-            write_line(lines, json.dumps(asdict(finding), separators=(",", ":")))
+            write_json(lines, asdict(finding))
     bad = sum(counts[status] for status in BAD)
-    told = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
+    summary = ", ".join(f"{counts[status]} {status}" for status in ORDER if counts[status]) or "nothing to report"
     rows = read.total()
-    say(f"gensor-tune: {kernels} kernels of {path} checked, {rows} rows by their digests: {told}", file=sys.stderr)
+    note(f"{kernels} kernels of {path} checked, {rows} rows by their digests: {summary}")
     if counts["outdated"] or counts["incomplete"]:
-        say(f"gensor-tune: gensor-tune refresh --db {shlex.quote(str(path))} builds kernels again", file=sys.stderr)
+        note(f"gensor-tune refresh --db {shlex.quote(str(path))} builds kernels again")
     return 1 if bad else 0
 
 
@@ -199,19 +177,15 @@ def _structure(store: Store) -> Iterator[Finding]:
     """Yield SQLite's findings about pages and indexes: a damaged index hides intact rows."""
     try:
         with translated(store.path):
-            told = [str(text) for (text,) in store.connection.execute("PRAGMA integrity_check(20)")]
-        said = [line for text in told for line in text.splitlines() if not line.startswith("***")]  # a heading
+            texts = [str(text) for (text,) in store.connection.execute("PRAGMA integrity_check(20)")]
+        lines = [line for text in texts for line in text.splitlines() if not line.startswith("***")]  # a heading
     except CorruptStoreError as error:
-        said = [str(error)]
-    yield from (Finding("structure", "", "damaged", text) for text in said if text != "ok")
+        lines = [str(error)]
+    yield from (Finding("structure", "", "damaged", line) for line in lines if line != "ok")
 
 
 def _orphans(known: dict[type[Row], set[str]], naming: list[tuple[type[Row], str, str]]) -> Iterator[Finding]:
-    """Yield rows with missing references, and sources, binaries and kernels without a reference to them.
-
-    Kernels without a binary are "incomplete", reported by `check`. Verdicts and timings may belong to other databases'
-    kernels.
-    """
+    """Yield rows with missing references, and sources, binaries and kernels without a reference to them."""
     used: dict[type[Row], set[str]] = {kind: set() for kind in TABLES}
     for kind, digest, name in naming:
         target = NAMES[kind][1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,7 +11,7 @@ from typing import Any, TextIO
 from gensor_database.store import Store
 from gensor_kernels import install
 from gensor_kernels.errors import ConfigError, ToolMissingError
-from gensor_tuner.output import output, printable
+from gensor_tuner.output import json_text, output, printable
 
 from .show import FIELDS, records
 
@@ -41,12 +40,12 @@ def _csv(found: Found, file: TextIO) -> None:
 
 
 def _json(found: Found, file: TextIO) -> None:
-    lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in found)
+    lines = ",\n".join(map(json_text, found))
     file.write(f"[\n{lines}\n]\n" if found else "[]\n")
 
 
 def _jsonl(found: Found, file: TextIO) -> None:
-    file.writelines(json.dumps(each, separators=(",", ":")) + "\n" for each in found)
+    file.writelines(json_text(each) + "\n" for each in found)
 
 
 def _parquet(found: Found, file: TextIO) -> None:

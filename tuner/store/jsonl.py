@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -15,7 +15,7 @@ from gensor_database.record import TABLES, Binary, Kernel, Row, Source, Verifica
 from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_kernels.errors import ConfigError, GensorError
-from gensor_tuner.output import beside, output, say
+from gensor_tuner.output import beside, note, output, say
 
 from .validation import CODE, row_of, to_json
 
@@ -72,8 +72,12 @@ def import_lines(source: Path, target: Path, binaries: bool) -> int:
             scratch.add(*batch)
         added = merge(stack.enter_context(Store.open(target)), scratch, binaries)
     say(_summary(added) or "nothing new")
-    for sentence in _remarks(seen["refused"], seen["left"], added["kernel"], binaries):
-        say(f"gensor-tune: {sentence}", file=sys.stderr)
+    if seen["refused"]:
+        note(f"{seen['refused']} lines were refused")
+    if seen["left"]:
+        note(f"{seen['left']} lines with sources, machine code or verdicts were left out: --binaries takes them")
+    if (kernels := added["kernel"]) and not binaries:
+        note(f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here")
     return 1 if seen["refused"] else 0
 
 
@@ -84,7 +88,7 @@ def _accept(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) ->
             row = row_of(line)
         except ValueError as error:
             seen["refused"] += 1
-            say(f"gensor-tune: {source}:{number}: {error}", sys.stderr)
+            note(f"{source}:{number}: {error}")
             continue
         if isinstance(row, CODE) and not binaries:
             seen["left"] += 1
@@ -92,20 +96,8 @@ def _accept(file: BinaryIO, source: Path, binaries: bool, seen: Counter[str]) ->
             yield row
 
 
-def _remarks(refused: int, left: int, kernels: int, binaries: bool) -> Iterable[str]:
-    if refused:
-        yield f"{refused} lines were refused"
-    if left:
-        yield f"{left} lines with sources, machine code or verdicts were left out: --binaries takes them"
-    if kernels and not binaries:
-        yield f"{kernels} kernels came without cubins and verdicts, so none is usable yet: tune their shapes here"
-
-
 def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines that are not blank; of an overlong line only the beginning.
-
-    Raises GensorError for a line without an end.
-    """
+    """Yield numbered lines that are not blank, the beginning of overlong ones; GensorError without an end."""
     number = 0
     while line := file.readline(longest):
         number += 1
@@ -114,9 +106,8 @@ def _lines(file: BinaryIO, longest: int) -> Iterator[tuple[int, bytes]]:
             while (rest := file.readline(longest)) and not rest.endswith(b"\n"):
                 size += len(rest)
                 if size > ENDLESS:
-                    raise GensorError(
-                        f"line {number} has more than {ENDLESS >> 20} MB: this is not a file of export --json"
-                    )
+                    large = f"line {number} has more than {ENDLESS >> 20} MB"
+                    raise GensorError(f"{large}: this is not a file of export --json")
         if line.strip():
             yield number, line
 

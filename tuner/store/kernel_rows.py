@@ -31,8 +31,7 @@ def _facts(compiled: Compiled) -> str:
     facts: dict[str, dict[str, object]] = {}
     for name, entry in compiled.entries.items():
         facts[name] = {"registers": entry.registers, "spill_bytes": entry.spill_bytes, "stack_bytes": entry.stack_bytes}
-        if name in sass:
-            read = sass[name]
+        if (read := sass.get(name)) is not None:
             facts[name] |= {"hot_loop": read.hot_loop, "accesses": read.accesses, "steady": asdict(read.steady)}
     return canonical(facts)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -18,7 +17,7 @@ from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.families.registry import FAMILIES
-from gensor_tuner.output import plural, say
+from gensor_tuner.output import note, plural, say
 
 from .inspection import counts_text
 
@@ -56,13 +55,9 @@ class Layer:
 
 def size_text(size: float) -> str:
     """Return a number of bytes for people; 1 kB is 1000 bytes."""
-    if abs(size) < 1000:
-        return f"{size:.0f} bytes"
-    for unit in ("kB", "MB"):
-        size /= 1000
-        if abs(size) < 1000:
-            return f"{size:.1f} {unit}"
-    return f"{size / 1000:.1f} GB"
+    units = ("bytes", "kB", "MB", "GB")
+    place = next((place for place in range(3) if abs(size) < 1000 ** (place + 1)), 3)
+    return f"{size / 1000**place:.{min(place, 1)}f} {units[place]}"
 
 
 def layers(capability: str | None) -> Iterator[Layer]:
@@ -124,13 +119,10 @@ def prune(path: Path, other_abi: bool, dry_run: bool) -> int:
     with Store.open(path, readonly=dry_run) as store:
         pruned = prune_store(store, abis, dry_run)
     rows = counts_text(dict(sorted(pruned.rows.items())))
-    if dry_run:
-        say(f"{path}: would delete {rows}; about {size_text(pruned.bytes)}")
-    else:
-        smaller = "smaller" if pruned.bytes >= 0 else "larger"
-        say(f"{path}: deleted {rows}; the file is {size_text(abs(pruned.bytes))} {smaller}")
+    done = f"deleted {rows}; the file is {size_text(abs(pruned.bytes))} {'smaller' if pruned.bytes >= 0 else 'larger'}"
+    say(f"{path}: {f'would delete {rows}; about {size_text(pruned.bytes)}' if dry_run else done}")
     if pruned.kept_size is not None:
-        say(f"gensor-tune: the file could not be made smaller now: {pruned.kept_size}", file=sys.stderr)
+        note(f"the file could not be made smaller now: {pruned.kept_size}")
     return 0
 
 
@@ -138,20 +130,18 @@ def clean(dry_run: bool) -> int:
     """Delete build products in the cache folder; return 1 where a file could not be deleted."""
     folder, failed = config.cache_dir(), 0
     for name in BUILT:
-        files = list(_built_files(folder / name))
-        done = count = 0
-        for file in files:
+        sizes = []
+        for file in list(_built_files(folder / name)):
             try:
                 size = file.stat().st_size
                 if not dry_run:
                     file.unlink()
+                sizes.append(size)
             except OSError as error:
                 failed += 1
-                say(f"gensor-tune: {file}: {error.strerror or error}", file=sys.stderr)
-            else:
-                done, count = done + size, count + 1
-        deleted = f"{'would delete' if dry_run else 'deleted'} {count} {plural('file', count)}"
-        say(f"{folder / name}: {deleted}, {size_text(done)}")
+                note(f"{file}: {error.strerror or error}")
+        deleted = f"{'would delete' if dry_run else 'deleted'} {len(sizes)} {plural('file', len(sizes))}"
+        say(f"{folder / name}: {deleted}, {size_text(sum(sizes))}")
     for file in sorted(folder.glob("*.db")):
         say(f"{file}: kept, {size_text(file.stat().st_size)}")
     return 1 if failed else 0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -16,7 +14,7 @@ from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import say, sizes_text, write_line
+from gensor_tuner.output import note, say, sizes_text, write_json
 
 from .inspection import counts_text
 
@@ -25,10 +23,7 @@ SOURCE_TIMEOUT = 5.0
 
 
 def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: TextIO | None) -> int:
-    """Add the rows of `sources` to the database `into`; with `new`, create it from them where it does not exist.
-
-    Cubins and verdicts are merged only with `binaries`. Conflicts go to stderr, and as JSON to `lines`.
-    """
+    """Add the rows of `sources` to the database `into`, created if `new`; code and verdicts only with `binaries`."""
     with ExitStack() as stack:
         others = [stack.enter_context(_source(path)) for path in sources]
         if new and not into.exists():
@@ -40,14 +35,13 @@ def merge(sources: list[Path], into: Path, new: bool, binaries: bool, lines: Tex
             added = sum((add_to(store, other, binaries) for other in others), Counter[str]())
     say(counts_text(dict(sorted(added.items()))) if +added else "nothing new")
     for conflict in found:
-        say(f"gensor-tune: {_describe(conflict)}", sys.stderr)
-        write_line(lines, json.dumps(asdict(conflict), separators=(",", ":")))
+        note(_describe(conflict))
+        write_json(lines, asdict(conflict))
     if added["kernel"] and not binaries:
-        say(
-            f"gensor-tune: {added['kernel']} kernels came without cubins and verdicts, so none is usable yet: run "
-            f"gensor-tune refresh --db {shlex.quote(str(into))}, or merge again with --binaries if you trust everybody "
-            "who could write those files",
-            file=sys.stderr,
+        note(
+            f"{added['kernel']} kernels came without cubins and verdicts, so none is usable yet: run gensor-tune "
+            f"refresh --db {shlex.quote(str(into))}, or merge again with --binaries if you trust everybody who could "
+            "write those files"
         )
     return 0
 
@@ -57,7 +51,7 @@ def _source(path: Path) -> Store:
     try:
         store = Store.open(path, readonly=True, timeout=SOURCE_TIMEOUT)
         if not any(store.counts().values()):
-            say(f"gensor-tune: {path} has no rows", sys.stderr)
+            note(f"{path} has no rows")
         return store
     except StoreError as error:
         raise GensorError(f"cannot merge: {error}") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,10 +39,10 @@ from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.compile import inspect_binaries
 from gensor_tuner.build.pool import Candidate, candidate
-from gensor_tuner.output import plural, say, write_line
+from gensor_tuner.output import note, plural, say, write_json
 from gensor_tuner.search.trace import start_of
 from gensor_tuner.strategies.request import compiled_space
-from gensor_tuner.verify.verify import Verdict, check_compilers, verify
+from gensor_tuner.verify.verify import check_compilers, verify
 
 from .kernel_rows import kernel_rows, verification_row
 
@@ -80,10 +79,10 @@ def refresh(path: Path, arch: str | None, budget: float | None, jobs: int, lines
             served = f"{found.records:>4} {plural('record', found.records)}"
             text = f"{found.kernel[:12]} {found.status:<8} {(found.now or '')[:12]:<12} {served}"
             say(f"{text} {found.reason or ''}".rstrip(), flush=True)
-            write_line(lines, json.dumps(asdict(found), separators=(",", ":")))
+            write_json(lines, asdict(found))
         kept = store.counts()["timing"]
-    told = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
-    say(f"gensor-tune: {told or 'no kernels'}; all {kept} timings are kept", file=sys.stderr)
+    summary = ", ".join(f"{counts[each]} {each}" for each in ("current", "rebuilt", "left", "failed") if counts[each])
+    note(f"{summary or 'no kernels'}; all {kept} timings are kept")
     return 1 if counts["failed"] else 0
 
 
@@ -183,15 +182,16 @@ def _build(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
     requests = [(work.adapted.source(), lookup(work.winner.kernel.arch).target) for work in batch]
     # Rows hold what nvdisasm reads of a cubin; one process reads a whole batch in the time of a few cubins.
     compiled = [binary for binary, _ in inspect_binaries(nvrtc.compile_many(requests, jobs), jobs)]
-    good = [work for work, binary in zip(batch, compiled, strict=True) if binary.error is None]
+    works = list(zip(batch, compiled, strict=True))
     with ThreadPoolExecutor(jobs) as threads:
-        verdicts = dict(zip(map(id, good), threads.map(_execute, good), strict=True))
-    for work, binary in zip(batch, compiled, strict=True):
+        good = [work for work, binary in works if binary.error is None]
+        verdicts = iter(list(threads.map(lambda work: verify(work.adapted, work.workload), good)))
+    for work, binary in works:
         old = work.winner.kernel.digest
         if binary.error is not None:
             yield Refreshed(old, "failed", reason=f"not compiled: {binary.error.splitlines()[0]}")
             continue
-        verdict = verdicts[id(work)]
+        verdict = next(verdicts)
         rows = kernel_rows(work.adapted, binary, work.workload, lookup(work.winner.kernel.arch))
         fresh = [*rows, verification_row(rows[-1], verdict)]
         if verdict.outcome != "ok":
@@ -203,10 +203,6 @@ def _build(store: Store, batch: Sequence[Work], jobs: int) -> Iterator[Refreshed
         store.add(*fresh, *records)
         _replace(store, work.winner.portfolio, rows[-1].digest)
         yield Refreshed(old, "rebuilt", rows[-1].digest, len(work.records), work.reason)
-
-
-def _execute(work: Work) -> Verdict:
-    return verify(work.adapted, work.workload)
 
 
 def _record(
@@ -252,11 +248,7 @@ class NotLegal(GensorError):
 
 
 def adapt(text: str, workload: Workload, arch: Arch) -> Candidate:
-    """Return the candidate of the Program `text` for `workload`.
-
-    Coordinates that the family has gained take their defaults; the result is verified before use. Raises NotLegal where
-    the family has lost a coordinate, the Program is not legal, or the family does not serve the Workload.
-    """
+    """Return the candidate of the Program `text`, coordinates that it lacks at their defaults; or raise NotLegal."""
     try:
         body = json.loads(text)
         family = FAMILIES.get(body.pop("family"))

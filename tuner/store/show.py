@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from gensor_database.entry import newest_first
@@ -33,9 +34,8 @@ FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "ke
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     """Yield the newest record of each Workload and part as a flat dictionary, once for each row that it is for.
 
-    Rows of shapes files come in their order, with their author's words; Workloads without a row come last. `key`,
-    `walk` and `provenance` stay JSON text. `measured_us` is the median time of the record's kernel on its part,
-    `vendor_us` that of the array library's call.
+    Rows of shapes files come in their order; Workloads without a row come last. `measured_us` and `vendor_us` are the
+    median times of the record's kernel on its part and of the array library's call.
     """
     timed = timings(store, arch)
     found: list[tuple[Record, Use | None]] = []
@@ -73,30 +73,19 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
 
 
 def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
-    """Return a record's predicted time as displayed: not below the part's sustained rate.
-
-    The stored prediction is returned where this version does not know the Workload or the part.
-    """
-    try:
+    """Return a record's predicted time, not below the part's sustained rate where this version knows both."""
+    with suppress(*MALFORMED, GensorError):
         return max(predicted_us, sustained_us(Workload.from_json(key), lookup(part))) if predicted_us else predicted_us
-    except (*MALFORMED, GensorError):
-        return predicted_us
+    return predicted_us
 
 
 def described(key: str, use: Use | None = None) -> dict[str, str]:
-    """Return the columns that describe a Workload, operator and sizes in the words of `use` where it is given.
-
-    They are "unknown" for a key that this version cannot read.
-    """
+    """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable."""
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
     try:
         workload = Workload.from_json(key)
-        return {
-            "operator": workload.operator,
-            "sizes": sizes_text(workload),
-            "dtype": workload.kind,
-            "epilogue": "_".join(workload.epilogue) or "none",
-        } | mine
+        own = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
+        return dict(zip(WORDS[:4], own, strict=True)) | mine
     except MALFORMED:
         return dict.fromkeys(WORDS[:4], "unknown") | mine
 
@@ -120,9 +109,8 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
             times = duration(displayed_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
         kernel = (each["kernel"] or "")[:12] if each else "kernel"
         yield f"{head}{calls} {times[0]:>9} {times[1]:>9}  {kernel}"
-    yield from totals(
-        (f"{each['model']} on {each['part']}", _call(each)) for each in found if each["model"] is not None
-    )
+    models = [each for each in found if each["model"] is not None]
+    yield from totals((f"{each['model']} on {each['part']}", _call(each)) for each in models)
     if arch is not None and not found:
         others = sorted({each["arch"] for each in records(store, None)})
         yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
@@ -148,10 +136,8 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
         yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
         if binary is not None:
-            yield (
-                f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {len(binary.cubin)} bytes, "
-                f"{binary.registers} registers, {binary.spill_bytes} bytes spilled"
-            )
+            size = f"{len(binary.cubin)} bytes, {binary.registers} registers, {binary.spill_bytes} bytes spilled"
+            yield f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {size}"
             yield f"constants {binary.constants}"
             yield f"facts     {binary.facts}"
         for each in store.rows(Verification, kernel_digest=kernel.digest):
@@ -171,10 +157,7 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
 
 
 def source_lines(store: Store, prefix: str) -> list[str]:
-    """Return the CUDA source of the one kernel whose digest begins with `prefix`, after its constants.
-
-    Raises GensorError unless there is exactly one such kernel, whose source is in this database.
-    """
+    """Return the CUDA source of the one kernel whose digest begins with `prefix`, after its constants."""
     found = list(beginning(store, Kernel, prefix))
     if len(found) != 1:
         several = f"{len(found)} kernels" if found else "no kernel"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,17 +94,12 @@ def read(provenance: str) -> list[Use]:
     """Return the rows that a record names, in order; malformed ones of a foreign file are left out."""
     if f'"{KEY}"' not in provenance:
         return []
-    files = _parse(provenance).get(KEY)
-    found = [_use(file, each) for file, uses in _items(files) for each in (uses if isinstance(uses, list) else ())]
-    return sorted((use for use in found if use is not None), key=lambda use: use.order)
-
-
-def _use(file: str, values: Any) -> Use | None:
-    try:
-        use = from_plain(Use, {"file": file, **values})
-    except (ValueError, TypeError):
-        return None
-    return use if use.calls > 0 else None
+    found = []
+    for file, uses in _items(_parse(provenance).get(KEY)):
+        for values in uses if isinstance(uses, list) else ():
+            with suppress(ValueError, TypeError):
+                found.append(from_plain(Use, {"file": file, **values}))
+    return sorted((use for use in found if use.calls > 0), key=lambda use: use.order)
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
@@ -139,12 +135,12 @@ def newest(store: Store, arch: str | None = None) -> list[Record]:
     found: dict[tuple[str, str, str], Record] = {}
     for record in newest_first(store.rows(Record, **({"arch": arch} if arch else {}))):
         found.setdefault((record.arch, record.part, record.key), record)
-    return sorted(found.values(), key=_order)
 
+    def order(record: Record) -> tuple[Any, ...]:
+        uses = read(record.provenance)
+        return record.arch, record.part, not uses, uses[0].order if uses else ("", 0), record.key
 
-def _order(record: Record) -> tuple[Any, ...]:
-    uses = read(record.provenance)
-    return record.arch, record.part, not uses, uses[0].order if uses else ("", 0), record.key
+    return sorted(found.values(), key=order)
 
 
 def name_records(store: Store, arch: str, part: str, file: str, uses: Uses) -> None:

@@ -10,24 +10,12 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable
 from typing import Any
 
-from gensor_database.record import (
-    TABLES,
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Row,
-    Source,
-    Timing,
-    Verification,
-    text_digest,
-)
+from gensor_database.record import TABLES, Binary, Kernel, Portfolio, Row, Source, Timing, Verification, text_digest
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.validation import class_of, program_of, workload_of
-from gensor_tuner.output import printable
+from gensor_tuner.output import json_text, printable
 
 BY_TABLE = {kind.TABLE: kind for kind in TABLES}
 #: Rows that contain code or vouch for it.
@@ -44,7 +32,7 @@ def to_json(row: Row) -> str:
     for name, value in values.items():
         if isinstance(value, bytes):
             values[name] = value.decode("utf-8") if isinstance(row, Source) else base64.b64encode(value).decode("ascii")
-    return json.dumps({"table": row.TABLE, "digest": row.digest, **values}, separators=(",", ":"))
+    return json_text({"table": row.TABLE, "digest": row.digest, **values})
 
 
 def row_of(line: bytes) -> Row:
@@ -60,7 +48,7 @@ def row_of(line: bytes) -> Row:
         row = kind(**{name: _value(kind, name, value) for name, value in body.items()})
         if row.digest != digest:
             raise ValueError("the row does not match its digest")
-        CHECKS[kind](row)
+        _check(row)
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError, GensorError) as error:
         raise ValueError(f"is not a valid {kind.TABLE}: {printable(str(error))}") from None
     return row
@@ -108,74 +96,37 @@ def _value(kind: type[Row], name: str, value: Any) -> Any:
     return value
 
 
-def _match(pattern: re.Pattern[str], name: str, value: str | None) -> None:
-    if value is not None and not pattern.fullmatch(value):
-        raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
+#: Columns of any table that have a pattern, or hold JSON objects or lists.
+PATTERNS = {"arch": ARCH, "target": ARCH, "part": PART} | dict.fromkeys(
+    ("kernel_digest", "binary_digest", "source_digest"), DIGEST
+)
+JSON = ("walk", "provenance", "samples", "device", "constants", "facts", "cases", "counters")
 
 
-def _json_text(row: Row, *names: str) -> None:
-    for name in names:
-        text = getattr(row, name)
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            raise ValueError(f"is not JSON: {text[:80]!r}") from None
-        if not isinstance(value, (dict, list)):
-            raise ValueError(f"'{name}' is not a JSON object")
-
-
-def _place(row: Any) -> None:
-    _match(ARCH, "arch", row.arch)
-    _match(PART, "part", getattr(row, "part", None))
-    for name in ("kernel_digest", "binary_digest"):
-        _match(DIGEST, name, getattr(row, name, None))
-
-
-def _kernel(row: Kernel) -> None:
-    _place(row)
-    program_of(row.family, row.abi, row.class_key, row.program, row.arch)
-
-
-def _record(row: Record) -> None:
-    _place(row)
-    workload_of(row.key)
-    _json_text(row, "walk", "provenance")
-
-
-def _portfolio(row: Portfolio) -> None:
-    _place(row)
-    class_of(row.class_key)
-
-
-def _timing(row: Timing) -> None:
-    _place(row)
-    workload_of(row.key)
-    _json_text(row, "samples", "device")
-    if row.median_us <= 0:
+def _check(row: Row) -> None:
+    """Raise an error where a row is not exactly as this version writes it."""
+    values = {name: getattr(row, name) for name in row.columns()}
+    for name, value in values.items():
+        if name in PATTERNS and value is not None and not PATTERNS[name].fullmatch(value):
+            raise ValueError(f"'{name}' is malformed: {value[:80]!r}")
+        if name in JSON:
+            _json_text(name, value)
+    if "key" in values:
+        workload_of(values["key"])
+    if isinstance(row, Kernel):
+        program_of(row.family, row.abi, row.class_key, row.program, row.arch)
+    elif isinstance(row, Portfolio):
+        class_of(row.class_key)
+    elif isinstance(row, Source):
+        text_digest(row.text.decode("utf-8"))
+    elif isinstance(row, Timing) and row.median_us <= 0:
         raise ValueError("'median_us' is not above 0")
 
 
-def _source(row: Source) -> None:
-    text_digest(row.text.decode("utf-8"))
-
-
-def _binary(row: Binary) -> None:
-    _match(DIGEST, "source_digest", row.source_digest)
-    _match(ARCH, "target", row.target)
-    _json_text(row, "constants", "facts")
-
-
-def _verification(row: Verification) -> None:
-    _match(DIGEST, "kernel_digest", row.kernel_digest)
-    _json_text(row, "cases", "counters", "provenance")
-
-
-CHECKS: dict[type[Row], Callable[[Any], None]] = {
-    Source: _source,
-    Binary: _binary,
-    Kernel: _kernel,
-    Verification: _verification,
-    Record: _record,
-    Portfolio: _portfolio,
-    Timing: _timing,
-}
+def _json_text(name: str, text: str) -> None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(f"is not JSON: {text[:80]!r}") from None
+    if not isinstance(value, (dict, list)):
+        raise ValueError(f"'{name}' is not a JSON object")

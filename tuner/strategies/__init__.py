@@ -7,7 +7,9 @@ spend, but nothing of operators.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from gensor_tuner.search.walk import Walk
 
@@ -17,7 +19,7 @@ __all__ = ["STRATEGIES", "Search", "Strategy", "Walk", "strategy"]
 
 Strategy = Callable[[Search], Walk]
 
-#: Names for `--strategy`, each a module here with a function `search`; the first is the default.
+#: Names for `--strategy`: modules here with a function `search`, the first by default; "paper" is the paper's graph.
 STRATEGIES = ("walk", "paper", "evolution", "annealing", "random", "exhaustive")
 
 
@@ -25,5 +27,5 @@ def strategy(name: str) -> Strategy:
     """Return the strategy of this name; raise ValueError where there is none."""
     if name not in STRATEGIES:
         raise ValueError(f"a strategy is one of {', '.join(STRATEGIES)}, not {name!r}")
-    found: Strategy = import_module(f".{name}", __name__).search
-    return found
+    found: Any = import_module(f".{'walk' if name == 'paper' else name}", __name__).search
+    return partial(found, graph="paper") if name == "paper" else found

@@ -13,7 +13,7 @@ import numpy as np
 from gensor_tuner.search.walk import Walk
 
 from .landscape import Codes, Landscape, Search
-from .learned import USUAL, CostModel, rounds
+from .learned import CostModel, learn
 
 CHAINS, STEPS, PATIENCE, HOT = 128, 500, 50, 1.0
 #: XGBTuner: depth 3, eta 0.3, lambda 1, gamma 1e-4.
@@ -55,7 +55,4 @@ class Annealer:
 
 def search(task: Search) -> Walk:
     """Anneal until the evaluations are spent; raise ToolMissingError without LightGBM."""
-    rng = np.random.Generator(np.random.PCG64(task.seed))
-    landscape = Landscape(task, USUAL)
-    rounds(landscape, TREES, Annealer(landscape, rng).propose, rng)
-    return landscape.found()
+    return learn(task, TREES, Annealer)

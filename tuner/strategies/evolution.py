@@ -15,7 +15,7 @@ import numpy as np
 from gensor_tuner.search.walk import Walk
 
 from .landscape import Codes, Landscape, Search
-from .learned import USUAL, CostModel, rounds
+from .learned import CostModel, learn
 
 POPULATION, GENERATIONS, MUTATION, MEASURED_SHARE = 2048, 4, 0.85, 0.2
 #: Kinds of coordinates that sketch rules decide.
@@ -75,7 +75,4 @@ class Evolution:
 
 def search(task: Search) -> Walk:
     """Evolve until the evaluations are spent; raise ToolMissingError without LightGBM."""
-    rng = np.random.Generator(np.random.PCG64(task.seed))
-    landscape = Landscape(task, USUAL)
-    rounds(landscape, TREES, Evolution(landscape, rng).propose, rng)
-    return landscape.found()
+    return learn(task, TREES, Evolution)

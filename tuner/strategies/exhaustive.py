@@ -23,10 +23,7 @@ def admit(space: SearchSpace) -> int:
 
 
 def search(task: Search) -> Walk:
-    """Evaluate every legal complete point in the order of codes, up to the number of evaluations (None: all).
-
-    Raises UnsupportedError where the lattices have more than MOST complete points.
-    """
+    """Evaluate every legal complete point in the order of codes, up to the number of evaluations (None: all)."""
     looked = admit(task.space)
     landscape = Landscape(task, looked)
     for number, family in enumerate(landscape.families):

@@ -24,12 +24,7 @@ Codes = Numbers
 
 @dataclass(frozen=True)
 class Search:
-    """The task of a strategy.
-
-    `space` has `families`, lattices with a `potential` in seconds.
-    `evaluations`: the largest number of distinct complete points to evaluate, by default the strategy's own.
-    `start`, `keep`, `traced`, `alike`: as for `walk`. Only the walk uses `chains` and `steps`.
-    """
+    """The task of a strategy: at most `evaluations` distinct points, by default its own; the rest as for `walk`."""
 
     space: SearchSpace
     seed: int = 0
@@ -46,10 +41,7 @@ class Landscape:
     """Complete points of all families of a space, each with a code: int64, unique over the families."""
 
     def __init__(self, search: Search, usual: int):
-        """Number the points; `usual`: evaluations if the search names no number.
-
-        Raises ValueError where the lattices have 2^62 points or more together.
-        """
+        """Number the points; `usual`: evaluations if the search names no number. ValueError beyond 62 bits."""
         self.search = search
         self.families = list(search.space.families)
         self.budget = usual if search.evaluations is None else search.evaluations
@@ -164,10 +156,7 @@ class Landscape:
         return list(dict.fromkeys(axis.name for family in self.families for axis in family.coordinates[1:]))
 
     def features(self, codes: Codes) -> NDArray[np.float32]:
-        """Return the features of points for a learned model, float32 (n, features).
-
-        They are the family's number and every coordinate's value: -1 for coordinates of other families.
-        """
+        """Return float32 features (n, features): the family's number, each coordinate's value or -1."""
         result = np.full((codes.size, 1 + len(self.axes)), -1, np.float32)
         for number, where in self._by_family(codes):
             family, points = self.families[number], self.points(number, codes[where])

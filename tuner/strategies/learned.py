@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.install import command
+from gensor_tuner.search.walk import Walk
 
-from .landscape import Codes, Landscape
+from .landscape import Codes, Landscape, Search
 
 #: Evaluations without a budget: both publications measure about a thousand points per operator.
 USUAL = 1024
@@ -49,17 +50,20 @@ class CostModel:
         return np.array([self._scores[code] for code in codes.tolist()])
 
 
-def rounds(
-    landscape: Landscape,
-    settings: Mapping[str, Any],
-    propose: Callable[[CostModel, int], Codes],
-    rng: np.random.Generator,
-) -> None:
-    """Spend a landscape's evaluations in batches.
+class Proposer(Protocol):
+    """A search that proposes the points of highest predicted throughput."""
 
-    The first batch is random. Each further batch is the proposal of `propose` for the model of all previous batches,
-    best first, with a random share at the end.
-    """
+    def propose(self, model: CostModel, count: int) -> Codes:
+        """Return `count` points, best first."""
+
+
+def learn(
+    task: Search, settings: Mapping[str, Any], proposer: Callable[[Landscape, np.random.Generator], Proposer]
+) -> Walk:
+    """Spend a search's evaluations in batches: a random one, then proposals with a random share."""
+    rng = np.random.Generator(np.random.PCG64(task.seed))
+    landscape = Landscape(task, USUAL)
+    propose = proposer(landscape, rng).propose
     landscape.evaluate(np.concatenate([landscape.starts(), landscape.random(BATCH, rng)])[:BATCH])
     stuck = 0
     while landscape.left and landscape.seconds and stuck < 3:
@@ -70,3 +74,4 @@ def rounds(
         # Random points also fill a batch whose proposal is too small.
         landscape.evaluate(landscape.fresh(landscape.random(BATCH, rng))[: BATCH - chosen.size])
         stuck = stuck + 1 if len(landscape.seconds) == before else 0
+    return landscape.found()

@@ -30,11 +30,7 @@ AGAIN_CHAINS = 32  # of the walk with compiler feedback
 
 @dataclass(frozen=True)
 class Facts:
-    """The compiler's report on one Program.
-
-    Registers per thread, spilled bytes, and of the main loop its instructions by opcode, and the stall counts and
-    products of the path of whole steps (empty and 0 without a disassembler).
-    """
+    """The compiler's report on one Program: registers, spilled bytes, and instructions and stalls of its main loop."""
 
     program: Program
     registers: int
@@ -59,10 +55,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a walk: Programs with different main loops, best first, each with its trail.
-
-    `lost` is the reason where no machine could finish the walk.
-    """
+    """The result of a walk: Programs with different main loops, best first, with trails; or why it was `lost`."""
 
     best: tuple[tuple[Program, float], ...]
     trails: tuple[Trail, ...]
@@ -174,10 +167,7 @@ def space_for(workload: Workload, arch: Arch, feedback: Sequence[Facts] = ()) ->
 
 
 def compiled_space(workload: Workload, arch: Arch, program: Program, facts: Mapping[str, Any]) -> FamilySpace:
-    """Return the space of one Program alone, whose potential knows the compiler's report on it.
-
-    ``facts`` are what a stored binary says of its main kernel (store/kernel_rows.py), {} where there is no binary.
-    """
+    """Return the space of one Program alone, with a stored binary's `facts` about it ({} without one)."""
     # The whole lattice would take ten times as long; "level" must keep all its values to mark partial points.
     alone = {name: (value,) for name, value in program.values if name != "level"}
     space = FamilySpace(FAMILIES[program.family], workload, arch, restrict=alone)

@@ -9,15 +9,5 @@ from .landscape import Search
 
 def search(task: Search, graph: str = "full") -> walk.Walk:
     """Walk the construction graph as the search asks; the paper's graph ignores `start`."""
-    return walk.walk(
-        task.space,
-        seed=task.seed,
-        chains=task.chains,
-        steps=task.steps,
-        graph=graph,
-        start=task.start if graph == "full" else None,
-        budget=task.evaluations,
-        keep=task.keep,
-        traced=task.traced,
-        alike=task.alike,
-    )
+    given = {**vars(task), "graph": graph, "start": task.start if graph == "full" else None}
+    return walk.walk(budget=given.pop("evaluations"), **given)

@@ -5,24 +5,25 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from operator import methodcaller
 from typing import Any
 
 from gensor_kernels.build.compilers import COMPILERS
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.devices.emulator.build import prepare
-from gensor_tuner.output import say
+from gensor_tuner.output import note
 from gensor_tuner.parent_watch import follow
 
 from .task import Executor, Result, Task, ignore
 
 PARALLEL_FROM = 6  # with fewer tasks in Python, starting processes costs more than it saves
+RUN = methodcaller("run")
 AHEAD = 8  # tasks per process that may run ahead of their request: tasks requested meanwhile wait for them
 
 
@@ -61,7 +62,7 @@ class Local(Executor):
             return results
         # NVRTC, g++ and the emulator release Python's lock; NVRTC has its own, so processes also compile.
         with COMPILERS.allow(self.jobs - 1):
-            return ordered_map(_run, tasks, self.jobs, done)
+            return ordered_map(RUN, tasks, self.jobs, done)
 
     def _in_processes(self, tasks: Sequence[Task[Result]]) -> Iterator[Result]:
         """Yield results; if processes cannot be started or one is killed, this process runs the remaining tasks."""
@@ -74,7 +75,7 @@ class Local(Executor):
                 yield future.result()
                 count += 1
         except (OSError, ImportError, BrokenProcessPool) as error:
-            say(f"gensor-tune: walks go on in one process: {error}", file=sys.stderr)
+            note(f"walks go on in one process: {error}")
             self.jobs = 1
             self._ahead.clear()
             yield from (task.run() for task in tasks[count:])
@@ -89,15 +90,11 @@ class Local(Executor):
         before = multiprocessing.active_children()
         with _without_interrupts():  # inherited by processes started now: this process handles Ctrl-C
             ahead, submit = self._ahead, self._pool.submit
-            futures = [ahead.pop(task.key) if task.key in ahead else submit(_run, task) for task in tasks]
-            self._ahead |= {task.key: self._pool.submit(_run, task) for task in self._expected}
+            futures = [ahead.pop(task.key) if task.key in ahead else submit(RUN, task) for task in tasks]
+            self._ahead |= {task.key: self._pool.submit(RUN, task) for task in self._expected}
             self._expected = ()
             self._processes += [each for each in multiprocessing.active_children() if each not in before]
         return futures
-
-
-def _run(task: Task[Result]) -> Result:
-    return task.run()
 
 
 @contextmanager

@@ -73,10 +73,7 @@ class Task(ABC, Generic[Result]):
         return result
 
     def unpack(self, answer: Any) -> Result:
-        """Return the result in the answer of another machine.
-
-        Raises one of `MALFORMED` where it cannot be a result of this task.
-        """
+        """Return the result in the answer of another machine; one of `MALFORMED` where it cannot be one."""
         self.check(answer)
         found: Result = answer
         return found
@@ -102,10 +99,7 @@ class Executor(ABC):
 
     @abstractmethod
     def map(self, tasks: Sequence[Task[Result]], done: Callable[[int, Result], None] = ignore) -> list[Result]:
-        """Return the results of tasks of one kind, in their order; equal tasks are run once.
-
-        `done(index, result)` is called in the caller's thread for each result.
-        """
+        """Return the results of tasks of one kind, in their order; `done(index, result)` is called here for each."""
 
     def expect(self, tasks: Sequence[Task[Any]]) -> None:  # noqa: B027 - a hint, which an executor may ignore
         """Take a hint: these tasks come next, and may begin where nothing else runs."""

@@ -35,10 +35,7 @@ Say = Callable[[Any], None]
 
 
 class EndedError(GensorError):
-    """The process died, or did not answer: the text says which.
-
-    `killed`: somebody ended it, as a system does that lacks memory; no kernel sends such a signal.
-    """
+    """The process died, or did not answer; `killed`: by a signal that no kernel sends, as without memory."""
 
     def __init__(self, reason: str, killed: bool = False):
         super().__init__(reason)
@@ -73,10 +70,7 @@ class DeviceProcess:
         self.stop(5.0)
 
     def ask(self, question: Any, on_note: Say = lambda note: None) -> Any:
-        """Return the answer to a question; EndedError where the child dies or hangs, GpuError where it cannot start.
-
-        `on_note` is called with each note that comes before the answer.
-        """
+        """Return the answer, after a note each to `on_note`; EndedError where the child ends, GpuError without one."""
         pipe = self._pipe or self._start()
         try:
             pipe.send(question)
@@ -156,11 +150,6 @@ class DeviceVerifier(DeviceProcess):
 
     def __init__(self, open_device: Callable[[], Device], seconds: float = KERNEL_SECONDS):
         super().__init__(open_device, verified, seconds)
-
-    def start(self) -> DeviceVerifier:
-        """Open the device; raise GpuError with the message of a GensorError from `open_device`."""
-        self._start()
-        return self
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
         """Return the verdict on a kernel; raise GpuError for a failure that says nothing about the kernel."""

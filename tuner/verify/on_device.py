@@ -8,6 +8,8 @@ is to check the results of the hardware's own instructions.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from gensor_kernels.arrays import DeviceArray
@@ -31,7 +33,7 @@ def verify_on(device: Device, candidate: Candidate, code: Code, workload: Worklo
     lost then. Other errors of device or host, such as too little memory, are raised.
     """
     worst, sizes = 0.0, []
-    part = device.arch.part if device.arch is not None else ""
+    made = partial(Verdict, method="device", part=device.arch.part if device.arch is not None else "")
     cases = candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload))
     try:
         for seed, case in enumerate(cases):
@@ -39,11 +41,11 @@ def verify_on(device: Device, candidate: Candidate, code: Code, workload: Worklo
             worst = max(worst, DeviceProblem(case, seed).check_on(device, candidate, code))
     except BuildError as error:
         detail = f"{error}: {error.log[:2000]}" if error.log else str(error)
-        return Verdict("not_compiled", detail, worst, method="device", part=part)
+        return made("not_compiled", detail, worst)
     except Failure as failure:
         detail = f"{failure.detail} (case {sizes[-1]})"
-        return Verdict(failure.outcome, detail, failure.worst, sizes, runs=len(sizes), method="device", part=part)
-    return Verdict("ok", "", worst, sizes, runs=len(sizes), method="device", part=part)
+        return made(failure.outcome, detail, failure.worst, sizes, runs=len(sizes))
+    return made("ok", "", worst, sizes, runs=len(sizes))
 
 
 class DeviceProblem(Problem):
@@ -89,9 +91,7 @@ class Placed:
         self.memory[self.start : self.start + raw.size] = xp.asarray(raw)
         begin = self.start + operand.base * operand.buffer.itemsize
         self.address = device.pointer(self.memory) + begin
-        last = sum((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
-        length = 0 if 0 in operand.shape else (last + 1) * operand.buffer.itemsize
-        self.body = self.memory[begin : begin + length]  # the bytes that a kernel may touch
+        self.body = self.memory[begin : begin + operand.extent[1]]  # the bytes that a kernel may touch
 
     def host(self) -> np.ndarray:
         """Return the buffer's current bytes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +86,7 @@ def place(values: np.ndarray, dtype: str, operand: Operand, alignment: int, *, d
 
 
 def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """Draw random values of dtype `name` as float64 or complex128.
-
-    Floating-point values are standard normal (both parts of complex values); int8 values cover the whole range.
-    """
+    """Draw random values of dtype `name` as float64 or complex128: standard normal, or integers over their range."""
     if facts(name).is_integer:
         span = 128 if name == "int8" else 1 << 20
         return rng.integers(-span, span, shape).astype(np.float64)
@@ -98,18 +96,11 @@ def draw(rng: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndar
 
 
 def exact_steps(workload: Workload, out: str) -> int:
-    """Return the number of leading epilogue steps that an integer accumulator computes exactly.
-
-    `out`: dtype of the output and of epilogue operands.
-    """
+    """Return the number of leading epilogue steps that an integer accumulator computes exactly for dtype `out`."""
     if workload.accumulator != "int32":
         return 0
-    whole = facts(out).is_integer
-    exact = [
-        name in INTEGER_OPERATIONS and (whole or not epilogue.OPERATIONS[name].takes_operand)
-        for name in workload.epilogue
-    ]
-    return exact.index(False) if False in exact else len(exact)
+    able = {name for name in INTEGER_OPERATIONS if facts(out).is_integer or not epilogue.OPERATIONS[name].takes_operand}
+    return len(list(takewhile(able.__contains__, workload.epilogue)))
 
 
 class Problem:
@@ -193,16 +184,10 @@ class Problem:
         space = AddressSpace()
         addresses = {id(each): space.place(*each.extent, each is out) for each in (*self.reads, out)}
         packed = self.params(candidate, space.place(base, size, True) if size else 0, lambda each: addresses[id(each)])
+        buffers = [each for each in space.buffers if each.bytes]
         try:
-            return run(
-                library,
-                family.launches(program, self.workload),
-                packed,
-                [each for each in space.buffers if each.bytes],
-                order=order,
-                copies=copies,
-                races=True,
-            )
+            launches = family.launches(program, self.workload)
+            return run(library, launches, packed, buffers, order=order, copies=copies, races=True)
         except KernelFault as fault:
             raise Failure("timeout" if fault.kind == "timeout" else "failed", str(fault)) from None
 

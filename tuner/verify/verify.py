@@ -38,17 +38,12 @@ OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
 
 
 def check_compilers(verify: str, jobs: int) -> None:
-    """Raise ToolMissingError with installation advice where a compiler for this method of verification is missing.
-
-    Raises ConfigError or MachineError where the cache folder cannot be used, or where `jobs` compilers would run out of
-    memory, at which NVRTC ends the process without a word.
-    """
+    """Raise a GensorError where compilers, `jobs` times their memory, or the cache folder cannot be used."""
     needed = ADDRESSES + jobs * ADDRESSES_PER_JOB
     if 0 <= _allowed() < needed:
-        raise MachineError(
-            f"this process may use {_allowed() >> 20} MiB of memory (ulimit -v), and compilers need {needed >> 20} MiB "
-            f"with --jobs {jobs}: allow more, or fewer jobs"
-        )
+        have = f"this process may use {_allowed() >> 20} MiB of memory (ulimit -v)"
+        need = f"compilers need {needed >> 20} MiB with --jobs {jobs}"
+        raise MachineError(f"{have}, and {need}: allow more, or fewer jobs")
     nvrtc.toolchain()
     if verify != "none":
         compiler()
@@ -89,10 +84,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Execute(Task[Verdict]):
-    """A candidate to execute on the emulator, for the class and epilogue of a workload.
-
-    With `anew`, verdicts in the cache folder do not count.
-    """
+    """A candidate to execute on the emulator, for the class and epilogue of a workload; `anew` even if cached."""
 
     kind: ClassVar[str] = "verify"
     answer: ClassVar[type] = Verdict
@@ -111,8 +103,8 @@ class Execute(Task[Verdict]):
 
     def arguments(self) -> dict[str, str]:
         """Return the Program and its constants; the family and its source are everywhere."""
-        told = {"program": self.candidate.program.to_json(), "constants": self.candidate.constants}
-        return {**told, "workload": self.workload.key()}
+        program = self.candidate.program.to_json()
+        return {"program": program, "constants": self.candidate.constants, "workload": self.workload.key()}
 
     @classmethod
     def from_arguments(cls, plain: dict[str, Any]) -> Execute:
@@ -144,11 +136,7 @@ def check_verdict(found: Verdict, method: str, part: str, candidate: Candidate, 
 
 
 def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) -> Verdict:
-    """Execute a candidate on the emulator, at the sizes of the verification cases, and return the verdict.
-
-    With `use_cache`, verdicts are kept in the cache folder by host source, emulator and Program: archs with equal
-    sources share them.
-    """
+    """Execute a candidate on the emulator at the verification cases; `use_cache` keeps verdicts for all archs."""
     began = time.perf_counter()
     path = _verdict_path(candidate, workload)
     if use_cache and path.is_file():
@@ -172,13 +160,8 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
 
 
 def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
-    parts = (
-        VERSION,
-        library_digest(candidate.source()),
-        candidate.program.to_json(),
-        workload.class_key(),
-        verified_epilogue(candidate, workload),
-    )
+    source, program = library_digest(candidate.source()), candidate.program.to_json()
+    parts = (VERSION, source, program, workload.class_key(), verified_epilogue(candidate, workload))
     return cache_dir() / "verdicts" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}.json"
 
 
@@ -202,11 +185,9 @@ def _execute(candidate: Candidate, workload: Workload, library: Path) -> Verdict
     counters = {name: count for name, count in sorted(total.items()) if count}
     counters["bank_conflicts"] = total.bank_conflicts
     branches = dict(sorted(total.branches.items()))
-    missing = sorted(
-        candidate.family.branches(candidate.program, workload) - {name for name, count in branches.items() if count}
-    )
+    missing = candidate.family.branches(candidate.program, workload) - {name for name, n in branches.items() if n}
     if missing:
-        detail = f"branches never taken: {', '.join(missing)}"
+        detail = f"branches never taken: {', '.join(sorted(missing))}"
         return Verdict("failed", detail, worst, sizes, counters, branches, runs)
     return Verdict("ok", "", worst, sizes, counters, branches, runs)
 

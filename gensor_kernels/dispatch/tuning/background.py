@@ -22,7 +22,7 @@ from typing import Any
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Store, StoreError, Verification
-from gensor_database.errors import first_told
+from gensor_database.errors import is_first_report
 from gensor_database.trust import make_folder
 from gensor_kernels import config, forking
 from gensor_kernels.dispatch.file_lock import State, file_lock
@@ -134,7 +134,7 @@ def _can_store(database: Path) -> bool:
     except LockedStoreError:  # it may be unlocked by the time a result is stored
         return True
     except StoreError as error:
-        say = config.logger().warning if first_told(database) else config.logger().info
+        say = config.logger().warning if is_first_report(database) else config.logger().info
         say("nothing is tuned: %s", error)
         return False
     return True

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from weakref import WeakSet
 
 from gensor_database import LockedStoreError, Row, Store
-from gensor_database.errors import first_told
+from gensor_database.errors import is_first_report
 from gensor_kernels import config, forking
 
 #: Seconds a call waits for other processes' locks; what is locked for longer is written with the next race.
@@ -54,7 +54,7 @@ class Notes:
                 config.logger().info("what was measured is stored later: %s", error)
             except Exception as error:  # whatever it is: a call that was served waits for us
                 self._refused, self._waiting = True, []
-                say = config.logger().warning if first_told(database) else config.logger().info
+                say = config.logger().warning if is_first_report(database) else config.logger().info
                 say("what was measured is kept for this process only: %s", error)
 
 

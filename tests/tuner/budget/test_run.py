@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -141,16 +142,17 @@ def test_runs_go_on_where_the_last_one_ended(machine, store):
     assert seconds == 0 and told == [] and len(machine.compiled) == before
 
 
-@pytest.mark.parametrize("stale", ["toolchain", "flatten", "is_current"])
+@pytest.mark.parametrize("stale", ["toolchain", "Source", "is_current"])
 def test_kernels_that_would_be_made_otherwise_today_are_made_again(machine, store, monkeypatch, stale):
     run(machine, store, 9)
     (kernel,) = store.rows(Kernel)
     again = BudgetedRun(ARCH, store, Options(), budget=9, clock=lambda: machine.now)
-    (held,) = again._stored_kernels(kernel.class_key)
+    (held,) = again._kernels_of(store, kernel.class_key)
     assert held.program.to_json() == kernel.program and held.verdicts
-    changed = {"toolchain": lambda: "another", "flatten": lambda name: "// another", "is_current": lambda row: False}
+    changed = {"toolchain": lambda: "another", "is_current": lambda row: False}
+    changed["Source"] = SimpleNamespace(of=lambda text: SimpleNamespace(digest="another"))
     monkeypatch.setattr(f"gensor_tuner.budget.run.{stale}", changed[stale])
-    assert list(again._stored_kernels(kernel.class_key)) == []
+    assert list(again._kernels_of(store, kernel.class_key)) == []
 
 
 def test_one_kernel_serves_a_class_until_others_are_worth_it(machine, store):

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -225,12 +224,10 @@ def test_a_row_that_the_budget_does_not_reach_is_skipped(gensor_tune, tmp_path):
 def test_a_budget_begins_once_the_model_is_read(gensor_tune, monkeypatch, tmp_path):
     now, asked = [0.0], []
 
-    @contextmanager
     def reading(*_):
         now[0] += 60.0
-        yield tmp_path / "empty.csv"
 
-    monkeypatch.setattr(cli, "shapes_of", reading)
+    monkeypatch.setattr(cli, "write_shapes", reading)
     monkeypatch.setattr(cli.tuning, "tune", lambda settings, _: asked.append(settings) or 0)
     monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
     code, _, err = gensor_tune("--arch", "sm_87", "--model", "net.onnx", "--budget", "60", "--db", "{}/ours.db")

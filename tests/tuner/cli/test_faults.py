@@ -232,7 +232,7 @@ worker.answer = answer
 worker.main()
 """
     done = subprocess.run([sys.executable, "-c", code], input="{}\n", capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout.count('"status": "failed"') == (not running)
+    assert done.returncode == 1 and done.stdout.count('"status":"failed"') == (not running)
 
 
 @pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(28, "No space left on device")])
@@ -240,7 +240,7 @@ def test_a_machine_that_lacks_something_is_an_answer(error, monkeypatch, tmp_pat
     def refuse(arch, number):
         raise error
 
-    monkeypatch.setattr(worker, "_timer", refuse)
+    monkeypatch.setattr(worker, "open_timer", refuse)
     workload = matmul.workload(16, 16, 32, dtype="float64")
     request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
     found = worker.answer(request)

@@ -13,7 +13,7 @@ from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure import timer as timers
 from gensor_tuner.measure.next_batch import BATCH, DEVIATION, QUIET, Posterior, Rounds
 from gensor_tuner.measure.timer import Timed, steady
-from gensor_tuner.measure.tournament import Tournament
+from gensor_tuner.measure.tournament import Calls, Tournament
 from gensor_tuner.search.walk import walk
 
 ARCH = lookup("sm_87")
@@ -112,13 +112,14 @@ class Timer(timers.Timer):
         if code in self.refused:
             raise BuildError("planted")
 
-    def time(self, problem, kernels, vendor=True, before=None):
+    def times(self, problem, kernels, vendor=True, before=None):
         slower = 1.1 ** len(self.rounds)
         self.rounds.append([each.name for each, _ in kernels])
         for index in range(len(kernels) + 1):
             before(index)
         timed = [Timed(self.true[each.name] * 1e6 * slower, 1.0, 1.0, 15, 1) for each, _ in kernels]
-        return timed, Timed(50.0, 49.0, 51.0, 15, 1) if vendor else None
+        theirs = Timed(50.0, 49.0, 51.0, 15, 1) if vendor else None
+        return timers.Times(tuple(timed), theirs, "{}", ("",) * len(timed))
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +144,7 @@ def contest(space, pool, true, most=100, broken=(), refused=(), rejected=()):
     def trying(each, *_):
         tried.append(each)
 
-    found = Tournament([space], Binaries(broken), timer, most, recorded, trying, lambda *_: None)
+    found = Tournament([space], Binaries(broken), timer, most, Calls(recorded, trying, lambda *_: None))
     found.binaries.compile(pool, range(6), [space])
     return found, timer, tried
 
@@ -155,7 +156,7 @@ def test_the_fastest_is_found_whatever_the_clock_does(space, pool):
     known = np.isfinite(measured[0])
     np.testing.assert_allclose(measured[0][known], true[known])
     assert true[picks[0]] <= 1.01 * true[known].min() and known.sum() > 20
-    entrants, vendor = held.timed[0]
+    entrants, vendor = held.contests[0].timed, held.contests[0].vendor
     assert vendor.median_us == 50.0 and len(entrants) == known.sum() == len({each.name for each, *_ in entrants})
     assert all(timed.median_us == pytest.approx(timer.true[each.name] * 1e6) for each, _, timed in entrants)
     assert tried[-1] is None and len(timer.rounds[0]) == 6

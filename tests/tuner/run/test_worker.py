@@ -45,7 +45,7 @@ def test_a_bad_request_is_answered_and_the_next_is_read(tmp_path, asked):
 def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch, asked):
     """With the emulator as the device: each candidate is announced, then timed, and at the end none is."""
     said = []
-    monkeypatch.setattr(worker, "_timer", lambda arch, number: Timer(EmulatorDevice(arch), HostClock()))
+    monkeypatch.setattr(worker, "open_timer", lambda arch, number: Timer(EmulatorDevice(arch), HostClock()))
     found = worker.answer(asked, said.append)
     assert found["status"] == "ok" and said[-1] == {"trying": None} and len(said) > 1
     with Store.open(tmp_path / "user.db", readonly=True) as store:

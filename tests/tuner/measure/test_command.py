@@ -12,9 +12,10 @@ import pytest
 from gensor_database import Kernel, Record, Store, Timing, Verification, merge
 from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.device import Code
-from gensor_kernels.dispatch.tuning.worker import WorkerError
 from gensor_kernels.errors import BuildError
 from gensor_tuner.measure import command as measuring
+from gensor_tuner.measure.board import Board
+from gensor_tuner.verify.device_process import EndedError
 from tests.doubles import timed
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.stored import SIZES, cubin, kernel_rows, lines, record_of, stock
@@ -24,8 +25,10 @@ from tests.doubles.stored import SIZES, cubin, kernel_rows, lines, record_of, st
 def measure(gensor_tune, monkeypatch, tmp_path):
     """measure("--budget", "5", plan={...}) -> (exit code, results, stderr) of the database k.db, made by `stock`."""
 
-    def run(*arguments, plan=(), db="k.db", start=timed.Here):
-        monkeypatch.setattr(measuring.measure, "__defaults__", (start,))
+    def run(*arguments, plan=(), db="k.db", board=timed.Here):
+        monkeypatch.setattr(measuring, "Board", board)
+        for name, value in timed.DEVICE.items():
+            monkeypatch.setenv(name, value)
         monkeypatch.setenv(timed.PLAN, json.dumps(dict(plan)))
         found = tmp_path / "found.jsonl"
         code, out, err = gensor_tune("measure", "--db", tmp_path / db, "--json", found, *arguments)
@@ -134,7 +137,10 @@ def test_out_of_memory_or_beyond_its_limit_one_shape_is_skipped(measure, tmp_pat
     stock(tmp_path / "k.db", ((64, 64, 64), (4096, 4096, 64)))
     code, found, _ = measure(plan={"memory": 1 << 22})
     assert code == 0 and sorted(each["status"] for each in found) == ["ok", "unsupported"]
-    assert next(each["error"] for each in found if each["error"]) == "out of device memory: planted: out of memory"
+    assert (
+        next(each["error"] for each in found if each["error"])
+        == "out of device memory: MemoryError: planted: out of memory"
+    )
     code, found, _ = measure("--memory", "4M")
     assert code == 0 and "bytes, 4000000 are allowed" in next(each["error"] for each in found if each["error"])
     for wrong in ("0", "lots", "-5", "1.5G", ""):
@@ -175,12 +181,11 @@ def test_a_kernel_that_faults_is_rejected_and_the_others_are_timed(measure, tmp_
     assert measure()[0] == 0 and not any("kernel 1" in json.dumps(each) for each in measure()[1])
 
 
-def test_a_kernel_that_kills_the_process_twice_is_rejected(measure, tmp_path, monkeypatch):
-    monkeypatch.setattr(measuring, "COMMAND", timed.COMMAND)
+def test_a_kernel_that_kills_the_process_twice_is_rejected(measure, tmp_path):
     stock(tmp_path / "k.db", SIZES[:1])
-    code, (found,), _ = measure(plan={"deadly": ["kernel 2"]}, start=measuring.start_worker)
+    code, (found,), _ = measure(plan={"deadly": ["kernel 2"]}, board=Board)
     assert code == 0 and found["status"] == "ok" and found["kernels"] == 2
-    assert list(found["left"].values()) == ["the tuning process ended with 9"]
+    assert list(found["left"].values()) == ["the process that ran it ended with 9"]
     with Store.open(tmp_path / "k.db", readonly=True) as store:
         assert [row.kernel_digest for row in store.rows(Verification, method="device")] == list(found["left"])
 
@@ -190,13 +195,14 @@ def test_a_kernel_that_hangs_once_is_given_a_second_chance(measure, tmp_path):
     hung = []
 
     class Hanging(timed.Here):
-        def ask(self, request):
-            if "workload" in request and not hung:
+        def ask(self, question, on_note=None):
+            if question[0] == "time" and not hung:
                 hung.append(1)
-                raise WorkerError("the tuning process did not answer within 300 s", "ab" * 32)
-            return super().ask(request)
+                on_note(0)
+                raise EndedError("did not end within 300 s")
+            return super().ask(question, on_note)
 
-    code, (found,), _ = measure(start=Hanging)
+    code, (found,), _ = measure(board=Hanging)
     assert code == 0 and hung and found["kernels"] == 3 and not found["left"]
 
 
@@ -231,12 +237,10 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
     code = (
         "import sys; from tests.doubles.site_database_fleet import Blocker; "
         "sys.meta_path.insert(0, Blocker('cuda.bindings', 'cuda.core')); "
-        "from gensor_tuner.measure import command; from gensor_tuner.cli import app; "
-        "from tests.doubles import timed; "
-        "command.COMMAND = timed.COMMAND; app.main()"
+        "from gensor_tuner.cli import app; app.main()"
     )
     line = [sys.executable, "-c", code, "measure", "--db", str(tmp_path / "k.db")]
-    environment = {**os.environ, timed.PLAN: "{}", "PATH": ""}
+    environment = {**os.environ, **timed.DEVICE, timed.PLAN: "{}", "PATH": ""}
     first = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True)
     seen = [first.stdout.readline() for _ in range(2)]
     first.send_signal(signal.SIGKILL)
