@@ -17,6 +17,8 @@ from gensor_kernels.operators.shape_row import NAMES, join
 from .plan import Call, Plan
 from .stage import stage
 
+#: A call that is counted, and its operands.
+Asked = tuple[Call, Operands]
 #: Rows by Plan and tier, which changes when the Plan of a kind of call has raced.
 _rows: WeakKeyDictionary[Any, dict[int, Cells | None]] = WeakKeyDictionary()
 
@@ -30,11 +32,11 @@ def serve(plan: Plan, operands: Operands) -> Any:
     before = record.count_calls()
     result = plan.serve(*operands)
     if record.count_calls() == before:
-        count(plan, lambda: describe(plan.call, plan.tier, operands))
+        count(plan, lambda: describe(plan.call, plan.tier, operands), (plan.call, operands))
     return result
 
 
-def count(plan: Any, row: Callable[[], Cells | None]) -> None:
+def count(plan: Any, row: Callable[[], Cells | None], asked: Asked | None = None) -> None:
     """Count a call that a Plan has served, by the row that `row` returns the first time, if it is not None."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)
@@ -42,7 +44,7 @@ def count(plan: Any, row: Callable[[], Cells | None]) -> None:
             rows[tier] = row()
         found = rows[tier]
         if found is not None:
-            record.count(found)
+            record.count(found, asked)
     except Exception as error:  # the call is served; that is what counts
         config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
 
