@@ -105,7 +105,7 @@ from .dispatch import (
     var,
     vdot,
 )
-from .dispatch.api.accelerate import accelerate, accelerate_process
+from .dispatch.accelerated.accelerate import accelerate, accelerate_process
 from .dispatch.api.elementwise import elementwise
 from .dispatch.api.explain import explain
 from .dispatch.api.warmup import warmup

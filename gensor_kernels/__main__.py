@@ -7,7 +7,7 @@ import os
 import sys
 
 from gensor_database.text import escape_streams
-from gensor_kernels import running
+from gensor_kernels.dispatch.accelerated import running
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Settings from the environment, read when they are needed and never at import.
+"""Settings from the environment, read when they are needed; `GENSOR_ACCELERATE` alone is read at import.
 
 | variable | meaning |
 | --- | --- |

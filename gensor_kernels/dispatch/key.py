@@ -35,7 +35,7 @@ def short(current: ModuleType, product: Product, leaves: bool = False) -> Produc
     """Return a matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the
     long one. `current` is the module that finds the Runtime (api/current.py). With `leaves` it returns None for a call
     that goes to the array library whatever happens, so that a caller who has been asked for the library's own function
-    can call that (api/accelerate.py).
+    can call that (accelerated/accelerate.py).
 
     It fills in no defaults of keywords and calls nothing but the Plan, or, where the addresses are those the Plan has
     placed its launch at, only that. Inside graph capture what allocates takes the long way too, and with it memory that

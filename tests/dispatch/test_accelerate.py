@@ -10,7 +10,8 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.devices import originals
-from gensor_kernels.dispatch.api import accelerate, current
+from gensor_kernels.dispatch.accelerated import accelerate
+from gensor_kernels.dispatch.api import current
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")

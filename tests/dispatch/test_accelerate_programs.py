@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_kernels.dispatch.api import accelerate
+from gensor_kernels.dispatch.accelerated import accelerate
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")

@@ -11,8 +11,8 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.build import nvrtc
-from gensor_kernels.devices import cuda, originals
-from gensor_kernels.dispatch.api import accelerate
+from gensor_kernels.devices import cuda, originals, sampling
+from gensor_kernels.dispatch.accelerated import accelerate
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.kernels import put, runtime_of  # noqa: E402
@@ -150,6 +150,16 @@ def test_other_arguments_go_to_cupy_unchanged(launched, monkeypatch, name, more,
         if name in METHODS:
             assert getattr(x, name)(*more, **keywords) == "CuPy's" and calls[1:] == [(f"ndarray.{name}", keywords)]
     assert not launched
+
+
+def test_samples_of_a_race_are_taken_after_cupys_own_sums(asked):
+    """A sum that is ours would begin a race within the race."""
+    fill = object.__new__(sampling.Fill)
+    fill.array = cupy.empty((2, 3), np.float32)
+    before = gensor_kernels.counters()["misses"]
+    with gensor_kernels.accelerate():
+        fill._fills(3)
+    assert [name for name, _ in asked] == ["ndarray.sum"] * 3 and gensor_kernels.counters()["misses"] == before
 
 
 def test_other_arrays_go_to_cupy_unchanged(launched, monkeypatch):

@@ -16,7 +16,6 @@ from .current import current_runtime
 from .interop import adopting
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.recorded import Asked
     from gensor_kernels.dispatch.plans.runtime import Runtime
     from gensor_kernels.dispatch.plans.stage import Lowered
     from gensor_kernels.dispatch.selection.tiers import Choice
@@ -127,9 +126,8 @@ class Gain(NamedTuple):
     how: str
 
 
-def find_gain(runtime: Runtime, asked: Asked) -> Gain | None:
+def find_gain(runtime: Runtime, question: Question) -> Gain | None:
     """Return the times of a call by our best kernel and by the array library, or None where one is not known."""
-    question = Question(*asked)
     choice, lowered, predicted = _choose(runtime, question)
     if choice.measured_us is not None and choice.vendor_us is not None:
         return Gain(choice.measured_us, choice.vendor_us, "measured")

@@ -21,8 +21,7 @@ from gensor_kernels.errors import GensorError
 from .counters import runtimes
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.plans.recorded import Asked
-
+    from .dry_run import Question
     from .record_file import Cells
 
 
@@ -36,7 +35,7 @@ class Counts:
         """Clear all counts, and make a new lock."""
         self.lock = threading.Lock()
 
-    def count(self, row: Cells, asked: Asked | None = None) -> None:
+    def count(self, row: Cells, asked: Question | None = None) -> None:
         """Count one call of a kind; `asked` is the call, where it is one of ours."""
         raise NotImplementedError
 
@@ -58,7 +57,7 @@ class Recording(Counts):
         super().reset()
         self.counts: dict[Cells, int] = {}
 
-    def count(self, row: Cells, asked: Asked | None = None) -> None:
+    def count(self, row: Cells, asked: Question | None = None) -> None:
         """One call more."""
         with self.lock:
             self.used = True
@@ -120,7 +119,7 @@ def count_calls() -> int:
     return _thread.counted
 
 
-def count(row: Cells, asked: Asked | None = None) -> None:
+def count(row: Cells, asked: Question | None = None) -> None:
     """Counts one call of this thread in every recording."""
     _thread.counted += 1
     for recording in active:

@@ -10,6 +10,7 @@ from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING
 from gensor_kernels.dispatch.observe import record
+from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.observe.record_file import Cells, Served, workload_row
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.shape_row import NAMES, join
@@ -17,8 +18,6 @@ from gensor_kernels.operators.shape_row import NAMES, join
 from .plan import Call, Plan
 from .stage import stage
 
-#: A call that is counted, and its operands.
-Asked = tuple[Call, Operands]
 #: Rows by Plan and tier, which changes when the Plan of a kind of call has raced.
 _rows: WeakKeyDictionary[Any, dict[int, Cells | None]] = WeakKeyDictionary()
 
@@ -32,11 +31,11 @@ def serve(plan: Plan, operands: Operands) -> Any:
     before = record.count_calls()
     result = plan.serve(*operands)
     if record.count_calls() == before:
-        count(plan, lambda: describe(plan.call, plan.tier, operands), (plan.call, operands))
+        count(plan, lambda: describe(plan.call, plan.tier, operands), Question(plan.call, operands))
     return result
 
 
-def count(plan: Any, row: Callable[[], Cells | None], asked: Asked | None = None) -> None:
+def count(plan: Any, row: Callable[[], Cells | None], asked: Question | None = None) -> None:
     """Count a call that a Plan has served, by the row that `row` returns the first time, if it is not None."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)

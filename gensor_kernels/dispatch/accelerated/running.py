@@ -14,7 +14,8 @@ from types import ModuleType, TracebackType
 from typing import NoReturn
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.api import accelerate
+
+from . import accelerate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gensor_database.text import duration
+from gensor_kernels.dispatch.api.current import current_runtime
+from gensor_kernels.dispatch.api.explain import Gain, find_gain
 from gensor_kernels.dispatch.observe import record
 
-from . import accelerate
-from .current import current_runtime
-from .explain import Gain, find_gain
-
 if TYPE_CHECKING:
+    from gensor_kernels.dispatch.observe.dry_run import Question
     from gensor_kernels.dispatch.observe.record_file import Cells
-    from gensor_kernels.dispatch.plans.recorded import Asked
 
 #: The function whose call is being served in this thread or task, and the tiers of what has served it so far.
 _now: ContextVar[tuple[str, list[int]] | None] = ContextVar("gensor_kernels_reached", default=None)
@@ -55,17 +52,6 @@ class Reached(record.Counts):
         self.kinds: Counter[tuple[str, Cells]] = Counter()
         self.gains: dict[Cells, Gain] = {}
 
-    @contextmanager
-    def counting(self) -> Iterator[Reached]:
-        """Within it, calls are counted here; those of an inner block are counted there alone."""
-        record.add(self)
-        outer, accelerate.counting = accelerate.counting, self
-        try:
-            yield self
-        finally:
-            accelerate.counting = outer
-            record.remove(self)
-
     def serve(self, name: str, serve: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Serve a call of CuPy's function `name` by ours, and count it."""
         tiers: list[int] = []
@@ -80,7 +66,7 @@ class Reached(record.Counts):
             with self.lock:
                 self.calls[name, by] += 1
 
-    def count(self, row: Cells, asked: Asked | None = None) -> None:
+    def count(self, row: Cells, asked: Question | None = None) -> None:
         """Count a call of a kind, where it is of one of CuPy's functions."""
         within = _now.get()
         if within is None:
@@ -119,13 +105,14 @@ class Reached(record.Counts):
         if kinds:
             rest = f", {MOST} of {len(kinds)}" if len(kinds) > MOST else ""
             lines += ["", f"kinds of calls, the most frequent first{rest}"]
-            heads = ("function", "kind", "calls", "by", "ours", "CuPy", "times")
-            lines += _table([heads, *(_row(*kind, gains) for kind in kinds[:MOST])])
+            titles = ("function", "kind", "calls", "by", "ours", "CuPy", "times")
+            lines += _table([titles, *(_row(*kind, gains) for kind in kinds[:MOST])])
         for how in ("measured", "predicted"):
             known = [(gains[row], count) for (_, row), count in kinds if row in gains and _tier(row) < 4]
             of_these = [(gain, count) for gain, count in known if gain.how == how]
             if of_these:
-                ours, theirs = (sum(gain[place] * count for gain, count in of_these) for place in (0, 1))
+                ours = sum(gain.ours_us * count for gain, count in of_these)
+                theirs = sum(gain.theirs_us * count for gain, count in of_these)
                 times = f"{duration(ours)} in place of {duration(theirs)} by CuPy"
                 lines.append(f"{sum(count for _, count in of_these)} calls by kernels, {how}: {times}")
         return "\n".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -95,13 +95,7 @@ def accelerate(*functions: str, report: bool = False) -> Iterator[Reached | None
     from gensor_kernels.devices.cuda import import_cupy
 
     names, cupy = find_names(functions), import_cupy()
-    if not report:
-        with _replaced(cupy, names):
-            yield None
-        return
-    from .reached import Reached
-
-    with _replaced(cupy, names), Reached().counting() as reached:
+    with _replaced(cupy, names), _counting() if report else nullcontext() as reached:
         yield reached
 
 
@@ -229,6 +223,23 @@ _later = _Later()
 counting: Reached | None = None
 
 
+@contextmanager
+def _counting() -> Iterator[Reached]:
+    """Within it, calls are counted in a new report; an inner block has its own."""
+    global counting
+    from gensor_kernels.dispatch.observe import record
+
+    from .reached import Reached
+
+    outer, counting = counting, Reached()
+    record.add(counting)
+    try:
+        yield counting
+    finally:
+        record.remove(counting)
+        counting = outer
+
+
 class Replacement:
     """A function that stands in the place of one of CuPy's until `end`, and calls ours where that means the same."""
 
@@ -256,7 +267,7 @@ class Replacement:
 
 
 def _function(
-    route: Route, original: Any, array: type, active: list[bool], within: Callable[[], bool]
+    route: Route, original: Any, array: Any, active: list[bool], within: Callable[[], bool]
 ) -> Callable[..., Any]:
     from .routes import PRODUCT_TYPES as types
 
@@ -277,8 +288,8 @@ def _function(
                     found = serve(args, keywords)
                 if found is not None:
                     return found
-            except (TypeError, ValueError):  # CuPy's own errors are in its own words
-                pass
+            except (TypeError, ValueError) as error:  # CuPy's own errors are in its own words
+                config.logger().debug("%s is left to CuPy: %s", what, error)
         return original(*args, **keywords)
 
     return function
@@ -288,7 +299,7 @@ class Routed:
     """A function in the place of one of CuPy's, with the attributes of that; pickled by its name in its module."""
 
     def __init__(self, function: Callable[..., Any], original: Any):
-        update_wrapper(self, original)
+        update_wrapper(self, original)  # type: ignore[arg-type]
         self.__name__, self.__qualname__, self.__module__ = function.__name__, function.__name__, function.__module__
 
     def __getattr__(self, name: str) -> Any:
