@@ -19,7 +19,7 @@ from tests.doubles.kernels import put, runtime_of  # noqa: E402
 from tests.doubles.strict.stored import cubin  # noqa: E402
 
 SPECIAL = pytest.importorskip("cupyx.scipy.special")
-#: Functions of an array and `axis` by name; those of the first line are methods of arrays, too.
+#: Functions of an array and `axis` by name; those of the first line are also methods of arrays.
 METHODS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std")
 FUNCTIONS = (*METHODS, "amax", "amin", "norm", "softmax", "logsumexp")
 AXES = (None, 0, -1, (0, 2))
@@ -142,7 +142,7 @@ CHANGED = [
 
 @pytest.mark.parametrize(("name", "more", "keywords"), CHANGED)
 def test_other_arguments_go_to_cupy_unchanged(launched, monkeypatch, name, more, keywords):
-    """So do their errors; also of methods."""
+    """Functions and methods; CuPy raises the errors."""
     calls = spied(monkeypatch, "CuPy's")
     x = cupy.empty((3, 4), np.float32)
     with gensor_kernels.accelerate():
@@ -174,7 +174,7 @@ def test_other_arrays_go_to_cupy_unchanged(launched, monkeypatch):
 
 
 def test_results_are_written_to_out(launched, monkeypatch):
-    """Of the result's dtype; into another, CuPy converts."""
+    """An `out` of the result's dtype is ours; into another CuPy converts."""
     calls = spied(monkeypatch, "CuPy's")
     x, out, positions = cupy.empty((3, 4), "f"), cupy.empty(3, "f"), cupy.empty(3, "q")
     with gensor_kernels.accelerate():

@@ -259,7 +259,7 @@ class Replacement:
         originals.replace(*self._place, function if is_method else routed(function, original))
 
     def end(self) -> None:
-        """Put CuPy's function back; a name that somebody has imported meanwhile is CuPy's, too, from now on."""
+        """Put CuPy's function back; a name that somebody has imported meanwhile is also CuPy's from now on."""
         from gensor_kernels.devices import originals
 
         self._active.clear()
@@ -332,7 +332,7 @@ _open: list[Any] = []
 
 
 def accelerate_process(report: bool = False) -> None:
-    """Open a block for good where `GENSOR_ACCELERATE` asks for it; one warning where that cannot be done."""
+    """Open a block for good where `GENSOR_ACCELERATE` is set; warn once where that cannot be done."""
     functions = config.accelerated()
     if functions is None:
         return

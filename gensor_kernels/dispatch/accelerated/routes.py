@@ -267,7 +267,7 @@ def _named(
 
 @lru_cache(maxsize=512)
 def _types(operator: str, char: str, dtype: Any) -> tuple[np.dtype[Any], str | None] | None:
-    """Return the dtype of CuPy's result, and of ours where it is to be given; None where these would differ."""
+    """Return the dtype of CuPy's result, and the name that ours takes for it; None where the two would differ."""
     own = np.dtype(char)
     if operator.startswith("arg"):
         return (np.dtype(np.int64), None) if dtype is None else None
