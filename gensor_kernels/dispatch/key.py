@@ -78,7 +78,7 @@ def short(current: ModuleType, product: Product, leaves: bool = False) -> Produc
                     function(grid, block, params, shared)
                     return out
                 if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
-                    if leaves and plan.leaves():
+                    if leaves and plan.tier == 4 and plan.leaves():
                         return None
                     return plan.run(a, b, out, (), pa, pb, pc)
             except runtime.troubles as error:
@@ -250,7 +250,7 @@ class Calls:
             raise
         if plan is None:
             return self.first(key, function, Operands(inputs, out, steps), parameters, precision)
-        if leaves and plan.leaves():
+        if leaves and plan.tier == 4 and plan.leaves():
             return None
         try:
             return plan.run(a, None, out, steps, pa, 0, pc) if pa else plan.serve(inputs, out, steps)
