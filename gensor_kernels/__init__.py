@@ -30,8 +30,8 @@ Whole models
 
 Tools
     explain            which kernel would serve a call, and why
-    accelerate         context manager: cupy.matmul, @, einsum, dot, tensordot of
-                       existing code come here
+    accelerate         context manager: products, reductions and softmax of existing
+                       CuPy code come here
     warmup             load what a program will need, before graph capture
     emulated           context manager: run kernels on the CPU, with NumPy arrays
     deterministic      context manager: one kernel for each kind of call, whatever was
@@ -40,6 +40,7 @@ Tools
     counters           numbers of hits, misses, races, tunes and fallbacks
     refresh            forget plans, settings and databases read so far
 
+`python -m gensor_kernels run program.py` runs a whole program inside `accelerate`.
 `python -m gensor_kernels` prints a report about this machine for bug reports, and
 `gensor_kernels.__version__` is the version.
 
@@ -104,7 +105,7 @@ from .dispatch import (
     var,
     vdot,
 )
-from .dispatch.api.accelerate import accelerate
+from .dispatch.accelerated.accelerate import accelerate, accelerate_process
 from .dispatch.api.elementwise import elementwise
 from .dispatch.api.explain import explain
 from .dispatch.api.warmup import warmup
@@ -198,3 +199,6 @@ def __getattr__(name: str) -> str:
 def __dir__() -> list[str]:
     """Return the public names: helpers and sub-packages are imported from their modules."""
     return [*__all__, "__version__"]
+
+
+accelerate_process()

@@ -1,4 +1,4 @@
-"""Settings from the environment, read when they are needed and never at import.
+"""Settings from the environment, read when they are needed; `GENSOR_ACCELERATE` alone is read at import.
 
 | variable | meaning |
 | --- | --- |
@@ -10,6 +10,7 @@
 | `GENSOR_RACE` | `0`: no call is timed in the program itself; default `1` |
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and stored kernels, never of a timing |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
+| `GENSOR_ACCELERATE` | `1`, or names: the whole process runs inside `accelerate` once it has imported the package |
 | `GENSOR_RECORD` | a shapes file to add every distinct call of the process to |
 | `GENSOR_COUNT_HITS` | `1`: warm calls are counted too, see `gensor_kernels.counters` |
 | `GENSOR_LOG` | `debug`, `info`, `warning` or `error`: log to stderr at this level |
@@ -132,6 +133,19 @@ def record_file() -> Path | None:
     """Path in `GENSOR_RECORD`, or None."""
     value = os.environ.get("GENSOR_RECORD")
     return Path(value) if value else None
+
+
+def accelerated() -> tuple[str, ...] | None:
+    """Return the functions that `GENSOR_ACCELERATE` names, none of them for all functions, or None if it is off."""
+    value = os.environ.get("GENSOR_ACCELERATE", "").strip()
+    if not value or value.lower() in _OFF:
+        return None
+    return () if value.lower() in _ON else names_in(value)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """Return the names in a text that separates them by commas."""
+    return tuple(filter(None, map(str.strip, text.split(","))))
 
 
 def counts_hits() -> bool:

@@ -20,7 +20,11 @@ from xml.etree import ElementTree
 from .harness.session import Item, Session
 
 STEP = "suite"
-FILES = ("math_tests/test_matmul.py", "linalg_tests/test_product.py", "linalg_tests/test_einsum.py")
+FILES = (
+    *("math_tests/test_matmul.py", "linalg_tests/test_product.py", "linalg_tests/test_einsum.py"),
+    *("math_tests/test_sumprod.py", "statistics_tests/test_meanvar.py", "statistics_tests/test_order.py"),
+    *("sorting_tests/test_search.py", "linalg_tests/test_norms.py", "core_tests/test_ndarray_reduction.py"),
+)
 SECONDS = 240.0  # for one file, twice
 PLUGIN = "benchmarks.gpu.accelerated"
 ROOT = Path(__file__).parents[2]

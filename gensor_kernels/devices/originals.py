@@ -12,8 +12,8 @@ from typing import Any
 from weakref import WeakSet
 
 _ABSENT: Any = object()
-#: (owner, name) -> what stood there, in the order of replacement.
-_kept: dict[tuple[Any, str], Any] = {}
+#: (owner, name) -> what stood there.
+kept: dict[tuple[Any, str], Any] = {}
 #: Whether this thread or task is within a call of an original.
 within: ContextVar[bool] = ContextVar("gensor_kernels_within_original", default=False)
 #: Every `Original`, of which a name is forgotten where another function takes its place.
@@ -22,21 +22,22 @@ _views: WeakSet[Original] = WeakSet()
 
 def replace(owner: Any, name: str, value: Any) -> None:
     """Put `value` in the place of `owner.name` until `restore`."""
-    _kept[owner, name] = vars(owner).get(name, _ABSENT)
+    kept[owner, name] = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)
     _forget(name)
 
 
-def restore() -> None:
-    """Put everything that was replaced back into its place."""
-    while _kept:
-        (owner, name), original = list(_kept.items())[-1]
-        if original is not _ABSENT:
-            setattr(owner, name, original)
-        elif name in vars(owner):
-            delattr(owner, name)
-        _kept.pop((owner, name))
-        _forget(name)
+def restore(owner: Any, name: str) -> None:
+    """Put what was replaced back into its place; nothing happens where nothing was."""
+    original = kept.get((owner, name), owner)
+    if original is owner:
+        return
+    if original is not _ABSENT:
+        setattr(owner, name, original)
+    elif name in vars(owner):
+        delattr(owner, name)
+    kept.pop((owner, name))
+    _forget(name)
 
 
 def _forget(name: str) -> None:
@@ -54,13 +55,14 @@ class Original:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._cupy, name)  # first: what is kept is kept until after it is back
-        original = _kept.get((self._cupy, name))
-        value = found if original is None else partial(_call, original)
+        original = kept.get((self._cupy, name))
+        value = found if original is None else partial(call, original)
         setattr(self, name, value)
         return value
 
 
-def _call(original: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+def call(original: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """Call a function within which everything of CuPy's is its own."""
     token = within.set(True)
     try:
         return original(*args, **keywords)

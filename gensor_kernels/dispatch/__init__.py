@@ -2,6 +2,7 @@
 
 Imports between these folders point down this list:
 
+accelerated   CuPy's own functions, which call those of api
 api           the public functions: from what a caller wrote to the call of a Function
 plans         first calls, copies, launches, trials, recorded calls: one stack for all Functions
 functions     what each public function means to kernels, and how the array library computes the same

@@ -31,9 +31,11 @@ Product = TypeVar("Product", bound=Callable[..., Any])
 Steps = tuple[Operation, ...]
 
 
-def short(current: ModuleType, product: Product) -> Product:
+def short(current: ModuleType, product: Product, leaves: bool = False) -> Product:
     """Return a matrix product with a shorter way for plain calls of CuPy arrays; keywords and other arrays take the
-    long one. `current` is the module that finds the Runtime (api/current.py).
+    long one. `current` is the module that finds the Runtime (api/current.py). With `leaves` it returns None for a call
+    that goes to the array library whatever happens, so that a caller who has been asked for the library's own function
+    can call that (accelerated/accelerate.py).
 
     It fills in no defaults of keywords and calls nothing but the Plan, or, where the addresses are those the Plan has
     placed its launch at, only that. Inside graph capture what allocates takes the long way too, and with it memory that
@@ -76,6 +78,8 @@ def short(current: ModuleType, product: Product) -> Product:
                     function(grid, block, params, shared)
                     return out
                 if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
+                    if leaves and plan.tier == 4 and plan.leaves():
+                        return None
                     return plan.run(a, b, out, (), pa, pb, pc)
             except runtime.troubles as error:
                 plan = runtime.instead(key, plan, error)
@@ -220,8 +224,12 @@ class Calls:
         out: DeviceArray = None,
         steps: Steps = (),
         precision: str | None = None,
+        leaves: bool = False,
     ) -> Any:
-        """Compute a call of any Function but a product or contraction, into `out` or a new array."""
+        """Compute a call of any Function but a product or contraction, into `out` or a new array.
+
+        With `leaves`, which is for calls outside of graph capture, it returns None as `short` does.
+        """
         a, pa, pc = inputs[0], 0, 0
         try:
             if len(inputs) == 1 and hasattr(a, "_shape"):  # a CuPy array
@@ -242,6 +250,8 @@ class Calls:
             raise
         if plan is None:
             return self.first(key, function, Operands(inputs, out, steps), parameters, precision)
+        if leaves and plan.tier == 4 and plan.leaves():
+            return None
         try:
             return plan.run(a, None, out, steps, pa, 0, pc) if pa else plan.serve(inputs, out, steps)
         except self.troubles as error:

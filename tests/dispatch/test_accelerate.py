@@ -10,7 +10,8 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.devices import originals
-from gensor_kernels.dispatch.api import accelerate, current
+from gensor_kernels.dispatch.accelerated import accelerate
+from gensor_kernels.dispatch.api import current
 from tests.doubles.kernels import kernels, put, runtime_of, workload
 
 cupy = pytest.importorskip("cupy")
@@ -54,6 +55,40 @@ def test_products_of_existing_code_are_ours(launched):
     assert "__matmul__" not in vars(cupy.ndarray)
 
 
+def test_functions_are_selected_by_names_and_groups(launched):
+    """Blocks with other functions may be inside."""
+
+    def replaced():
+        return {name for owner, name in originals.kept if owner is cupy}
+
+    with gensor_kernels.accelerate("matmul", "amax"):
+        assert replaced() == {"matmul", "max", "amax"} and "__matmul__" in vars(cupy.ndarray)
+        with gensor_kernels.accelerate("Products", "cupy.dot"):
+            assert replaced() == {*NAMES, "max", "amax"}
+        assert replaced() == {"matmul", "max", "amax"} and "dot" not in vars(cupy.ndarray)
+        kept = cupy.matmul
+    with gensor_kernels.accelerate("reductions"):
+        assert {"sum", "amax"} < replaced() and not {*NAMES} & replaced()
+        kept(*[cupy.empty((64, 64), np.float32)] * 2)
+        assert not launched, "a name that was imported in another block is CuPy's"
+    assert not originals.kept and "__matmul__" not in vars(cupy.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "words"),
+    [
+        (("matmull",), ValueError, "did you mean 'matmul'.*products: matmul, dot"),
+        (("log_softmax",), ValueError, "stays CuPy's: where a row has an infinity"),
+        (("fftconvolve",), ValueError, "stays CuPy's: .*one channel"),
+        ((cupy.sum,), TypeError, "names of functions, not"),
+    ],
+)
+def test_unknown_functions_are_refused_in_words(names, error, words):
+    with pytest.raises(error, match=words), gensor_kernels.accelerate("sum", *names):
+        pass
+    assert not originals.kept
+
+
 def test_calls_with_another_meaning_stay_cupys(launched, monkeypatch):
     asked = []
     for name in NAMES:
@@ -76,19 +111,22 @@ def test_calls_that_cupy_serves_reach_its_own_functions(launched, monkeypatch):
     """Every name that is routed, also where one of CuPy's functions calls another."""
     asked = []
     for name in NAMES:
-        nested = (lambda: None) if name == "matmul" else (lambda: cupy.matmul(a, a))
+        nested = (lambda: a) if name == "matmul" else (lambda: cupy.matmul(a, a))
         monkeypatch.setattr(cupy, name, lambda *_, name=name, nested=nested, **__: asked.append(name) or nested())
     a, xp = cupy.empty((64, 64), np.float32), current.current_runtime().device.xp
-    integers = cupy.empty((64, 64), np.int64)
+    other, integers = cupy.empty((64, 64), np.complex64), cupy.empty((64, 64), np.int64)
+    monkeypatch.setattr(cupy.ndarray, "__matmul__", lambda *_: asked.append("@") or a)
     with gensor_kernels.accelerate():
         for name in NAMES:
             getattr(xp, name)(a, a)
         assert asked == ["matmul", *(each for name in NAMES[1:] for each in (name, "matmul"))]
         asked.clear()
-        cupy.matmul(integers, integers)
-        gensor_kernels.matmul(integers, integers)
+        cupy.matmul(other, other)  # no kernel is stored
+        gensor_kernels.matmul(other, other)
+        other @ other
+        cupy.matmul(integers, integers)  # there never is one
         integers @ integers
-    assert asked == ["matmul"] * 3 and not launched and not originals._kept
+    assert asked == ["matmul", "matmul", "@", "matmul", "@"] and not launched and not originals.kept
 
 
 def test_a_races_library_call_is_cupys_own(launched, monkeypatch):
@@ -122,10 +160,16 @@ def test_functions_are_pickled_by_name(name):
     assert pickle.loads(pickle.dumps(ours)) is getattr(cupy, name) and pickle.loads(method) is cupy.ndarray.dot
 
 
-def test_blocks_nest_and_end_with_errors(launched):
+def test_blocks_nest_and_end_with_errors(launched, monkeypatch):
+    """Errors are CuPy's own."""
+
+    def refuse(a, b):
+        raise ValueError(f"in CuPy's words: {b.shape}")
+
+    monkeypatch.setattr(cupy.ndarray, "__matmul__", refuse)
     before = routed()
     a = cupy.empty((64, 64), np.float32)
-    with pytest.raises(ValueError, match="64"), gensor_kernels.accelerate():
+    with pytest.raises(ValueError, match=r"in CuPy's words: \(32, 64\)"), gensor_kernels.accelerate():
         with gensor_kernels.accelerate():
             a @ a
         a @ a  # the outer block is still open

@@ -118,6 +118,23 @@ def find_time(runtime: Runtime, question: Question) -> CallTime:
     return CallTime(time, lowered is not None and bool(lowered.staged))
 
 
+class Gain(NamedTuple):
+    """Microseconds of our kernel and of the array library for a call, "measured" both, or "predicted"."""
+
+    ours_us: float
+    theirs_us: float
+    how: str
+
+
+def find_gain(runtime: Runtime, question: Question) -> Gain | None:
+    """Return the times of a call by our best kernel and by the array library, or None where one is not known."""
+    choice, lowered, predicted = _choose(runtime, question)
+    if choice.measured_us is not None and choice.vendor_us is not None:
+        return Gain(choice.measured_us, choice.vendor_us, "measured")
+    theirs = None if lowered is None or predicted is None else _of_library(question)
+    return None if theirs is None or predicted is None else Gain(predicted, theirs, "predicted")
+
+
 def _choose(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:
     """Return what is chosen for a call, the call as kernels see it, and the microseconds predicted of the choice."""
     from gensor_kernels.dispatch.plans.choose import choose

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
@@ -134,6 +135,22 @@ class Positions(Rows):
             raise TypeError(f"out has dtype {out.dtype}, and positions are integers: expected int64")
 
 
+class Replaced(Rows):
+    """What `accelerate` serves in the place of a function of CuPy that launches several kernels: that function serves
+    where none of ours does, and is what ours race.
+
+    `compute` calls CuPy's function, for an array and a Parameters.
+    """
+
+    def __init__(self, name: str, one_call: bool, compute: Callable[[Any, Parameters], Any]):
+        super().__init__(one_call)
+        self.name, self._compute = f"rows of {name}", compute
+
+    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+        """Call CuPy's function."""
+        return operands.give(self._compute(operands.inputs[0], parameters))
+
+
 ONE_CALL, POSITIONS, COMPOSED = Rows(True), Positions(True), Rows(False)
 
 
@@ -174,7 +191,11 @@ def _without(view: View, p: Parameters) -> View:
 
 
 def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
-    """argmax and argmin over several axes: the position among all of them, in their order."""
+    """argmax and argmin: over several axes the position among all of them, in their order."""
+    if len(p.axes) == 1 or (len(p.axes) == x.ndim and not p.keepdims):  # the library's own call makes no copy
+        return function(x, axis=p.axes[0] if len(p.axes) == 1 else None, keepdims=p.keepdims).astype(
+            np.int64, copy=False
+        )
     kept = [axis for axis in range(x.ndim) if axis not in p.axes]
     moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
     found = function(moved, axis=-1).astype(np.int64, copy=False)

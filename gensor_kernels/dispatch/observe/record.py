@@ -21,24 +21,43 @@ from gensor_kernels.errors import GensorError
 from .counters import runtimes
 
 if TYPE_CHECKING:
+    from .dry_run import Question
     from .record_file import Cells
 
 
-class Recording:
+class Counts:
+    """What is told of every call."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Clear all counts, and make a new lock."""
+        self.lock = threading.Lock()
+
+    def count(self, row: Cells, asked: Question | None = None) -> None:
+        """Count one call of a kind; `asked` is the call, where it is one of ours."""
+        raise NotImplementedError
+
+    def write(self) -> None:
+        """Write what is to be kept when the process ends."""
+
+
+class Recording(Counts):
     """Counts that are to be added to one file. `users`: how many blocks (and the environment) record to it."""
 
     def __init__(self, path: Path):
         self.path, self.users = path, 0
         #: Whether any call was counted.
         self.used = False
-        self.reset()
+        super().__init__()
 
     def reset(self) -> None:
         """Clear all counts, and make a new lock."""
-        self.lock = threading.Lock()
+        super().reset()
         self.counts: dict[Cells, int] = {}
 
-    def count(self, row: Cells) -> None:
+    def count(self, row: Cells, asked: Question | None = None) -> None:
         """One call more."""
         with self.lock:
             self.used = True
@@ -73,7 +92,7 @@ NOTHING = (
     "and put CuPy code inside gensor_kernels.accelerate()"
 )
 #: The open recordings of all threads.
-active: tuple[Recording, ...] = ()
+active: tuple[Counts, ...] = ()
 _thread = _Thread()
 _lock = threading.RLock()
 _environment_read = False
@@ -100,11 +119,27 @@ def count_calls() -> int:
     return _thread.counted
 
 
-def count(row: Cells) -> None:
+def count(row: Cells, asked: Question | None = None) -> None:
     """Counts one call of this thread in every recording."""
     _thread.counted += 1
     for recording in active:
-        recording.count(row)
+        recording.count(row, asked)
+
+
+def add(counts: Counts) -> None:
+    """Tell `counts` of every call from now on, until `remove`."""
+    global active
+    with _lock:
+        active = (*active, counts)
+        _bypass()
+
+
+def remove(counts: Counts) -> None:
+    """Tell `counts` of no more calls."""
+    global active
+    with _lock:
+        active = tuple(each for each in active if each is not counts)
+        _bypass()
 
 
 @contextmanager
@@ -159,7 +194,7 @@ def record(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _start(path: Path) -> Recording | None:
     """Return the recording to a file, with one user more, or None if the file cannot be used."""
-    global active, _at_exit
+    global _at_exit
     from .record_file import check
 
     try:
@@ -169,11 +204,10 @@ def _start(path: Path) -> Recording | None:
         _warn(path, "calls are not recorded", error)
         return None
     with _lock:
-        recording = next((each for each in active if each.path == path), None)
+        recording = next((each for each in active if isinstance(each, Recording) and each.path == path), None)
         if recording is None:
             recording = Recording(path)
-            active = (*active, recording)
-            _bypass()
+            add(recording)
         recording.users += 1
         if not _at_exit:
             atexit.register(_write_all)
@@ -183,15 +217,13 @@ def _start(path: Path) -> Recording | None:
 
 def _stop(recording: Recording | None, ended: bool) -> None:
     """Write what was counted; a warning if nothing was, unless an exception has ended the block before."""
-    global active
     if recording is None:
         return
     with _lock:
         recording.users -= 1
         if recording.users:
             return
-        active = tuple(each for each in active if each is not recording)
-        _bypass()
+        remove(recording)
     recording.write()
     if ended and not recording.used:
         with suppress(ValueError):  # a stderr that is closed

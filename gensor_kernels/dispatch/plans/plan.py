@@ -9,10 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gensor_kernels.devices import originals
 from gensor_kernels.devices.device import Device, Launcher
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING, Function, Steps
@@ -67,7 +69,10 @@ class Call:
 
     def by_library(self, operands: Operands) -> Any:
         """Compute the call by the array library."""
-        return self.function.by_library(self.device, operands, self.parameters, self.result, self.precision)
+        by_library = self.function.by_library
+        if originals.kept:  # methods of arrays are ours too inside `accelerate`, unlike the functions of `device.xp`
+            by_library = partial(originals.call, by_library)
+        return by_library(self.device, operands, self.parameters, self.result, self.precision)
 
     def again(self, operands: Operands, parameters: Any = None, math: str | None = None) -> Any:
         """Make the call again with other arrays, which has another key and another Plan."""
@@ -117,6 +122,10 @@ class Plan:
         `pc` is the address of `out`, 0 without one.
         """
         return self.serve((a,) if b is None else (a, b), out, steps)
+
+    def leaves(self) -> bool:
+        """Return whether the array library serves this call and all others outside of graph capture; then count it."""
+        return False
 
     def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
         """Serve a call, and return its result and the launch that computes it, or None if more than a kernel did.
@@ -189,6 +198,13 @@ class LibraryPlan(Plan):
             return standing.serve(inputs, out, steps)
         counters.fallbacks.add()
         return self.call.by_library(operands)
+
+    def leaves(self) -> bool:
+        """Return whether it is known what stands by for graph capture; then count the call."""
+        if self._standby is not None or self.call.device.emulated:
+            return False
+        counters.fallbacks.add()
+        return True
 
     def _standing_by(self, operands: Operands) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""

@@ -10,6 +10,7 @@ from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING
 from gensor_kernels.dispatch.observe import record
+from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.observe.record_file import Cells, Served, workload_row
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.shape_row import NAMES, join
@@ -30,11 +31,11 @@ def serve(plan: Plan, operands: Operands) -> Any:
     before = record.count_calls()
     result = plan.serve(*operands)
     if record.count_calls() == before:
-        count(plan, lambda: describe(plan.call, plan.tier, operands))
+        count(plan, lambda: describe(plan.call, plan.tier, operands), Question(plan.call, operands))
     return result
 
 
-def count(plan: Any, row: Callable[[], Cells | None]) -> None:
+def count(plan: Any, row: Callable[[], Cells | None], asked: Question | None = None) -> None:
     """Count a call that a Plan has served, by the row that `row` returns the first time, if it is not None."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)
@@ -42,7 +43,7 @@ def count(plan: Any, row: Callable[[], Cells | None]) -> None:
             rows[tier] = row()
         found = rows[tier]
         if found is not None:
-            record.count(found)
+            record.count(found, asked)
     except Exception as error:  # the call is served; that is what counts
         config.logger().warning("a call could not be recorded: %s", error, exc_info=True)
 

@@ -136,7 +136,7 @@ class Worker:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # so that its compilers end with it, and Ctrl-C is ours
                 # The process uses every core itself: threads of BLAS would only wait for work, at full speed.
-                env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "GENSOR_TUNE": "off"},
+                env={"OPENBLAS_NUM_THREADS": "1", **os.environ, "GENSOR_TUNE": "off", "GENSOR_ACCELERATE": "0"},
             )
         except (OSError, RuntimeError, ValueError) as error:  # no memory, files or processes are left
             reason = (error.strerror if isinstance(error, OSError) else None) or error
