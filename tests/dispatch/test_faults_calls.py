@@ -235,7 +235,7 @@ PLACES = {
     "planning": (make, "plan_of"),
     "loading": (FakeDevice, "load"),
     "launching": (FakeDevice, "launch"),
-    "racing": (FakeDevice, "sample"),
+    "racing": (FakeDevice, "sampler"),
     "after the race": (library.Library, "note"),
     "storing": (Store, "add"),
 }

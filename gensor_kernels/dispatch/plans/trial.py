@@ -98,10 +98,8 @@ class Trial(Plan):
             return False
 
         def bound(kernel: Kernel) -> Callable[[], Any]:
-            target = call.result.new(call.device) if operands.out is None else operands.out
-            given = operands._replace(out=target)
-            plan = bind(call, 1, kernel, self.request.problem, given)
-            return lambda: plan.serve(*given)
+            plan = bind(call, 1, kernel, self.request.problem, operands)
+            return lambda: plan.serve(*operands)
 
         return race(runtime, self.request, bound, library, call.function.timing_name(call.device.xp.__name__))
 
