@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
@@ -98,6 +99,20 @@ class Rows(Function):
         places = iter(found.operands)
         laid = tuple(None if view is None else next(places) for view in call.operands)
         return KernelCall(found.workload, found.geometry, operands=laid)
+
+    def first_rows(self, operands: Operands, parameters: Parameters, count: int) -> Operands | None:
+        """Return the operands with fewer rows, where the first axis is not reduced."""
+        (x, *others), out, steps = operands
+        if others or 0 in parameters.axes:
+            return None
+        rank = x.ndim if is_map(parameters.operator) or parameters.keepdims else x.ndim - len(parameters.axes)
+
+        def cut(array: DeviceArray) -> Any:
+            broadcast = array is None or array.ndim < rank or array.shape[0] == 1
+            return array if broadcast else array[:count]
+
+        laid = tuple(step._replace(operand=cut(step.operand)) for step in steps)
+        return Operands((x[:count],), None if out is None else out[:count], laid)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Over the last axes; eps is the one kernels are verified with."""

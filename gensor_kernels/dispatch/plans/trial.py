@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operands
-from gensor_kernels.dispatch.calls.problem import clearance
+from gensor_kernels.dispatch.calls.problem import Problem, clearance
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.selection.tiers import Request
@@ -18,12 +20,20 @@ from gensor_kernels.dispatch.tuning.tuned_calls import Kind, TunedCalls
 
 from .launch import bind
 from .plan import Call, Inputs, Launched, Plan, Steps
+from .stage import stage
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 RACING_RUN = 2  # the run of a kind of call that races: kinds that never come back must not pay
 HOT_RUN = 64  # the run from which a kind of call is worth a walk
+
+#: Share of the free memory that the largest array of a race may take: a race needs a result and what the library's
+#: call takes, which is often two or three arrays as large.
+MOST_MEMORY = 0.25
+#: Bytes of the largest array of a slice that races: less than this, and a launch is a part of its time that does not
+#: grow with the rows.
+LEAST_SLICE = 256 << 20
 
 Again = Callable[[Call, Operands], Plan]
 
@@ -85,23 +95,59 @@ class Trial(Plan):
 
     def _race(self, operands: Operands) -> bool:
         """Time our ways against the library's; return whether there is anything new to know."""
-        call, runtime = self.call, self.call.runtime
+        call, runtime, request = self.call, self.call.runtime, self.request
+        if self.copied is None and not may(runtime, request.problem.workload):
+            return False  # another kind of call of this Workload has raced meanwhile
+        try:
+            raced = self._affordable(operands)
+        except Exception as error:  # the call itself is served as before
+            config.logger().info("no race: %s", error, exc_info=True)
+            return False
+        if raced is None:
+            config.logger().info("no race: the arrays of %s take too much memory", request.problem.workload.key())
+            return False
+        part, given, problem, share = raced
 
         def library() -> Any:
-            return call.by_library(operands)
+            return part.by_library(given)
 
         if self.copied is not None:
             kind, copying = self.copied
-            stored = contenders(self.request, runtime.library)
+            stored = contenders(request, runtime.library)
             return bool(stored) and weigh(runtime, kind, lambda: copying.serve(*operands), library)
-        if not may(runtime, self.request.problem.workload):  # another kind of call of this Workload has raced meanwhile
-            return False
 
         def bound(kernel: Kernel) -> Callable[[], Any]:
-            plan = bind(call, 1, kernel, self.request.problem, operands)
-            return lambda: plan.serve(*operands)
+            plan = bind(part, 1, kernel, problem, given)
+            return lambda: plan.serve(*given)
 
-        return race(runtime, self.request, bound, library, call.function.timing_name(call.device.xp.__name__))
+        return race(runtime, request, bound, library, call.function.timing_name(call.device.xp.__name__), share)
+
+    def _affordable(self, operands: Operands) -> tuple[Call, Operands, Problem, float] | None:
+        """Return the call that races, as kernels see it, and its share of the rows; None where memory for it is scarce.
+
+        It is the call itself, or one of its first rows that the same kernels serve in the same order.
+        """
+        call, request = self.call, self.request
+        free = call.device.free_bytes()
+        most = math.inf if free is None else free * MOST_MEMORY
+        size = max(_nbytes(call.result), *(array.nbytes for array in operands.arrays()))
+        if size <= most:
+            return call, operands, request.problem, 1.0
+        extent = call.result.shape[0] if call.result.shape else 0
+        count = int(extent * most / size)
+        if self.copied is not None or count * size < LEAST_SLICE * extent:
+            return None
+        given = call.function.first_rows(operands, call.parameters, count)
+        if given is None:
+            return None
+        inputs, out, _ = given
+        part = call.runtime.kind_of(call.function, inputs, call.parameters, out, call.precision)
+        lowered = stage(part, given)
+        alike = replace(request, problem=lowered.problem)
+        whole, some = ([each.digest for each in contenders(wish, call.runtime.library)] for wish in (request, alike))
+        if lowered.staged or some[: len(whole)] != whole:
+            return None
+        return part, given, lowered.problem, count / extent
 
     def _take(self, operands: Operands) -> None:
         """Switch to the Plan that won the race; the present one stays if that cannot be made."""
@@ -117,6 +163,10 @@ class Trial(Plan):
         if self.runs >= HOT_RUN:
             self.call.runtime.replace(self, self.plan, self.request.problem.workload)
         return self.plan
+
+
+def _nbytes(result: Any) -> int:
+    return int(math.prod(result.shape) * result.dtype.itemsize)
 
 
 def overlaps(runtime: TunedCalls, operands: Operands) -> bool:

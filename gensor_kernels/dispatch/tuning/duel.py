@@ -54,8 +54,8 @@ def settle(samples: Sequence[Samples], names: Sequence[str], again: Again) -> li
 def duel(
     again: Callable[[int], Sequence[Samples] | None], theirs: Samples, ours: Samples
 ) -> tuple[Samples, Samples] | None:
-    """Add new samples of two calls and return both, as many as make clear whether the second beats the first; None where
-    one cannot run."""
+    """Add samples of two calls until it is clear whether the second beats the first, and return them; None where one
+    cannot run."""
     while len(ours.us) < MOST_ROUNDS and not is_clear(theirs.felt(), ours.felt()):
         more = again(ROUNDS)
         if more is None:
