@@ -18,7 +18,7 @@ from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.machine.arch import Arch
 
-from .agreement import agree
+from .agreement import Sample, agree
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -287,7 +287,7 @@ class Device:
         """Return the bytes that can be allocated, or None where nothing limits them."""
         return None
 
-    def agrees(self, result: DeviceArray, expected: DeviceArray) -> bool:
+    def agrees(self, result: DeviceArray, expected: Sample) -> bool:
         """Return whether two results of one call, of the second a `sample`, are the same but for rounding: see
         agreement.agree."""
         return agree(self.xp, result, expected)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
-from gensor_kernels.devices.agreement import is_finite, sample
+from gensor_kernels.devices.agreement import Sample, is_finite, sample
 from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Kernel, Library
@@ -27,7 +27,6 @@ from .tuned_calls import TunedCalls
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.sampling import Sampler
-    from gensor_kernels.dispatch.calls.array import DeviceArray
 
 CONTENDERS = 4
 NEAR = 2.0  # kernels predicted to take longer than this many times the favourite do not race
@@ -151,7 +150,7 @@ class Course:
     def __init__(self, runtime: TunedCalls, vendor: Callable[[], Any], entrants: list[Entrant]):
         self.runtime, self.entrants = runtime, entrants
         self._vendor = vendor
-        self._expected: tuple[DeviceArray, str] | None = None
+        self._expected: tuple[Sample, str] | None = None
         self._sampler: Sampler | None = None
 
     @property
