@@ -137,6 +137,8 @@ class Trial(Plan):
         call, runtime, workload = self.call, self.call.runtime, self.request.problem.workload
         if not is_due(runtime, plan.kernel, workload, call.result.dtype):
             return
+        if plan.switched and not call.device.tf32():
+            return  # the Plan makes another call now
         try:
             part = self._affordable(operands)
             if part is None:

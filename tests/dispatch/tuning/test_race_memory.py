@@ -14,7 +14,7 @@ from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.operators.rows.views import workload as rows
 from tests.devices.test_sampling import FakeCupy
-from tests.doubles.device import MARK, FakeDevice, Race
+from tests.doubles.device import MARK, FakeDevice, Numpy, Race
 from tests.doubles.kernels import aligned, kernels, products, runtime_of, workload
 
 pytestmark = pytest.mark.usefixtures("user_database")
@@ -130,6 +130,22 @@ def test_a_product_is_raced_whole_or_not_at_all(free, races):
     made = runtime_of(FakeDevice(clock=Race()), kernels(workload(64, 64, 64)))
     made.device.free_bytes = lambda: free
     assert products(made, 3) == [0, *[MARK * races] * 2] and len(made.device.races) == races
+
+
+@pytest.mark.parametrize(("free", "products"), [(NBYTES, 1), (0, 0)])
+def test_a_kernel_is_compared_on_a_slice_too(softmax, monkeypatch, free, products):
+    monkeypatch.setenv("GENSOR_TUNE", "off")
+    made, call = softmax(free)
+    shapes, exp = [], np.exp
+    made.device.xp = Numpy(exp=lambda x: shapes.append(x.shape) or exp(x))
+    assert call() == MARK and not shapes
+    made.device.agreeing = False
+    if free:
+        with pytest.warns(RuntimeWarning, match="which serves in its place"):
+            assert call() != MARK
+    else:
+        assert call() == MARK
+    assert [shape[0] for shape in shapes[:1]] == [ROWS // 4] * products
 
 
 def test_slices_of_operands():
