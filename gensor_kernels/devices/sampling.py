@@ -224,7 +224,7 @@ class Sampler:
         call()
 
     def _call_first(self, call: Call) -> None:
-        """Make the first calls of one, and keep their time. What was loaded or compiled costs the race nothing."""
+        """Make the first calls of one, and keep their time. The race does not pay for loading or compiling."""
         first, host = self._time(call)
         us = first
         if us < LONG_US or host > LOADING * us:

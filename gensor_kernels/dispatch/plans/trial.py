@@ -153,7 +153,7 @@ class Trial(Plan):
             reason = f"kernel {plan.kernel.stored[:12]} computes something else"
             self.plan = LibraryPlan(call, reason)
             self.tier = self.plan.tier
-            runtime.give_up(self, self.plan)
+            runtime.give_up(workload, reason)
 
     def _affordable(self, operands: Operands) -> tuple[Call, Operands, Problem, float] | None:
         """Return the call itself, or one of its first rows, as kernels see it, and its share of the rows; None where

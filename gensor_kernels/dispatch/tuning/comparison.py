@@ -38,7 +38,7 @@ def is_due(runtime: TunedCalls, kernel: Kernel | None, workload: Workload, dtype
 def compare(
     runtime: TunedCalls, kernel: Kernel, workload: Workload, ours: Callable[[], Any], library: Callable[[], Any]
 ) -> bool:
-    """Return whether a kernel's result is the library's; else no call uses the kernel any more.
+    """Return whether a kernel's result is the library's; if not, the process stops using the kernel.
 
     True where nothing can be compared: without memory, or where the library's result overflows before a kernel's does.
     """

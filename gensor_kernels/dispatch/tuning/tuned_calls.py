@@ -41,6 +41,8 @@ class TunedCalls(Calls):
         Digests of the kernels on the device.
     compared : set of (str, str)
         Digests of kernels, each with the key of a Workload for which its result was compared with the library's.
+    refuted : dict of str
+        Why the library serves a Workload, by its key: a kernel computed something else.
     wholes : dict
         Microseconds of calls with their copies, ours and the library's.
     epoch : int
@@ -57,6 +59,7 @@ class TunedCalls(Calls):
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
         self.compared: set[tuple[str, str]] = set()
+        self.refuted: dict[str, str] = {}
         self.wholes: dict[Kind, tuple[float, float]] = {}
         self.notes = Notes()
         self.after_fork()
@@ -111,13 +114,12 @@ class TunedCalls(Calls):
             for key in [key for key, plan in self.plans.items() if plan is old]:
                 self.plans[key] = new
 
-    def give_up(self, old: Any, new: Any) -> None:
-        """Plan all calls again without a kernel that was refused, but those of one Plan, whose place another takes."""
+    def give_up(self, workload: Workload, reason: str) -> None:
+        """Plan all calls again: the library serves a Workload whose kernel computed something else."""
         with self.lock:
-            kept = {key: new for key, plan in self.plans.items() if plan is old}
+            self.refuted[workload.key()] = reason
             self.epoch += 1
             self.plans.clear()
-            self.plans.update(kept)
             self.wholes.clear()
 
     def renew(self, workload: Workload) -> None:
@@ -134,7 +136,7 @@ class TunedCalls(Calls):
         with self.lock:
             self.epoch += 1
             self.library.reload()
-            for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded):
+            for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded, self.refuted):
                 known.clear()
 
     def adapt(self, conditions: str) -> None:

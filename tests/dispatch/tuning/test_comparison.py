@@ -7,12 +7,13 @@ import pytest
 
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.launch import LaunchPlan
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, Trial
 from gensor_kernels.dispatch.selection.pins import Pins
 from tests.doubles.device import FakeDevice, Race
-from tests.doubles.kernels import aligned, kernels, runtime_of, workload
+from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
 
 pytestmark = pytest.mark.usefixtures("user_database")
 RELU, TANH = (Operation("relu"),), (Operation("tanh"),)
@@ -72,6 +73,8 @@ def test_a_kernel_that_differs_is_refused_and_the_library_serves(quiet):
         assert fused(runtime, HOT_RUN) == [0] * HOT_RUN
     (plan,) = runtime.plans.values()
     assert isinstance(plan, LibraryPlan) and left[:12] in plan.reason
+    a = aligned((64, 64))
+    assert choose(*asked(runtime, a, a, steps=RELU), False)[0].reason == plan.reason  # what explain reports
     runtime.library.reload()
     assert left not in runtime.library.contents.kernels  # for the process, whatever the stores hold
     before = len(runtime.device.ran)
