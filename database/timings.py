@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -99,18 +100,38 @@ def _note(timing: Timing, name: str) -> object:
 def winner(timings: Iterable[Timing], band: float = TIE_BAND) -> Winner | None:
     """Return the fastest kernel or vendor call for one Workload on one part, or None without `quiet` timings.
 
+    Times are the device's, or the host's where enqueueing the call takes longer: a caller of many calls waits for the
+    slower of the two. Races note the host's among the samples (`host_us`); it counts where it is known of both sides,
+    and a kernel without one has that of the others.
+
     Times within `band` of the fastest are a tie.  A tie goes to the vendor's call, which needs no kernel, then to the
     smaller digest, so that noise changes neither results nor files.
     """
     by_subject: dict[tuple[bool, str], list[float]] = {}
+    hosts: dict[tuple[bool, str], list[float]] = {}
     for timing in quiet(timings):
         subject = (timing.vendor is None, timing.kernel_digest or "")
         by_subject.setdefault(subject, []).append(timing.median_us)
+        host = _note(timing, "host_us")
+        if isinstance(host, (int, float)) and 0 < host < math.inf:
+            hosts.setdefault(subject, []).append(host)
     if not by_subject:
         return None
     medians = {subject: _median(times) for subject, times in by_subject.items()}
-    ours, digest = fastest(medians, band)
+    ours, digest = fastest(_felt(medians, hosts), band)
     return Winner(digest if ours else None, medians[ours, digest], medians.get((False, "")))
+
+
+def _felt(
+    medians: Mapping[tuple[bool, str], float], hosts: Mapping[tuple[bool, str], list[float]]
+) -> Mapping[tuple[bool, str], float]:
+    """Return the times that callers feel; those of the device where the host's are not known of both sides."""
+    sides = {
+        side: [us for subject, times in hosts.items() if subject[0] == side for us in times] for side in (False, True)
+    }
+    if not all(sides.values()):
+        return medians
+    return {subject: max(us, _median(hosts.get(subject) or sides[subject[0]])) for subject, us in medians.items()}
 
 
 def fastest(medians: Mapping[tuple[bool, str], float], band: float = TIE_BAND) -> tuple[bool, str]:

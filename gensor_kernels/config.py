@@ -8,6 +8,7 @@
 | `GENSOR_TUNE` | `auto` (default), `now`, `predicted` or `off`; see `tune_mode` |
 | `GENSOR_BACKGROUND` | `1` or `0`: tune hot calls while the program runs; default `1`, on integrated GPUs `0` |
 | `GENSOR_RACE` | `0`: no call is timed in the program itself; default `1` |
+| `GENSOR_COMPARE` | `0`: no kernel's first result is compared with the library's; default `1` |
 | `GENSOR_DETERMINISTIC` | `1`: the kernel is a function of call, device and stored kernels, never of a timing |
 | `GENSOR_DISABLE` | `1`: every call goes to CuPy |
 | `GENSOR_ACCELERATE` | `1`, or names: the whole process runs inside `accelerate` once it has imported the package |
@@ -176,6 +177,14 @@ def races() -> bool:
     `GENSOR_DETERMINISTIC=1` forbid races too.
     """
     return _flag("GENSOR_RACE", "1") and tune_mode() != "off" and not deterministic()
+
+
+def compares() -> bool:
+    """Return whether a kernel's first result is compared with the library's before the kernel serves again.
+
+    That waits for the caller's stream, which programs with `GENSOR_RACE=0` must not.
+    """
+    return _flag("GENSOR_COMPARE", "1") and _flag("GENSOR_RACE", "1") and not disabled()
 
 
 def deterministic() -> bool:

@@ -9,7 +9,6 @@ that read ONNX files are not installed.
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -104,7 +103,7 @@ def by_library(session: Session, call: Callable[[], Any]) -> tuple[list[np.ndarr
         with mock.patch.dict(os.environ, GENSOR_DISABLE="1"):
             gensor_kernels.refresh()
             results = _host(call())
-            us = None if session.emulate else statistics.median(session.device.sample([call])[0])
+            us = None if session.emulate else session.device.sampler([call]).first()[0].device_us
     finally:
         gensor_kernels.refresh()
     return results, us
@@ -130,7 +129,7 @@ def tiers(model: Model, given: Mapping[str, Any]) -> dict[str, int]:
 
 def times(session: Session, model: Model, given: Mapping[str, Any], call: Callable[[], Any]) -> dict[str, Any]:
     """Return microseconds of a call, of the host, and of every node."""
-    ours = statistics.median(session.device.sample([call])[0])
+    ours = session.device.sampler([call]).first()[0].device_us
     layers = model.profile(**given)
     session.synchronize()
     began = time.perf_counter()

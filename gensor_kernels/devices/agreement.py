@@ -1,4 +1,4 @@
-"""Whether two results of one call are the same but for rounding: what a race asks before its winner serves.
+"""Whether two results of one call are the same but for rounding: what decides whether a kernel serves a second time.
 
 Verification executes a kernel's source text; what ptxas makes of it runs on the GPU alone. A wrong kernel has tiles or
 terms missing, and many elements far off; a correct one differs from the library by roundings, which are small compared
@@ -19,41 +19,69 @@ GROSS = 0.25
 FEW = 0.01
 #: Elements that are compared, of larger results every n-th slice along the longest axis.
 MOST = 1 << 22
+#: Slices at the end of each axis that are compared by themselves: a tile that is wrong beyond the last full one is a
+#: small part of the result, and at least an eighth of them.
+EDGE = 8
+#: Fewest elements of an edge that are compared: of fewer, one that is small by chance would be more than `FEW`.
+LEAST_EDGE = 200
+
+#: Copies of parts of a result: of the whole, and of each edge.
+Sample = tuple[DeviceArray, ...]
 
 
-def sample(array: DeviceArray) -> DeviceArray:
-    """Return a copy of at most about `MOST` elements of an array: of all of them, or of every n-th slice.
+def is_comparable(dtype: np.dtype) -> bool:
+    """Return whether results of a type are compared: not integers, which may be positions of equal elements, nor types
+    that the array library does not compute with."""
+    return dtype.kind in "fc" or dtype.name == "bfloat16"
+
+
+def sample(array: DeviceArray) -> Sample:
+    """Return copies of parts of an array: at most about `MOST` elements of the whole, and those of its edges.
 
     Types that the array library may not know, such as bfloat16, are copied as their bits.
     """
     if array.dtype.kind == "V":
         array = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    edges = []
+    for axis, extent in enumerate(array.shape):
+        if extent > EDGE and array.size // extent * EDGE >= LEAST_EDGE:
+            edges.append(_some(array[(slice(None),) * axis + (slice(-EDGE, None),)]).copy())
+    return _some(array).copy(), *edges
+
+
+def _some(array: DeviceArray) -> DeviceArray:
+    """Return every n-th slice of a large array along its longest axis. No n is even: slices at the same place of each
+    tile would hide what is wrong elsewhere."""
     longest = int(np.argmax(array.shape)) if array.ndim else 0
     step = -(-array.size // MOST)
-    return (array if step <= 1 else array[(slice(None),) * longest + (slice(None, None, step),)]).copy()
+    return array if step <= 1 else array[(slice(None),) * longest + (slice(None, None, step | 1),)]
 
 
-def agree(xp: ModuleType, result: DeviceArray, expected: DeviceArray) -> bool:
+def agree(xp: ModuleType, result: DeviceArray, expected: Sample) -> bool:
     """Return whether an array of the array library `xp` is the same but for rounding as one whose `sample` is
     `expected`. NaN and infinities are at the same places in both, as are their signs.
 
-    True where no comparison is possible: for integers, which may be positions of equal elements, and for types that
-    `xp` does not compute with.
+    True where no comparison is possible.
     """
-    name = result.dtype.name
-    if (result.dtype.kind not in "fc" and name != "bfloat16") or expected.size == 0:
+    if not is_comparable(result.dtype):
         return True
-    ours, theirs = widen(sample(result), name), widen(expected, name)
+    pairs = zip(sample(result), expected, strict=True)
+    return all(_agree(xp, widen(ours, result.dtype.name), widen(theirs, result.dtype.name)) for ours, theirs in pairs)
+
+
+def _agree(xp: ModuleType, ours: DeviceArray, theirs: DeviceArray) -> bool:
+    if theirs.size == 0:
+        return True
     same, finite = kinds(xp, ours) == kinds(xp, theirs), kinds(xp, theirs) == 0
     off, compared = float(xp.sum(~same)), same & finite
     if bool(compared.any()):
         off += float(xp.sum(~near(xp, ours[compared], theirs[compared], GROSS)))
-    return off <= FEW * expected.size
+    return off <= FEW * theirs.size
 
 
-def is_finite(xp: ModuleType, expected: DeviceArray, dtype: str) -> bool:
+def is_finite(xp: ModuleType, expected: Sample, dtype: str) -> bool:
     """Return whether a `sample` of a result of a type has neither NaN nor infinities."""
-    return bool(xp.isfinite(widen(expected, dtype)).all())
+    return all(bool(xp.isfinite(widen(each, dtype)).all()) for each in expected)
 
 
 def kinds(xp: ModuleType, values: DeviceArray) -> DeviceArray:

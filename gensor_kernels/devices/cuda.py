@@ -29,7 +29,7 @@ from .driver import RELAXED
 from .graphs import Graphs
 from .lending import Lender, LendingAllocator
 from .originals import Original
-from .sampling import conditions, take_samples
+from .sampling import Sampler, conditions
 from .tensor_maps import Mapped
 
 if TYPE_CHECKING:
@@ -382,9 +382,16 @@ class CudaDevice(Device):
 
     # ---- measuring
 
-    def sample(self, calls: Sequence[Callable[[], object]], rounds: int | None = None) -> list[list[float]]:
-        """See sampling.take_samples."""
-        return take_samples(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls, rounds)
+    def sampler(self, calls: Sequence[Callable[[], object]]) -> Sampler:
+        """See Device.sampler."""
+        return Sampler(self.cupy, self.arch.l2_mb * 1e6 if self.arch else 0, calls)
+
+    def free_bytes(self) -> int:
+        """Return the bytes that the driver or CuPy's pool can give."""
+        pool = self.cupy.get_default_memory_pool()
+        free: int = self.cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
+        limit: int = pool.get_limit()  # 0 where there is none
+        return min(free, limit - pool.used_bytes()) if limit else free
 
     def conditions(self) -> str:
         """See sampling.conditions."""

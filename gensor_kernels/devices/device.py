@@ -18,12 +18,13 @@ from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import Arch
 
-from .agreement import agree
+from .agreement import Sample, agree
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from .lending import Lender
+    from .sampling import Sampler
 
 
 def reach(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
@@ -278,14 +279,15 @@ class Device:
 
     # ---- measuring
 
-    def sample(self, calls: Sequence[Callable[[], object]], rounds: int | None = None) -> list[list[float]]:
-        """Return microseconds per call: a list of samples for each of `calls`, interleaved on the current stream.
-
-        `rounds` is the number of samples of each, None for a number that suits the duration of the calls.
-        """
+    def sampler(self, calls: Sequence[Callable[[], object]]) -> Sampler:
+        """Return what times these calls, interleaved on the current stream: see sampling.Sampler."""
         raise NotImplementedError
 
-    def agrees(self, result: DeviceArray, expected: DeviceArray) -> bool:
+    def free_bytes(self) -> int | None:
+        """Return the bytes that can be allocated, or None where nothing limits them."""
+        return None
+
+    def agrees(self, result: DeviceArray, expected: Sample) -> bool:
         """Return whether two results of one call, of the second a `sample`, are the same but for rounding: see
         agreement.agree."""
         return agree(self.xp, result, expected)

@@ -188,6 +188,22 @@ def test_times_taken_beside_a_program_decide_nothing():
     assert quiet(strange) == strange and quiet(timings(a=1.0)) == timings(a=1.0)
 
 
+def test_the_host_decides_where_its_times_are_known_of_both():
+    """6 us of the device after 20 us of the host are felt as 20; stored medians are the device's."""
+
+    def with_host(us, **median_us):
+        return [dataclasses.replace(row, samples=f'{{"host_us":{us}}}') for row in timings(**median_us)]
+
+    vendor, slow = with_host(8.0, vendor=8.0), with_host(20.0, a=6.0)
+    found = winner([*vendor, *slow])
+    assert (found.kernel_digest, found.median_us, found.vendor_us) == (None, 8.0, 8.0)
+    assert winner([*vendor, *with_host(3.0, a=6.0)]).median_us == 6.0
+    assert winner([*timings(vendor=8.0), *slow]).kernel_digest == "a" == winner(slow).kernel_digest
+    assert winner([*vendor, *slow, *timings(b=5.0)]).kernel_digest is None  # the host launches it as slowly
+    for us in ('"many"', "NaN", "1e999", "-5"):
+        assert winner([*vendor, *with_host(us, a=6.0)]).kernel_digest == "a"
+
+
 def test_neither_noise_within_the_tie_band_nor_the_order_of_rows_moves_the_winner():
     """Kernels as fast as each other: whichever measured fastest, the winner is the same."""
     generator, noise, winners = random.Random(0), 0.004, set()

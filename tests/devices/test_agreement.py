@@ -87,3 +87,23 @@ def test_results_agree(monkeypatch, most):
     monkeypatch.setattr(agreement, "MOST", most)
     for name, (result, expected, same) in CASES.items():
         assert agree(np, result, expected) is same, name
+
+
+@pytest.mark.parametrize("most", [1 << 22, 4096])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_wrong_edge_is_found_in_a_large_result(axis, most, monkeypatch):
+    """One row of a thousand: less than a hundredth of the whole."""
+    monkeypatch.setattr(agreement, "MOST", most)
+    right = RNG.standard_normal((1001, 1003)).astype(np.float32)
+    wrong = right.copy()
+    wrong[(slice(None),) * axis + (-1,)] = 0
+    assert agree(np, right + np.float32(1e-3), right) and not agree(np, wrong, right)
+
+
+def test_slices_of_a_large_result_are_of_all_places_of_a_tile(monkeypatch):
+    monkeypatch.setattr(agreement, "MOST", 4096)
+    right = RNG.standard_normal((1 << 16, 16)).astype(np.float32)
+    for place in range(16):
+        wrong = right.copy()
+        wrong[place::16] = 1
+        assert not agree(np, wrong, right)

@@ -112,6 +112,19 @@ def test_a_refused_cubin_is_compiled_here_or_given_up(device, orin, monkeypatch)
         device.load(other.code, [])
 
 
+def test_free_memory_is_the_drivers_and_the_pools(device, orin, monkeypatch):
+    pool, (before, _) = orin.pool, orin.cupy.cuda.runtime.memGetInfo()
+    assert device.free_bytes() == before
+    array = orin.cupy.empty((1 << 20,), np.float32)
+    assert device.free_bytes() <= before - array.nbytes
+    del array
+    assert pool.in_use() == 0 < pool.free_bytes() <= before - orin.cupy.cuda.runtime.memGetInfo()[0]
+    assert device.free_bytes() == orin.cupy.cuda.runtime.memGetInfo()[0] + pool.free_bytes()
+    monkeypatch.setattr(pool, "get_limit", lambda: 1 << 20)
+    monkeypatch.setattr(pool, "used_bytes", lambda: 3 << 18, raising=False)
+    assert device.free_bytes() == 1 << 18
+
+
 def test_operands_elsewhere_and_unsupported_devices_go_to_cupy(monkeypatch):
     with without_races(monkeypatch, *["orin-nano-8gb"] * 2) as two:
         device = two.device()

@@ -58,6 +58,7 @@ def test_plans_keep_no_array_alive(stocked, strided, request):
 def stocked_runtime(monkeypatch):
     """A runtime whose kernels serve every float32 call of one class, and write 55 everywhere."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_COMPARE", "0")  # 55 is no product
     wanted = workload()
     return runtime_of(stored=kernels(wanted, cubin=b""))
 
@@ -213,6 +214,7 @@ def test_extents_beyond_int32_are_the_librarys(stocked_runtime):
 def beside(monkeypatch):
     """A Runtime of NumPy arrays that is no emulator, with kernels for aligned float32 products."""
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_COMPARE", "0")  # 55 is no product
     stored = {k.digest: k for turned in (False, True) for k in starters(workload(trans_b=turned))}
     return put(monkeypatch, runtime_of(stored=stored))
 

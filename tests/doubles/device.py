@@ -11,11 +11,13 @@ A GPU with CuPy's own arrays is in `strict`: the real CudaDevice over a double o
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.devices.emulator.run import KernelFault
+from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.machine.arch import Arch, lookup
 
 #: `record` fills results with this number: a test sees that a kernel served the call.
@@ -53,9 +55,12 @@ def emulate(device, code, launches, after=None):
 
 
 class Clock:
-    """No clock: nothing can be timed. `conditions` is the JSON text that times depend on: driver, power mode."""
+    """No clock: nothing can be timed. `conditions` is the JSON text that times depend on: driver, power mode.
 
-    conditions = "{}"
+    `host`: microseconds of the host in races, for the library's call and for a kernel.
+    """
+
+    conditions, host = "{}", (0.1, 0.1)
 
     def spend(self, what, code=None):
         """Take the time of a "launch" of `code`, a "call" of the library, or a "copy"."""
@@ -143,6 +148,40 @@ def _given(found, out):
         return found
     out[...] = found
     return out
+
+
+class FakeSampler:
+    """Times calls by the device's clock. Samples of each call are 1 % apart; the host's are those of `clock.host`.
+
+    Each call runs twice by itself, as far as `running` says, then all take turns.
+    """
+
+    def __init__(self, device, calls):
+        self.device, self.last, self.starts = device, -1, {}
+        self.calls = [partial(self.start, place, call) for place, call in enumerate(calls)]
+
+    def start(self, place, call):
+        self.last = place
+        self.starts[place] = self.starts.get(place, 0) + 1
+        call()
+
+    @property
+    def running(self):
+        return {self.last} if max(self.starts.values(), default=0) <= 2 else set(self.starts)
+
+    def first(self):
+        return self.sampled(self.calls, self.device.timed)
+
+    def again(self, places, rounds):
+        self.starts.clear()
+        return self.sampled([self.calls[place] for place in places], self.device.duels)
+
+    def sampled(self, calls, noted):
+        self.device._check("sample")
+        found = self.device.clock(calls)
+        noted.append(found)
+        hosts = self.device.clock.host
+        return [Samples([us * 0.99, us, us * 1.01], [hosts[index > 0]] * 3) for index, us in enumerate(found)]
 
 
 class FakeDevice(EmulatorDevice):
@@ -247,8 +286,5 @@ class FakeDevice(EmulatorDevice):
     def conditions(self):
         return self.clock.conditions
 
-    def sample(self, calls, rounds=None):
-        self._check("sample")
-        found = self.clock(calls)
-        (self.duels if rounds else self.timed).append(found)
-        return [[time * 0.99, time, time * 1.01] for time in found]
+    def sampler(self, calls):
+        return FakeSampler(self, calls)

@@ -304,6 +304,11 @@ class Function:
         value = self.library(device, operands.inputs, parameters, math)
         return operands.give(self.finish(device, value, operands.steps, parameters, result.dtype))
 
+    def first_rows(self, operands: Operands, parameters: Any, count: int) -> Operands | None:
+        """Return the operands of the call that computes the first `count` entries of the result's first axis, each of
+        which takes as long; None where there is no such call."""
+        return None
+
     def count_passes(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
         """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""
         return self.by_library(device, operands, parameters, result, math)

@@ -100,6 +100,20 @@ class Rows(Function):
         laid = tuple(None if view is None else next(places) for view in call.operands)
         return KernelCall(found.workload, found.geometry, operands=laid)
 
+    def first_rows(self, operands: Operands, parameters: Parameters, count: int) -> Operands | None:
+        """Return the operands with fewer rows, where the first axis is not reduced."""
+        (x, *others), out, steps = operands
+        if others or 0 in parameters.axes:
+            return None
+        rank = x.ndim if is_map(parameters.operator) or parameters.keepdims else x.ndim - len(parameters.axes)
+
+        def cut(array: DeviceArray) -> Any:
+            broadcast = array is None or array.ndim < rank or array.shape[0] == 1
+            return array if broadcast else array[:count]
+
+        laid = tuple(step._replace(operand=cut(step.operand)) for step in steps)
+        return Operands((x[:count],), None if out is None else out[:count], laid)
+
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)

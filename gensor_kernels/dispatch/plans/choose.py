@@ -54,6 +54,8 @@ def choose(
         refused=refused,
         unfused=lambda: unfused.microseconds(call, operands),
     )
+    if runtime.refuted and not request.captured and problem.workload.key() in runtime.refuted:
+        return Choice(4, runtime.refuted[problem.workload.key()], standby=True), lowered
     choice = tiers.choose(request, runtime.library)
     if improving and config.tune_mode() == "now":
         choice = improve(runtime, request, choice)

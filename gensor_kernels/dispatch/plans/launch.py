@@ -99,7 +99,7 @@ class LaunchPlan(Plan):
         inputs, out, steps = operands
         self.tier, self.switched, self.device, result = tier, switched, call.device, call.result
         self.local, self.pointer = self.device.local, call.runtime.pointer
-        self.launch, self.workspace = bound.launch, bound.workspace
+        self.kernel, self.launch, self.workspace = bound.kernel, bound.launch, bound.workspace
         geometry = bound.problem.geometry
         self.template = _template(bound, inputs, steps)
         self.rest, self.swapped = self.template[OPERAND_BYTES:], geometry.swapped

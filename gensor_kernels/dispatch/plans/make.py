@@ -9,11 +9,11 @@ from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.matmul import WRAPS, exact
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.selection.tiers import Choice
-from gensor_kernels.dispatch.tuning import copy_race, race
+from gensor_kernels.dispatch.tuning import comparison, copy_race, race
 from gensor_kernels.errors import BuildError, UnsupportedError
 
 from .choose import choose, request_of
-from .launch import launch
+from .launch import LaunchPlan, launch
 from .plan import Call, LibraryPlan, Plan, Standby, idle_plan
 from .stage import Lowered, StagedPlan
 from .trial import Trial
@@ -97,10 +97,14 @@ def _pin(call: Call, kernel: Kernel | None, lowered: Lowered, captured: bool, op
 
 
 def _on_trial(call: Call, choice: Choice, lowered: Lowered, plan: Plan, operands: Operands) -> Plan:
-    """Return a Trial of the Plan where its kind of call is to race, else the Plan."""
+    """Return a Trial of the Plan where its kind of call is to race or its kernel to be compared, else the Plan."""
     runtime, request = call.runtime, request_of(call, lowered.problem, operands)
     if not lowered.staged:
-        return Trial(plan, request, plan_of) if race.may(runtime, lowered.problem.workload) else plan
+        workload = lowered.problem.workload
+        races = race.may(runtime, workload)
+        kernel = plan.kernel if isinstance(plan, LaunchPlan) else None
+        due = races or comparison.is_due(runtime, kernel, workload, call.result.dtype)
+        return Trial(plan, request, plan_of, races=races) if due else plan
     kind = copy_race.kind(runtime, lowered.problem, operands.arrays())
     if not copy_race.may(runtime, kind, copy_race.is_hopeful(choice)):
         return plan

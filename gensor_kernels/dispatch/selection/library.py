@@ -339,6 +339,12 @@ class Library:
         recorded = self.record(workload)
         return len(current) > 1 and None in current and (recorded is None or recorded.digest in current)
 
+    def has_raced(self, kernel: Kernel, workload: Workload) -> bool:
+        """Return whether a race has timed a kernel under the present conditions, and compared it if it won."""
+        rows = self.contents.timings.get(workload.key(), ())
+        mine = [row for row in rows if row.kernel_digest == kernel.digest and '"race":true' in row.samples]
+        return any(is_under(row, self.conditions) for row in mine)
+
     def _fits(self, row: Timing, workload: Workload) -> bool:
         """Return whether the kernel of a timing may be launched for a Workload as it was timed."""
         base = launched(row)[0] or ""

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from gensor_database import duration, winner
+from gensor_database import TIE_BAND, duration, winner
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.errors import UnsupportedError
@@ -138,6 +138,8 @@ def _from_timings(request: Request, library: Library) -> Choice | None:
     time, vendor = ours.median_us, best.vendor_us
     if best.kernel_digest is None:
         reason = f"measured on {part}: the library takes {duration(vendor, 4)}, our best kernel {duration(time, 4)}"
+        if vendor is not None and time * (1 + TIE_BAND) < vendor:
+            reason += ", but the host takes longer to launch it"
         return Choice(4, reason, measured_us=time, vendor_us=vendor, standby=True)
     if vendor is None and request.one_call and not request.captured and config.tune_mode() != "predicted":
         return None  # a time with nothing to compare it with shows no win

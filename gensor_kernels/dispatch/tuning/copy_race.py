@@ -8,7 +8,6 @@ caller's arrays. Until then the library serves what it does in one call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gensor_database import TIE_BAND, duration
@@ -76,10 +75,9 @@ def weigh(runtime: TunedCalls, kind: Kind, ours: Run, theirs: Run) -> bool:
     try:
         for _ in range(WARM_RUNS):
             ours()
-        calls = [theirs, ours]
-        first = runtime.device.sample(calls)
-        samples = settle(first, ["copies"], lambda _, rounds: runtime.device.sample(calls, rounds))
-        library, whole = (median(times) for times in samples)
+        sampler = runtime.device.sampler([theirs, ours])
+        samples = settle(sampler.first(), ["copies"], lambda _, rounds: sampler.again((0, 1), rounds))
+        library, whole = (each.felt_us for each in samples)
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a call with its copies could not be timed: %s", error, exc_info=True)
         return False

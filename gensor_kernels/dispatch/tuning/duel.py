@@ -13,55 +13,58 @@ from functools import partial
 from statistics import median
 
 from gensor_database import TIE_BAND, fastest
+from gensor_kernels.devices.sampling import FAR_SLOWER, Samples
 
 #: Rounds that are sampled before anybody looks again, of which calls are too few to say how far they vary.
 ROUNDS = 3
-#: Most rounds; and of calls that take long.
-MOST_ROUNDS, MOST_LONG_ROUNDS = 36, 12
-#: Microseconds of all samples from which calls take long.
-LONG_US = 100_000.0
+#: Most rounds, of calls for which the budget of the race pays as many.
+MOST_ROUNDS = 36
 #: Standard errors by which a lead has to differ from the tie band to be clear.
 CLEAR = 2.0
 
-#: Samples of a race: the library's call's, then each kernel's.
-Samples = list[list[float]]
 #: The function that takes new samples of the library's call and of a kernel, given its place among the kernels and the
-#: number of rounds. Empty where that kernel cannot run.
-Again = Callable[[int, int], Sequence[Sequence[float]]]
+#: number of rounds. An empty list where the race may take no longer, None where that kernel cannot run.
+Again = Callable[[int, int], Sequence[Samples] | None]
 
 
-def settle(samples: Samples, names: Sequence[str], again: Again) -> Samples:
+def settle(samples: Sequence[Samples], names: Sequence[str], again: Again) -> list[Samples]:
     """Return the samples of a race in which the library's call wins, or a kernel that has won a duel.
 
     New samples take the places of those of a kernel that wins, and of the library's call, until nothing wins by samples
-    of the race alone. `names` are those of the kernels, which decide ties.
+    of the race alone, or the budget of the race is spent. A single kernel owes nothing to a choice, and new samples are
+    added to its own. No duel decides about a library's call that is far slower. `names` are those of the kernels, which
+    decide ties.
     """
-    found, fresh, met = [*samples], list[float](), set[int]()
+    found, fresh, met = [*samples], Samples(), set[int]()
     while True:
-        times = {(rank > 0, ("", *names)[rank]): median(each) for rank, each in enumerate(found) if each}
+        times = {(rank > 0, ("", *names)[rank]): each.felt_us for rank, each in enumerate(found) if each.us}
         rank = ("", *names).index(fastest(times, TIE_BAND)[1])
-        if rank == 0 or rank in met:
+        if rank == 0 or rank in met or found[0].felt_us > FAR_SLOWER * found[rank].felt_us:
             return found
         met.add(rank)
-        theirs, found[rank] = duel(partial(again, rank - 1))
-        fresh += theirs
-        found[0] = fresh or found[0]
+        begun = (found[0], found[1]) if len(names) == 1 else (Samples(), Samples())
+        both = duel(partial(again, rank - 1), *begun)
+        if both is None:
+            found[rank] = Samples()
+        elif both[1].us:
+            fresh.extend(both[0])
+            found[0], found[rank] = fresh, both[1]
 
 
-def duel(again: Callable[[int], Sequence[Sequence[float]]]) -> Samples:
-    """Return new samples of two calls, as many as make clear whether the second beats the first; none where one cannot
-    run."""
-    theirs, ours = list[float](), list[float]()
-    while not is_clear(theirs, ours):
+def duel(
+    again: Callable[[int], Sequence[Samples] | None], theirs: Samples, ours: Samples
+) -> tuple[Samples, Samples] | None:
+    """Add samples of two calls until it is clear whether the second beats the first, and return them; None where one
+    cannot run."""
+    while len(ours.us) < MOST_ROUNDS and not is_clear(theirs.felt(), ours.felt()):
         more = again(ROUNDS)
+        if more is None:
+            return None
         if not more:
-            return [[], []]
-        theirs += more[0]
-        ours += more[1]
-        most = MOST_ROUNDS if sum(theirs) + sum(ours) < LONG_US else MOST_LONG_ROUNDS
-        if len(ours) >= most:
             break
-    return [theirs, ours]
+        theirs.extend(more[0])
+        ours.extend(more[1])
+    return theirs, ours
 
 
 def is_clear(theirs: Sequence[float], ours: Sequence[float]) -> bool:

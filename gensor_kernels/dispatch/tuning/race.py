@@ -9,12 +9,13 @@ it (`config.races`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from statistics import median, quantiles
-from typing import Any
+from statistics import quantiles
+from typing import TYPE_CHECKING, Any
 
 from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
-from gensor_kernels.devices.agreement import is_finite, sample
+from gensor_kernels.devices.agreement import Sample, is_finite, sample
+from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
@@ -24,15 +25,18 @@ from gensor_kernels.operators.types.workload import Workload
 from .duel import settle
 from .tuned_calls import TunedCalls
 
+if TYPE_CHECKING:
+    from gensor_kernels.devices.sampling import Sampler
+
 CONTENDERS = 4
 NEAR = 2.0  # kernels predicted to take longer than this many times the favourite do not race
-LONG_US = 20_000.0  # predicted: of such calls only the favourite races
+#: Predicted: of such calls only the favourite races. The budget of a race (devices/sampling.py) is ten of them, which
+#: say more about two calls than about five.
+LONG_US = 5_000.0
 
 Bind = Callable[[Kernel], Callable[[], Any]]
 #: A kernel, and its call.
 Entrant = tuple[Kernel, Callable[[], Any]]
-#: Times a call is started, one by one, before those of a race take turns (devices/sampling.py).
-ALONE = 2
 
 
 def may(runtime: TunedCalls, workload: Workload) -> bool:
@@ -60,55 +64,35 @@ def _has_binary(kernel: Kernel) -> bool:
         return False
 
 
-def race(runtime: TunedCalls, request: Request, bind: Bind, vendor: Callable[[], Any], name: str) -> bool:
-    """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken."""
+def race(
+    runtime: TunedCalls, request: Request, bind: Bind, vendor: Callable[[], Any], name: str, share: float = 1.0
+) -> bool:
+    """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken.
+
+    `share`: the part of the call's rows that `bind` and `vendor` compute; times of all its rows are stored.
+    """
     runtime.raced.add(request.problem.workload.key())
     try:
-        entrants = _bound(contenders(request, runtime.library), bind)
-        samples = take_samples(runtime, vendor, entrants) if entrants else []
-        wrong = differing(runtime, vendor, entrants, samples) if entrants else []
-        if entrants and not wrong:
-            names = [kernel.digest for kernel, _ in entrants]
-            samples = settle(
-                samples, names, lambda rank, rounds: take_samples(runtime, vendor, [entrants[rank]], rounds)
-            )
+        course = Course(runtime, vendor, _bound(contenders(request, runtime.library), bind))
+        samples = course.first()
+        wrong = course.differing(samples)
+        if samples and not wrong:
+            samples = settle(samples, [kernel.digest for kernel in course.kernels], course.again)
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a race was called off: %s", error, exc_info=True)
         return False
-    if not entrants:
+    if not samples:
         return False
     counters.races.add()
     if wrong:
         _refute(runtime, request, wrong)
         return True
-    timed = [None, *(kernel for kernel, _ in entrants)]
-    rows = [
-        _timing(runtime, request, kernel, name, times) for kernel, times in zip(timed, samples, strict=True) if times
-    ]
+    timed = zip([None, *course.kernels], samples, strict=True)
+    rows = [_timing(runtime, request, kernel, name, each, share) for kernel, each in timed if each.us]
     runtime.library.note(rows)
     runtime.notes.add(rows)
     config.logger().info("raced %s: %s", request.problem.workload.key(), _describe(rows))
     return True
-
-
-def differing(
-    runtime: TunedCalls, vendor: Callable[[], Any], entrants: Sequence[Entrant], samples: Sequence[Sequence[float]]
-) -> list[Kernel]:
-    """Return the kernels that are faster than the library's call and compute something else.
-
-    Raises ArithmeticError where the library's result is not finite: it may overflow before a kernel does.
-    """
-    theirs, *ours = (median(times) for times in samples)
-    faster = [entrant for entrant, each in zip(entrants, ours, strict=True) if each < theirs]
-    if not faster:
-        return []
-    with runtime.device.lending(None):
-        result = vendor()
-        expected = sample(result)  # a copy: kernels may write to the same array
-        wrong = [kernel for kernel, call in faster if not runtime.device.agrees(call(), expected)]
-    if wrong and not is_finite(runtime.device.xp, expected, result.dtype.name):
-        raise ArithmeticError(f"a kernel and {runtime.device.xp.__name__} have NaN or infinities at different places")
-    return wrong
 
 
 def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:
@@ -121,11 +105,20 @@ def _bound(kernels: Sequence[Kernel], bind: Bind) -> list[Entrant]:
     return entrants
 
 
-def _timing(runtime: TunedCalls, request: Request, kernel: Kernel | None, name: str, times: Sequence[float]) -> Timing:
-    """Return the row of a kernel's times, or of the library's call."""
+def _timing(
+    runtime: TunedCalls, request: Request, kernel: Kernel | None, name: str, times: Samples, share: float
+) -> Timing:
+    """Return the row of a kernel's times, or of the library's call.
+
+    The time is the device's, as of every row; what the host takes is among the samples (gensor_database.winner).
+    """
     arch, digest = request.arch, kernel.digest if kernel is not None else None
-    low, median, high = quantiles(times, n=4, method="inclusive")
-    samples: dict[str, object] = {"high_us": high, "low_us": low, "race": True, "rounds": len(times)}
+    us = [each / share for each in times.us]
+    low, median, high = quantiles(us, n=4, method="inclusive") if len(us) > 1 else us * 3
+    samples: dict[str, object] = {"high_us": high, "low_us": low, "race": True, "rounds": len(us)}
+    samples["host_us"] = times.host_us
+    if share < 1:
+        samples["share"] = share
     if kernel is not None and kernel.base is not None:
         samples["launched"] = {"kernel": kernel.base, "program": kernel.program.to_json()}
     return Timing(
@@ -140,54 +133,91 @@ def _describe(rows: Sequence[Timing]) -> str:
     return ", ".join(f"{(row.kernel_digest or row.vendor or '')[:12]} {duration(row.median_us, 4)}" for row in rows)
 
 
-# ---- kernels that fail in a race
+class Course:
+    """The calls of a race: the library's, and those of kernels, of which some may fail.
 
-
-def take_samples(
-    runtime: TunedCalls, vendor: Callable[[], Any], entrants: list[Entrant], rounds: int | None = None
-) -> list[list[float]]:
-    """Return samples of the library's call and of each of `entrants`.
-
-    Kernels that are refused, or for which there is no memory, are taken from `entrants`, and the others race again; the
-    list is empty if no kernel is left. Raises what the library's call raises, and any error after which the device
-    cannot be used any more: then the kernels that may have done it are stored as failed, and never run again.
+    Parameters
+    ----------
+    runtime : TunedCalls
+        Whose device runs them.
+    vendor : callable
+        The library's call. A part of its first result is kept, so that no further call is needed to compare kernels
+        with it.
+    entrants : list of Entrant
+        Kernels and their calls. One that is refused, or for which there is no memory, is removed.
     """
-    while entrants:
-        course = _Course([vendor, *(call for _, call in entrants)])
+
+    def __init__(self, runtime: TunedCalls, vendor: Callable[[], Any], entrants: list[Entrant]):
+        self.runtime, self.entrants = runtime, entrants
+        self._vendor = vendor
+        self._expected: tuple[Sample, str] | None = None
+        self._sampler: Sampler | None = None
+
+    @property
+    def kernels(self) -> list[Kernel]:
+        """The kernels that take part."""
+        return [kernel for kernel, _ in self.entrants]
+
+    def _call_library(self) -> Any:
+        result = self._vendor()
+        if self._expected is None:
+            self._expected = sample(result), result.dtype.name  # a copy: kernels may write to the same array
+        return result
+
+    def first(self) -> list[Samples]:
+        """Return samples of the library's call and of each kernel; an empty list if no kernel is left.
+
+        Raises what the library's call raises, and any error after which the device cannot be used any more: then the
+        kernels that may have done it are stored as failed, and never run again.
+        """
+        while self.entrants:
+            self._sampler = self.runtime.device.sampler([self._call_library, *(call for _, call in self.entrants)])
+            found = self._watch(self._sampler, self._sampler.first)
+            if found is not None:
+                return found
+            self.entrants.pop(self._sampler.last - 1)  # the others race again
+        return []
+
+    def again(self, rank: int, rounds: int) -> list[Samples] | None:
+        """Return new samples of the library's call and of one kernel (see duel.Again)."""
+        sampler = self._sampler
+        assert sampler is not None
+        return self._watch(sampler, lambda: sampler.again((0, rank + 1), rounds))
+
+    def differing(self, samples: Sequence[Samples]) -> list[Kernel]:
+        """Return the kernels that are faster than the library's call and compute something else.
+
+        Raises ArithmeticError where the library's result is not finite: it may overflow before a kernel does.
+        """
+        if not samples or self._expected is None:
+            return []
+        (expected, dtype), device = self._expected, self.runtime.device
+        theirs, *ours = (each.felt_us for each in samples)
+        with device.lending(None):
+            faster = [entrant for entrant, us in zip(self.entrants, ours, strict=True) if us < theirs]
+            wrong = [kernel for kernel, call in faster if not device.agrees(call(), expected)]
+        if wrong and not is_finite(device.xp, expected, dtype):
+            raise ArithmeticError(f"a kernel and {device.xp.__name__} have NaN or infinities at different places")
+        return wrong
+
+    def _watch(self, sampler: Sampler, sampled: Callable[[], list[Samples]]) -> list[Samples] | None:
+        """Return samples, or None if a kernel cannot run: the last one that was started."""
+        runtime = self.runtime
         try:
             with runtime.device.lending(None):  # a model that runs its nodes has no use for the memory of thousands
-                return runtime.device.sample(course.calls, rounds)
+                return sampled()
         except Exception as error:
-            suspects = course.suspects()
+            suspects = sorted(sampler.running)
             if suspects and _is_lost(runtime):
-                _blame(runtime, [entrants[index - 1][0].stored for index in suspects if index > 0], error)
+                _blame(runtime, [self.entrants[place - 1][0].stored for place in suspects if place > 0], error)
                 raise
-            if not course.starts or course.last == 0:
+            if sampler.last <= 0:
                 raise
-            kernel, _ = entrants.pop(course.last - 1)
-            config.logger().info("kernel %s does not race: %s", kernel.digest[:12], error)
-    return []
+            config.logger().info("kernel %s does not race: %s", self.kernels[sampler.last - 1].digest[:12], error)
+            return None
 
 
-class _Course:
-    """Calls of a race, and how often each was started."""
-
-    def __init__(self, calls: list[Callable[[], Any]]):
-        self.starts: dict[int, int] = {}
-        self.last = 0
-        self.calls = [self._watch(index, call) for index, call in enumerate(calls)]
-
-    def _watch(self, index: int, call: Callable[[], Any]) -> Callable[[], Any]:
-        def counting() -> Any:
-            self.starts[index] = self.starts.get(index, 0) + 1
-            self.last = index
-            return call()
-
-        return counting
-
-    def suspects(self) -> list[int]:
-        """Return the calls that may have ruined the device: the last one alone, or all calls that took turns."""
-        return [self.last] if max(self.starts.values(), default=0) <= ALONE else sorted(self.starts)
+# ---- kernels that fail in a race
 
 
 def _is_lost(runtime: TunedCalls) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config, forking
@@ -39,6 +39,10 @@ class TunedCalls(Calls):
         Keys of the Workloads that were tuned, and of those that have raced.
     loaded : set of str
         Digests of the kernels on the device.
+    compared : set of (str, str)
+        Digests of kernels, each with the key of a Workload for which its result was compared with the library's.
+    refuted : dict of str
+        Why the library serves a Workload, by its key: a kernel computed something else.
     wholes : dict
         Microseconds of calls with their copies, ours and the library's.
     epoch : int
@@ -54,6 +58,8 @@ class TunedCalls(Calls):
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
         self.loaded: set[str] = set()
+        self.compared: set[tuple[str, str]] = set()
+        self.refuted: dict[str, str] = {}
         self.wholes: dict[Kind, tuple[float, float]] = {}
         self.notes = Notes()
         self.after_fork()
@@ -72,6 +78,12 @@ class TunedCalls(Calls):
         """Serve every call like a first one while calls or hits are counted, or in a dry run."""
         slow = record.active or self._detours or config.counts_hits()
         self.find = unseen if slow else self.plans.get
+
+    def kind_of(
+        self, function: Any, inputs: Sequence[Any], parameters: Any, out: Any = None, precision: Any = None
+    ) -> Any:
+        """Return what the Plans of a kind of call share."""
+        raise NotImplementedError
 
     def consider(self, workload: Workload) -> None:
         """Have a frequent Workload tuned in the background."""
@@ -96,12 +108,19 @@ class TunedCalls(Calls):
                 self.plans[key] = found
         return found
 
-    def replace(self, old: Any, new: Any, workload: Workload) -> None:
-        """Put a Plan into the place of one whose kind of call came so often that its Workload is worth tuning."""
+    def replace(self, old: Any, new: Any) -> None:
+        """Put a Plan into the place of another."""
         with self.lock:
             for key in [key for key, plan in self.plans.items() if plan is old]:
                 self.plans[key] = new
-        self.consider(workload)
+
+    def give_up(self, workload: Workload, reason: str) -> None:
+        """Plan all calls again: the library serves a Workload whose kernel computed something else."""
+        with self.lock:
+            self.refuted[workload.key()] = reason
+            self.epoch += 1
+            self.plans.clear()
+            self.wholes.clear()
 
     def renew(self, workload: Workload) -> None:
         """Plan calls again after a Workload was tuned; its kinds may race again."""
@@ -117,7 +136,7 @@ class TunedCalls(Calls):
         with self.lock:
             self.epoch += 1
             self.library.reload()
-            for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded):
+            for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded, self.refuted):
                 known.clear()
 
     def adapt(self, conditions: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.observe.explanation import Explanation
@@ -215,7 +214,7 @@ def explain_plan(plan: Plan, inputs: Mapping[str, Any], stream: int, timed: bool
     found: list[Layer] = []
 
     def watch(node: Node, served: tuple[Explanation, ...], again: Callable[[], Any], device: Device) -> None:
-        us = median(device.sample([again])[0]) if timed and not device.emulated else None
+        us = device.sampler([again]).first()[0].device_us if timed and not device.emulated else None
         found.append(Layer(*_describe(plan.graph, node), served, us))
 
     plan.run(inputs, watch)

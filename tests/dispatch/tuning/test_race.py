@@ -1,5 +1,6 @@
 """Races: contenders, winners, calls without a race, and stored times."""
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -9,15 +10,17 @@ import numpy as np
 import pytest
 
 from gensor_database import Store, Timing, Verification, canonical
+from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.plans import trial
+from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.dispatch.tuning import power_mode, race
 from gensor_kernels.errors import BuildError
 from tests.dispatch.selection.test_tiers import request
-from tests.doubles.device import FakeDevice, Race
-from tests.doubles.kernels import aligned, kernels, products, runtime_of, workload
+from tests.doubles.device import FakeDevice, FakeSampler, Race
+from tests.doubles.kernels import aligned, asked, kernels, products, runtime_of, workload
 from tests.threads import in_threads
 
 pytestmark = pytest.mark.usefixtures("user_database")
@@ -96,6 +99,34 @@ def test_a_winner_is_timed_alone_before_it_serves():
     assert len(lucky.device.duels) == contenders > 1  # one after the other
     found = [row.median_us for row in lucky.library.timings(workload(64, 64, 64))]
     assert sorted(found) == [10.0] + [11.0] * contenders
+
+
+def test_a_kernel_that_the_host_launches_slowly_does_not_serve():
+    """6 us of the device after 20 us of the host, against 8 and 8: also where the times are read again."""
+    runtime = racer(ours=6.0, theirs=8.0)
+    runtime.device.clock.host = (8.0, 20.0)
+    assert products(runtime, 4) == [0] * 4 and len(runtime.device.races) == 1
+    rows = runtime.library.timings(workload(64, 64, 64))
+    assert {row.median_us for row in rows} >= {6.0, 8.0}  # of the device, as tuning stores them
+    assert {json.loads(row.samples)["host_us"] for row in rows} == {8.0, 20.0}
+    again = racer(times=rows, ours=6.0, theirs=8.0)
+    assert products(again, 4) == [0] * 4 and not again.device.races
+    call, operands = asked(again, aligned((64, 64)), aligned((64, 64)))
+    assert "but the host takes longer to launch it" in choose(call, operands, False)[0].reason
+    quick = racer(ours=6.0, theirs=8.0)
+    quick.device.clock.host = (8.0, 5.0)
+    assert products(quick, 3) == [0, 55, 55]
+
+
+def test_one_sample_of_each_decides_where_calls_are_long(monkeypatch):
+    def once(self, calls, noted):
+        return [Samples([us], [1.0]) for us in self.device.clock(calls)]
+
+    monkeypatch.setattr(FakeSampler, "sampled", once)
+    runtime = racer(ours=4e5, theirs=5e6)
+    assert products(runtime, 3) == [0, 55, 55]
+    rows = runtime.library.timings(workload(64, 64, 64))
+    assert 4e5 in {row.median_us for row in rows} and {json.loads(row.samples)["rounds"] for row in rows} == {1}
 
 
 @pytest.mark.parametrize("ours", [20.0, 10.0, 9.9])
@@ -266,15 +297,15 @@ def test_times_that_cannot_be_stored_still_decide(error, monkeypatch, tmp_path, 
 def test_favourites_race_and_no_more_than_a_few():
     wanted = workload(64, 64, 64)
     runtime = racer(wanted)
-    asked = request(wanted)
-    entered = race.contenders(asked, runtime.library)
+    wish = request(wanted)
+    entered = race.contenders(wish, runtime.library)
     seconds = dict(zip(runtime.library.contents.kernels, predict_seconds(runtime, wanted), strict=True))
     assert 1 <= len(entered) <= race.CONTENDERS
     assert seconds[entered[0].digest] == min(seconds.values())
     assert all(seconds[each.digest] <= race.NEAR * min(seconds.values()) for each in entered)
     slowest = max(seconds, key=seconds.get)
     recorded = library.Library(replace(runtime.library.contents, records={wanted.key(): slowest}))
-    assert race.contenders(asked, recorded)[0].digest == slowest  # what tuning chose always runs
+    assert race.contenders(wish, recorded)[0].digest == slowest  # what tuning chose always runs
     huge = workload(32768, 32768, 32768)
     assert len(race.contenders(request(huge), recorded)) == 1
 

@@ -68,6 +68,12 @@ class Pool:
                     while arena.free:
                         context.free(*arena.free.pop())
 
+    def free_bytes(self) -> int:
+        return sum(size for arena in self._arenas.values() for _, size in arena.free)
+
+    def get_limit(self) -> int:
+        return 0
+
     def everything(self) -> list[Any]:
         """Allocate all free memory, as calls of others may at any time."""
         taken = []

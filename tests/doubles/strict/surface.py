@@ -33,6 +33,9 @@ class Surface:
     def __init__(self, system: System):
         self.system, self.cuda = system, Cuda(system)
 
+    def get_default_memory_pool(self) -> Pool:
+        return self.cuda.pool
+
     def __getattr__(self, name: str) -> Any:
         return getattr(cupy, name)
 
@@ -77,6 +80,10 @@ def _driver(system: System) -> SimpleNamespace:
 
 
 def _runtime(system: System) -> SimpleNamespace:
+    def memory() -> tuple[int, int]:
+        found = system.context().memory
+        return found.end - found.top, system.context().part.memory_bytes
+
     def properties(number: int) -> dict[str, Any]:
         with OF_RUNTIME():
             part = system.context(number).part
@@ -88,6 +95,7 @@ def _runtime(system: System) -> SimpleNamespace:
         getDeviceCount=lambda: len(system.contexts),
         getDeviceProperties=properties,
         driverGetVersion=lambda: system.version,
+        memGetInfo=memory,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels import forking
+from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
@@ -47,14 +48,20 @@ def raced(opened, monkeypatch):
     """raced(repeats) -> a Machine on which calls race, each that often; every way takes a microsecond."""
 
     def make(repeats=1):
-        def sample(self, calls, rounds=None):
-            for call in calls * repeats:
-                call()
-            return [[1.0] * 9 for _ in calls]
+        class Sampled:
+            last, running = 0, frozenset()
+
+            def __init__(self, calls):
+                self.calls = calls
+
+            def first(self):
+                for call in self.calls * repeats:
+                    call()
+                return [Samples([1.0] * 9, [0.1] * 9) for _ in self.calls]
 
         machine = opened("")
         monkeypatch.delenv("GENSOR_DETERMINISTIC")
-        monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sample", sample)
+        monkeypatch.setattr("gensor_kernels.devices.cuda.CudaDevice.sampler", lambda self, calls: Sampled(calls))
         return machine
 
     return make
