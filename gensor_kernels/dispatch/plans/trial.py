@@ -38,6 +38,7 @@ class Trial(Plan):
     def __init__(self, plan: Plan, request: Request, again: Again, copied: tuple[Kind, Plan] | None = None):
         super().__init__(plan.call)
         self.plan, self.request, self.runs, self.tier = plan, request, 0, plan.tier
+        self.nbytes = plan.nbytes + 5 * 1024
         self.raced = False
         self._again, self.copied = again, copied
         self._turn = threading.Lock()

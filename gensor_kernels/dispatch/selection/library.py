@@ -247,19 +247,21 @@ class Library:
         self.residuals: dict[str, float | None] = {}
         #: ways to launch the kernels of a list, by their digests; see predict.predict
         self.ways: dict[tuple[str, ...], Any] = {}
-        self._near: dict[Hashable, tuple[Sizes, list[Kernel]]] = {}
+        self._near: dict[Hashable, tuple[Sizes, Contents, list[Kernel]]] = {}
 
     def near(self, bucket: Hashable, sizes: Sizes) -> Sequence[Kernel]:
         """Return the stored kernels that are nearly best for other sizes of a bucket."""
-        origin, kernels = self._near.get(bucket, (sizes, []))
-        return [] if origin == sizes else kernels
+        origin, contents, kernels = self._near.get(bucket, (sizes, self.contents, []))
+        # A thread may have kept kernels of earlier contents just after these were taken in.
+        return [] if origin == sizes or contents is not self.contents else kernels
 
     def keep_near(self, bucket: Hashable, sizes: Sizes, names: Iterable[str]) -> None:
         """Keep the stored kernels that are nearly best for some sizes for other sizes of their bucket."""
         if len(self._near) >= MOST_BUCKETS:
             self._near.clear()
-        kernels = self.contents.kernels
-        self._near[bucket] = sizes, [kernels[name] for name in islice(names, MOST_NEAR) if name in kernels]
+        contents = self.contents
+        kernels = [contents.kernels[name] for name in islice(names, MOST_NEAR) if name in contents.kernels]
+        self._near[bucket] = sizes, contents, kernels
 
     def reload(self) -> None:
         """Reads the stores again."""
