@@ -33,7 +33,7 @@ class Kept(dict[Key, Any]):
             super().clear()
             self._bytes = 0
         self[key] = plan
-        self._bytes += size  # of what it replaces, too: that was never larger
+        self._bytes += size  # what it replaces still counts
 
     def recall(self, key: Key) -> Any:
         """Return the Plan of a key, which is of the younger generation from now on, or None."""

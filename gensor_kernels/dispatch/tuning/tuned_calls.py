@@ -123,6 +123,12 @@ class TunedCalls(Calls):
             self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
             self.plans.clear()
 
+    def expire(self) -> None:
+        """Forget all Plans, also those of launches that are made without dispatch."""
+        with self.lock:
+            self.epoch += 1
+            self.plans.clear()
+
     def refresh(self) -> None:
         """Read the databases again and forget all that followed from them."""
         with self.lock:
