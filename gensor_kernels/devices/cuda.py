@@ -14,7 +14,6 @@ import numpy as np
 
 from gensor_kernels import forking
 from gensor_kernels.arrays import Array, DeviceArray, Shape
-from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
 from gensor_kernels.errors import BuildError, MachineError, ToolMissingError, UnknownArchError
 from gensor_kernels.families.core.family import Launch
@@ -115,6 +114,8 @@ class Modules:
                 logger().info("the driver refused %s (%s); compiling it here", code.digest[:12], error)
         if not device.compiles:
             raise BuildError("no cubin is stored, and nothing is compiled here")
+        from gensor_kernels.build import nvrtc  # few processes compile
+
         try:
             binary = nvrtc.compile_cubin(code.source, device.arch.target if device.arch else code.target)
         except MachineError as error:

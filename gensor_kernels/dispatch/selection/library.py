@@ -231,8 +231,13 @@ class Library:
         kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
         contents = replace(contents, kernels=kept)
         shelves: dict[str, Shelf] = {}
+        # Kernels of a class from a database share one Workload.
+        serving = {id(each.serves): each.serves for each in contents.kernels.values()}
+        keys = {number: each.class_key() for number, each in serving.items()}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
-            shelf = shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
+            name = keys[id(kernel.serves)]
+            if (shelf := shelves.get(name)) is None:
+                shelf = shelves[name] = Shelf(kernel.serves)
             (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
         # Other threads choose from this meanwhile: whole things take the places of whole things.
         self.contents = _with(contents, self._noted.values())
@@ -240,7 +245,7 @@ class Library:
         for shelf in shelves.values():
             by_types.setdefault(types_of(shelf.serves), []).append(shelf)
         self._shelves = by_types
-        self._programs_stored = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
+        self._programs_stored = {(keys[id(each.serves)], each.program) for each in contents.kernels.values()}
         #: Programs that a stored kernel can be launched as, by its digest
         self._divided: dict[str, list[Program]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predict.residual
