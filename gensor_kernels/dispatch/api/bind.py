@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def bind(function: Callable[..., Any], *args: Any, **keywords: Any) -> BoundCall:
     """Make a call on fixed arrays, and return a function that makes it again.
 
-    The call is made once. What it chose is kept: `plan()` launches the same kernels on
+    The call runs once. What it chose is kept: `plan()` launches the same kernels on
     the memory of the same arrays, which takes a third of the time of a warm `matmul`.
 
     Parameters
