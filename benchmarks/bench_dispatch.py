@@ -8,6 +8,11 @@ fastest round, because other processes only add time. Queries of the device and 
 part of it.
 """
 
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -199,3 +204,33 @@ def test_first_call_of_an_unseen_shape(benchmark, allocator, covered):
         measure_first_calls(benchmark, runtime)
     benchmark.extra_info["loaded"] = len(runtime.loaded)
     assert not covered or runtime.loaded <= set(portfolio)
+
+
+def test_bound_call(benchmark, runtime):
+    """The target is 1 us. `plan = gensor_kernels.bind(gensor_kernels.matmul, a, b, out=c)`, then `plan()`."""
+    with mock.patch.dict(os.environ, GENSOR_DETERMINISTIC="1"):  # no races: nothing can be timed here
+        plans = [gensor_kernels.bind(gensor_kernels.matmul, a, b, out=out) for a, b, out, _ in calls()]
+    measure(benchmark, lambda plan: plan(), lambda: [(plan,) for plan in plans])
+    assert all(plan._bound.launch != plan._again for plan in plans)
+
+
+@pytest.mark.parametrize("threads", [1, 16])
+def test_first_calls_in_threads(benchmark, runtime, threads):
+    """16 new sizes, in one thread and in as many threads as sizes: those wait for the interpreter, and for no plan."""
+    arguments = list(calls())[:16]
+
+    def work(several):
+        for a, b, out, _ in several:
+            gensor_kernels.matmul(a, b, out)
+
+    def run():
+        runtime.plans.clear()
+        began = time.process_time()
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, [arguments[start::threads] for start in range(threads)]))
+        seconds.append(time.process_time() - began)
+
+    seconds = []
+    benchmark.pedantic(run, rounds=7)
+    benchmark.extra_info["cpu_ms"] = round(sorted(seconds)[len(seconds) // 2] * 1e3, 1)
+    print(f"\n{benchmark.name}: {benchmark.extra_info['cpu_ms']} ms of CPU for 16 sizes")

@@ -7,6 +7,8 @@ if __name__ != "gensor_database":
     )
 
 import os as _os
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if not _os.path.isfile(_os.path.join(_os.path.dirname(__file__), "schema.sql")):
     raise ImportError(
@@ -14,39 +16,40 @@ if not _os.path.isfile(_os.path.join(_os.path.dirname(__file__), "schema.sql")):
         "folder, or unpack the zip file that it is imported from"
     )
 
-from .catalog import Catalog
-from .errors import (
-    CorruptStoreError,
-    ForeignStoreError,
-    LockedStoreError,
-    NewerStoreError,
-    StoreError,
-    StoreWarning,
-    UnreadableStoreError,
-)
-from .exchange import export, merge
-from .layers import PRETUNED, Layers, open_layers
-from .pruning import Pruned, prune
-from .record import (
-    METHODS,
-    OUTCOMES,
-    TABLES,
-    Binary,
-    Kernel,
-    Portfolio,
-    Record,
-    Row,
-    Source,
-    Timing,
-    Verification,
-    canonical,
-    row_digest,
-    text_digest,
-)
-from .store import Entry, Store, StoredKernel
-from .text import duration
-from .timings import TIE_BAND, Winner, counting, fastest, is_under, launched, quiet, winner
-from .union import Conflict, conflicts, union
+if _TYPE_CHECKING:
+    from .catalog import Catalog
+    from .errors import (
+        CorruptStoreError,
+        ForeignStoreError,
+        LockedStoreError,
+        NewerStoreError,
+        StoreError,
+        StoreWarning,
+        UnreadableStoreError,
+    )
+    from .exchange import export, merge
+    from .layers import PRETUNED, Layers, open_layers
+    from .pruning import Pruned, prune
+    from .record import (
+        METHODS,
+        OUTCOMES,
+        TABLES,
+        Binary,
+        Kernel,
+        Portfolio,
+        Record,
+        Row,
+        Source,
+        Timing,
+        Verification,
+        canonical,
+        row_digest,
+        text_digest,
+    )
+    from .store import Entry, Store, StoredKernel
+    from .text import duration
+    from .timings import TIE_BAND, Winner, counting, fastest, is_under, launched, quiet, winner
+    from .union import Conflict, conflicts, union
 
 __all__ = [
     "METHODS",
@@ -94,3 +97,20 @@ __all__ = [
     "union",
     "winner",
 ]
+
+#: Modules of these names, in the order in which they are searched: the first ones import little.
+_MODULES = ("errors", "text", "record", "timings", "store", "catalog", "layers", "exchange", "pruning", "union")
+
+if not _TYPE_CHECKING:
+
+    def __getattr__(name):
+        """Import a public name at its first use: who imports the runtime needs no SQLite yet."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        for module in _MODULES:
+            found = vars(_import_module(f"{__name__}.{module}"))
+            if module in __all__:  # `union`: the import has put the module in the function's place
+                globals()[module] = found[module]
+            if name in found:
+                return globals().setdefault(name, found[name])
+        raise AssertionError(name)

@@ -30,6 +30,7 @@ Whole models
 
 Tools
     explain            which kernel would serve a call, and why
+    bind               a call on fixed arrays as a function that launches it again
     accelerate         context manager: products, reductions and softmax of existing
                        CuPy code come here
     warmup             load what a program will need, before graph capture
@@ -106,6 +107,7 @@ from .dispatch import (
     vdot,
 )
 from .dispatch.accelerated.accelerate import accelerate, accelerate_process
+from .dispatch.api.bind import bind
 from .dispatch.api.elementwise import elementwise
 from .dispatch.api.explain import explain
 from .dispatch.api.warmup import warmup
@@ -142,6 +144,7 @@ __all__ = [
     "argmin",
     "attention",
     "avg_pool2d",
+    "bind",
     "conv1d",
     "conv2d",
     "conv_transpose2d",

@@ -14,11 +14,11 @@ import numpy as np
 
 from gensor_kernels import forking
 from gensor_kernels.arrays import Array, DeviceArray, Shape
-from gensor_kernels.build import nvrtc
 from gensor_kernels.config import logger
 from gensor_kernels.errors import BuildError, MachineError, ToolMissingError, UnknownArchError
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.attributes import from_attributes
+from gensor_kernels.turns import Turns
 
 from . import cupy_internals
 from .advice import about_device, about_import
@@ -94,16 +94,11 @@ class Modules:
         self.device = device
         self._loaded: dict[str, KernelModule] = {}
         self._functions: dict[tuple[str, str], tuple[Kernel, int]] = {}
-        self.after_fork()
-        forking.renew(self)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.RLock()
+        self._turns = Turns()  # a kernel is compiled once, and threads with other kernels do not wait for that
 
     def functions(self, code: Code, launches: Sequence[Launch]) -> list[Kernel]:
         """Return the entries of a kernel's launches; BuildError if the driver refuses it or its shared memory."""
-        with self._lock, self.device.current():
+        with self._turns.at(code.digest), self.device.current():
             if code.digest not in self._loaded:
                 self._loaded[code.digest] = self._module(code)
             return [self._function(code, each) for each in launches]
@@ -119,6 +114,8 @@ class Modules:
                 logger().info("the driver refused %s (%s); compiling it here", code.digest[:12], error)
         if not device.compiles:
             raise BuildError("no cubin is stored, and nothing is compiled here")
+        from gensor_kernels.build import nvrtc  # few processes compile
+
         try:
             binary = nvrtc.compile_cubin(code.source, device.arch.target if device.arch else code.target)
         except MachineError as error:

@@ -227,6 +227,10 @@ class Device:
         """
         raise NotImplementedError
 
+    def current(self) -> AbstractContextManager[object]:
+        """Return a context in which this device is the current one."""
+        return nullcontext()
+
     def stream(self) -> int:
         """Return the address of this thread's current stream."""
         return 0

@@ -237,3 +237,16 @@ def test_importing_needs_nothing_but_the_standard_library():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
+
+
+def test_public_names_are_imported_at_their_first_use():
+    """Each is what its module defines, also where a module has the same name; before that SQLite is not imported."""
+    code = """
+import sys, types
+import gensor_database
+print("sqlite3" in sys.modules, end=" ")
+found = {name: getattr(gensor_database, name) for name in gensor_database.__all__}
+print([name for name, each in found.items() if isinstance(each, types.ModuleType)], hasattr(gensor_database, "gone"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "[]", "False"]

@@ -12,7 +12,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.build import nvrtc
-from gensor_kernels.devices import advice, cuda
+from gensor_kernels.devices import advice
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError, ToolMissingError
@@ -99,14 +99,14 @@ def test_a_refused_cubin_is_compiled_here_or_given_up(device, orin, monkeypatch)
         image = elf.written((8, 7), {"contraction_simt": elf.Entry(parameters=(params.SIZE,))})
         return nvrtc.Binary(target, image, toolchain="nvrtc")
 
-    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", compile_cubin)
+    monkeypatch.setattr(nvrtc, "compile_cubin", compile_cubin)
     device.load(kernel.code, [Launch("contraction_simt", 1, 32, 0)])
     assert compiled == ["sm_87"] and len(orin.context.modules) == 1
 
     def missing(source, target):
         raise ToolMissingError("no NVRTC: pip install it")
 
-    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", missing)
+    monkeypatch.setattr(nvrtc, "compile_cubin", missing)
     (other, *_) = kernels(workload(dtype="float64"), cubin=b"x").values()
     with pytest.raises(BuildError, match="refused the stored cubin, and no NVRTC"):
         device.load(other.code, [])

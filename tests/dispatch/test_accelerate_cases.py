@@ -11,7 +11,6 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.build import nvrtc
-from gensor_kernels.devices import cuda
 
 cupy = pytest.importorskip("cupy")
 from tests.campaign_size import FULL, sample  # noqa: E402
@@ -61,7 +60,7 @@ def launched(orin, monkeypatch):
     CuPy is the machine's.
     """
     monkeypatch.setattr(sys.modules[__name__], "cupy", orin.cupy)
-    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", lambda source, target: nvrtc.Binary(target, cubin(target, source)))
+    monkeypatch.setattr(nvrtc, "compile_cubin", lambda source, target: nvrtc.Binary(target, cubin(target, source)))
     device = orin.device()
     device.emulated = True
     put(monkeypatch, runtime_of(device))

@@ -244,7 +244,7 @@ def test_outside_of_a_capture_memory_goes_back_at_once(opened):
 def test_captured_functions_stay_loaded(opened, monkeypatch):
     """`refresh` makes new Plans and Runtimes, and unloads no module."""
     machine = opened()
-    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_forget_devices", [])):
+    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_runtimes", {})):
         monkeypatch.setattr(current, name, value)
     put(monkeypatch, None)
     monkeypatch.setattr(load, "library", lambda arch: Stock(arch, "split_k"))
@@ -258,3 +258,20 @@ def test_captured_functions_stay_loaded(opened, monkeypatch):
     replay(machine, graph)
     warm(machine, call)
     assert len(modules) == 1
+
+
+@pytest.mark.parametrize("name", ["split", "plain"])
+def test_a_bound_calls_workspace_lasts_as_long_as_a_graph(opened, name):
+    """A graph that captured a plan outlives it; replays use its workspace, not memory of others."""
+    machine = opened({"split": "split_k", "plain": ""}[name])
+    plan = gk.bind(gk.matmul, half(64, 1024), half(1024, 64), out=half(64, 64))
+    assert plan._bound.launch != plan._again and bool(plan._bound.kept) == (name == "split")
+    out, graph = machine.capture(plan)
+    kept = [plan._call]  # the caller's arrays
+    plan()
+    machine.synchronize()
+    del plan
+    gc.collect()
+    replay(machine, graph)
+    destroy(machine, graph)
+    assert kept and out is not None

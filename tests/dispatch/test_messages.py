@@ -123,7 +123,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 #: Public functions that take no arrays.
 OTHERS = {
     *("accelerate", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh"),
-    "warmup",
+    *("bind", "warmup"),
 }
 #: Parameters without a name in a call.
 POSITIONAL = ("operands", "a", "b", "operands[0]")

@@ -176,7 +176,7 @@ def test_launches_of_threads_have_their_own_addresses(runtime, orin, monkeypatch
 @pytest.fixture
 def machine(monkeypatch, no_databases):
     """`ask(count)` opens a machine of that many GPUs; it returns a list with an entry per query of the current one."""
-    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_forget_devices", [])):
+    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_runtimes", {})):
         monkeypatch.setattr(current, name, value)
     put(monkeypatch, None)
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races

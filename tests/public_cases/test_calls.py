@@ -23,7 +23,7 @@ from .ways import CASES, nth_call, three_ways, verdict
 CALLS, SHARES = 150, 3
 #: Public functions that compute nothing; `linear` is drawn with weights of `prepack`.
 OTHERS = {
-    "accelerate", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "prepack", "record",
+    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "prepack", "record",
     "refresh", "warmup",
 }  # fmt: skip
 

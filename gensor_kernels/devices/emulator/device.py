@@ -19,6 +19,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.shown import holds_numbers, no_array
+from gensor_kernels.turns import Turns
 
 from .build import build, build_many, is_built
 from .run import Buffer, DamagedError, KernelFault, run
@@ -46,6 +47,7 @@ class EmulatorDevice(Device):
         self.arch = arch
         self.local, self._lent = Arguments(), Lent()
         self._libraries: dict[str, Path] = {}
+        self._turns = Turns()
 
     def is_array(self, value: object) -> bool:
         """Return whether `value` is a NumPy array of numbers in native byte order, the only one that kernels read
@@ -144,9 +146,10 @@ class EmulatorDevice(Device):
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Build the kernel for the host. Raises BuildError, and ToolMissingError without g++."""
-        library = self._libraries.get(code.digest)
-        if library is None:
-            library = self._libraries[code.digest] = build(code.source)
+        with self._turns.at(code.digest):
+            library = self._libraries.get(code.digest)
+            if library is None:
+                library = self._libraries[code.digest] = build(code.source)
         return partial(_launch, code.source, library, tuple(launches))
 
     def is_built(self, code: Code) -> bool:

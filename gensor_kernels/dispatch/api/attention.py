@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.dispatch.calls.ends import GroupNames, ends_of, integers, lengths_of, pages_of
 from gensor_kernels.dispatch.calls.whole import real, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .ends import GroupNames, ends_of, integers, lengths_of, pages_of
 from .interop import adopting
 
 if TYPE_CHECKING:

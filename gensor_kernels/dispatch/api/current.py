@@ -38,7 +38,7 @@ def _cuda() -> Runtime:
     from gensor_kernels.dispatch.selection.library import Library
     from gensor_kernels.dispatch.selection.load import library
 
-    runtimes: dict[int, Runtime] = {}
+    runtimes = _runtimes
     devices: dict[int, cuda.CudaDevice] = {}
     try:
         current_device = cuda.current_device()
@@ -62,7 +62,6 @@ def _cuda() -> Runtime:
         number = current_device()
         return deterministic_runtime(runtimes.get(number) or make_runtime(number))
 
-    _forget_devices.append(runtimes.clear)
     lookup = device_runtime
     return device_runtime()
 
@@ -78,7 +77,8 @@ lookup: Callable[[], Runtime] = _cuda
 #: block was ever open.
 only: Runtime | None = None
 _has_blocks = False
-_forget_devices: list[Callable[[], None]] = []
+#: Runtimes of GPUs, by number.
+_runtimes: dict[int, Runtime] = {}
 
 
 def refresh() -> None:
@@ -96,10 +96,11 @@ def refresh() -> None:
     global only
     with _lock:
         only = None
-        _emulators.clear()
-        for forget in _forget_devices:
-            forget()
         inside = blocks.emulated.values()
+        for known in (_emulators, _runtimes):
+            for runtime in known.values():
+                runtime.expire()
+            known.clear()
     for runtime in inside:
         runtime.refresh()
 

@@ -70,7 +70,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
       library  ... µs
         bound  10 µs
     """
-    if not _computes(function):
+    if not computes(function):
         raise TypeError(f"explain knows gensor_kernels.matmul and its like, not {shown(function)}")
     try:
         call = signature(function).bind(*args, **keywords)
@@ -155,10 +155,10 @@ def _of_library(question: Question) -> float | None:
     return microseconds(question.call, question.operands)
 
 
-def _computes(function: Any) -> bool:
+def computes(function: Any) -> bool:
     """Return whether a function is one of ours that ends in one call of a kernel."""
     module = getattr(function, "__module__", None) or type(function).__module__
-    others = ("deterministic", "emulated", "refresh", "define", "counters")
+    others = ("deterministic", "emulated", "refresh", "define", "counters", "bind")
     return module.startswith(dispatch.__name__ + ".") and getattr(function, "__name__", "") not in others
 
 

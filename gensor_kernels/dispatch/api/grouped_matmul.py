@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
+from gensor_kernels.dispatch.calls.ends import GroupNames, ends_of
 
 from .current import current_runtime
-from .ends import GroupNames, ends_of
 from .interop import adopting
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ def _run_in_capture(function: Callable[..., Any], args: Any, keywords: Any) -> A
 def _exchange(args: Any, keywords: Any) -> Exchange | None:
     """Return the arrays to exchange, or None if no argument is of another library."""
     named = [keywords[name] for name in keywords if name != "out"]
-    arrays = list(_arrays((*args, *named, keywords.get("out"))))
+    arrays = list(arrays_in((*args, *named, keywords.get("out"))))
     if all(_library(each) in ("numpy", "cupy") and not _is_swapped(each) for each in arrays):
         return None
     device = current.current_runtime().device
@@ -89,11 +89,11 @@ def find_exchange(args: Any, keywords: Any) -> Exchange | None:
     return _exchange(args, keywords)
 
 
-def _arrays(value: Any) -> Iterator[Any]:
+def arrays_in(value: Any) -> Iterator[Any]:
     """Yield the arrays of any library, in lists and tuples too, in their order."""
     if isinstance(value, (list, tuple)):
         for each in value:
-            yield from _arrays(each)
+            yield from arrays_in(each)
     elif not isinstance(value, np.generic) and (_has(value, CAI) or _has(value, "__dlpack__")):
         yield value
 

@@ -83,8 +83,13 @@ def counters() -> dict[str, Any]:
         "races": races.value(),
         "tunes": tunes.value(),
         "fallbacks": fallbacks.value(),
-        "kinds": _kinds(plan for runtime in list(runtimes) for plan in list(runtime.plans.values())),
+        "kinds": _kinds(plan for runtime in list(runtimes) for plan in _plans(runtime)),
     }
+
+
+def _plans(runtime: Any) -> Iterable[Any]:
+    with runtime.lock:
+        return runtime.plans.both().values()
 
 
 def _kinds(plans: Iterable[Any]) -> dict[int, int]:

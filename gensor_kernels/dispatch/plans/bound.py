@@ -39,9 +39,10 @@ class Binder:
         self.trials: list[Trial] = []
         self.begin(())
 
-    def begin(self, given: Sequence[Any]) -> None:
-        """Begin a piece of work on these arrays."""
+    def begin(self, given: Sequence[Any], out: Any = None) -> None:
+        """Begin a piece of work on these arrays; where there is `out`, calls may write that, too."""
         self.launches: list[Launched] = []
+        self._out = [] if out is None else [self._extent(out)]
         self._given = [self._extent(array) for array in given]
         self._written: list[tuple[int, int]] = []
         self._only = True
@@ -66,6 +67,10 @@ class Binder:
         """Return whether the launches of the piece alone compute its results."""
         return self._only and all(self.knows(array) for array in results)
 
+    def writes(self, array: Any) -> bool:
+        """Return whether one of the launches writes an array, from its first element to its last."""
+        return self._extent(array) in self._written
+
     def serve(self, plan: Plan, operands: Operands) -> Any:
         """Serve a call of the piece."""
         inner = plan
@@ -77,7 +82,7 @@ class Binder:
         own = all(self.knows(array) for array in operands._replace(out=None).arrays())
         before = len(self.launches)
         result, launched = plan.bound(operands)
-        if launched is None or not own or operands.out is not None:
+        if launched is None or not own or not (operands.out is None or self._is_within(operands.out, self._out)):
             self._only = False
             del self.launches[before:]
         else:

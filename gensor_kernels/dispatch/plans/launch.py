@@ -94,6 +94,8 @@ def _is_written(step: Operation) -> bool:
 class LaunchPlan(Plan):
     """A kernel bound to one set of shapes, strides and dtypes."""
 
+    nbytes = 9 * 1024
+
     def __init__(self, call: Call, tier: int, bound: Bound, operands: Operands, switched: bool):
         super().__init__(call)
         inputs, out, steps = operands

@@ -20,7 +20,7 @@ from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.power_mode import watch
-from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls
+from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls, unseen
 from gensor_kernels.operators.types.workload import Workload
 
 from . import make, recorded
@@ -75,24 +75,37 @@ class Runtime(TunedCalls):
             call = self.kind_of(function, operands.inputs, parameters, operands.out, precision)
             function.check(call.result, operands.out, operands.steps)
             raise Question(call, operands)
-        plan = self.plans.get(key)
-        if plan is not None:
-            counters.note_hit(plan)
-        else:
+        plan = self.known(key)
+        if plan is None:
             self.check_call(function, operands, precision)
-            with self.lock:  # several threads may arrive together
-                plan = self.plans.get(key)
-                if plan is None:
-                    counters.misses.add()
-                    call = self.kind_of(function, operands.inputs, parameters, operands.out, precision)
-                    plan, keep = make.make(call, operands)
-                    if keep:
-                        self.keep(key, plan)
+            plan = self._plan(key, function, operands, parameters, precision)
+        else:
+            self._note_hit(plan)
         try:
             return _serve(plan, operands)
         except self.troubles as error:
             plan = self.instead(key, plan, error)
         return _serve(plan, operands)
+
+    def _plan(self, key: Any, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Plan:
+        """Make the Plan of a new kind of call, for which other threads with such a call wait, and no others."""
+        with self.turns.at(key):
+            known: Plan | None = self.known(key)  # another thread may have made it meanwhile
+            if known is not None:
+                self._note_hit(known)
+                return known
+            counters.misses.add()
+            epoch = self.epoch
+            call = self.kind_of(function, operands.inputs, parameters, operands.out, precision)
+            plan, keep = make.make(call, operands)
+            if keep:
+                self.keep(key, plan, epoch)
+        return plan
+
+    def _note_hit(self, plan: Plan) -> None:
+        """Count a call whose Plan was there, while such calls are counted."""
+        if self.find is unseen:
+            counters.note_hit(plan)
 
     def kind_of(
         self,
@@ -130,7 +143,7 @@ class Runtime(TunedCalls):
         library = LibraryPlan(plan.call, reason)
         if not scarce:
             with self.lock:
-                self.plans[key] = library
+                self.plans.keep(key, library)
                 self.epoch += 1
         return library
 

@@ -52,6 +52,7 @@ class Trial(Plan):
     ):
         super().__init__(plan.call)
         self.plan, self.request, self.runs, self.tier = plan, request, 0, plan.tier
+        self.nbytes = plan.nbytes + 5 * 1024
         self.raced = False
         self._again, self.copied, self._races = again, copied, races
         self._turn = threading.Lock()

@@ -231,8 +231,13 @@ class Library:
         kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
         contents = replace(contents, kernels=kept)
         shelves: dict[str, Shelf] = {}
+        # Kernels of a class from a database share one Workload.
+        serving = {id(each.serves): each.serves for each in contents.kernels.values()}
+        keys = {number: each.class_key() for number, each in serving.items()}
         for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
-            shelf = shelves.setdefault(kernel.serves.class_key(), Shelf(kernel.serves))
+            name = keys[id(kernel.serves)]
+            if (shelf := shelves.get(name)) is None:
+                shelf = shelves[name] = Shelf(kernel.serves)
             (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
         # Other threads choose from this meanwhile: whole things take the places of whole things.
         self.contents = _with(contents, self._noted.values())
@@ -240,26 +245,28 @@ class Library:
         for shelf in shelves.values():
             by_types.setdefault(types_of(shelf.serves), []).append(shelf)
         self._shelves = by_types
-        self._programs_stored = {(each.serves.class_key(), each.program) for each in contents.kernels.values()}
+        self._programs_stored = {(keys[id(each.serves)], each.program) for each in contents.kernels.values()}
         #: Programs that a stored kernel can be launched as, by its digest
         self._divided: dict[str, list[Program]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predict.residual
         self.residuals: dict[str, float | None] = {}
         #: ways to launch the kernels of a list, by their digests; see predict.predict
         self.ways: dict[tuple[str, ...], Any] = {}
-        self._near: dict[Hashable, tuple[Sizes, list[Kernel]]] = {}
+        self._near: dict[Hashable, tuple[Sizes, Contents, list[Kernel]]] = {}
 
     def near(self, bucket: Hashable, sizes: Sizes) -> Sequence[Kernel]:
         """Return the stored kernels that are nearly best for other sizes of a bucket."""
-        origin, kernels = self._near.get(bucket, (sizes, []))
-        return [] if origin == sizes else kernels
+        origin, contents, kernels = self._near.get(bucket, (sizes, self.contents, []))
+        # A thread may have kept kernels of earlier contents just after these were taken in.
+        return [] if origin == sizes or contents is not self.contents else kernels
 
     def keep_near(self, bucket: Hashable, sizes: Sizes, names: Iterable[str]) -> None:
         """Keep the stored kernels that are nearly best for some sizes for other sizes of their bucket."""
         if len(self._near) >= MOST_BUCKETS:
             self._near.clear()
-        kernels = self.contents.kernels
-        self._near[bucket] = sizes, [kernels[name] for name in islice(names, MOST_NEAR) if name in kernels]
+        contents = self.contents
+        kernels = [contents.kernels[name] for name in islice(names, MOST_NEAR) if name in contents.kernels]
+        self._near[bucket] = sizes, contents, kernels
 
     def reload(self) -> None:
         """Reads the stores again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import gensor_database as database
@@ -103,8 +103,9 @@ def _kernel(stored: database.StoredKernel, arch: Arch) -> Kernel | None:
     return Kernel(row.digest, program, serves, partial(_code, stored, program, serves, arch))
 
 
+@lru_cache(maxsize=4096)
 def class_workload(class_key: str) -> Workload:
-    """Return a Workload of the class with this key, at its operator's smallest sizes."""
+    """Return a Workload of the class with this key, at its operator's smallest sizes: one for all of its kernels."""
     fields = json.loads(class_key)
     declared = operator(fields["operator"])
     return declared.of_class(Workload(**fields, sizes=declared.smallest, epilogue=()))

@@ -64,11 +64,12 @@ def _ways(
     if library is None:
         return _group(kernels, programs)
     key = (kind, *[kernel.digest for kernel in kernels])
-    found: Ways | None = library.ways.get(key)
+    kept = library.ways  # another takes its place when the library's contents change
+    found: Ways | None = kept.get(key)
     if found is None:
-        if len(library.ways) >= MOST_LISTS:
-            library.ways.clear()
-        found = library.ways[key] = _group(kernels, programs)
+        if len(kept) >= MOST_LISTS:
+            kept.clear()
+        found = kept[key] = _group(kernels, programs)
     return found
 
 
@@ -121,10 +122,11 @@ def predicted_us(kernel: Kernel, workload: Workload, arch: Arch, library: Librar
 
 def residual(kernel: Kernel, library: Library, arch: Arch) -> float | None:
     """Measured over predicted time of a kernel on this part, geometric mean, or None if it was never measured."""
-    if kernel.digest not in library.residuals:
+    kept = library.residuals  # another takes its place when something was measured
+    if kernel.digest not in kept:
         pairs = [
             (predicted_us(kernel, workload, arch, library), measured) for workload, measured in library.timed(kernel)
         ]
         ratios = [math.log(measured / predicted) for predicted, measured in pairs if predicted]
-        library.residuals[kernel.digest] = math.exp(sum(ratios) / len(ratios)) if ratios else None
-    return library.residuals[kernel.digest]
+        kept[kernel.digest] = math.exp(sum(ratios) / len(ratios)) if ratios else None
+    return kept[kernel.digest]

@@ -51,10 +51,21 @@ def improve(runtime: TunedCalls, request: Request, choice: Choice) -> Choice:
     The call waits for its first kernel only, unless `GENSOR_BACKGROUND=0` keeps the rest from following later.
     `GENSOR_DETERMINISTIC` allows nothing: the kernel must follow from call, device and databases alone.
     """
+    if config.tune_mode() != "now" or config.deterministic() or request.captured:
+        return choice
+    contents = runtime.library.contents
+    with runtime.tunings.at(request.problem.workload.key()):
+        # Another kind of call of this Workload may have been tuned while this one waited.
+        found = choice if runtime.library.contents is contents else choose(request, runtime.library)
+        return _tuned(runtime, request, found)
+
+
+def _tuned(runtime: TunedCalls, request: Request, choice: Choice) -> Choice:
+    """Return the choice after its Workload was tuned, if it was not before."""
     workload, library = request.problem.workload, runtime.library
     key, contents = workload.key(), library.contents
     known = choice.tier in (1, 2) or key in contents.records or library.timings(workload)
-    if config.tune_mode() != "now" or config.deterministic() or request.captured or key in runtime.tuned:
+    if key in runtime.tuned:
         return choice
     if known:
         if key in contents.unsettled:

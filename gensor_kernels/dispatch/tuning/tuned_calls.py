@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config, forking
 from gensor_kernels.devices.device import Device
+from gensor_kernels.dispatch.kept import Kept
 from gensor_kernels.dispatch.key import Calls
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.turns import Turns
 
 from .writeback import Notes
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
 #: The key by which calls that copy their arrays share a timing (copy_race.py).
 Kind = tuple[Any, ...]
-#: Plans kept per device; beyond it they are all forgotten (a program whose shapes never repeat).
-MOST_PLANS = 65536
 
 
 def unseen(key: Any) -> None:
@@ -33,8 +33,10 @@ class TunedCalls(Calls):
 
     Attributes
     ----------
-    plans : dict
+    plans : Kept
         Plans by key.
+    turns, tunings : Turns
+        Of threads with the same new kind of call, and of those that tune one Workload for theirs.
     tuned, raced : set of str
         Keys of the Workloads that were tuned, and of those that have raced.
     loaded : set of str
@@ -53,7 +55,7 @@ class TunedCalls(Calls):
         self.device, self.library, self.pins = device, library, pins
         self.pointer, self.where = device.pointer, device.where
         self.troubles = (MemoryError, *device.refusals)
-        self.plans: dict[tuple[Any, ...], Any] = {}
+        self.plans, self.turns, self.tunings = Kept(), Turns(), Turns()
         self.find: Callable[[Any], Any] = self.plans.get
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
@@ -93,26 +95,35 @@ class TunedCalls(Calls):
         """Have a Workload with its first kernel tuned to the end in the background."""
         raise NotImplementedError
 
-    def keep(self, key: Any, plan: Any) -> None:
-        """Keep a Plan for later calls; the caller holds the lock."""
-        if len(self.plans) >= MOST_PLANS:
-            self.plans.clear()
-        self.plans[key] = plan
+    def known(self, key: Any) -> Any:
+        """Return the Plan of a key, or None."""
+        plan = self.plans.get(key)
+        if plan is None:
+            with self.lock:
+                plan = self.plans.recall(key)
+        return plan
+
+    def keep(self, key: Any, plan: Any, epoch: int) -> None:
+        """Keep a Plan for later calls, unless Plans were forgotten since `epoch`, when it was begun: what it follows
+        from may have changed."""
+        with self.lock:
+            if epoch == self.epoch:
+                self.plans.keep(key, plan)
 
     def remember(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return what serves a call that is made of several. It is made for a new key; graph capture keeps none."""
-        found = self.plans.get(key)
+        found = self.known(key)
         if found is None:
-            found = make()
+            epoch, found = self.epoch, make()
             if not self.device.capturing():
-                self.plans[key] = found
+                self.keep(key, found, epoch)
         return found
 
     def replace(self, old: Any, new: Any) -> None:
         """Put a Plan into the place of another."""
         with self.lock:
-            for key in [key for key, plan in self.plans.items() if plan is old]:
-                self.plans[key] = new
+            for key in [key for key, plan in self.plans.both().items() if plan is old]:
+                self.plans.keep(key, new)
 
     def give_up(self, workload: Workload, reason: str) -> None:
         """Plan all calls again: the library serves a Workload whose kernel computed something else."""
@@ -129,6 +140,12 @@ class TunedCalls(Calls):
             self.epoch += 1
             self.raced.discard(workload.key())
             self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
+            self.plans.clear()
+
+    def expire(self) -> None:
+        """Forget all Plans, also those of launches that are made without dispatch."""
+        with self.lock:
+            self.epoch += 1
             self.plans.clear()
 
     def refresh(self) -> None:

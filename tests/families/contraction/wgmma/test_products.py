@@ -180,7 +180,7 @@ def test_calls_reach_a_stored_kernel(no_databases, monkeypatch):
         found = gensor_kernels.grouped_matmul(x, w, sizes=sizes)
         np.testing.assert_allclose(found.astype(float), wanted, rtol=1e-2, atol=1e-2)
         # Inside `emulated` such ends are refused; those on a GPU reach the kernel unchanged.
-        monkeypatch.setattr("gensor_kernels.dispatch.api.ends._to_ends", lambda words, ends, are_sizes, rows: ends)
+        monkeypatch.setattr("gensor_kernels.dispatch.calls.ends._to_ends", lambda words, ends, are_sizes, rows: ends)
         for ends in ([-5, 400, 3], [30, 10, 20]):
             given = gensor_kernels.grouped_matmul(x, w[:3], offsets=np.array(ends, np.int32))
             assert given.shape == (len(x), 24)

@@ -1,0 +1,268 @@
+"""`bind`: calls that are made again on the same arrays."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import gensor_kernels as gk
+from gensor_kernels.dispatch.observe import record
+from gensor_kernels.dispatch.plans.plan import LibraryPlan
+from gensor_kernels.dispatch.plans.trial import Trial
+from tests.doubles.kernels import aligned, kernels, put, raced, runtime_of, workload
+from tests.threads import in_threads
+
+RNG = np.random.default_rng(7)
+
+
+def drawn(*shape, dtype="float32"):
+    return RNG.integers(-4, 5, shape).astype(dtype)
+
+
+def is_launched(plan):
+    """Return whether a bound call makes launches, and dispatches nothing."""
+    return plan._bound is not None and plan._bound.launch != plan._again
+
+
+#: Public functions with `out`, the arrays of a call, its other arguments, and the shape of its result.
+CALLS = {
+    "matmul": ((drawn(16, 32), drawn(32, 8)), {"bias": drawn(8), "activation": "relu"}, (16, 8)),
+    "dot": ((drawn(16, 32), drawn(32, 8)), {}, (16, 8)),
+    "outer": ((drawn(16), drawn(8)), {}, (16, 8)),
+    "grouped_matmul": ((drawn(16, 32), drawn(2, 32, 8)), {"offsets": np.array([6, 16])}, (16, 8)),
+    "conv1d": ((drawn(2, 4, 9), drawn(8, 4, 3)), {"padding": 1}, (2, 8, 9)),
+    "conv2d": ((drawn(1, 4, 6, 6), drawn(8, 4, 3, 3)), {"padding": 1}, (1, 8, 6, 6)),
+    "conv_transpose2d": ((drawn(1, 4, 4, 4), drawn(4, 8, 2, 2)), {}, (1, 8, 5, 5)),
+    "max_pool2d": ((drawn(1, 4, 6, 6), 2), {}, (1, 4, 3, 3)),
+    "avg_pool2d": ((drawn(1, 4, 6, 6), 2), {}, (1, 4, 3, 3)),
+    "global_avg_pool2d": ((drawn(1, 4, 6, 6),), {}, (1, 4, 1, 1)),
+    "attention": (tuple(drawn(1, 2, 8, 16, dtype="float16") for _ in range(3)), {}, (1, 2, 8, 16)),
+    "softmax": ((drawn(8, 32),), {}, (8, 32)),
+    "log_softmax": ((drawn(8, 32),), {}, (8, 32)),
+    "layer_norm": ((drawn(8, 32), 32), {"weight": drawn(32)}, (8, 32)),
+    "rms_norm": ((drawn(8, 32), 32), {"weight": drawn(32)}, (8, 32)),
+    "elementwise": ((drawn(8, 32), [("scale", 2.0), "relu"]), {}, (8, 32)),
+    "sum": ((drawn(8, 32), 1), {}, (8,)),
+    "mean": ((drawn(8, 32), 1), {}, (8,)),
+    "prod": ((drawn(8, 3), 1), {}, (8,)),
+    "max": ((drawn(8, 32), 1), {}, (8,)),
+    "min": ((drawn(8, 32), 1), {}, (8,)),
+    "var": ((drawn(8, 32), 1), {}, (8,)),
+    "argmax": ((drawn(8, 32), 1), {}, (8,)),
+    "argmin": ((drawn(8, 32), 1), {}, (8,)),
+}
+#: Those whose arrays are copied by NumPy before a launch, or whose arguments become arrays.
+DISPATCHED = {"conv_transpose2d", "global_avg_pool2d", "grouped_matmul"}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_plan_computes_the_call_again_on_what_the_arrays_hold(name):
+    arguments, keywords, shape = CALLS[name]
+    arguments = tuple(each.copy() if isinstance(each, np.ndarray) else each for each in arguments)
+    dtype = np.int64 if name.startswith("arg") else arguments[0].dtype
+    function, out = getattr(gk, name), np.empty(shape, dtype)
+    with gk.emulated("sm_87"):
+        plan = gk.bind(function, *arguments, **keywords, out=out)
+        first = function(*arguments, **keywords)
+        np.testing.assert_array_equal(out, first)
+        arguments[0][...] = arguments[0][..., ::-1].copy() + 1
+        second = function(*arguments, **keywords)
+    out[...] = 77
+    assert plan() is out  # also outside of the block
+    np.testing.assert_array_equal(out, second)
+    assert is_launched(plan) == (name not in DISPATCHED)
+
+
+def test_every_function_with_out_has_a_case():
+    from inspect import isroutine, signature
+
+    public = {name for name in gk.__all__ if isroutine(getattr(gk, name))}
+    with_out = {name for name in public if "out" in signature(getattr(gk, name)).parameters}
+    assert with_out - {"scaled_matmul"} == set(CALLS)
+
+
+def test_workspaces_and_scalars_are_kept():
+    a, b, out = drawn(8, 512), drawn(512, 8), np.empty((8, 8), np.float32)
+    with gk.emulated("sm_87"):
+        plan = gk.bind(gk.matmul, a, b, out, alpha=2)
+    a += 1
+    np.testing.assert_array_equal(plan(), 2 * a @ b)
+
+
+@pytest.fixture
+def stocked(monkeypatch):
+    """A Runtime whose kernels serve every float32 product, and write 55 everywhere."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    return put(monkeypatch, runtime_of(stored=kernels(workload(), cubin=b"")))
+
+
+def bound(**keywords):
+    return gk.bind(gk.matmul, aligned((64, 64)), aligned((64, 64)), out=aligned((64, 64)), **keywords)
+
+
+def test_a_plan_looks_nothing_up(stocked, monkeypatch):
+    plan = bound()
+    assert is_launched(plan) and len(stocked.device.ran) == 1
+    monkeypatch.setattr(stocked, "find", lambda key: 1 // 0)
+    assert plan() is plan.out and len(stocked.device.ran) == 2
+    monkeypatch.setattr(plan, "_make", lambda: 1 // 0)
+    stocked.epoch += 1
+    with pytest.raises(ZeroDivisionError):
+        plan()
+
+
+def test_the_librarys_calls_are_dispatched(monkeypatch):
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    made = put(monkeypatch, runtime_of())
+    a, b, out = drawn(4, 5), drawn(5, 6), np.empty((4, 6), np.float32)
+    plan = gk.bind(gk.matmul, a, b, out)
+    assert not is_launched(plan) and isinstance(*made.plans.values(), LibraryPlan)
+    a += 1
+    np.testing.assert_array_equal(plan(), a @ b)
+    made.bound_by = None  # nothing is bound again
+    a += 1
+    np.testing.assert_array_equal(plan(), a @ b)
+
+
+def test_the_first_calls_race(monkeypatch):
+    made = put(monkeypatch, raced())
+    plan = bound()
+    assert not made.device.races and not is_launched(plan)
+    plan()
+    assert len(made.device.races) == 1
+    plan()
+    assert is_launched(plan) and len(made.device.races) == 1
+    assert not any(isinstance(each, Trial) for each in made.plans.values())  # it counts as frequent
+
+
+def test_a_race_that_the_library_wins(monkeypatch):
+    made = put(monkeypatch, raced(ours=10.0, theirs=5.0))
+    plan = bound()
+    for _ in range(4):
+        assert plan() is plan.out
+    assert len(made.device.races) == 1 and not is_launched(plan)
+
+
+def test_overlapping_arrays_are_dispatched(stocked):
+    memory = aligned((2, 64, 64))
+    plan = gk.bind(gk.matmul, memory[0], memory[1], out=memory[1])
+    assert not is_launched(plan) and memory[1, 0, 0] == 55
+    memory[1] = 0
+    assert plan() is plan.out and memory[1, 0, 0] == 55
+
+
+def test_after_refresh_a_plan_chooses_again(stocked, monkeypatch):
+    plan = bound()
+    ran = len(stocked.device.ran)
+    monkeypatch.setenv("GENSOR_DISABLE", "1")
+    plan()
+    assert len(stocked.device.ran) == ran + 1
+    stocked.refresh()
+    plan()
+    assert len(stocked.device.ran) == ran + 1 and not is_launched(plan)
+    monkeypatch.delenv("GENSOR_DISABLE")
+    stocked.refresh()
+    plan()
+    assert is_launched(plan)
+
+
+def test_refresh_reaches_runtimes_that_are_forgotten():
+    a, out = drawn(8, 8), np.empty((8, 8), np.float32)
+    with gk.emulated("sm_87"):
+        plan = gk.bind(gk.matmul, a, a, out=out)
+    before = plan._bound
+    gk.refresh()
+    np.testing.assert_array_equal(plan(), a @ a)
+    assert is_launched(plan) and plan._bound is not before
+
+
+def test_the_switch_of_tf32_is_asked(monkeypatch):
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    made = put(monkeypatch, runtime_of(stored=kernels(workload(math="tf32"), cubin=b"")))
+    made.device.allows_tf32 = True
+    plan = bound()
+    assert is_launched(plan) and plan()[0, 0] == 55
+    made.device.allows_tf32 = False
+    assert plan()[0, 0] == 0
+    made.device.allows_tf32 = True
+    assert plan()[0, 0] == 55
+
+
+def test_recorded_plans_are_counted(stocked, tmp_path):
+    plan = bound()
+    with gk.record(tmp_path / "calls.csv"):
+        for _ in range(3):
+            plan()
+        assert record.count_calls() and sum(record.active[0].counts.values()) == 3
+    ran = len(stocked.device.ran)
+    plan()
+    assert len(stocked.device.ran) == ran + 1 and is_launched(plan)
+
+
+def test_a_refused_launch_is_dispatched(stocked, monkeypatch):
+    plan = bound()
+
+    def refuse():
+        raise MemoryError("none")
+
+    plan._bound = plan._bound._replace(launch=refuse)
+    plan.out[...] = 5
+    assert plan()[0, 0] == 55
+
+
+def test_a_plan_launches_within_a_capture_and_binds_outside_of_one(stocked):
+    plan = bound()
+    stocked.device.is_capturing = True
+    plan()
+    assert len(stocked.device.ran) == 2
+    late = bound()
+    assert not is_launched(late) and late.out[0, 0] == 55
+    stocked.device.is_capturing = False
+    assert late() is late.out and is_launched(late)
+
+
+def test_threads_bind_at_the_same_time(stocked):
+    plans, start = [], threading.Barrier(8)
+
+    def work(number):
+        start.wait()
+        plans.append(bound())
+        for _ in range(20):
+            plans[-1]()
+
+    in_threads(work, range(8))
+    for plan in plans:
+        plan()
+        assert is_launched(plan) and plan.out[0, 0] == 55
+
+
+def test_tensors_are_dispatched():
+    torch = pytest.importorskip("torch")
+    a, out = torch.ones(4, 4), torch.empty(4, 4)
+    with gk.emulated("sm_87"):
+        plan = gk.bind(gk.matmul, a, a, out=out)
+        a += 1
+        assert plan() is out and out[0, 0] == 16 and not is_launched(plan)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "words"),
+    [
+        (np.matmul, (), r"bind knows gensor_kernels.matmul and its like, not numpy.ufunc"),
+        (gk.refresh, (), r"bind knows gensor_kernels.matmul"),
+        (gk.einsum, ("ij,jk", 1, 2), r"einsum has no argument out, the array that every call of a plan writes"),
+        (gk.matmul, (1, 2), r"bind\(matmul, \.\.\.\) needs out, the array"),
+        (gk.matmul, (1,), r"matmul\(\) missing a required argument: 'b'"),
+    ],
+)
+def test_what_cannot_be_bound(function, arguments, words):
+    with pytest.raises(TypeError, match=words):
+        gk.bind(function, *arguments)
+
+
+def test_errors_are_the_calls(stocked):
+    with pytest.raises(ValueError, match="mismatch in its core dimension"):
+        gk.bind(gk.matmul, aligned((64, 64)), aligned((32, 64)), out=aligned((64, 64)))
+    assert repr(bound()) == "<bound call of matmul>"
