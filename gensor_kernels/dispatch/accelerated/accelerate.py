@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import update_wrapper
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -184,7 +183,7 @@ def _after_fork() -> None:
     _lock = threading.RLock()
 
 
-class _Later(MetaPathFinder):
+class _Later:
     """Replaces the functions of a module once a program has imported it."""
 
     def __init__(self) -> None:
