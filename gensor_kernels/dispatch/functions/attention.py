@@ -89,9 +89,16 @@ class Attention(Function):
         mask = mask != 0 if form.mask == "bool" else mask
         return LibraryCall((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Scores, a softmax and a product, in at least float32."""
-        return compute(device, inputs, parameters, math)
+        return compute(device, inputs, parameters, math, out)
 
 
 ATTENTION = Attention()
@@ -132,13 +139,15 @@ def parameters_of(workload: Workload) -> Parameters:
     return Parameters(False if word == "none" else word, None, (left, right), softcap, form.ragged, form.paged)
 
 
-def compute(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:
-    """Attention by the array library."""
+def compute(
+    device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None, out: DeviceArray = None
+) -> Any:
+    """Attention by the array library, in at least float32; into a contiguous `out` of the same dtype."""
     q, k, v, mask = inputs
     xp = device.xp
     wide = np.promote_types(np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype), np.float32)
     batch, heads, queries, head = q.shape
-    kv_heads, keys = k.shape[1], k.shape[2]
+    kv_heads, keys, values = k.shape[1], k.shape[2], v.shape[3]
     group = heads // kv_heads
     grouped = q.astype(wide, copy=False).reshape(batch, kv_heads, group * queries, head)
     scores = device.product(grouped, k.astype(wide, copy=False).transpose(0, 1, 3, 2), math)
@@ -157,5 +166,8 @@ def compute(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math:
     weights = xp.exp(scores - xp.where(xp.isfinite(top), top, 0))
     total = weights.sum(axis=-1, keepdims=True)
     weights = weights / xp.where(total == 0, 1, total)
-    found = device.product(weights.reshape(batch, kv_heads, group * queries, keys), v.astype(wide, copy=False), math)
-    return found.reshape(batch, heads, queries, head)
+    weights, v = weights.reshape(batch, kv_heads, group * queries, keys), v.astype(wide, copy=False)
+    if out is not None and out.dtype == wide and out.flags.c_contiguous:
+        device.product(weights, v, math, out.reshape(batch, kv_heads, group * queries, values))
+        return out
+    return device.product(weights, v, math).reshape(batch, heads, queries, values)

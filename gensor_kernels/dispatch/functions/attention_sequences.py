@@ -78,10 +78,21 @@ class Sequences(Function):
         inputs = operator(workload.operator).names[:-1]
         return LibraryCall(tuple(arrays[name] for name in inputs), parameters_of(workload))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Attention of one sequence after the other; ends and table are read, which waits for the device."""
         q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
-        value = device.xp.zeros(q.shape, np.promote_types(result_dtype(q, k, v), np.float32))
+        value = out
+        if value is None:
+            value = device.xp.zeros((*q.shape[:3], v.shape[3]), np.promote_types(result_dtype(q, k, v), np.float32))
+        else:
+            value[...] = 0
         rows = spans(ends.tolist(), q.shape[2]) if parameters.ragged else [(0, q.shape[2])] * q.shape[0]
         if parameters.paged:
             most = table.shape[1] * k.shape[2]

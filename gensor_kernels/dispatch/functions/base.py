@@ -225,6 +225,11 @@ class LibraryCall:
     declared: Callable[[Any], Any] = lambda value: value
 
 
+def multiply_into(device: Backend, a: DeviceArray, b: DeviceArray, math: str | None, out: DeviceArray) -> Any:
+    """Return the library's product of operands of one dtype, in an `out` of this dtype."""
+    return device.product(a, b, math, out if out is not None and out.dtype == a.dtype else None)
+
+
 def given_dtype(arrays: Mapping[str, DeviceArray]) -> np.dtype[Any] | None:
     """Return the dtype of the result c as a caller gives it: None if it is that of the operand a."""
     return None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
@@ -291,18 +296,43 @@ class Function:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `lower`."""
         raise NotImplementedError
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
-        """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in."""
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Any,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
+        """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in.
+
+        `out` is an array of the result's shape and dtype that shares no memory with the inputs. Where the library can
+        write to it, it is what is returned.
+        """
         raise NotImplementedError
 
-    def finish(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
-        """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
-        return apply_steps(device, value, steps, dtype, value.dtype)
+    def finish(
+        self,
+        device: Backend,
+        value: Any,
+        steps: Steps,
+        parameters: Any,
+        dtype: np.dtype[Any],
+        out: DeviceArray = None,
+    ) -> Any:
+        """Apply the epilogue to what `library` returned, and convert to the result's dtype; into `out` if given."""
+        return apply_steps(device, value, steps, dtype, value.dtype, out)
 
     def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
-        """Compute a whole call by the array library, into `out` where there is one."""
-        value = self.library(device, operands.inputs, parameters, math)
-        return operands.give(self.finish(device, value, operands.steps, parameters, result.dtype))
+        """Compute a whole call by the array library, into `out` where there is one: it shares no memory with the rest.
+
+        The library itself writes to an `out` of the result's dtype; for other dtypes the result is rounded first.
+        """
+        out = operands.out if operands.out is not None and operands.out.dtype == result.dtype else None
+        value = self.library(device, operands.inputs, parameters, math, None if operands.steps else out)
+        if out is None or value is not out:
+            value = self.finish(device, value, operands.steps, parameters, result.dtype, out)
+        return operands.give(value)
 
     def count_passes(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
         """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""

@@ -166,7 +166,14 @@ class Contraction(Function):
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
         return KernelCall(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Spec, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Spec,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Call the library's function of the same name."""
         return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
 

@@ -106,7 +106,14 @@ class Rows(Function):
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
         return LibraryCall((x,), p) if given.maps else LibraryCall((x,), p, lambda value: value.transpose(0, 2, 1))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Return the library's own function where there is one, else the textbook's in at least float32."""
         xp, x, p = device.xp, inputs[0], parameters
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
@@ -115,13 +122,13 @@ class Rows(Function):
         if p.operator in LIBRARY:
             function = getattr(xp, LIBRARY[p.operator])
             if p.operator in ("argmax", "argmin"):
-                return _positions(xp, function, x, p)
+                return _positions(xp, function, x, p, out)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
-            return function(x, axis=axis, keepdims=p.keepdims, **wide)
+            return function(x, axis=axis, keepdims=p.keepdims, out=out, **wide)
         own = np.float64 if x.dtype.kind in "iub" else x.dtype
         dtype = np.promote_types(p.dtype or own, np.float32)
         dtype = np.promote_types(dtype, x.dtype) if x.dtype.kind == "c" else dtype
-        return _compute(xp, x.astype(dtype, copy=False), axis, p)
+        return _compute(xp, x.astype(dtype, copy=False), axis, p, out)
 
 
 class Positions(Rows):
@@ -173,35 +180,47 @@ def _without(view: View, p: Parameters) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
-    """argmax and argmin over several axes: the position among all of them, in their order."""
+def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters, out: DeviceArray) -> Any:
+    """argmax and argmin; over several axes, the position among all of them, in their order."""
+    if len(p.axes) == 1:
+        return function(x, axis=p.axes[0], out=out, keepdims=p.keepdims)
     kept = [axis for axis in range(x.ndim) if axis not in p.axes]
     moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
     found = function(moved, axis=-1).astype(np.int64, copy=False)
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 
-def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
+def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray = None) -> Any:
+    """Return a reduction or a map by the library's operations, of which the last writes to `out` if it can."""
+    if out is not None and out.dtype.kind not in "fc":
+        out = None
+    if not is_map(p.operator):
+        return _reduce(xp, x, axis, p, out)
     keep = {"axis": axis, "keepdims": True}
-    count = math.prod(x.shape[each] for each in p.axes)
-    if p.operator == "l2_norm":
-        return xp.sqrt(_squares(x).sum(axis=axis, keepdims=p.keepdims))
-    if p.operator == "reduce_var":
-        return _squares(x - x.mean(**keep)).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
-    if p.operator in ("logsumexp", "softmax", "log_softmax"):
-        top = x.real.max(**keep) if x.dtype.kind == "c" else x.max(**keep)
-        if p.operator == "logsumexp":  # the sum of nothing but -inf, or of inf and others, is that
-            top = xp.where(xp.isfinite(top), top, 0)
-        shifted = x - top
-        total = xp.exp(shifted).sum(**keep)
+    if p.operator in ("softmax", "log_softmax"):
+        shifted = x - (x.real.max(**keep) if x.dtype.kind == "c" else x.max(**keep))
+        powers = xp.exp(shifted)
+        total = powers.sum(**keep)
         if p.operator == "softmax":
-            return xp.exp(shifted) / total
-        if p.operator == "log_softmax":
-            return shifted - xp.log(total)
-        found = xp.log(total) + top
-        return found if p.keepdims else found.reshape(_shape(x.shape, p))
+            return xp.divide(powers, total, out=out)
+        return xp.subtract(shifted, xp.log(total), out=out)
     centred = x - x.mean(**keep) if p.operator == "layernorm" else x
-    return centred / xp.sqrt(_squares(centred).mean(**keep) + p.value)
+    return xp.divide(centred, xp.sqrt(_squares(centred).mean(**keep) + p.value), out=out)
+
+
+def _reduce(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray) -> Any:
+    count, keepdims = math.prod(x.shape[each] for each in p.axes), p.keepdims
+    if p.operator == "l2_norm":
+        return xp.sqrt(_squares(x).sum(axis=axis, keepdims=keepdims), out=out)
+    if p.operator == "reduce_var":
+        total = _squares(x - x.mean(axis=axis, keepdims=True)).sum(axis=axis, keepdims=keepdims)
+        if not p.root:
+            return xp.divide(total, max(count - p.ddof, 0), out=out)
+        return xp.sqrt(total / max(count - p.ddof, 0), out=out)
+    top = (x.real if x.dtype.kind == "c" else x).max(axis=axis, keepdims=True)
+    top = xp.where(xp.isfinite(top), top, 0)  # the sum of nothing but -inf, or of inf and others, is that
+    found = xp.log(xp.exp(x - top).sum(axis=axis, keepdims=keepdims))
+    return xp.add(found, top if keepdims else top.reshape(found.shape), out=out)
 
 
 def _squares(x: DeviceArray) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 
 from gensor_kernels.devices.device import Device, Launcher
 from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.calls.problem import clearance
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING, Function, Steps
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION
 from gensor_kernels.dispatch.functions.matmul import MATMUL
@@ -66,7 +67,7 @@ class Call:
         return self.function.is_one_call(self.result, steps)
 
     def by_library(self, operands: Operands) -> Any:
-        """Compute the call by the array library."""
+        """Compute the call by the array library; `out` shares no memory with what is read."""
         return self.function.by_library(self.device, operands, self.parameters, self.result, self.precision)
 
     def again(self, operands: Operands, parameters: Any = None, math: str | None = None) -> Any:
@@ -178,6 +179,8 @@ class LibraryPlan(Plan):
         self.reason, self._standby = reason, standby  # no function once it was called for good
         self._has_run, self._turn = False, threading.Lock()
         self._standing: Plan | None = None
+        #: exclusive bounds of `out` minus each array that is read, where they overlap
+        self._near: tuple[tuple[int, int], ...] | None = None
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Compute by the library, or by the kernel that stands by."""
@@ -188,7 +191,18 @@ class LibraryPlan(Plan):
         if standing is not None:
             return standing.serve(inputs, out, steps)
         counters.fallbacks.add()
+        if out is not None and self._overlaps(operands):
+            return operands.give(self.call.by_library(operands._replace(out=None)))
         return self.call.by_library(operands)
+
+    def _overlaps(self, operands: Operands) -> bool:
+        """Return whether `out` shares memory with what is read, which the library's reductions do not notice."""
+        pointer, out = self.call.runtime.pointer, operands.out
+        read = operands._replace(out=None).arrays()
+        if self._near is None:
+            self._near = tuple(clearance(array, out) for array in read)
+        at = pointer(out)
+        return any(low < at - pointer(array) < high for array, (low, high) in zip(read, self._near, strict=True))
 
     def _standing_by(self, operands: Operands) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""
