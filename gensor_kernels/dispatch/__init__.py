@@ -23,7 +23,7 @@ from .api.matmul import matmul
 from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
-from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, sum, var
+from .api.reductions import argmax, argmin, logsumexp, max, mean, min, nansum, norm, prod, std, sum, var
 from .api.scaled_matmul import scaled_matmul
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "max_pool2d",
     "mean",
     "min",
+    "nansum",
     "norm",
     "outer",
     "prepack",
@@ -59,6 +60,7 @@ __all__ = [
     "rms_norm",
     "scaled_matmul",
     "softmax",
+    "std",
     "sum",
     "tensordot",
     "var",

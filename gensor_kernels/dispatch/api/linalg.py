@@ -29,6 +29,7 @@ def einsum(
     optimize: bool | str | Sequence[Any] = False,
     conjugate: int | Sequence[int] = (),
     prologue: Items | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Compute a sum of products in Einstein's notation, as `cupy.einsum` does.
 
@@ -53,17 +54,19 @@ def einsum(
     prologue : list, optional
         Operations on the first operand as kernels read it, as in `matmul`; their arrays
         broadcast to it.
+    out : array, optional
+        Array that receives the result, with its shape and dtype and any strides.
 
     Returns
     -------
     array
         A new array or a transposed view of a new array. It is a view of the operand
-        where there is one operand and nothing is summed, as in CuPy.
+        where there is one operand and nothing is summed, as in CuPy. Or `out`.
 
     Raises
     ------
     ValueError
-        If subscripts and shapes do not fit.
+        If subscripts, shapes or `out` do not fit.
     TypeError
         If `optimize` is not one of the forms above.
 
@@ -108,10 +111,10 @@ def einsum(
         text, a, b = operands
         is_array = runtime.device.is_array
         if is_array(a) and is_array(b):
-            return runtime.contract(text, a, b, None, dtype)
+            return runtime.contract(text, a, b, out, dtype)
     from .chain import contract_chain
 
-    return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue)
+    return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue, out)
 
 
 @adopting

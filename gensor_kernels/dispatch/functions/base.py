@@ -202,7 +202,8 @@ class NeedsCopies(Exception):
     """Raised by `Function.lower` for inputs that must be copied before the call is lowered again.
 
     ``copies`` has one entry per input, None for those that are not copied. ``parameters`` replace those of the call,
-    unless they are None. ``rounded``: the result of the new call has a wider dtype and is rounded to that of this one.
+    unless they are None. ``after`` makes the result of this call of that of the new one, whose View is ``out`` unless
+    it is None.
     """
 
     def __init__(
@@ -210,19 +211,33 @@ class NeedsCopies(Exception):
         *copies: Copying | None,
         words: str = "operands are copied",
         parameters: Any = None,
-        rounded: bool = False,
+        after: After | None = None,
+        out: View | None = None,
     ):
         super().__init__(words)
-        self.copies, self.words, self.parameters, self.rounded = copies, words, parameters, rounded
+        self.copies, self.words, self.parameters, self.after, self.out = copies, words, parameters, after, out
+
+
+#: After(device, value, result, out) returns the result of a call, in `out` where there is one.
+After = Callable[[Device, Any, Result, DeviceArray], Any]
+
+
+def round_result(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+    """Round the result of a call with a wider dtype; see NeedsCopies."""
+    return Operands((), out, ()).give(value.astype(result.dtype, copy=False))
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """Arguments with which a Function computes a Workload, and the map from its result's axes to the declared ones."""
+    """Arguments with which a Function computes a Workload, and the map from its result's axes to the declared ones.
+
+    `own` is the inverse map, of an array that the library can write to.
+    """
 
     inputs: tuple[Any, ...]
     parameters: Any
     declared: Callable[[Any], Any] = lambda value: value
+    own: Callable[[Any], Any] = lambda output: output
 
 
 def multiply_into(device: Backend, a: DeviceArray, b: DeviceArray, math: str | None, out: DeviceArray) -> Any:

@@ -19,7 +19,18 @@ from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_V
 from gensor_kernels.operators.types.geometry import Strides
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .base import (AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, given_dtype, multiply_into,)
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    compact,
+    given_dtype,
+    multiply_into,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray

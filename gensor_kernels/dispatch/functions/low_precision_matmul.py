@@ -21,7 +21,18 @@ from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, WIDENED, def
 from gensor_kernels.operators.types.geometry import flat_stride
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, convert, multiply_into
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    compact,
+    convert,
+    multiply_into,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray

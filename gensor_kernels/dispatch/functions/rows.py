@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.fallback import holds
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps, compact
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    Steps,
+    compact,
+    round_result,
+)
 
 if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: Functions of the array library, by operator. The others are composed here.
@@ -28,15 +42,23 @@ LIBRARY = {
     "reduce_prod": "prod",
     "argmax": "argmax",
     "argmin": "argmin",
+    "nansum": "nansum",
 }
 #: Reductions that a row without elements has no result of, and what it gives the others.
 NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp")
-OF_NOTHING = {"reduce_sum": 0.0, "reduce_prod": 1.0, "l2_norm": 0.0, "reduce_mean": math.nan, "reduce_var": math.nan}
+OF_NOTHING = {
+    **dict.fromkeys(("reduce_sum", "nansum", "l2_norm"), 0.0),
+    "reduce_prod": 1.0,
+    **dict.fromkeys(("reduce_mean", "reduce_var"), math.nan),
+}
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of a call; `axes` are sorted and not negative, `value` is a norm's eps."""
+    """Parameters of a call; `axes` are sorted and not negative, `value` is a norm's eps.
+
+    `root`: the square root of the reduction follows. The operator nansum is reduce_sum after a copy without NaN.
+    """
 
     operator: str
     axes: tuple[int, ...]
@@ -45,6 +67,24 @@ class Parameters:
     value: float | None = None
     ddof: float = 0
     root: bool = False
+
+
+@dataclass(frozen=True)
+class WithoutNan(Copy):
+    """A contiguous copy in which 0 stands for NaN."""
+
+    def make(self, device: Device, array: DeviceArray) -> Any:
+        """Make the copy."""
+        xp = device.xp
+        if array.dtype.kind == "f":
+            return xp.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        return xp.where(array == array, array, array.dtype.type(0))
+
+
+def take_root(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+    """Compute the square root of a reduction; see NeedsCopies."""
+    target = out if holds(out, value) else value
+    return round_result(device, device.xp.sqrt(value, out=target), result, out)
 
 
 class Rows(Function):
@@ -76,6 +116,14 @@ class Rows(Function):
         (x,), p = call.given, call.parameters
         if not x.shape:
             raise UnsupportedError("an array without axes has nothing to reduce: give it one, as in x[None]")
+        if p.operator == "nansum":
+            inner = replace(p, operator="reduce_sum")
+            copy = WithoutNan(x.dtype, tuple(range(len(x.shape))))
+            raise NeedsCopies(copy, words="NaN are replaced by 0 in a copy", parameters=inner)
+        if p.root:
+            inner = replace(p, root=False, dtype="float32" if call.out.dtype in ("float16", "bfloat16") else p.dtype)
+            out = contiguous(call.out.shape, inner.dtype or call.out.dtype)
+            raise NeedsCopies(None, words="a square root follows", parameters=inner, after=take_root, out=out)
         if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
             raise NeedsCopies(compact(x, "float64"))
         out = call.out if is_map(p.operator) else _without(call.out, p)
@@ -104,7 +152,10 @@ class Rows(Function):
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
-        return LibraryCall((x,), p) if given.maps else LibraryCall((x,), p, lambda value: value.transpose(0, 2, 1))
+        if given.maps:
+            return LibraryCall((x,), p)
+        swap = methodcaller("transpose", 0, 2, 1)
+        return LibraryCall((x,), p, swap, swap)
 
     def library(
         self,
@@ -164,7 +215,7 @@ def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
         return np.dtype(p.dtype)
     if dtype.kind == "c" and p.operator in ("l2_norm", "reduce_var"):
         return np.empty(0, dtype).real.dtype
-    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod"):
+    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod", "nansum"):
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
     if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min", "elementwise"):
         return np.dtype(np.float64)
