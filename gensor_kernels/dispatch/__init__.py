@@ -3,7 +3,7 @@
 Imports between these folders point down this list:
 
 api           the public functions: from what a caller wrote to the call of a Function
-plans         first calls, copies, launches, trials, recorded calls: one stack for all Functions
+plans         first calls, copies, launches, trials, recorded and composed calls: one stack for all Functions
 functions     what each public function means to kernels, and how the array library computes the same
 contractions  einsum and its like as labels of axes: groups, windows, order of pairs
 tuning        races, tuning in the background, and the way of their results into the user's database

@@ -34,7 +34,8 @@ def linear(
 ) -> Any:
     """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
 
-    It is `torch.nn.functional.linear` with an activation, in one kernel.
+    The signature is that of `torch.nn.functional.linear`, with an activation and
+    further keywords: one kernel does it all.
 
     Parameters
     ----------

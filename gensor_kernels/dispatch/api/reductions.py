@@ -30,7 +30,9 @@ def sum(
     out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
-    """Sum the elements over axes, as `cupy.sum` does.
+    """Sum the elements over axes.
+
+    The signature is that of `cupy.sum`.
 
     Parameters
     ----------
@@ -81,7 +83,9 @@ def mean(
     out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
-    """Average the elements over axes, as `cupy.mean` does.
+    """Average the elements over axes.
+
+    The signature is that of `cupy.mean`.
 
     Parameters
     ----------
@@ -131,7 +135,9 @@ def prod(
     out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
-    """Multiply the elements over axes, as `cupy.prod` does.
+    """Multiply the elements over axes.
+
+    The signature is that of `cupy.prod`.
 
     Parameters
     ----------
@@ -174,7 +180,9 @@ def prod(
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
-    """Take the maximum over axes, as `cupy.max` does.
+    """Take the maximum over axes.
+
+    The signature is that of `cupy.max`.
 
     Parameters
     ----------
@@ -217,7 +225,9 @@ def max(
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
-    """Take the minimum over axes, as `cupy.min` does.
+    """Take the minimum over axes.
+
+    The signature is that of `cupy.min`.
 
     Parameters
     ----------
@@ -254,7 +264,10 @@ def min(
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
-    """Find the position of the maximum over axes, as `cupy.argmax` does.
+    """Find the position of the maximum over axes.
+
+    The signature is that of `cupy.argmax`, without the `dtype` before `out`, and with
+    `keepdims` as a keyword, as in NumPy. `axis` may name several axes.
 
     Parameters
     ----------
@@ -298,7 +311,10 @@ def argmax(
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
-    """Find the position of the minimum over axes, as `cupy.argmin` does.
+    """Find the position of the minimum over axes.
+
+    The signature is that of `cupy.argmin`, without the `dtype` before `out`, and with
+    `keepdims` as a keyword, as in NumPy. `axis` may name several axes.
 
     Parameters
     ----------
@@ -340,11 +356,13 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
 ) -> Any:
-    """Compute the variance over axes, as `cupy.var` does.
+    """Compute the variance over axes.
 
     The variance is the sum of squared deviations from the mean, divided by
     max(count - `ddof`, 0): inf or NaN where `ddof` is the count or more. Deviations of
     complex numbers are their magnitudes.
+
+    The signature is that of `cupy.var`.
 
     Parameters
     ----------
@@ -413,12 +431,22 @@ def std(
 ) -> Any:
     """Compute the standard deviation over axes: the square root of `var`.
 
-    Its signature is that of `cupy.std`.
+    The signature is that of `cupy.std`.
 
     Parameters
     ----------
-    a, axis, dtype, out, ddof, keepdims
-        As of `var`.
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result, with the default of `var`.
+    out : array, optional
+        Array that receives the result.
+    ddof : float, default 0
+        Number that is taken off the count of elements.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
 
     Returns
     -------
@@ -456,12 +484,20 @@ def nansum(
 ) -> Any:
     """Sum the elements over axes that are not NaN.
 
-    Its signature is that of `cupy.nansum`.
+    The signature is that of `cupy.nansum`.
 
     Parameters
     ----------
-    a, axis, dtype, out, keepdims
-        As of `sum`.
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result, with the default of `sum`.
+    out : array, optional
+        Array that receives the result.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
 
     Returns
     -------
@@ -500,8 +536,8 @@ def norm(
 ) -> Any:
     """Compute the norm of vectors or matrices.
 
-    Its signature is that of `cupy.linalg.norm`, and `out`. One difference: without
-    `ord`, `axis` may name any number of axes.
+    The signature is that of `cupy.linalg.norm`, with the keyword `out`. Without `ord`,
+    `axis` may name any number of axes.
 
     Parameters
     ----------
@@ -509,11 +545,11 @@ def norm(
         Input.
     ord : {None, number, inf, -inf, "fro", "nuc"}, optional
         Order of the norm. By default the square root of the sum of squared magnitudes,
-        over all axes that `axis` names. Of vectors: the largest magnitude for inf, the
-        smallest for -inf, the number of elements that are not 0 for 0, else
-        `sum(abs(x) ** ord) ** (1 / ord)`. Of matrices: the largest sum of magnitudes of
-        a column for 1, of a row for inf, and the smallest for -1 and -inf; the largest
-        singular value for 2, the smallest for -2, their sum for "nuc".
+        over all axes that `axis` names. For vectors: inf is the largest magnitude, -inf
+        the smallest, 0 the number of elements that are not 0, and any other order
+        `sum(abs(x) ** ord) ** (1 / ord)`. For matrices: 1 is the largest sum of
+        magnitudes of a column, inf that of a row, -1 and -inf the smallest; 2 is the
+        largest singular value, -2 the smallest, "nuc" their sum.
     axis : int or sequence of int, optional
         Axis of vectors, or axes (row, column) of matrices; by default all axes.
     keepdims : bool, default False
@@ -530,7 +566,7 @@ def norm(
     Raises
     ------
     ValueError
-        If an axis does not exist, if there is no norm of this order over so many axes,
+        If an axis does not exist, if no norm of this order is over that number of axes,
         or if `out` has another shape.
     TypeError
         If `x` is not an array of this device, or `out` is of another kind.
@@ -550,7 +586,7 @@ def norm(
     """
     if ord is None:
         return _reduce("l2_norm", x, axis, out, keepdims)
-    from . import composed
+    from gensor_kernels.dispatch.plans import composed
 
     runtime = current_runtime()
     runtime.require("x", x)
@@ -569,7 +605,8 @@ def logsumexp(
 ) -> Any:
     """Compute `log(sum(b * exp(a)))` over axes without overflow.
 
-    Its signature is that of `scipy.special.logsumexp`, and `out`.
+    The signature is that of `scipy.special.logsumexp`, with the keyword `out`. `a` and
+    `b` are arrays, not numbers.
 
     Parameters
     ----------
@@ -622,7 +659,7 @@ def logsumexp(
     """
     if b is None and not return_sign:
         return _reduce("logsumexp", a, axis, out, keepdims)
-    from . import composed
+    from gensor_kernels.dispatch.plans import composed
 
     runtime = current_runtime()
     runtime.require("a", a)

@@ -197,12 +197,15 @@ class LibraryPlan(Plan):
 
     def _overlaps(self, operands: Operands) -> bool:
         """Return whether `out` shares memory with what is read, which the library's reductions do not notice."""
-        pointer, out = self.call.runtime.pointer, operands.out
-        read = operands._replace(out=None).arrays()
+        pointer, (inputs, out, steps) = self.call.runtime.pointer, operands
+        read = inputs if not steps else (*inputs, *[step.operand for step in steps])
         if self._near is None:
-            self._near = tuple(clearance(array, out) for array in read)
+            self._near = tuple([clearance(array, out) for array in read])
         at = pointer(out)
-        return any(low < at - pointer(array) < high for array, (low, high) in zip(read, self._near, strict=True))
+        for array, (low, high) in zip(read, self._near, strict=True):
+            if array is not None and low < at - pointer(array) < high:
+                return True
+        return False
 
     def _standing_by(self, operands: Operands) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""

@@ -63,7 +63,7 @@ ASSIGNED = {
 
 
 class Watched(np.ndarray):
-    """An array to which nothing is copied."""
+    """An array that refuses copies."""
 
     def __setitem__(self, where, value):
         raise AssertionError("a copy to out")
@@ -94,7 +94,7 @@ def test_out_of_any_strides_is_checked_and_returned(monkeypatch, name, emulated)
         assert ASSIGNED[name](out) is out
         np.testing.assert_allclose(out, wanted, rtol=1e-5)
         for wrong in (np.zeros((*wanted.shape, 2), wanted.dtype), np.zeros(wanted.shape, bool)):
-            with pytest.raises((TypeError, ValueError), match="out|output"):
+            with pytest.raises((TypeError, ValueError), match="out"):
                 ASSIGNED[name](wrong)
 
 

@@ -10,18 +10,18 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.base import Result
-from gensor_kernels.dispatch.functions.rows import COMPOSED
+from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters, function_of
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
+from gensor_kernels.operators.rows.views import normal_axes
 from gensor_kernels.operators.types.workload import normal_axis
 from gensor_kernels.shown import shown
-
-from .reductions import rows_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gensor_kernels.dispatch.calls.array import DeviceArray
-    from gensor_kernels.dispatch.plans.runtime import Runtime
+
+    from .runtime import Runtime
 
 Axes = tuple[int, ...]
 #: Orders of norms of matrices that singular values give, and those that sums of rows or columns give: (the axis that is
@@ -120,8 +120,7 @@ def logsumexp(
 
 
 def _reduce(runtime: Runtime, name: str, x: DeviceArray, axes: Sequence[int], keepdims: bool, out: DeviceArray) -> Any:
-    function, parameters = rows_parameters(name, tuple(axes), x.ndim, keepdims)
-    return runtime.serve(function, (x,), parameters, out)
+    return runtime.serve(function_of(name), (x,), Parameters(name, normal_axes(axes, x.ndim), keepdims), out)
 
 
 def _before(runtime: Runtime, x: DeviceArray, compute: Callable[[], Any], dtype: Any = None) -> Any:
