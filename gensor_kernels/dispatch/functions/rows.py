@@ -75,10 +75,9 @@ class WithoutNan(Copy):
 
     def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
-        xp = device.xp
-        if array.dtype.kind == "f":
-            return xp.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        return xp.where(array == array, array, array.dtype.type(0))
+        wide = array if array.dtype.kind == "f" else array.astype(np.float32)  # CuPy has no functions of bfloat16
+        found = device.xp.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        return found.astype(array.dtype, copy=False)
 
 
 def take_root(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:

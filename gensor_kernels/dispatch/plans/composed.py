@@ -34,7 +34,8 @@ def norm(
     runtime: Runtime, x: DeviceArray, order: Any, axis: int | Axes | None, keepdims: bool, out: DeviceArray
 ) -> Any:
     """Compute `cupy.linalg.norm(x, order, axis, keepdims)` of an order that is given."""
-    given = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    _require_out(runtime, out)
+    given = _axes_of(axis, x.ndim)
     axes = tuple(normal_axis(each, x.ndim) for each in given)
     if len(axes) == 1:
         return _norm_of_vectors(runtime, x, order, axes, keepdims, out)
@@ -65,7 +66,7 @@ def _norm_of_vectors(runtime: Runtime, x: DeviceArray, order: Any, axes: Axes, k
     if power == 2:
         return _reduce(runtime, "l2_norm", x, axes, keepdims, out)
     if power == 0:
-        return _reduce(runtime, "reduce_sum", _before(runtime, x, lambda: x != 0), axes, keepdims, out)
+        return _reduce(runtime, "reduce_sum", _before(runtime, x, lambda: _wide(x) != 0), axes, keepdims, out)
     if power == 1 or math.isinf(power):
         name = "reduce_sum" if power == 1 else "reduce_max" if power > 0 else "reduce_min"
         return _reduce(runtime, name, _magnitudes(runtime, x), axes, keepdims, out)
@@ -89,16 +90,17 @@ def logsumexp(
 ) -> Any:
     """Compute `scipy.special.logsumexp` with weights or a sign: with our maxima and sums."""
     xp = runtime.device.xp
+    _require_out(runtime, out)
     if b is None and a.dtype.kind != "c":
-        axes = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-        found = _reduce(runtime, "logsumexp", a, axes, keepdims, out)
-        return found, xp.where(xp.isnan(found), found, (found != -np.inf).astype(found.dtype))
+        found = _reduce(runtime, "logsumexp", a, _axes_of(axis, a.ndim), keepdims, out)
+        wide = _wide(found)
+        return found, xp.where(xp.isnan(wide), wide, wide != -np.inf).astype(found.dtype, copy=False)
     if b is None:
         b = xp.ones((), a.real.dtype)
     runtime.require("b", b)
     dtype = np.promote_types(_float(a.dtype), _float(b.dtype))
     wide, shape = np.promote_types(dtype, np.float32), np.broadcast_shapes(a.shape, b.shape)
-    axes = tuple(range(len(shape))) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = _axes_of(axis, len(shape))
     if asking.get():
         return _reduce(runtime, "reduce_sum", runtime.device.empty(shape, wide), axes, keepdims, None)
     a, b = (xp.broadcast_to(each.astype(wide, copy=False), shape) for each in (a, b))
@@ -131,8 +133,17 @@ def _before(runtime: Runtime, x: DeviceArray, compute: Callable[[], Any], dtype:
 
 def _magnitudes(runtime: Runtime, x: DeviceArray, dtype: Any = None) -> Any:
     """Return absolute values in a new array, of `dtype` or the real dtype of the array."""
-    own = np.promote_types(_float(x.dtype), dtype or _float(x.dtype))
-    return _before(runtime, x, lambda: runtime.device.xp.abs(x.astype(own, copy=False)), dtype)
+    wide = np.promote_types(_wide_dtype(x.dtype), dtype or x.dtype)
+    return _before(runtime, x, lambda: runtime.device.xp.abs(x.astype(wide, copy=False)), dtype)
+
+
+def _wide(x: DeviceArray) -> Any:
+    return x.astype(_wide_dtype(x.dtype), copy=False)
+
+
+def _wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of the library's functions: it has none of bfloat16."""
+    return np.dtype(np.float32) if dtype.name == "bfloat16" else _float(dtype)
 
 
 def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -145,9 +156,18 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.empty(0, dtype).real.dtype if dtype.kind == "c" else _float(dtype)
 
 
+def _axes_of(axis: int | Axes | None, rank: int) -> Axes:
+    return tuple(range(rank)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+
+
+def _require_out(runtime: Runtime, out: DeviceArray) -> None:
+    """Raise TypeError for an `out` that is no array of this device."""
+    if out is not None:
+        runtime.require("out", out)
+
+
 def _give(runtime: Runtime, value: Any, out: DeviceArray) -> Any:
     """Return a result, in `out` where there is one that fits."""
     if out is not None:
-        runtime.require("out", out)
         COMPOSED.check(Result(tuple(value.shape), value.dtype), out, ())
     return Operands((), out, ()).give(value)
