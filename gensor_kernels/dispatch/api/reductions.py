@@ -407,14 +407,13 @@ def var(
     ...     gensor_kernels.var(a, axis=1, ddof=1)
     array([1., 4.], dtype=float32)
     """
-    return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof))
+    ddof = ddof if type(ddof) is int else _ddof(ddof)
+    return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
 def _ddof(given: Any) -> float:
     """Return `ddof` as a number; TypeError and ValueError for one that is none."""
-    if type(given) is int:
-        return given
-    number = real("ddof", given)
+    number = given if type(given) is int else real("ddof", given)
     if number != number:
         raise ValueError("ddof must be a number, not nan")
     return number
@@ -471,7 +470,7 @@ def std(
     ...     gensor_kernels.std(a, axis=1)
     array([1., 2.], dtype=float32)
     """
-    return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof), root=True)
+    return _reduce("reduce_std", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof))
 
 
 @adopting
@@ -685,7 +684,6 @@ def rows_parameters(
     dtype: str | None = None,
     value: float | None = None,
     ddof: float = 0,
-    root: bool = False,
 ) -> tuple[Rows, Parameters]:
     """Return the Function of an operator on rows, and its parameters; cached, because every call needs them.
 
@@ -695,6 +693,8 @@ def rows_parameters(
     from gensor_kernels.operators.rows.views import normal_axes
 
     axes = normal_axes(range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,), rank)
+    root = name == "reduce_std"
+    name = "reduce_var" if root else name
     return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof, root)
 
 
@@ -707,11 +707,9 @@ def _reduce(
     *,
     dtype: DTypeLike | None = None,
     ddof: float = 0,
-    root: bool = False,
 ) -> Any:
     runtime = current_runtime()
-    runtime.require("x" if name == "l2_norm" else "a", a)
+    runtime.require("a", a)
     dtype_name = None if dtype is None else named_dtype(dtype).name
-    axes = named_axes(axis)
-    function, parameters = rows_parameters(name, axes, a.ndim, bool(keepdims), dtype_name, ddof=ddof, root=root)
+    function, parameters = rows_parameters(name, named_axes(axis), a.ndim, bool(keepdims), dtype_name, ddof=ddof)
     return runtime.serve(function, (a,), parameters, out)

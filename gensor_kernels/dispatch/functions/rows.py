@@ -76,7 +76,8 @@ class WithoutNan(Copy):
     def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
         wide = array if array.dtype.kind == "f" else array.astype(np.float32)  # CuPy has no functions of bfloat16
-        found = device.xp.nan_to_num(wide, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        # Not nan_to_num: it copies numbers from the host, which a graph must not do again.
+        found = device.xp.where(device.xp.isnan(wide), wide.dtype.type(0), wide)
         return found.astype(array.dtype, copy=False)
 
 
