@@ -21,7 +21,8 @@ Neural networks
     elementwise        up to six operations on every element
 
 Reductions
-    sum                also mean, prod, max, min, argmax, argmin, var, norm, logsumexp
+    sum                also mean, prod, max, min, argmax, argmin, var, std,
+                       nansum, norm, logsumexp
 
 Whole models
     load               a model from an ONNX file, as fused kernels
@@ -93,6 +94,7 @@ from .dispatch import (
     max_pool2d,
     mean,
     min,
+    nansum,
     norm,
     outer,
     prepack,
@@ -101,6 +103,7 @@ from .dispatch import (
     rms_norm,
     scaled_matmul,
     softmax,
+    std,
     sum,
     tensordot,
     var,
@@ -170,6 +173,7 @@ __all__ = [
     "max_pool2d",
     "mean",
     "min",
+    "nansum",
     "norm",
     "outer",
     "prepack",
@@ -179,6 +183,7 @@ __all__ = [
     "rms_norm",
     "scaled_matmul",
     "softmax",
+    "std",
     "sum",
     "tensordot",
     "var",

@@ -4,7 +4,7 @@ Imports between these folders point down this list:
 
 accelerated   CuPy's own functions, which call those of api
 api           the public functions: from what a caller wrote to the call of a Function
-plans         first calls, copies, launches, trials, recorded calls: one stack for all Functions
+plans         first calls, copies, launches, trials, recorded and composed calls: one stack for all Functions
 functions     what each public function means to kernels, and how the array library computes the same
 contractions  einsum and its like as labels of axes: groups, windows, order of pairs
 tuning        races, tuning in the background, and the way of their results into the user's database
@@ -24,7 +24,7 @@ from .api.matmul import matmul
 from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
-from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, sum, var
+from .api.reductions import argmax, argmin, logsumexp, max, mean, min, nansum, norm, prod, std, sum, var
 from .api.scaled_matmul import scaled_matmul
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "max_pool2d",
     "mean",
     "min",
+    "nansum",
     "norm",
     "outer",
     "prepack",
@@ -60,6 +61,7 @@ __all__ = [
     "rms_norm",
     "scaled_matmul",
     "softmax",
+    "std",
     "sum",
     "tensordot",
     "var",

@@ -49,6 +49,7 @@ def pooled(**more: Any) -> dict[str, Any]:
 def reduced(name: str) -> dict[str, Any]:
     dtype = "int64" if name.startswith("arg") else "float32"
     given = {"a": ones(4, 6), "axis": 1, "dtype": None, "out": ones(4, dtype=dtype), "keepdims": False, "ddof": 0}
+    given |= {"x": ones(4, 6), "ord": 3, "return_sign": False}
     return {key: value for key, value in given.items() if key in inspect.signature(getattr(gk, name)).parameters}
 
 
@@ -67,14 +68,17 @@ SCALED = {
     "scale_a": ones(4, 1),
     "scale_b": ones(1, 1),
 }
-REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "norm", "logsumexp")
+REDUCTIONS = (
+    *("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "nansum"),
+    *("norm", "logsumexp"),
+)
 COMMON = {"bias": ROW, "activation": "relu"}
 RESULT = {"out": OUT, "dtype": "float32"}
 #: function, and arguments that fit, by parameter; those of `POSITIONAL` are given in this order.
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "matmul": call(gk.matmul, a=A, b=B, **COMMON, **RESULT, alpha=2.0, add=OUT, precision="ieee", prologue=["relu"]),
     "matmul, listed": call(gk.matmul, a=A, b=B, epilogue=["relu"], dtype_a="int8"),
-    "linear": call(gk.linear, x=A, w=ones(5, 6), **COMMON, prologue=["relu"]),
+    "linear": call(gk.linear, x=A, w=ones(5, 6), **COMMON, prologue=["relu"], out=OUT),
     "linear, quantised": call(
         gk.linear,
         **{"x": HALVES, "w": ones(5, 6, dtype="int8"), "scales": ones(5, dtype=HALF), "zeros": ones(5, dtype="int8")},
@@ -87,7 +91,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "prepack": call(gk.prepack, w=ones(8, 9), axis=-2, rows=1),
     "einsum": call(
-        gk.einsum, operands="ij,jk->ik", a=A, b=B, dtype="float32", optimize=False, conjugate=0, prologue=["relu"]
+        gk.einsum,
+        **{"operands": "ij,jk->ik", "a": A, "b": B, "dtype": "float32", "optimize": False, "conjugate": 0},
+        prologue=["relu"],
+        out=OUT,
     ),
     "tensordot": call(gk.tensordot, a=A, b=B, axes=1, prologue=["relu"]),
     "dot": call(gk.dot, a=A, b=B, out=OUT),

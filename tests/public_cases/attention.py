@@ -26,7 +26,10 @@ def attention(draw: Draw, served: Served) -> None:
         batch, keys = draw.pick([(0, keys), (batch, 0)])
     infinite, draw.special = draw.special == "inf", "" if draw.special == "inf" else draw.special
     q = draw.array((batch, kv_heads * group, queries, head), dtype)
-    k, v = (draw.array((batch, kv_heads, keys, head), dtype, special=False) for _ in "kv")
+    head_v = draw.pick([head, head, head, head, 24])
+    k, v = (draw.array((batch, kv_heads, keys, each), dtype, special=False) for each in (head, head_v))
+    if head_v != head:
+        draw.traits.add("heads of another size")
     full = (batch, kv_heads * group, queries, keys)
     mask = None
     if draw.often(0.45):
@@ -57,7 +60,7 @@ def attention(draw: Draw, served: Served) -> None:
         mask[..., hidden] = False
         k, shown = np.array(k), np.array(k)
         k[:, :, hidden], shown[:, :, hidden] = draw.pick([np.nan, np.inf, -np.inf]), 0
-    out = draw.out(q.shape, dtype)
+    out = draw.out((*q.shape[:3], head_v), dtype)
     more = {"window": window, "softcap": softcap}
     if draw.extreme and draw.often(0.08):
         draw.refused, mask, causal, more = _refusal(draw, full, mask, causal, more)
@@ -99,9 +102,10 @@ def sequences(draw: Draw, served: Served) -> None:
     q = draw.array((1 if ragged else count, kv_heads * group, rows, head), dtype)
     width = -(-max(many) // page) + draw.pick([0, 1]) if paged else 0
     pages = max(count * width, 1) + draw.pick([0, 2])
-    shape = (pages, kv_heads, page, head) if paged else (1, kv_heads, sum(many) + draw.pick([0, 2]), head)
-    k, v = (draw.array(shape, dtype, special=False) for _ in "kv")
-    integer = draw.pick([np.int32, np.int64, np.uint8])
+    shape = (pages, kv_heads, page) if paged else (1, kv_heads, sum(many) + draw.pick([0, 2]))
+    head_v = draw.pick([head, head, 24])
+    k, v = (draw.array((*shape, each), dtype, special=False) for each in (head, head_v))
+    integer = draw.pick([np.int32, np.int64, np.uint8 if max(sum(many), sum(lengths)) < 256 else np.int32])
     keywords: dict[str, Any] = {"window": draw.pick([None, (3, 0), (None, 4)]), "softcap": softcap}
     if paged and draw.often(0.3):  # the order of FlashAttention's caches
         k, v = (np.ascontiguousarray(each.swapaxes(1, 2)).swapaxes(1, 2) for each in (k, v))
@@ -125,10 +129,10 @@ def sequences(draw: Draw, served: Served) -> None:
             keywords.pop("key_offsets", None)
             keywords[name] = value if served.emulated else "x"  # arrays on a GPU are not checked
     causal, scale = draw.pick([False, True, "upper_left"]), draw.pick([None, 0.25, 0.0])
-    out = draw.out(q.shape, dtype)
+    out = draw.out((*q.shape[:3], head_v), dtype)
     nothing = not any(a and b for a, b in zip(lengths, many, strict=True))
     found = served.call(gk.attention, q, k, v, None, causal, scale, out=out, nothing=nothing, **keywords)
-    values, bound = np.zeros(q.shape), np.zeros(q.shape)
+    values, bound = np.zeros((*q.shape[:3], head_v)), np.zeros((*q.shape[:3], head_v))
     for number, (queries, keys) in enumerate(zip(lengths, many, strict=True)):
         first, begin = sum(lengths[:number]) if ragged else 0, sum(many[:number])
         place = (slice(0, 1) if ragged else slice(number, number + 1), slice(None), slice(first, first + queries))
@@ -149,7 +153,7 @@ def _reference(
     """Values in float64, and a kernel's error."""
     operands = [*map(wide, (q, k, v)), added]
     factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
-    values, bound = np.zeros(q.shape), np.zeros(q.shape)
+    values, bound = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((*q.shape[:3], v.shape[3]))
     if k.shape[2] and q.size:
         values = _numpy(*operands, factor, softcap) if softcap else _onnx(*operands, factor)
         bound = _bound(*operands, factor, softcap or 0.0, values, dtype)

@@ -11,7 +11,7 @@ from scipy import special
 
 import gensor_kernels as gk
 from gensor_kernels.operators.tolerance import rows as tolerance_rows
-from gensor_kernels.operators.types.dtypes import ACCUMULATORS
+from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.epilogue import Step
 
 from . import onnx_ops
@@ -21,15 +21,17 @@ from .serving import Served
 
 #: References of x in float64, axis and keepdims.
 REDUCTIONS: dict[str, Any] = {
-    **{name: getattr(np, name) for name in ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var")},
+    **{name: getattr(np, name) for name in ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std")},
+    "nansum": np.nansum,
     "norm": lambda x, axis, keepdims: np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims)),
     "logsumexp": lambda x, axis, keepdims: _logsumexp(x, axis, keepdims),
 }
 NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "logsumexp")
 #: Dtypes that kernels of reductions do not take.
 OTHERS = ("complex64", "complex128", "bool", "uint8", "int16", "int64", "uint64")
-INTEGERS = ("sum", "max", "min", "argmax", "argmin")
-WITHOUT_OUT = ("norm", "logsumexp")
+INTEGERS = ("sum", "nansum", "max", "min", "argmax", "argmin")
+#: Bounds of other reductions, by the reduction whose result they are made of.
+BOUNDED = {"norm": "l2_norm", "std": "var", "nansum": "sum"}
 MAPS = {"softmax": special.softmax, "log_softmax": special.log_softmax}
 
 
@@ -58,6 +60,8 @@ def rows(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 def reduction(name: str, draw: Draw, served: Served) -> None:
+    if name in VARIANTS and draw.often(0.3):
+        return VARIANTS[name](draw, served)
     reference = REDUCTIONS[name]
     dtypes = (*FLOATS, "float32", "float32", *(("int8", "int32") if name in INTEGERS else ()))
     dtype = draw.pick((*dtypes, *OTHERS) if draw.extreme else dtypes)
@@ -75,7 +79,7 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
     if draw.extreme:
         axis = extreme_axis(draw, x.ndim, axis, single=name.startswith("arg"))
         if draw.refused:
-            served.call(getattr(gk, name), x, axis, keepdims=keepdims)
+            served.call(getattr(gk, name), x, axis=axis, keepdims=keepdims)
     given, axes = axis, tuple(range(x.ndim))
     if axis is not None:
         axes = np.lib.array_utils.normalize_axis_tuple(axis, x.ndim)
@@ -83,41 +87,109 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
     k = math.prod(x.shape[each] for each in axes)
     if k == 0 and name in NEED_ELEMENTS and draw.extreme:
         draw.refused = "rows without elements"
-        served.call(getattr(gk, name), x, given)
+        served.call(getattr(gk, name), x, axis=given)
     if k == 0 and name in NEED_ELEMENTS:
         with pytest.raises(ValueError, match="without elements"):
-            getattr(gk, name)(x, axis)
+            getattr(gk, name)(x, axis=axis)
         return
-    if name == "var":
+    if name in ("var", "std"):
         keywords["ddof"] = draw.pick([0, 0, 1]) if k > 1 else 0
         if draw.extreme:
             near = [k - 1, k, k + 1, k + 0.5, 2 * k + 7]
             keywords["ddof"] = draw.pick([0, 1, 0.5, -1, *near, 10**6, np.float32(1.5), True])
     if dtype in OTHERS:
         return other_reduction(name, draw, served, x, (axis, given), keepdims, keywords)
-    result = "int64" if name.startswith("arg") or (dtype.startswith("int") and name == "sum") else dtype
-    if name in ("sum", "mean", "prod", "var") and dtype in FLOATS and draw.often(0.25):
+    result = "int64" if name.startswith("arg") or (dtype.startswith("int") and name in ("sum", "nansum")) else dtype
+    if name in ("sum", "nansum", "mean", "prod", "var", "std") and dtype in FLOATS and draw.often(0.25):
         widest = dtype == "float64" or name == "mean"
         result = keywords["dtype"] = "float64" if widest else draw.pick(["float32", "float64"])
         draw.traits.add("dtype=")
-    more = {"ddof": keywords["ddof"]} if name == "var" else {}
+    more = {"ddof": keywords["ddof"]} if name in ("var", "std") else {}
     values = np.asarray(reference(wide(x), axis=axis, keepdims=keepdims, **more))
-    if name not in WITHOUT_OUT:
-        keywords["out"] = draw.out(values.shape, result)
-    found = served.call(getattr(gk, name), x, given, keepdims=keepdims, nothing=k == 0, **keywords)
+    keywords["out"] = draw.out(values.shape, result)
+    found = served.call(getattr(gk, name), x, axis=given, keepdims=keepdims, nothing=k == 0, **keywords)
     if result == "int64" or dtype.startswith("int"):
         assert found.dtype == result
         exact = values if name.startswith("arg") else reference(x, axis=axis, keepdims=keepdims)
         np.testing.assert_array_equal(found, exact)
         return
     accumulator = ACCUMULATORS[result if result == "float64" else dtype]
-    operation, flat, ddof = "l2_norm" if name == "norm" else name, rows(x, axes), keywords.get("ddof", 0)
-    shaped = values.reshape(flat.shape[:-1])
+    operation, flat, ddof = BOUNDED.get(name, name), rows(x, axes), keywords.get("ddof", 0)
+    flat = np.where(np.isnan(flat), 0.0, flat) if name == "nansum" else flat
+    shaped = (values * values if name == "std" else values).reshape(flat.shape[:-1])
     bound = tolerance_rows.bound(operation, flat, shaped, accumulator, structured=True, value=ddof)
     # 0 / 0 where a row has equal elements, or something small over 0
-    lost = "3m" if name == "var" and ddof >= k else "ieee"
+    lost = "3m" if name in ("var", "std") and ddof >= k else "ieee"
     bound = bound.reshape(values.shape)
+    bound = _bound_of_root(values, bound, accumulator) if name == "std" else bound
     agree(found, values, bound, result, accumulator, math=lost)
+
+
+def _bound_of_root(values: np.ndarray, bound: np.ndarray, accumulator: str) -> np.ndarray:
+    """The bound of a square root, by the bound of what it is of."""
+    square = values * values
+    below, above = np.sqrt(np.maximum(square - bound, 0.0)), np.sqrt(square + bound)
+    error = np.maximum(above - values, values - below) + 2 * np.finfo(accumulator).eps * values
+    return np.where(np.isfinite(values), error, 0.0)
+
+
+def norm_of_order(draw: Draw, served: Served) -> None:
+    """Norms of vectors and matrices, in an array with a further axis."""
+    dtype = draw.pick(FLOATS)
+    x = draw.array([draw.extent(12, zero=0) for _ in range(3)], dtype, special=False)
+    axis: Any = draw.pick([0, 1, -1])
+    order = draw.pick([1, 2, 3, 0.5, 0, -1, np.inf, -np.inf])
+    draw.traits.add("order")
+    if draw.often(0.4):
+        axis, order = draw.pick([(0, 1), (2, 0), (-1, 1)]), draw.pick([1, -1, np.inf, -np.inf, "fro"])
+        draw.traits.add("matrix")
+    keepdims = draw.often(0.5)
+    with np.errstate(all="ignore"):
+        values = np.linalg.norm(wide(x), order, axis, keepdims)
+    found = served.call(gk.norm, x, order, axis, keepdims, out=draw.out(values.shape, dtype))
+    assert found.dtype == x.dtype and found.shape == values.shape
+    eps = 2 * facts(dtype).unit_roundoff * (1 if dtype in ("float32", "float64") else 2)
+    near(wide(found), values, (x.size + 16) * eps * np.abs(values))
+
+
+def weighted_logsumexp(draw: Draw, served: Served) -> None:
+    """Factors of any sign, which broadcast, and the sign of the sum."""
+    dtype = draw.pick(FLOATS)
+    x = draw.array([draw.extent(20, zero=0) for _ in range(2)], dtype, special=False)
+    axis, keepdims, sign = draw.pick([None, 0, 1]), draw.often(0.5), draw.often(0.5)
+    b = None if sign and draw.often(0.3) else draw.array(x.shape[draw.pick([0, 1]) :], dtype, special=False)
+    draw.traits |= {"weights"} if b is not None else set()
+    draw.traits |= {"sign"} if sign else set()
+    factors = np.ones(()) if b is None else wide(b)
+    terms = factors * np.exp(wide(x))
+    total, size = (np.sum(each, axis=axis, keepdims=keepdims) for each in (terms, np.abs(terms)))
+    with np.errstate(all="ignore"):
+        values = np.log(np.abs(total) if sign else total)
+    signs = []
+
+    @functools.wraps(gk.logsumexp)
+    def logarithms(*arguments: Any, **keywords: Any) -> Any:
+        result = gk.logsumexp(*arguments, **keywords)
+        signs.extend(result[1:] if sign else [])
+        return result[0] if sign else result
+
+    found = served.call(logarithms, x, axis, b, keepdims, sign, out=draw.out(values.shape, dtype))
+    assert found.dtype == x.dtype and found.shape == values.shape
+    error = (x.size + 16) * 8 * facts("float64" if dtype == "float64" else "float32").unit_roundoff
+    error = error * (8 + np.abs(values)) * size / np.maximum(np.abs(total), 1e-300)
+    clear = error < 0.1  # the sign of a sum that cancels is any
+    error = error + 2 * facts(dtype).unit_roundoff * np.abs(values)
+    near(wide(found)[clear], np.asarray(values)[clear], np.asarray(error)[clear])
+    if sign:
+        np.testing.assert_array_equal(wide(signs[0])[clear], np.sign(total)[clear])
+
+
+def near(found: np.ndarray, values: np.ndarray, error: np.ndarray) -> None:
+    """Agreement of finite results, and of NaN and infinities."""
+    assert np.all((np.abs(found - values) <= error) | (found == values) | (np.isnan(found) & np.isnan(values)))
+
+
+VARIANTS = {"norm": norm_of_order, "logsumexp": weighted_logsumexp}
 
 
 def extreme_axis(draw: Draw, rank: int, axis: Any, single: bool) -> Any:
@@ -156,13 +228,14 @@ def other_reduction(
     result = values.dtype.name
     if x.dtype == np.complex64:
         result = {"complex128": "complex64", "float64": "float32"}.get(result, result)
-    if name not in WITHOUT_OUT:
-        keywords["out"] = draw.out(values.shape, result)
-    found = served.call(getattr(gk, name), x, given, nothing=x.size == 0, keepdims=keepdims, **keywords)
+    keywords["out"] = draw.out(values.shape, result)
+    found = served.call(getattr(gk, name), x, axis=given, nothing=x.size == 0, keepdims=keepdims, **keywords)
     assert found.dtype == result and found.shape == values.shape, (found.dtype, found.shape, result, values.shape)
     if values.dtype.kind in "iub" or name in ("max", "min"):
         np.testing.assert_array_equal(found, values)
     else:
+        if name == "std":  # whose error is bounded by that of its square
+            name, found, values = "var", found * found, values * values
         most = np.nanmax(np.abs(wide(x)), initial=1.0, where=np.isfinite(x))
         scale = np.abs(values) + (0 if name in ("norm", "prod") else most ** (2 if name == "var" else 1))
         close(found, values, (x.size // max(values.size, 1) + 16) * 8 * np.finfo(result).eps * scale)

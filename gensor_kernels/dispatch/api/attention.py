@@ -41,8 +41,11 @@ def attention(
 ) -> Any:
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.
 
-    It is `torch.nn.functional.scaled_dot_product_attention` in one kernel, with the
-    windows, soft caps, packed sequences and pages of FlashAttention.
+    The signature is that of `torch.nn.functional.scaled_dot_product_attention`, without
+    `dropout_p`, and with further keywords: the windows, soft caps, packed sequences and
+    pages of FlashAttention. `mask`, `causal` and `scale` stand for `attn_mask`,
+    `is_causal` and `scale`; `causal=True` is aligned to the last key, and
+    `causal="upper_left"` is `is_causal=True`. Grouped queries need no `enable_gqa`.
 
     Parameters
     ----------
@@ -50,7 +53,8 @@ def attention(
         Queries.
     k, v : array, shape (batch, kv_heads, keys, head), or (pages, kv_heads, page, head)
         Keys and values. heads is a multiple of kv_heads: neighbouring heads share one
-        head of `k` and `v` (grouped-query attention [2]_).
+        head of `k` and `v` (grouped-query attention [2]_). Heads of `v` may have
+        another size than those of `q` and `k` (multi-head latent attention).
     mask : array, optional
         Booleans that say which keys count, or floating-point numbers that are added to
         the scores. It broadcasts to (batch, heads, queries, keys).
@@ -76,14 +80,14 @@ def attention(
         of page `block_table[s, j // page]`, and `key_sizes` are required. Entries past a
         sequence's last key may be any numbers. Sequences are batch entries of `q`, or
         those of `offsets` or `sizes`.
-    out : array, shape (batch, heads, queries, head), optional
+    out : array, shape (batch, heads, queries, head of v), optional
         Array that receives the result.
     precision : {None, "ieee", "tf32"}, optional
         Arithmetic of float32 as in `matmul`.
 
     Returns
     -------
-    array, shape (batch, heads, queries, head)
+    array, shape (batch, heads, queries, head of v)
         A new array of the promoted dtype, or `out`. A query that sees no key, or is of
         no sequence, gives zeros.
 
@@ -100,8 +104,9 @@ def attention(
     -----
     Kernels serve float16 and bfloat16, with softmax and sums in float32 [1]_. For other
     dtypes, page sizes, and soft caps above 256, the operations of the array library are
-    composed. As in `grouped_matmul`, offsets, sizes and tables on a GPU stay there, and
-    are not checked.
+    composed. Where heads of `v` differ in size, kernels take copies with zeros, but no
+    pages. As in `grouped_matmul`, offsets, sizes and tables on a GPU stay there, and are
+    not checked.
 
     NaN and infinities at keys that a query does not see: keys of other sequences, past a
     sequence's end, and in pages that it does not have are never used. `k` has no effect

@@ -19,7 +19,7 @@ from gensor_kernels.dispatch.contractions.path import (
     take,
 )
 from gensor_kernels.dispatch.contractions.spec import einsum_form
-from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
+from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec, check_out
 from gensor_kernels.dispatch.key import key_of_several
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
@@ -45,21 +45,24 @@ def contract_chain(
     optimize: Any,
     conjugate: Any = (),
     prologue: Any = None,
+    out: DeviceArray = None,
 ) -> Any:
-    """Compute `einsum(*arguments, dtype=dtype, optimize=optimize, conjugate=conjugate, prologue=prologue)`."""
+    """Compute einsum of these arguments."""
+    if out is not None:
+        runtime.require("out", out)
     text, operands = read_arguments(runtime, arguments)
     dtype = named_dtype(dtype) if isinstance(dtype, str) else dtype
     strategy, flags = strategy_of(optimize), flags_of(conjugate, len(operands))
     if prologue is not None and len(operands) == 2:
         a, b = operands
-        return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype)
+        return contraction(runtime, einsum_form(text, (flags[0], flags[1])), a, b, prologue, dtype, out)
     if prologue is not None and operands:
         operands[0] = apply_prologue(runtime, operands[0], prologue)
     if len(operands) == 1:
-        return _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype)
+        return _give(out, _single(runtime, text, operands[0].conj() if flags[0] else operands[0], dtype))
     if len(operands) == 2:
         a, b = operands
-        return runtime.contract(einsum_form(text, (flags[0], flags[1])), a, b, None, dtype)
+        return runtime.contract(einsum_form(text, (flags[0], flags[1])), a, b, out, dtype)
     if asking.get():
         chain = make_chain(text, operands, dtype, strategy, flags)
         raise Question(steps=tuple(Question(call, each) for _, call, each in _calls(runtime, chain, operands)))
@@ -70,11 +73,17 @@ def contract_chain(
         if record.active:
             for step, call, arrays in _calls(runtime, chain, operands):
                 recorded.count(step, partial(recorded.describe, call, 4, arrays))
-        return result
+        return _give(out, result)
     for step in chain.steps:
         first, second = take(operands, step.places)
-        operands.append(runtime.contract(step.form, first, second, None, chain.dtype))
+        operands.append(runtime.contract(step.form, first, second, None if operands else out, chain.dtype))
     return operands[0]
+
+
+def _give(out: DeviceArray, value: Any) -> Any:
+    """Return a result, in `out` where there is one; ValueError for one that does not fit."""
+    check_out(out, value)
+    return Operands((), out, ()).give(value)
 
 
 def read_arguments(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, list[Any]]:

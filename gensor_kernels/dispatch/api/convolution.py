@@ -43,8 +43,9 @@ def conv2d(
 ) -> Any:
     """Compute a 2-D convolution with a fused epilogue.
 
-    The result is `activation(x * w + bias + add)` with the arguments and rules of
-    `torch.nn.functional.conv2d`.
+    The result is `activation(x * w + bias + add)`.
+
+    The signature is that of `torch.nn.functional.conv2d`, with further keywords.
 
     Parameters
     ----------
@@ -142,8 +143,8 @@ def conv1d(
 ) -> Any:
     """Compute a 1-D convolution with a fused epilogue.
 
-    The arguments and rules are those of `torch.nn.functional.conv1d`; `conv2d` has the
-    notes on dtypes and precision.
+    The signature is that of `torch.nn.functional.conv1d`, with further keywords;
+    `conv2d` has the notes on dtypes and precision.
 
     Parameters
     ----------
@@ -231,9 +232,10 @@ def conv_transpose2d(
 ) -> Any:
     """Compute a transposed 2-D convolution with a fused epilogue.
 
-    It is the gradient of a convolution in its image, with the arguments and rules of
-    `torch.nn.functional.conv_transpose2d`; `conv2d` has the notes on dtypes and
-    precision.
+    It is the gradient of a convolution in its image.
+
+    The signature is that of `torch.nn.functional.conv_transpose2d`, with further
+    keywords; `conv2d` has the notes on dtypes and precision.
 
     Parameters
     ----------

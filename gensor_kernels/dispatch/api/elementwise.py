@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> Any:
     """Apply up to six operations to every element of an array, in one kernel.
 
+    The signature is its own: no other library has this function.
+
     Parameters
     ----------
     x : array, shape (..., n)

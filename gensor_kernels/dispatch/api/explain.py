@@ -216,7 +216,7 @@ def _better(choice: Choice, lowered: Lowered | None, arch: Arch | None, bounds: 
         return f"a longer search ({tune} --top 64)"
     if choice.tier == 4 and choice.standby:
         return "call it again, and the second call of its kind races our kernel, or set GENSOR_TUNE=predicted"
-    if lowered.staged:
+    if lowered.copied or lowered.temporary:
         return "give it operands that need no copy and no conversion"
     time = choice.measured_us or choice.predicted_us
     if time is not None and time <= NEAR * max(bounds.values()):

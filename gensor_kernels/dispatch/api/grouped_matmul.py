@@ -38,6 +38,8 @@ def grouped_matmul(
     Row i of group g gives `activation(x[i] @ w[g] + bias)`. The groups may have
     different numbers of rows, as the tokens that a mixture of experts sorts by expert.
 
+    The signature is like that of `torch._grouped_mm`, with further keywords.
+
     Parameters
     ----------
     x : array, shape (m, k)

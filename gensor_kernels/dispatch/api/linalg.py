@@ -29,8 +29,12 @@ def einsum(
     optimize: bool | str | Sequence[Any] = False,
     conjugate: int | Sequence[int] = (),
     prologue: Items | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
-    """Compute a sum of products in Einstein's notation, as `cupy.einsum` does.
+    """Compute a sum of products in Einstein's notation.
+
+    The signature is that of `cupy.einsum`, with the keywords `conjugate`, `prologue`
+    and `out`.
 
     Parameters
     ----------
@@ -53,17 +57,19 @@ def einsum(
     prologue : list, optional
         Operations on the first operand as kernels read it, as in `matmul`; their arrays
         broadcast to it.
+    out : array, optional
+        Array that receives the result, with its shape and dtype and any strides.
 
     Returns
     -------
     array
         A new array or a transposed view of a new array. It is a view of the operand
-        where there is one operand and nothing is summed, as in CuPy.
+        where there is one operand and nothing is summed, as in CuPy. Or `out`.
 
     Raises
     ------
     ValueError
-        If subscripts and shapes do not fit.
+        If subscripts, shapes or `out` do not fit.
     TypeError
         If `optimize` is not one of the forms above.
 
@@ -108,10 +114,10 @@ def einsum(
         text, a, b = operands
         is_array = runtime.device.is_array
         if is_array(a) and is_array(b):
-            return runtime.contract(text, a, b, None, dtype)
+            return runtime.contract(text, a, b, out, dtype)
     from .chain import contract_chain
 
-    return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue)
+    return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue, out)
 
 
 @adopting
@@ -122,7 +128,9 @@ def tensordot(
     *,
     prologue: Items | None = None,
 ) -> Any:
-    """Sum products over given axes of two arrays, as `cupy.tensordot` does.
+    """Sum products over given axes of two arrays.
+
+    The signature is that of `cupy.tensordot`, with the keyword `prologue`.
 
     Parameters
     ----------
@@ -180,10 +188,12 @@ def _axes(axes: Any) -> Any:
 
 @adopting
 def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
-    """Compute the dot product of two arrays, as `cupy.dot` does.
+    """Compute the dot product of two arrays.
 
     The sum is over the last axis of `a` and the last but one axis of `b`, or the only
     axis of `b`.
+
+    The signature is that of `cupy.dot`.
 
     Parameters
     ----------
@@ -220,7 +230,9 @@ def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
 
 @adopting
 def inner(a: ArrayLike, b: ArrayLike) -> Any:
-    """Sum products over the last axes of two arrays, as `cupy.inner` does.
+    """Sum products over the last axes of two arrays.
+
+    The signature is that of `cupy.inner`.
 
     Parameters
     ----------
@@ -252,7 +264,9 @@ def inner(a: ArrayLike, b: ArrayLike) -> Any:
 
 @adopting
 def vdot(a: ArrayLike, b: ArrayLike) -> Any:
-    """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
+    """Compute the dot product of two arrays as vectors.
+
+    The signature is that of `cupy.vdot`.
 
     Parameters
     ----------
@@ -292,7 +306,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Any:
 def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Multiply every element of one array by every element of another.
 
-    The meaning is that of `cupy.outer`. Nothing is summed, so on a GPU the array
+    The signature is that of `cupy.outer`. Nothing is summed, so on a GPU the array
     library computes it.
 
     Parameters
@@ -337,6 +351,8 @@ def _flat(runtime: Runtime, array: DeviceArray) -> Any:
 
 def define(expression: str, epilogue: Items = (), prologue: Items = ()) -> Defined:
     """Define an operator: a sum of products of two arrays with fused operations.
+
+    The signature is its own: no other library has this function.
 
     Parameters
     ----------

@@ -30,10 +30,12 @@ def linear(
     group: int | None = None,
     epilogue: Items | None = None,
     prologue: Items | None = None,
+    out: ArrayLike | None = None,
 ) -> Any:
     """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
 
-    It is `torch.nn.functional.linear` with an activation, in one kernel.
+    The signature is that of `torch.nn.functional.linear`, with an activation and
+    further keywords: one kernel does it all.
 
     Parameters
     ----------
@@ -61,16 +63,19 @@ def linear(
     prologue : list, optional
         Operations on `x` as kernels read it, as in `matmul`, with arrays of shape
         (in,): `linear(x, w, prologue=["gelu"])` is `gelu(x) @ w.T`.
+    out : array, shape of the result, optional
+        Array that receives the result, as in `matmul`.
 
     Returns
     -------
     array, shape (..., out) or (...)
-        A new array of the promoted dtype; with quantised weights, of the dtype of `x`.
+        A new array of the promoted dtype (with quantised weights, of the dtype of `x`),
+        or `out`.
 
     Raises
     ------
     ValueError
-        If shapes do not fit, or a name is unknown.
+        If shapes or `out` do not fit, or a name is unknown.
     TypeError
         If an operand is not an array of this device.
     UnsupportedError
@@ -117,10 +122,10 @@ def linear(
             from .prologue import apply_prologue, product
 
             if scales is None and zeros is None and group is None:
-                runtime.check(x, w, None, (), None)
+                runtime.check(x, w, out, (), None)
                 with suppress(FusedEpilogue):
                     steps = operations(1, bias, None, activation, epilogue)
-                    return product(runtime, x, transpose_weights(w), prologue, None, steps, None, None)
+                    return product(runtime, x, transpose_weights(w), prologue, out, steps, None, None)
             x = apply_prologue(runtime, x, prologue)
         try:
             steps = operations(1, bias, None, activation, epilogue)
@@ -129,27 +134,32 @@ def linear(
                 raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
             from .fused import fused
 
-            return fused(runtime, x, transpose_weights(w), (1, bias, None, activation, epilogue), None, None, None)
+            return fused(runtime, x, transpose_weights(w), (1, bias, None, activation, epilogue), out, None, None)
         if scales is not None:
-            return _quantised_linear(runtime, x, w, steps, (scales, zeros, group))
+            return _quantised_linear(runtime, x, w, steps, (scales, zeros, group), out)
         if zeros is not None or group is not None:
             raise ValueError("linear: zeros and group belong to scales")
-        return runtime.call(x, transpose_weights(w), None, steps, None, None)
+        return runtime.call(x, transpose_weights(w), out, steps, None, None)
     except ValueError:
         _refuse_misfits(x, w, activation, scales)
         raise
 
 
 def _quantised_linear(
-    runtime: Runtime, x: DeviceArray, w: DeviceArray, steps: Any, quantised: tuple[Any, Any, int | None]
+    runtime: Runtime,
+    x: DeviceArray,
+    w: DeviceArray,
+    steps: Any,
+    quantised: tuple[Any, Any, int | None],
+    out: DeviceArray,
 ) -> Any:
     """Return a linear layer of quantised weights; `quantised` are scales, zeros and group."""
     from gensor_kernels.dispatch.functions.low_precision_matmul import QUANTISED_LINEAR, Weights
 
     scales, zeros, group = quantised
     inputs = (x, w, scales, zeros)
-    runtime.check_inputs(inputs, None, steps)
-    return runtime.serve(QUANTISED_LINEAR, inputs, Weights.of(*inputs, group), None, steps)
+    runtime.check_inputs(inputs, out, steps)
+    return runtime.serve(QUANTISED_LINEAR, inputs, Weights.of(*inputs, group), out, steps)
 
 
 def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:

@@ -43,8 +43,11 @@ def matmul(
     """Multiply two matrices and apply a fused epilogue.
 
     The result is `activation(alpha * a @ b + bias + add)`, computed in one kernel.
-    Shapes, broadcasting, one-dimensional operands, dtype promotion, `out` and errors
-    follow `cupy.matmul`.
+
+    The signature is that of `cupy.matmul`, without `axes`, `axis`, `keepdims`,
+    `casting`, `order` and `signature`, and with further keywords. Shapes, broadcasting,
+    one-dimensional operands, dtype promotion, `out` and errors are those of
+    `cupy.matmul`; `out` may also have the wider dtype of the sums.
 
     Parameters
     ----------

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
-    The meaning is that of `torch.nn.functional.softmax`.
+    The signature is that of `torch.nn.functional.softmax`, with `axis` in the place of
+    `dim`, and `out` in that of `dtype`. The default of `axis` is -1;
+    `scipy.special.softmax` takes all axes together by default, as `axis=None` does
+    here.
 
     Parameters
     ----------
@@ -71,7 +74,10 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
 def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
-    The meaning is that of `torch.nn.functional.log_softmax`.
+    The signature is that of `torch.nn.functional.log_softmax`, with `axis` in the place
+    of `dim`, and `out` in that of `dtype`. The default of `axis` is -1;
+    `scipy.special.log_softmax` takes all axes together by default, as `axis=None` does
+    here.
 
     Parameters
     ----------
@@ -114,7 +120,7 @@ def layer_norm(
 ) -> Any:
     """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
 
-    The meaning is that of `torch.nn.functional.layer_norm`.
+    The signature is that of `torch.nn.functional.layer_norm`, with the keyword `out`.
 
     Parameters
     ----------
@@ -171,7 +177,7 @@ def rms_norm(
 ) -> Any:
     """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
 
-    The meaning is that of `torch.nn.functional.rms_norm`.
+    The signature is that of `torch.nn.functional.rms_norm`, with the keyword `out`.
 
     Parameters
     ----------

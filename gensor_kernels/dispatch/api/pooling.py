@@ -32,7 +32,9 @@ def max_pool2d(
 ) -> Any:
     """Take the maximum of each channel under a sliding window.
 
-    The arguments and rules are those of `torch.nn.functional.max_pool2d`.
+    The signature is that of `torch.nn.functional.max_pool2d`, without `return_indices`,
+    and with the keywords `layout` and `out`. `padding` may differ at the two sides of
+    an axis.
 
     Parameters
     ----------
@@ -90,7 +92,9 @@ def avg_pool2d(
 ) -> Any:
     """Take the average of each channel under a sliding window.
 
-    The arguments and rules are those of `torch.nn.functional.avg_pool2d`.
+    The signature is that of `torch.nn.functional.avg_pool2d`, without
+    `divisor_override`, and with the keywords `layout` and `out`. `padding` may differ
+    at the two sides of an axis.
 
     Parameters
     ----------
@@ -137,6 +141,9 @@ def avg_pool2d(
 @adopting
 def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None) -> Any:
     """Take the average of each channel over the whole image.
+
+    The signature is its own: it is `torch.nn.functional.adaptive_avg_pool2d` with an
+    output size of 1.
 
     Parameters
     ----------

@@ -24,6 +24,8 @@ WORTHWHILE = 1.05
 def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
     """Lay out weights in memory as products with few rows read them fastest.
 
+    The signature is its own: no other library has this function.
+
     Parameters
     ----------
     w : array, shape (..., k, n)

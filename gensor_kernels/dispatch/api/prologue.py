@@ -15,6 +15,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import (
     FusedEpilogue,
+    Operands,
     Operation,
     check_steps,
     named_dtype,
@@ -25,7 +26,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
-from gensor_kernels.dispatch.functions.contraction import steps_along, strided
+from gensor_kernels.dispatch.functions.contraction import check_out, steps_along, strided
 from gensor_kernels.dispatch.functions.fused_matmul import PROLOGUE, Prologue
 from gensor_kernels.dispatch.functions.prologue_convolution import PrologueParameters, ones
 from gensor_kernels.dispatch.key import key_of_several
@@ -153,12 +154,18 @@ def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
 
 
 def contraction(
-    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, items: Any, dtype: DTypeLike | None = None
+    runtime: Runtime,
+    form: Any,
+    a: DeviceArray,
+    b: DeviceArray,
+    items: Any,
+    dtype: DTypeLike | None = None,
+    out: DeviceArray = None,
 ) -> Any:
     """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
     before = read(runtime, a, items)
-    runtime.check(a, b, None, (), None)
-    return contract(runtime, form, a, b, before, (), dtype)
+    runtime.check(a, b, out, (), None)
+    return contract(runtime, form, a, b, before, (), dtype, out)
 
 
 def contract(
@@ -169,6 +176,7 @@ def contract(
     before: Sequence[Operation],
     steps: tuple[Operation, ...],
     dtype: DTypeLike | None = None,
+    out: DeviceArray = None,
 ) -> Any:
     """Compute a contraction with the prologue `before` and the epilogue `steps`."""
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
@@ -176,8 +184,9 @@ def contract(
     key = key_of_several("prologue", (a, b), form, dtype, scalars, shapes)
     (fused,) = runtime.remember(key, lambda: (_fuse(runtime, form, a, b, before, dtype),))
     if fused is not None:
-        return fused.run(runtime, a, b, before, steps)
-    return runtime.contract(form, _first_operand(runtime, a, b, before), b, None, dtype, steps)
+        check_out(out, fused.lowered)
+        return Operands((), out, ()).give(fused.run(runtime, a, b, before, steps))
+    return runtime.contract(form, _first_operand(runtime, a, b, before), b, out, dtype, steps)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ def sum(
     out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
-    """Sum the elements over axes, as `cupy.sum` does.
+    """Sum the elements over axes.
+
+    The signature is that of `cupy.sum`.
 
     Parameters
     ----------
@@ -81,7 +83,9 @@ def mean(
     out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
-    """Average the elements over axes, as `cupy.mean` does.
+    """Average the elements over axes.
+
+    The signature is that of `cupy.mean`.
 
     Parameters
     ----------
@@ -131,7 +135,9 @@ def prod(
     out: ArrayLike | None = None,
     keepdims: bool = False,
 ) -> Any:
-    """Multiply the elements over axes, as `cupy.prod` does.
+    """Multiply the elements over axes.
+
+    The signature is that of `cupy.prod`.
 
     Parameters
     ----------
@@ -174,7 +180,9 @@ def prod(
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
-    """Take the maximum over axes, as `cupy.max` does.
+    """Take the maximum over axes.
+
+    The signature is that of `cupy.max`.
 
     Parameters
     ----------
@@ -217,7 +225,9 @@ def max(
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
-    """Take the minimum over axes, as `cupy.min` does.
+    """Take the minimum over axes.
+
+    The signature is that of `cupy.min`.
 
     Parameters
     ----------
@@ -254,7 +264,10 @@ def min(
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
-    """Find the position of the maximum over axes, as `cupy.argmax` does.
+    """Find the position of the maximum over axes.
+
+    The signature is that of `cupy.argmax`, without the `dtype` before `out`, and with
+    `keepdims` as a keyword, as in NumPy. `axis` may name several axes.
 
     Parameters
     ----------
@@ -298,7 +311,10 @@ def argmax(
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
-    """Find the position of the minimum over axes, as `cupy.argmin` does.
+    """Find the position of the minimum over axes.
+
+    The signature is that of `cupy.argmin`, without the `dtype` before `out`, and with
+    `keepdims` as a keyword, as in NumPy. `axis` may name several axes.
 
     Parameters
     ----------
@@ -340,11 +356,13 @@ def var(
     ddof: float = 0,
     keepdims: bool = False,
 ) -> Any:
-    """Compute the variance over axes, as `cupy.var` does.
+    """Compute the variance over axes.
 
     The variance is the sum of squared deviations from the mean, divided by
     max(count - `ddof`, 0): inf or NaN where `ddof` is the count or more. Deviations of
     complex numbers are their magnitudes.
+
+    The signature is that of `cupy.var`.
 
     Parameters
     ----------
@@ -389,18 +407,30 @@ def var(
     ...     gensor_kernels.var(a, axis=1, ddof=1)
     array([1., 4.], dtype=float32)
     """
-    if type(ddof) is not int:
-        ddof = real("ddof", ddof)
-        if ddof != ddof:
-            raise ValueError("ddof must be a number, not nan")
+    ddof = ddof if type(ddof) is int else _ddof(ddof)
     return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
-@adopting
-def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
-    """Compute the Euclidean norm over axes.
+def _ddof(given: Any) -> float:
+    """Return `ddof` as a number; TypeError and ValueError for one that is none."""
+    number = given if type(given) is int else real("ddof", given)
+    if number != number:
+        raise ValueError("ddof must be a number, not nan")
+    return number
 
-    The norm is the square root of the sum of squared magnitudes.
+
+@adopting
+def std(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: ArrayLike | None = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+) -> Any:
+    """Compute the standard deviation over axes: the square root of `var`.
+
+    The signature is that of `cupy.std`.
 
     Parameters
     ----------
@@ -408,40 +438,52 @@ def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool =
         Input.
     axis : int or sequence of int, optional
         Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result, with the default of `var`.
+    out : array, optional
+        Array that receives the result.
+    ddof : float, default 0
+        Number that is taken off the count of elements.
     keepdims : bool, default False
         Whether reduced axes stay, with one element.
 
     Returns
     -------
     array
-        Norms, in the dtype of `a`; of complex numbers in the dtype of their real parts.
+        Standard deviations, which are real, or `out`.
 
     Raises
     ------
-    ValueError
-        If an axis does not exist.
-    TypeError
-        If `a` is not an array of this device.
+    ValueError, TypeError
+        As `var`.
 
     Notes
     -----
-    Kernels serve float16, bfloat16, float32 and float64.
+    Kernels serve float16, bfloat16, float32 and float64; the square root is an
+    operation on the result. The variance of float16 and bfloat16 stays in float32, so
+    that it neither overflows nor underflows.
 
     Examples
     --------
-    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> a = np.array([[1, 3], [4, 8]], "float32")
     >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.norm(np.array([[3, 4], [6, 8]], "float32"), axis=1)
-    array([ 5., 10.], dtype=float32)
+    ...     gensor_kernels.std(a, axis=1)
+    array([1., 2.], dtype=float32)
     """
-    return _reduce("l2_norm", a, axis, None, keepdims)
+    return _reduce("reduce_std", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof))
 
 
 @adopting
-def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
-    """Compute `log(sum(exp(a)))` over axes without overflow.
+def nansum(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    out: ArrayLike | None = None,
+    keepdims: bool = False,
+) -> Any:
+    """Sum the elements over axes that are not NaN.
 
-    The meaning is that of `scipy.special.logsumexp`.
+    The signature is that of `cupy.nansum`.
 
     Parameters
     ----------
@@ -449,24 +491,158 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: b
         Input.
     axis : int or sequence of int, optional
         Axes to reduce; by default all axes.
+    dtype : dtype, optional
+        Dtype of the result, with the default of `sum`.
+    out : array, optional
+        Array that receives the result.
     keepdims : bool, default False
         Whether reduced axes stay, with one element.
 
     Returns
     -------
     array
-        Logarithms, in the dtype of `a`.
+        Sums, or `out`; 0 where all elements are NaN.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `sum`.
+
+    Notes
+    -----
+    Kernels sum a copy in which 0 stands for NaN. With this copy they must be faster
+    than `cupy.nansum` in a race before they serve.
+
+    Examples
+    --------
+    >>> a = np.array([[1, np.nan, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.nansum(a, axis=1)
+    array([ 4., 18.], dtype=float32)
+    """
+    name = "reduce_sum" if getattr(getattr(a, "dtype", None), "kind", "") in ("i", "u", "b") else "nansum"
+    return _reduce(name, a, axis, out, keepdims, dtype=dtype)
+
+
+@adopting
+def norm(
+    x: ArrayLike,
+    ord: float | str | None = None,
+    axis: int | Sequence[int] | None = None,
+    keepdims: bool = False,
+    *,
+    out: ArrayLike | None = None,
+) -> Any:
+    """Compute the norm of vectors or matrices.
+
+    The signature is that of `cupy.linalg.norm`, with the keyword `out`. Without `ord`,
+    `axis` may name any number of axes.
+
+    Parameters
+    ----------
+    x : array
+        Input.
+    ord : {None, number, inf, -inf, "fro", "nuc"}, optional
+        Order of the norm. By default the square root of the sum of squared magnitudes,
+        over all axes that `axis` names. For vectors: inf is the largest magnitude, -inf
+        the smallest, 0 the number of elements that are not 0, and any other order
+        `sum(abs(x) ** ord) ** (1 / ord)`. For matrices: 1 is the largest sum of
+        magnitudes of a column, inf that of a row, -1 and -inf the smallest; 2 is the
+        largest singular value, -2 the smallest, "nuc" their sum.
+    axis : int or sequence of int, optional
+        Axis of vectors, or axes (row, column) of matrices; by default all axes.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array
+        Norms, or `out`, in the dtype of `x` (float64 for integers); of complex numbers in
+        the dtype of their real parts.
 
     Raises
     ------
     ValueError
-        If an axis does not exist, or a reduced axis has no elements.
+        If an axis does not exist, if no norm of this order is over that number of axes,
+        or if `out` has another shape.
     TypeError
-        If `a` is not an array of this device.
+        If `x` is not an array of this device, or `out` is of another kind.
 
     Notes
     -----
-    Kernels serve float16, bfloat16, float32 and float64.
+    Kernels serve float16, bfloat16, float32 and float64: the default and order 2 of
+    vectors in one kernel; other orders are a reduction of magnitudes, which CuPy
+    computes. CuPy computes singular values.
+
+    Examples
+    --------
+    >>> x = np.array([[3, -4], [6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.norm(x, axis=1), gensor_kernels.norm(x, 1, axis=1)
+    (array([ 5., 10.], dtype=float32), array([ 7., 14.], dtype=float32))
+    """
+    if ord is None:
+        return _reduce("l2_norm", x, axis, out, keepdims)
+    from gensor_kernels.dispatch.plans import composed
+
+    runtime = current_runtime()
+    runtime.require("x", x)
+    return composed.norm(runtime, x, ord, named_axes(axis), bool(keepdims), out)
+
+
+@adopting
+def logsumexp(
+    a: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    b: ArrayLike | None = None,
+    keepdims: bool = False,
+    return_sign: bool = False,
+    *,
+    out: ArrayLike | None = None,
+) -> Any:
+    """Compute `log(sum(b * exp(a)))` over axes without overflow.
+
+    The signature is that of `scipy.special.logsumexp`, with the keyword `out`. `a` and
+    `b` are arrays, not numbers.
+
+    Parameters
+    ----------
+    a : array
+        Input.
+    axis : int or sequence of int, optional
+        Axes to reduce; by default all axes.
+    b : array, optional
+        Factors of the exponentials, of any sign, by default 1. It broadcasts with `a`.
+        Elements of `a` where it is 0 have no effect.
+    keepdims : bool, default False
+        Whether reduced axes stay, with one element.
+    return_sign : bool, default False
+        Whether the result is the logarithm of the magnitude of the sum, and its sign.
+        Without it the logarithm of a negative sum is NaN.
+    out : array, optional
+        Array that receives the logarithms.
+
+    Returns
+    -------
+    array, or pair of arrays
+        Logarithms, in the dtype of `a` (with `b`, the promoted one; float64 for
+        integers), or `out`; with `return_sign` also signs: 1, 0 or -1, of complex numbers
+        the sum over its magnitude.
+
+    Raises
+    ------
+    ValueError
+        If an axis does not exist, if a reduced axis has no elements, if `b` does not
+        broadcast with `a`, or if `out` has another shape.
+    TypeError
+        If `a` or `b` is not an array of this device, or `out` is of another kind.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64. With `b` they compute maxima
+    and sums, between which CuPy computes the terms.
 
     References
     ----------
@@ -480,7 +656,13 @@ def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: b
     ...     gensor_kernels.logsumexp(a * 1000, axis=1)
     array([3000., 8000.], dtype=float32)
     """
-    return _reduce("logsumexp", a, axis, None, keepdims)
+    if b is None and not return_sign:
+        return _reduce("logsumexp", a, axis, out, keepdims)
+    from gensor_kernels.dispatch.plans import composed
+
+    runtime = current_runtime()
+    runtime.require("a", a)
+    return composed.logsumexp(runtime, a, b, named_axes(axis), bool(keepdims), bool(return_sign), out)
 
 
 def named_axes(axis: Any) -> int | tuple[int, ...] | None:
@@ -511,7 +693,9 @@ def rows_parameters(
     from gensor_kernels.operators.rows.views import normal_axes
 
     axes = normal_axes(range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,), rank)
-    return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof)
+    root = name == "reduce_std"
+    name = "reduce_var" if root else name
+    return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof, root)
 
 
 def _reduce(

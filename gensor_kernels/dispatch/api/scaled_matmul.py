@@ -42,6 +42,9 @@ def scaled_matmul(
     a row times their scale, and `y` is `b` with every 128 x 128 elements times their
     scale, as DeepSeek-V3 [1]_ and DeepGEMM [2]_ store activations and weights.
 
+    The signature is its own: it is like `torch._scaled_mm` with scales of
+    blocks.
+
     Parameters
     ----------
     a : array, shape (..., k)

@@ -9,7 +9,7 @@ result has a wider dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,12 @@ def evaluate(
     b: DeviceArray,
     steps: Sequence[Operation],
     math: str | None = None,
+    out: DeviceArray = None,
 ) -> Any:
-    """Compute a product and its epilogue as a new array; `math` None leaves TF32 to the library's own switch."""
+    """Compute a product and its epilogue; `math` None leaves TF32 to the library's own switch.
+
+    The result is a new array, or `out`, which has the product's dtype and shares no memory with the operands.
+    """
     inputs = product.inputs
     if inputs == np.int8 and (steps or product.dtype != np.int8):
         inputs = np.dtype(np.int32)  # products of int8 that wrap at 32 bits, as the kernels' do
@@ -37,7 +41,7 @@ def evaluate(
     first, second = product.conjugated
     a, b = a.conj() if first else a, b.conj() if second else b
     value = device.product(a.astype(inputs, copy=False), b.astype(inputs, copy=False), math)
-    return apply_steps(device, value, steps, product.dtype, product.inputs)
+    return apply_steps(device, value, steps, product.dtype, product.inputs, out)
 
 
 def product_dtype(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool) -> np.dtype[Any]:
@@ -51,17 +55,35 @@ def product_dtype(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool
 
 
 def apply_steps(
-    device: Any, value: Any, steps: Sequence[Operation], dtype: np.dtype[Any], inputs: np.dtype[Any]
+    device: Any,
+    value: Any,
+    steps: Sequence[Operation],
+    dtype: np.dtype[Any],
+    inputs: np.dtype[Any],
+    out: DeviceArray = None,
 ) -> Any:
-    """Return an epilogue on `value`, which was computed of `inputs`, and the conversion to `dtype`."""
+    """Return an epilogue on `value`, which was computed of `inputs`, and the conversion to `dtype`.
+
+    The last operation writes to `out`, an array of `dtype` that shares no memory with the others, where there is one.
+    """
     whole = whole_steps(inputs, steps)
     for index, step in enumerate(steps):
         if value.dtype.kind in "iub" and index >= whole:
             value = value.astype(np.float32 if inputs == np.int8 else np.float64)
         elif value.dtype.kind == "f" or value.dtype.name == "bfloat16":
             value = value.astype(np.float64 if value.dtype == np.float64 else np.float32, copy=False)
-        value = _apply(device, value, step, dtype)
-    return _convert(device.xp, value, dtype)
+        is_last = index == len(steps) - 1 and holds(out, value)
+        value = _apply(device, value, step, dtype, out if is_last else None)
+    if out is None:
+        return _convert(device.xp, value, dtype)
+    if value is not out:
+        out[...] = value if holds(out, value) else _convert(device.xp, value, dtype)
+    return out
+
+
+def holds(out: DeviceArray, value: DeviceArray) -> bool:
+    """Return whether the library's functions write results of the kind of `value` to `out`, rounded to its dtype."""
+    return out is not None and out.dtype.kind == value.dtype.kind and out.dtype.kind in "fc"
 
 
 def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:
@@ -81,33 +103,46 @@ def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:
     return value.astype(dtype, copy=False)
 
 
-def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any]) -> Any:
-    """One step on `v`, in the dtype of `v`."""
+def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any], out: DeviceArray) -> Any:
+    """One step on `v`, in the dtype of `v`; into `out` where there is one and the operation can write to it."""
     xp, name = device.xp, step.name
     scalar = v.dtype.type(step.scalar)
     if name == "mask":
         return xp.where(step.operand == 0, scalar, v)
     if step.operand is not None:
         x = step.operand.astype(v.dtype, copy=False)
+        if out is not None:
+            return (xp.multiply if name == "mul" else xp.add)(v, x, out=out)
         return v * x if name == "mul" else v + x
     if name == "scale":
-        return v * scalar
+        return v * scalar if out is None else xp.multiply(v, scalar, out=out)
     if name == "cast":
         return _convert(xp, v, result).astype(v.dtype)
     if name in ("relu", "relu6"):
-        v = xp.maximum(v, v.dtype.type(0))
-        return xp.minimum(v, v.dtype.type(6)) if name == "relu6" else v
-    return _activation(device, v, name)
+        zero, six = v.dtype.type(0), v.dtype.type(6)
+        if name == "relu6":
+            return into(out, xp.minimum, xp.maximum(v, zero), six)
+        return into(out, xp.maximum, v, zero)
+    return _activation(device, v, name, out)
 
 
-def _activation(device: Any, v: DeviceArray, name: str) -> Any:
+def into(out: DeviceArray, function: Callable[..., Any], *given: Any) -> Any:
+    """Return the result of one of the library's functions, in `out` where there is one."""
+    return function(*given) if out is None else function(*given, out=out)
+
+
+def _activation(device: Any, v: DeviceArray, name: str, out: DeviceArray) -> Any:
     xp = device.xp
-    if name == "gelu":
-        return 0.5 * v * device.erfc(v * -math.sqrt(0.5))
-    if name == "gelu_tanh":
-        return 0.5 * v * (1 + xp.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v)))
     if name == "tanh":
-        return xp.tanh(v)
-    small = xp.exp(-abs(v))  # which never overflows
-    sigmoid = xp.where(v < 0, small, v.dtype.type(1)) / (1 + small)
-    return v * sigmoid if name == "silu" else sigmoid
+        return into(out, xp.tanh, v)
+    if name == "gelu":
+        first, second = 0.5 * v, device.erfc(v * -math.sqrt(0.5))
+    elif name == "gelu_tanh":
+        first, second = 0.5 * v, 1 + xp.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v * v * v))
+    else:
+        small = xp.exp(-abs(v))  # which never overflows
+        first, second = xp.where(v < 0, small, v.dtype.type(1)), 1 + small
+        if name == "sigmoid":
+            return first / second if out is None else xp.divide(first, second, out=out)
+        first, second = v, first / second
+    return first * second if out is None else xp.multiply(first, second, out=out)

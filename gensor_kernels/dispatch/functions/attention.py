@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.problem import broadcast
 from gensor_kernels.operators.attention.attention import workload_from_views
 from gensor_kernels.operators.attention.forms import (
@@ -20,11 +21,13 @@ from gensor_kernels.operators.attention.forms import (
     diagonals,
     window_sizes,
 )
-from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.dtypes import array_dtype
+from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
@@ -55,12 +58,12 @@ class Attention(Function):
     name = "attention"
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """q's shape and dtype; ValueError for shapes that do not fit."""
+        """The queries, with heads of the size of v's, in the promoted dtype; ValueError for shapes that do not fit."""
         q, k, v, mask = inputs
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
         if mask is not None and mask.dtype.kind not in "bf" and mask.dtype.name != "bfloat16":
             raise TypeError(f"mask is of bool (which keys count) or float (added to the scores), not {mask.dtype}")
-        return Result(tuple(q.shape), result_dtype(q, k, v))
+        return Result((*q.shape[:3], v.shape[3]), result_dtype(q, k, v))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """Zeros where there are no keys."""
@@ -70,6 +73,7 @@ class Attention(Function):
         """Take any strides with contiguous heads; copy other arrays."""
         (q, k, v), mask = call.given[:3], call.inputs[3]
         dtype, p = call.result.dtype.name, call.parameters
+        pad_heads(call, dtype)
         copies = [None if x.dtype == dtype else compact(x, dtype) for x in (q, k, v)]
         is_read = mask is None or mask.dtype in ("bool", "float16", "bfloat16", "float32")
         copies.append(None if mask is None or is_read else compact(mask, "float32"))
@@ -89,12 +93,61 @@ class Attention(Function):
         mask = mask != 0 if form.mask == "bool" else mask
         return LibraryCall((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Scores, a softmax and a product, in at least float32."""
-        return compute(device, inputs, parameters, math)
+        return compute(device, inputs, parameters, math, out)
 
 
 ATTENTION = Attention()
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A contiguous copy of (batch, heads, rows, head) with zeros at the end of its heads."""
+
+    dtype: str
+    head: int
+
+    def view(self, view: View) -> View:
+        """Return the View of the copy."""
+        return contiguous((*view.shape[:3], self.head), self.dtype)
+
+    def make(self, device: Device, array: DeviceArray) -> Any:
+        """Make the copy."""
+        copied, own = device.empty((*array.shape[:3], self.head), array_dtype(self.dtype)), array.shape[3]
+        copied[..., :own], copied[..., own:] = array, 0
+        return copied
+
+
+def pad_heads(call: AbstractCall, dtype: str) -> None:
+    """Raise NeedsCopies for values whose heads are of another size than the keys': kernels take one size."""
+    (q, _, v), p = call.given[:3], call.parameters
+    own, other = q.shape[3], v.shape[3]
+    if own == other:
+        return
+    head = max(own, other)
+    copies = [None if view.shape[3] == head else Padded(dtype, head) for view in call.given[:3]]
+    raise NeedsCopies(
+        *copies,
+        *[None] * (len(call.inputs) - 3),
+        words="the smaller heads are padded with zeros",
+        parameters=replace(p, scale=max(own, 1) ** -0.5 if p.scale is None else p.scale),
+        after=cut_heads,
+        out=contiguous((*call.out.shape[:3], head), dtype),
+    )
+
+
+def cut_heads(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+    """Return the result without the padding of its heads; see NeedsCopies."""
+    own = value[..., : result.shape[3]]
+    return device.xp.ascontiguousarray(own) if out is None else Operands((), out, ()).give(own)
 
 
 def result_dtype(q: DeviceArray, k: DeviceArray, v: DeviceArray) -> np.dtype[Any]:
@@ -109,8 +162,8 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
     """ValueError, in words, for shapes that do not fit together."""
     if not len(q) == len(k) == len(v) == 4:
         raise ValueError(f"q, k and v have the axes (batch, heads, rows, head), not {tuple(q)}, {tuple(k)}, {tuple(v)}")
-    if tuple(k) != tuple(v):
-        raise ValueError(f"k and v have the shapes {tuple(k)} and {tuple(v)}: expected the same")
+    if tuple(k[:3]) != tuple(v[:3]):
+        raise ValueError(f"k and v have the shapes {tuple(k)} and {tuple(v)}: only their heads may differ in size")
     if (q[0], q[3]) != (k[0], k[3]):
         raise ValueError(f"q of shape {tuple(q)} and k of shape {tuple(k)}: batch and head must be equal")
     if q[1] % k[1] if k[1] else q[1]:
@@ -132,13 +185,15 @@ def parameters_of(workload: Workload) -> Parameters:
     return Parameters(False if word == "none" else word, None, (left, right), softcap, form.ragged, form.paged)
 
 
-def compute(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None) -> Any:
-    """Attention by the array library."""
+def compute(
+    device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None, out: DeviceArray = None
+) -> Any:
+    """Attention by the array library, in at least float32; into a contiguous `out` of the same dtype."""
     q, k, v, mask = inputs
     xp = device.xp
     wide = np.promote_types(np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype), np.float32)
     batch, heads, queries, head = q.shape
-    kv_heads, keys = k.shape[1], k.shape[2]
+    kv_heads, keys, values = k.shape[1], k.shape[2], v.shape[3]
     group = heads // kv_heads
     grouped = q.astype(wide, copy=False).reshape(batch, kv_heads, group * queries, head)
     scores = device.product(grouped, k.astype(wide, copy=False).transpose(0, 1, 3, 2), math)
@@ -157,5 +212,8 @@ def compute(device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math:
     weights = xp.exp(scores - xp.where(xp.isfinite(top), top, 0))
     total = weights.sum(axis=-1, keepdims=True)
     weights = weights / xp.where(total == 0, 1, total)
-    found = device.product(weights.reshape(batch, kv_heads, group * queries, keys), v.astype(wide, copy=False), math)
-    return found.reshape(batch, heads, queries, head)
+    weights, v = weights.reshape(batch, kv_heads, group * queries, keys), v.astype(wide, copy=False)
+    if out is not None and out.dtype == wide and out.flags.c_contiguous:
+        device.product(weights, v, math, out.reshape(batch, kv_heads, group * queries, values))
+        return out
+    return device.product(weights, v, math).reshape(batch, heads, queries, values)

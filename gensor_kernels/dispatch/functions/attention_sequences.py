@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.sequences import spans, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .attention import Parameters, check, compute, parameters_of, result_dtype
+from .attention import Parameters, check, compute, pad_heads, parameters_of, result_dtype
 from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Sequences(Function):
     stands_in = False  # the library's calls wait for the device, which this function promises not to do
 
     def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """q's shape and dtype; ValueError for shapes that do not fit."""
+        """Queries with heads of the size of v's, in the promoted dtype; ValueError for shapes that do not fit."""
         q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
         batch = q.shape[0] if q.ndim == 4 else 0
         if parameters.paged:
@@ -36,7 +37,7 @@ class Sequences(Function):
                 raise ValueError(f"k and v have the axes (pages, kv_heads, page_size, head), not {tuple(k.shape)}")
             check(q.shape, (batch, *k.shape[1:]), (batch, *v.shape[1:]), None)
             if k.shape[0] != v.shape[0]:
-                raise ValueError(f"k and v have the shapes {tuple(k.shape)} and {tuple(v.shape)}: expected the same")
+                raise ValueError(f"k and v have the shapes {tuple(k.shape)}, {tuple(v.shape)}: as many pages each")
         else:
             check(q.shape, k.shape, v.shape, None)
         count = batch
@@ -47,7 +48,7 @@ class Sequences(Function):
         _count("key_offsets and key_sizes", keys, (count,))
         if parameters.paged:
             _count("block_table", table, (count, *table.shape[1:2]))
-        return Result(tuple(q.shape), result_dtype(q, k, v))
+        return Result((*q.shape[:3], v.shape[3]), result_dtype(q, k, v))
 
     def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
         """Zeros where there are no keys, or no sequences."""
@@ -57,6 +58,9 @@ class Sequences(Function):
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides of q, k and v; copy ends and tables that are not contiguous int32."""
         p, given, dtype = call.parameters, call.given, call.result.dtype.name
+        if p.paged and given[1].shape[3] != given[2].shape[3]:
+            raise UnsupportedError("values in pages with heads of another size than the keys'")
+        pad_heads(call, dtype)
         copies = [None if x.dtype == dtype else compact(x, dtype) for x in given[:3]]
         copies += [None if _is_list(x) else compact(x, "int32") for x in given[3:]]
         if any(copies):
@@ -78,10 +82,21 @@ class Sequences(Function):
         inputs = operator(workload.operator).names[:-1]
         return LibraryCall(tuple(arrays[name] for name in inputs), parameters_of(workload))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Attention of one sequence after the other; ends and table are read, which waits for the device."""
         q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
-        value = device.xp.zeros(q.shape, np.promote_types(result_dtype(q, k, v), np.float32))
+        value = out
+        if value is None:
+            value = device.xp.zeros((*q.shape[:3], v.shape[3]), np.promote_types(result_dtype(q, k, v), np.float32))
+        else:
+            value[...] = 0
         rows = spans(ends.tolist(), q.shape[2]) if parameters.ragged else [(0, q.shape[2])] * q.shape[0]
         if parameters.paged:
             most = table.shape[1] * k.shape[2]

@@ -202,7 +202,8 @@ class NeedsCopies(Exception):
     """Raised by `Function.lower` for inputs that must be copied before the call is lowered again.
 
     ``copies`` has one entry per input, None for those that are not copied. ``parameters`` replace those of the call,
-    unless they are None. ``rounded``: the result of the new call has a wider dtype and is rounded to that of this one.
+    unless they are None. ``after`` makes the result of this call of that of the new one, whose View is ``out`` unless
+    it is None.
     """
 
     def __init__(
@@ -210,19 +211,38 @@ class NeedsCopies(Exception):
         *copies: Copying | None,
         words: str = "operands are copied",
         parameters: Any = None,
-        rounded: bool = False,
+        after: After | None = None,
+        out: View | None = None,
     ):
         super().__init__(words)
-        self.copies, self.words, self.parameters, self.rounded = copies, words, parameters, rounded
+        self.copies, self.words, self.parameters, self.after, self.out = copies, words, parameters, after, out
+
+
+#: After(device, value, result, out) returns the result of a call, in `out` where there is one.
+After = Callable[[Device, Any, Result, DeviceArray], Any]
+
+
+def round_result(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+    """Round the result of a call with a wider dtype; see NeedsCopies."""
+    return Operands((), out, ()).give(value.astype(result.dtype, copy=False))
 
 
 @dataclass(frozen=True)
 class LibraryCall:
-    """Arguments with which a Function computes a Workload, and the map from its result's axes to the declared ones."""
+    """Arguments with which a Function computes a Workload, and the map from its result's axes to the declared ones.
+
+    `own` is the inverse map, of an array that the library can write to.
+    """
 
     inputs: tuple[Any, ...]
     parameters: Any
     declared: Callable[[Any], Any] = lambda value: value
+    own: Callable[[Any], Any] = lambda output: output
+
+
+def multiply_into(device: Backend, a: DeviceArray, b: DeviceArray, math: str | None, out: DeviceArray) -> Any:
+    """Return the library's product of operands of one dtype, in an `out` of this dtype."""
+    return device.product(a, b, math, out if out is not None and out.dtype == a.dtype else None)
 
 
 def given_dtype(arrays: Mapping[str, DeviceArray]) -> np.dtype[Any] | None:
@@ -291,18 +311,43 @@ class Function:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `lower`."""
         raise NotImplementedError
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
-        """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in."""
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Any,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
+        """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in.
+
+        `out` is an array of the result's shape and dtype that shares no memory with the inputs. Where the library can
+        write to it, it is what is returned.
+        """
         raise NotImplementedError
 
-    def finish(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
-        """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
-        return apply_steps(device, value, steps, dtype, value.dtype)
+    def finish(
+        self,
+        device: Backend,
+        value: Any,
+        steps: Steps,
+        parameters: Any,
+        dtype: np.dtype[Any],
+        out: DeviceArray = None,
+    ) -> Any:
+        """Apply the epilogue to what `library` returned, and convert to the result's dtype; into `out` if given."""
+        return apply_steps(device, value, steps, dtype, value.dtype, out)
 
     def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
-        """Compute a whole call by the array library, into `out` where there is one."""
-        value = self.library(device, operands.inputs, parameters, math)
-        return operands.give(self.finish(device, value, operands.steps, parameters, result.dtype))
+        """Compute a whole call by the array library, into `out` where there is one: it shares no memory with the rest.
+
+        The library itself writes to an `out` of the result's dtype; for other dtypes the result is rounded first.
+        """
+        out = operands.out if operands.out is not None and operands.out.dtype == result.dtype else None
+        value = self.library(device, operands.inputs, parameters, math, None if operands.steps else out)
+        if out is None or value is not out:
+            value = self.finish(device, value, operands.steps, parameters, result.dtype, out)
+        return operands.give(value)
 
     def first_rows(self, operands: Operands, parameters: Any, count: int) -> Operands | None:
         """Return the operands of the call that computes the first `count` entries of the result's first axis, each of

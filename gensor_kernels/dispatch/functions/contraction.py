@@ -32,6 +32,7 @@ from .base import (
     Steps,
     convert,
     inverse,
+    round_result,
 )
 from .matmul import check_int8_sum
 
@@ -103,9 +104,7 @@ class Contraction(Function):
 
     def check(self, result: ContractionResult, out: DeviceArray, steps: Steps) -> None:
         """Raise ValueError for an `out` of another shape or dtype."""
-        if out is not None and (out.dtype != result.dtype or tuple(out.shape) != result.shape):
-            said = f"{out.dtype} {tuple(out.shape)}, the result {result.dtype} {result.shape}"
-            raise ValueError(f"out is {said}")
+        check_out(out, result)
         check_operands(steps, result.shape)
         check_steps(steps, result.dtype)
 
@@ -144,7 +143,10 @@ class Contraction(Function):
         if found.is_staged:
             copies = [_gather(found, number) for number in (0, 1)]
             raise NeedsCopies(
-                *copies, words=found.describe(), parameters=Spec(*found.staged_form), rounded=found.rounds_late
+                *copies,
+                words=found.describe(),
+                parameters=Spec(*found.staged_form),
+                after=round_result if found.rounds_late else None,
             )
         inputs = _inputs(found)
         if a.dtype != inputs.name or b.dtype != inputs.name:
@@ -166,7 +168,14 @@ class Contraction(Function):
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
         return KernelCall(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Spec, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Spec,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Call the library's function of the same name."""
         return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
 
@@ -201,6 +210,13 @@ def _inputs(found: Lowered) -> np.dtype[Any]:
     """Return the dtype that a product's operands are brought to."""
     wider = found.dtype.name in WIDER_RESULTS.get(found.inputs.name, ())
     return found.inputs if wider else found.dtype
+
+
+def check_out(out: DeviceArray, result: Any) -> None:
+    """Raise ValueError for an `out` of another shape or dtype than a result."""
+    if out is not None and (out.dtype != result.dtype or tuple(out.shape) != tuple(result.shape)):
+        said = f"{out.dtype} {tuple(out.shape)}, the result {result.dtype} {tuple(result.shape)}"
+        raise ValueError(f"out is {said}")
 
 
 def strided(array: ArrayLike | StridedArray) -> StridedArray:

@@ -105,7 +105,14 @@ class Convolution(Function):
         inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
         return LibraryCall(inputs, p, lambda value: value.reshape(shape))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """One product per tap of the filter."""
         x, w = inputs
         return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)

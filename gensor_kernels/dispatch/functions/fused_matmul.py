@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, Product, named_dtype, resolve
-from gensor_kernels.dispatch.calls.fallback import apply_steps, product_dtype
+from gensor_kernels.dispatch.calls.fallback import apply_steps, holds, product_dtype
 from gensor_kernels.dispatch.calls.problem import Axes, fold
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration import prologue
@@ -19,7 +19,18 @@ from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_V
 from gensor_kernels.operators.types.geometry import Strides
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, given_dtype
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    compact,
+    given_dtype,
+    multiply_into,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -74,7 +85,14 @@ class GatedMatmul(Function):
         bias = None if d is None else d.reshape(-1)
         return LibraryCall((a, b.reshape(*b.shape[:2], -1), bias), given_dtype(arrays))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Any,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Compute one product with both matrices, and element-wise operations in at least float32."""
         a, b, bias = inputs
         both = _wide_product(device, a, b, parameters, math)
@@ -83,7 +101,8 @@ class GatedMatmul(Function):
             both = both + bias.astype(wide, copy=False)
         n = both.shape[-1] // 2
         step = (Operation(gated.GATES[self.name]),)
-        return apply_steps(device, both[..., :n], step, wide, wide) * both[..., n:]
+        gate, other = apply_steps(device, both[..., :n], step, wide, wide), both[..., n:]
+        return device.xp.multiply(gate, other, out=out) if holds(out, gate) else gate * other
 
 
 class Norm(NamedTuple):
@@ -127,12 +146,25 @@ class NormedMatmul(Function):
         norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], given_dtype(arrays))
         return LibraryCall((arrays["a"], arrays["b"]), norm)
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Norm, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Norm,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Compute the product in at least float32, without the norm, which `finish` applies."""
         return _wide_product(device, inputs[0], inputs[1], parameters.dtype, math)
 
     def finish(
-        self, device: Backend, value: Any, steps: tuple[Operation, ...], parameters: Norm, dtype: np.dtype[Any]
+        self,
+        device: Backend,
+        value: Any,
+        steps: tuple[Operation, ...],
+        parameters: Norm,
+        dtype: np.dtype[Any],
+        out: DeviceArray = None,
     ) -> Any:
         """Apply the operations before the norm, the norm, and the operations after it."""
         value = apply_steps(device, value, steps[: parameters.before], value.dtype, value.dtype)
@@ -140,7 +172,7 @@ class NormedMatmul(Function):
             value = value - value.mean(axis=-1, keepdims=True)
         square = (value * value).mean(axis=-1, keepdims=True)
         value = value / device.xp.sqrt(square + value.dtype.type(parameters.eps))
-        return apply_steps(device, value, steps[parameters.before :], dtype, value.dtype)
+        return apply_steps(device, value, steps[parameters.before :], dtype, value.dtype, out)
 
 
 class Prologue(NamedTuple):
@@ -204,13 +236,20 @@ class PrologueMatmul(Function):
         parameters = Prologue(workload.prologue, prologue.VERIFIED_SCALE, given_dtype(arrays))
         return LibraryCall((arrays["a"], arrays["b"], *vectors), parameters)
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Prologue, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Prologue,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Element-wise operations on a in at least float32, rounded to its dtype, and a product."""
         a, b, *vectors = inputs
         product = resolve(a, b, None, (), parameters.dtype)
         dtype = product.inputs
         a = apply_steps(device, a.astype(dtype, copy=False), parameters.steps(vectors), dtype, dtype)
-        return _multiply(device, a, b, product, math)
+        return _multiply(device, a, b, product, math, out)
 
 
 #: By the operation that is applied to the gate.
@@ -242,9 +281,11 @@ def _wide_product(device: Backend, a: DeviceArray, b: DeviceArray, dtype: np.dty
     return value.astype(np.promote_types(product.dtype, np.float32), copy=False)
 
 
-def _multiply(device: Backend, a: DeviceArray, b: DeviceArray, product: Product, math: str | None) -> Any:
+def _multiply(
+    device: Backend, a: DeviceArray, b: DeviceArray, product: Product, math: str | None, out: DeviceArray = None
+) -> Any:
     kind = product_dtype(product.inputs, product.dtype, bool(product.batch))
-    return device.product(a.astype(kind, copy=False), b.astype(kind, copy=False), math)
+    return multiply_into(device, a.astype(kind, copy=False), b.astype(kind, copy=False), math, out)
 
 
 def _inputs(result: np.dtype[Any], a: View, b: View) -> str:

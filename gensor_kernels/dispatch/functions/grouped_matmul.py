@@ -62,14 +62,25 @@ class GroupedMatmul(Function):
         """As it is declared."""
         return LibraryCall((arrays["a"], arrays["b"], arrays["d"]), given_dtype(arrays))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Any, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Any,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Compute one product per group, after reading the ends, which waits for the device."""
         x, w, ends = inputs
         own = np.promote_types(x.dtype, w.dtype)
         if parameters is not None and own == np.int8:
             own = np.dtype(np.int32)  # exact products, as the kernels' are
         x, w = x.astype(own, copy=False), w.astype(own, copy=False)
-        value = device.xp.zeros((x.shape[0], w.shape[2]), own)
+        value = out
+        if value is None:
+            value = device.xp.zeros((x.shape[0], w.shape[2]), own)
+        else:
+            value[...] = 0
         for group, (begin, end) in enumerate(ragged.spans(ends.tolist(), x.shape[0])):
             if end > begin:
                 value[begin:end] = device.product(x[begin:end], w[group], math)

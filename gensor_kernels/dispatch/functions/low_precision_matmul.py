@@ -21,7 +21,18 @@ from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, WIDENED, def
 from gensor_kernels.operators.types.geometry import flat_stride
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, convert
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    compact,
+    convert,
+    multiply_into,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -81,14 +92,19 @@ class MixedMatmul(Function):
         return KernelCall(found.workload, found.geometry, operands=found.operands)
 
     def library(
-        self, device: Backend, inputs: Sequence[DeviceArray], parameters: ElementTypes, math: str | None
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: ElementTypes,
+        math: str | None,
+        out: DeviceArray = None,
     ) -> Any:
         """Return the operands widened to float32 (or float64, or int32), and multiplied."""
         types = parameters.names(inputs)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
         dtype = np.dtype(np.int32) if set(types) == {"int8"} else wide
         a, b = (_widen(device.xp, x, name, dtype) for x, name in zip(inputs, types, strict=True))
-        return device.product(a, b, math)
+        return multiply_into(device, a, b, math, out)
 
 
 class BlockScaledMatmul(Function):
@@ -153,7 +169,12 @@ class BlockScaledMatmul(Function):
         return LibraryCall(inputs, ElementTypes(stored[0], stored[1], arrays["c"].dtype))
 
     def library(
-        self, device: Backend, inputs: Sequence[DeviceArray], parameters: ElementTypes, math: str | None
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: ElementTypes,
+        math: str | None,
+        out: DeviceArray = None,
     ) -> Any:
         """Multiply the operands, dequantised in float32, by the array library."""
         xp, (a, b, scale_a, scale_b) = device.xp, inputs
@@ -164,7 +185,7 @@ class BlockScaledMatmul(Function):
         along_k = (*(slice(None) for _ in a.shape[:-1]), step)
         a = _widen(xp, a, types[0], wide) * scale_a.astype(wide, copy=False)[along_k]
         b = _widen(xp, b, types[1], wide) * scale_b.astype(wide, copy=False)[step][:, panel]
-        return device.product(a, b, math)
+        return multiply_into(device, a, b, math, out)
 
 
 @dataclass(frozen=True)
@@ -253,12 +274,19 @@ class QuantisedLinear(Function):
         inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
         return LibraryCall(inputs, Weights(bits, workload.size["group"]))
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Weights, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Weights,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Weights dequantised in float32, and a product."""
         x, w, scales, zeros = inputs
         wide = np.result_type(np.float32, x.dtype)
         weights = parameters.dequantise(device.xp, w, scales, zeros, wide)
-        return device.product(x.astype(wide, copy=False), weights.T, math)
+        return multiply_into(device, x.astype(wide, copy=False), weights.T, math, out)
 
 
 MIXED_MATMUL, BLOCK_SCALED_MATMUL, QUANTISED_LINEAR = MixedMatmul(), BlockScaledMatmul(), QuantisedLinear()

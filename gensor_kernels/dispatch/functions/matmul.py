@@ -88,7 +88,8 @@ class Matmul(Function):
         a, b = operands.inputs
         if result.product.plain and not operands.steps:
             return device.product(a, b, math, operands.out)
-        return operands.give(evaluate(device, result.product, a, b, operands.steps, math))
+        out = operands.out if operands.out is not None and operands.out.dtype == result.dtype else None
+        return operands.give(evaluate(device, result.product, a, b, operands.steps, math, out))
 
 
 MATMUL = Matmul()

@@ -75,7 +75,12 @@ class PrologueConvolution(Convolution):
         return LibraryCall((*plain.inputs, *vectors), PrologueParameters(before, plain.parameters), plain.declared)
 
     def library(  # type: ignore[override]
-        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PrologueParameters, math: str | None
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: PrologueParameters,
+        math: str | None,
+        out: DeviceArray = None,
     ) -> Any:
         """Element-wise operations on x in at least float32, rounded to its dtype, and a convolution."""
         x, w, *vectors = inputs

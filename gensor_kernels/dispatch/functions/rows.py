@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.calls.fallback import holds
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, Steps, compact
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    Steps,
+    compact,
+    round_result,
+)
 
 if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 #: Functions of the array library, by operator. The others are composed here.
@@ -29,15 +43,23 @@ LIBRARY = {
     "reduce_prod": "prod",
     "argmax": "argmax",
     "argmin": "argmin",
+    "nansum": "nansum",
 }
 #: Reductions that a row without elements has no result of, and what it gives the others.
 NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp")
-OF_NOTHING = {"reduce_sum": 0.0, "reduce_prod": 1.0, "l2_norm": 0.0, "reduce_mean": math.nan, "reduce_var": math.nan}
+OF_NOTHING = {
+    **dict.fromkeys(("reduce_sum", "nansum", "l2_norm"), 0.0),
+    "reduce_prod": 1.0,
+    **dict.fromkeys(("reduce_mean", "reduce_var"), math.nan),
+}
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """Parameters of a call; `axes` are sorted and not negative, `value` is a norm's eps."""
+    """Parameters of a call; `axes` are sorted and not negative, `value` is a norm's eps.
+
+    `root`: the square root of the reduction follows. The operator nansum is reduce_sum after a copy without NaN.
+    """
 
     operator: str
     axes: tuple[int, ...]
@@ -46,6 +68,24 @@ class Parameters:
     value: float | None = None
     ddof: float = 0
     root: bool = False
+
+
+@dataclass(frozen=True)
+class WithoutNan(Copy):
+    """A contiguous copy in which 0 stands for NaN."""
+
+    def make(self, device: Device, array: DeviceArray) -> Any:
+        """Make the copy."""
+        wide = array if array.dtype.kind == "f" else array.astype(np.float32)  # CuPy has no functions of bfloat16
+        # Not nan_to_num: it copies numbers from the host, which a graph must not do again.
+        found = device.xp.where(device.xp.isnan(wide), wide.dtype.type(0), wide)
+        return found.astype(array.dtype, copy=False)
+
+
+def take_root(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+    """Compute the square root of a reduction; see NeedsCopies."""
+    target = out if holds(out, value) else value
+    return round_result(device, device.xp.sqrt(value, out=target), result, out)
 
 
 class Rows(Function):
@@ -77,6 +117,14 @@ class Rows(Function):
         (x,), p = call.given, call.parameters
         if not x.shape:
             raise UnsupportedError("an array without axes has nothing to reduce: give it one, as in x[None]")
+        if p.operator == "nansum":
+            inner = replace(p, operator="reduce_sum")
+            copy = WithoutNan(x.dtype, tuple(range(len(x.shape))))
+            raise NeedsCopies(copy, words="NaN are replaced by 0 in a copy", parameters=inner)
+        if p.root:
+            inner = replace(p, root=False, dtype="float32" if call.out.dtype in ("float16", "bfloat16") else p.dtype)
+            out = contiguous(call.out.shape, inner.dtype or call.out.dtype)
+            raise NeedsCopies(None, words="a square root follows", parameters=inner, after=take_root, out=out)
         if p.dtype == "float64" and x.dtype in ("float32", "float16", "bfloat16"):
             raise NeedsCopies(compact(x, "float64"))
         out = call.out if is_map(p.operator) else _without(call.out, p)
@@ -119,9 +167,19 @@ class Rows(Function):
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
-        return LibraryCall((x,), p) if given.maps else LibraryCall((x,), p, lambda value: value.transpose(0, 2, 1))
+        if given.maps:
+            return LibraryCall((x,), p)
+        swap = methodcaller("transpose", 0, 2, 1)
+        return LibraryCall((x,), p, swap, swap)
 
-    def library(self, device: Backend, inputs: Sequence[DeviceArray], parameters: Parameters, math: str | None) -> Any:
+    def library(
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: Parameters,
+        math: str | None,
+        out: DeviceArray = None,
+    ) -> Any:
         """Return the library's own function where there is one, else the textbook's in at least float32."""
         xp, x, p = device.xp, inputs[0], parameters
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
@@ -130,13 +188,13 @@ class Rows(Function):
         if p.operator in LIBRARY:
             function = getattr(xp, LIBRARY[p.operator])
             if p.operator in ("argmax", "argmin"):
-                return _positions(xp, function, x, p)
+                return _positions(xp, function, x, p, out)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
-            return function(x, axis=axis, keepdims=p.keepdims, **wide)
+            return function(x, axis=axis, keepdims=p.keepdims, out=out, **wide)
         own = np.float64 if x.dtype.kind in "iub" else x.dtype
         dtype = np.promote_types(p.dtype or own, np.float32)
         dtype = np.promote_types(dtype, x.dtype) if x.dtype.kind == "c" else dtype
-        return _compute(xp, x.astype(dtype, copy=False), axis, p)
+        return _compute(xp, x.astype(dtype, copy=False), axis, p, out)
 
 
 class Positions(Rows):
@@ -188,7 +246,7 @@ def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
         return np.dtype(p.dtype)
     if dtype.kind == "c" and p.operator in ("l2_norm", "reduce_var"):
         return np.empty(0, dtype).real.dtype
-    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod"):
+    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod", "nansum"):
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
     if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min", "elementwise"):
         return np.dtype(np.float64)
@@ -204,39 +262,48 @@ def _without(view: View, p: Parameters) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
-    """argmax and argmin: over several axes the position among all of them, in their order."""
+def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters, out: DeviceArray) -> Any:
+    """argmax and argmin; over several axes, the position among all of them, in their order."""
     if len(p.axes) == 1 or (len(p.axes) == x.ndim and not p.keepdims):  # the library's own call makes no copy
-        return function(x, axis=p.axes[0] if len(p.axes) == 1 else None, keepdims=p.keepdims).astype(
-            np.int64, copy=False
-        )
+        axis = p.axes[0] if len(p.axes) == 1 else None
+        return function(x, axis=axis, out=out, keepdims=p.keepdims)
     kept = [axis for axis in range(x.ndim) if axis not in p.axes]
     moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
     found = function(moved, axis=-1).astype(np.int64, copy=False)
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 
-def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters) -> Any:
+def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray = None) -> Any:
+    """Return a reduction or a map by the library's operations, of which the last writes to `out` if it can."""
+    if out is not None and out.dtype.kind not in "fc":
+        out = None
+    if not is_map(p.operator):
+        return _reduce(xp, x, axis, p, out)
     keep = {"axis": axis, "keepdims": True}
-    count = math.prod(x.shape[each] for each in p.axes)
-    if p.operator == "l2_norm":
-        return xp.sqrt(_squares(x).sum(axis=axis, keepdims=p.keepdims))
-    if p.operator == "reduce_var":
-        return _squares(x - x.mean(**keep)).sum(axis=axis, keepdims=p.keepdims) / max(count - p.ddof, 0)
-    if p.operator in ("logsumexp", "softmax", "log_softmax"):
-        top = x.real.max(**keep) if x.dtype.kind == "c" else x.max(**keep)
-        if p.operator == "logsumexp":  # the sum of nothing but -inf, or of inf and others, is that
-            top = xp.where(xp.isfinite(top), top, 0)
-        shifted = x - top
-        total = xp.exp(shifted).sum(**keep)
+    if p.operator in ("softmax", "log_softmax"):
+        shifted = x - (x.real.max(**keep) if x.dtype.kind == "c" else x.max(**keep))
+        powers = xp.exp(shifted)
+        total = powers.sum(**keep)
         if p.operator == "softmax":
-            return xp.exp(shifted) / total
-        if p.operator == "log_softmax":
-            return shifted - xp.log(total)
-        found = xp.log(total) + top
-        return found if p.keepdims else found.reshape(_shape(x.shape, p))
+            return xp.divide(powers, total, out=out)
+        return xp.subtract(shifted, xp.log(total), out=out)
     centred = x - x.mean(**keep) if p.operator == "layernorm" else x
-    return centred / xp.sqrt(_squares(centred).mean(**keep) + p.value)
+    return xp.divide(centred, xp.sqrt(_squares(centred).mean(**keep) + p.value), out=out)
+
+
+def _reduce(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray) -> Any:
+    count, keepdims = math.prod(x.shape[each] for each in p.axes), p.keepdims
+    if p.operator == "l2_norm":
+        return xp.sqrt(_squares(x).sum(axis=axis, keepdims=keepdims), out=out)
+    if p.operator == "reduce_var":
+        total = _squares(x - x.mean(axis=axis, keepdims=True)).sum(axis=axis, keepdims=keepdims)
+        if not p.root:
+            return xp.divide(total, max(count - p.ddof, 0), out=out)
+        return xp.sqrt(total / max(count - p.ddof, 0), out=out)
+    top = (x.real if x.dtype.kind == "c" else x).max(axis=axis, keepdims=True)
+    top = xp.where(xp.isfinite(top), top, 0)  # the sum of nothing but -inf, or of inf and others, is that
+    found = xp.log(xp.exp(x - top).sum(axis=axis, keepdims=keepdims))
+    return xp.add(found, top if keepdims else top.reshape(found.shape), out=out)
 
 
 def _squares(x: DeviceArray) -> Any:

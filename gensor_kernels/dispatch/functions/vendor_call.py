@@ -65,11 +65,15 @@ def library_call(
     given = getattr(import_module(f".{module}", __package__), name)
     function: Function = given[declared.gate] if isinstance(declared, Gated) else given
     made = function.vendor_call(workload, arrays)
+    out = made.own(output) if not steps and made.inputs[0].dtype == output.dtype else None
 
     def call() -> Any:
-        library = (device, made.inputs, made.parameters, precision_of(workload))
-        value = made.declared(originals.call(function.library, *library))
-        return function.finish(device, value, tuple(steps), made.parameters, output.dtype)
+        library = (device, made.inputs, made.parameters, precision_of(workload), out)
+        value = originals.call(function.library, *library)
+        if out is not None and value is out:
+            return output
+        last = output if steps else None
+        return function.finish(device, made.declared(value), tuple(steps), made.parameters, output.dtype, last)
 
     return call
 
@@ -94,7 +98,8 @@ def _product(
     found = resolve(a, b, c, steps, c.dtype, precision_of(workload), (flags["a"], flags["b"]))
     if found.plain and not steps:
         return lambda: device.product(a, b, found.math, out=c)
-    return lambda: evaluate(device, found, a, b, steps, found.math).reshape(arrays["c"].shape)
+    last = c if c.dtype == found.dtype else None
+    return lambda: evaluate(device, found, a, b, steps, found.math, last).reshape(arrays["c"].shape)
 
 
 def _mixed_product(
@@ -109,7 +114,7 @@ def _mixed_product(
 
     named = [name if name in EIGHT_BIT_FLOATS else None for name in (workload.dtype["a"], workload.dtype["b"])]
     value = MIXED_MATMUL.library(device, inputs, ElementTypes(named[0], named[1], out.dtype), workload.math)
-    return apply_steps(device, value, steps, out.dtype, value.dtype)
+    return apply_steps(device, value, steps, out.dtype, value.dtype, out if steps else None)
 
 
 def _sum_of_products(
@@ -135,6 +140,6 @@ def _sum_of_products(
     def call() -> Any:
         operands = (*read(view.a), *read(view.b))
         value = device.xp.einsum(*operands, labels)
-        return apply_steps(device, value, steps, output.dtype, value.dtype)
+        return apply_steps(device, value, steps, output.dtype, value.dtype, output if steps else None)
 
     return call

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
+from gensor_kernels.dispatch.calls.fallback import holds
 from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
@@ -70,11 +72,19 @@ class Pooling(Function):
         return LibraryCall((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
     def library(
-        self, device: Backend, inputs: Sequence[DeviceArray], parameters: PoolParameters, math: str | None
+        self,
+        device: Backend,
+        inputs: Sequence[DeviceArray],
+        parameters: PoolParameters,
+        math: str | None,
+        out: DeviceArray = None,
     ) -> Any:
         """One pass over the image per position in the window."""
         x, p = inputs[0], parameters
-        found = pool(device.xp, x.transpose(IMAGES[p.layout]), p)
+        images = IMAGES[p.layout]
+        found = pool(device.xp, x.transpose(images), p, None if out is None else out.transpose(images))
+        if out is not None:
+            return out
         return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
 
 
@@ -139,18 +149,23 @@ def _has_unit_stride(view: View, images: Sequence[int], memory: str) -> bool:
 # ---- pooling by the array library: one pass over the image per position in the window
 
 
-def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
-    """Return the pooling of an image (n, h, w, c)."""
+def pool(xp: Any, x: DeviceArray, p: PoolParameters, out: DeviceArray = None) -> Any:
+    """Return the pooling of an image (n, h, w, c), in an `out` with its dtype where there is one."""
     n, h, w, c = x.shape
     if p.operator == "global_avg_pool2d":
         image = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
-        return image.mean(axis=(1, 2), keepdims=True).astype(x.dtype)
+        own = {"out": out} if out is not None and out.dtype == image.dtype else {}
+        return _give(out, image.mean(axis=(1, 2), keepdims=True, **own), x.dtype)
     high, wide = sides(pooling.complete(p.operator, n=n, h=h, w=w, c=c, **dict(p.sizes)))
     shape = (n, high.output, wide.output, c)
     maximum = p.operator == "max_pool2d"
     if maximum:
         least = np.iinfo(x.dtype).min if x.dtype.kind in "iu" else -np.inf
-        y = xp.full(shape, least, x.dtype)
+        y = out
+        if y is None:
+            y = xp.full(shape, least, x.dtype)
+        else:
+            y[...] = least
     else:
         y = xp.zeros(shape, np.promote_types(x.dtype, np.float32))
     for r in range(high.window):
@@ -165,4 +180,10 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters) -> Any:
     if maximum:
         return y
     counts = np.maximum(high.count()[:, None] * wide.count()[None], 1)
-    return (y / xp.asarray(counts)[None, :, :, None].astype(y.dtype)).astype(x.dtype)
+    counts = xp.asarray(counts)[None, :, :, None].astype(y.dtype)
+    return _give(out, xp.divide(y, counts, out=out) if holds(out, y) else y / counts, x.dtype)
+
+
+def _give(out: DeviceArray, value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return a value as this dtype, in `out` where there is one."""
+    return value.astype(dtype, copy=False) if out is None else Operands((), out, ()).give(value)

@@ -127,7 +127,7 @@ class Explanation:
         """Who serves, the steps before the kernel, the times of kernel, bound and library, and a faster way."""
         found = [self._server()]
         if self.staged:
-            found.append(f"Before it, {self.staged}.")
+            found.append(f"Besides, {self.staged}.")
         time = self._time()
         if time:
             found.append(time)
@@ -185,7 +185,7 @@ class Explanation:
             if value is not None:
                 rows.append((name.removesuffix("_us"), duration(value)))
         if self.staged:
-            rows.append(("before", self.staged))
+            rows.append(("besides", self.staged))
         if self.views:
             rows.append(("views", self.views))
         if self.note:

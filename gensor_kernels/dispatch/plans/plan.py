@@ -17,6 +17,7 @@ import numpy as np
 from gensor_kernels.devices import originals
 from gensor_kernels.devices.device import Device, Launcher
 from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.calls.problem import clearance
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING, Function, Steps
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION
 from gensor_kernels.dispatch.functions.matmul import MATMUL
@@ -68,7 +69,7 @@ class Call:
         return self.function.is_one_call(self.result, steps)
 
     def by_library(self, operands: Operands) -> Any:
-        """Compute the call by the array library."""
+        """Compute the call by the array library; `out` shares no memory with what is read."""
         by_library = self.function.by_library
         if originals.kept:  # methods of arrays are ours too inside `accelerate`, unlike the functions of `device.xp`
             by_library = partial(originals.call, by_library)
@@ -192,6 +193,8 @@ class LibraryPlan(Plan):
         self.nbytes += 0 if standby is None else 7 * 1024
         self._has_run, self._turn = False, threading.Lock()
         self._standing: Plan | None = None
+        #: exclusive bounds of `out` minus each array that is read, where they overlap
+        self._near: tuple[tuple[int, int], ...] | None = None
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Compute by the library, or by the kernel that stands by."""
@@ -202,6 +205,8 @@ class LibraryPlan(Plan):
         if standing is not None:
             return standing.serve(inputs, out, steps)
         counters.fallbacks.add()
+        if out is not None and self._overlaps(operands):
+            return operands.give(self.call.by_library(operands._replace(out=None)))
         return self.call.by_library(operands)
 
     def leaves(self) -> bool:
@@ -210,6 +215,18 @@ class LibraryPlan(Plan):
             return False
         counters.fallbacks.add()
         return True
+
+    def _overlaps(self, operands: Operands) -> bool:
+        """Return whether `out` shares memory with what is read, which the library's reductions do not notice."""
+        pointer, (inputs, out, steps) = self.call.runtime.pointer, operands
+        read = inputs if not steps else (*inputs, *[step.operand for step in steps])
+        if self._near is None:
+            self._near = tuple([clearance(array, out) for array in read])
+        at = pointer(out)
+        for array, (low, high) in zip(read, self._near, strict=True):
+            if array is not None and low < at - pointer(array) < high:
+                return True
+        return False
 
     def _standing_by(self, operands: Operands) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""

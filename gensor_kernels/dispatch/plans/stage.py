@@ -9,6 +9,7 @@ from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.problem import Problem, broadcast, is_odd, operand_dtype, repeats_itself, view_of
 from gensor_kernels.dispatch.functions.base import (
     AbstractCall,
+    After,
     Copy,
     Copying,
     KernelCall,
@@ -34,7 +35,7 @@ OPERANDS_COPIED, RESULT_COPIED = "operands are copied", "the result goes through
 class Lowered:
     """A call as kernels compute it after copies of inputs (`copies`, empty for none) and epilogue operands (`spread`).
 
-    `parameters` and `rounded` are those of NeedsCopies; `temporary`: the result goes into a new array, not into `out`.
+    `parameters` and `after` are those of NeedsCopies; `temporary`: the result goes into a new array, not into `out`.
     `words` describe the copies of inputs; `windows` are those of a contraction.
     """
 
@@ -42,7 +43,7 @@ class Lowered:
     copies: tuple[Copying | None, ...] = ()
     spread: tuple[Spread | None, ...] = ()
     parameters: Any = None
-    rounded: bool = False
+    after: After | None = None
     temporary: bool = False
     words: tuple[str, ...] = ()
     windows: tuple[View, ...] = ()
@@ -50,7 +51,7 @@ class Lowered:
     @property
     def copied(self) -> bool:
         """Whether anything is copied first."""
-        return bool(self.copies) or any(self.spread)
+        return any(self.copies) or any(self.spread)
 
     @property
     def staged(self) -> str | None:
@@ -65,14 +66,14 @@ class StagedPlan(Plan):
     def __init__(self, call: Call, tier: int, lowered: Lowered, switched: bool):
         super().__init__(call)
         self.tier, self.lowered, self.switched = tier, lowered, switched
-        self.reason = OPERANDS_COPIED if lowered.copied else RESULT_COPIED
+        self.reason = lowered.staged or ""
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
-        """Copy, call, and round."""
+        """Copy, call, and make the result of that of the call."""
         call, lowered = self.call, self.lowered
         if self.switched and not call.device.tf32():
             return call.again(Operands(inputs, out, steps), math="ieee")
-        if not lowered.copied:
+        if not lowered.copied and lowered.parameters is None:
             return call.through_temporary(Operands(inputs, out, steps))
         copies = lowered.copies or (None,) * len(inputs)
         arrays = [self._copy(array, copy) for array, copy in zip(inputs, copies, strict=True)]
@@ -80,10 +81,10 @@ class StagedPlan(Plan):
             step if spread is None else step._replace(operand=spread.make(call.device, step.operand, call.result.shape))
             for step, spread in zip(steps, lowered.spread, strict=True)
         )
-        if not lowered.rounded:
+        if lowered.after is None:
             return call.again(Operands(arrays, out, steps), lowered.parameters)
-        wider = call.again(Operands(arrays, None, steps), lowered.parameters)
-        return Operands((), out, ()).give(wider.astype(call.result.dtype, copy=False))
+        value = call.again(Operands(arrays, None, steps), lowered.parameters)
+        return lowered.after(call.device, value, call.result, out)
 
     def _copy(self, array: DeviceArray, copy: Copying | None) -> Any:
         return array if array is None or copy is None else copy.make(self.call.device, array)
@@ -150,7 +151,7 @@ def _lower_inputs(call: Call, abstract: AbstractCall, odd: tuple[Copy | None, ..
         except NeedsCopies as needed:
             if first is None or first.copies == odd:
                 copies = tuple(copy or other for copy, other in zip(needed.copies, odd, strict=True))
-                first = NeedsCopies(*copies, parameters=needed.parameters, rounded=needed.rounded)
+                first = NeedsCopies(*copies, parameters=needed.parameters, after=needed.after)
                 words.clear()
             words.append(needed.words)
             parameters = abstract.parameters if needed.parameters is None else needed.parameters
@@ -158,14 +159,15 @@ def _lower_inputs(call: Call, abstract: AbstractCall, odd: tuple[Copy | None, ..
                 view if view is None or copy is None else copy.view(view)
                 for view, copy in zip(abstract.inputs, needed.copies, strict=True)
             )
-            abstract = replace(abstract, inputs=views, parameters=parameters)
+            out = abstract.out if needed.out is None else needed.out
+            abstract = replace(abstract, inputs=views, parameters=parameters, out=out)
         else:
             problem = Problem(found.workload, found.geometry, _strides(abstract, found))
             plain = Lowered(problem, windows=found.windows)
             if first is None:
                 return plain
             return replace(
-                plain, copies=first.copies, parameters=first.parameters, rounded=first.rounded, words=tuple(words)
+                plain, copies=first.copies, parameters=first.parameters, after=first.after, words=tuple(words)
             )
     raise UnsupportedError("no copy of the operands lies as kernels take them")
 

@@ -68,9 +68,9 @@ class _Library:
         return None if given is None else self._new(given.shape, given.dtype)
 
     def operands(self, given: Operands) -> Operands:
-        """Return stand-ins for the operands of a call."""
+        """Return stand-ins for the operands of a call, which makes a new result."""
         steps = tuple(step._replace(operand=self.array(step.operand)) for step in given.steps)
-        return Operands([self.array(x) for x in given.inputs], self.array(given.out), steps)
+        return Operands([self.array(x) for x in given.inputs], None, steps)  # the last operation writes to `out`
 
     def touch(self, *arrays: Any) -> None:
         """One operation that reads or writes each of these arrays once."""

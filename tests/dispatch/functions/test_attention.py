@@ -38,7 +38,7 @@ REFUSED = [
     ((Q, PAGES, PAGES), {"sizes": [2, 4], **TABLE}, "key_sizes are the numbers of keys in the cache"),
     ((Q, PAGES, PAGES), {"sizes": [2, 4], "key_sizes": [3], **TABLE}, r"of the shape \(2,\)"),
     ((Q, PAGES, PAGES), {"sizes": [6], "key_sizes": [3], **TABLE}, r"block_table are integers of the shape"),
-    ((Q, PAGES, (5, 2, 8, 16)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "k and v have the shapes"),
+    ((Q, PAGES, (5, 2, 8, 16)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "as many pages each"),
     ((Q, (4, 2, 8, 32), (4, 2, 8, 32)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "head must be equal"),
     ((Q[1:], Q, Q), {"sizes": [2, 4]}, AXES),
 ]
@@ -65,6 +65,9 @@ def test_calls_without_a_kernel_go_to_the_library():
             gensor_kernels.attention(q, q, q, softcap=1000)
         with pytest.raises(gensor_kernels.UnsupportedError, match="powers of two"):
             gensor_kernels.attention(q, pages, pages, sizes=[2, 4], key_sizes=[3, 4], **TABLE)
+        pages = np.zeros(PAGES, np.float16)
+        with pytest.raises(gensor_kernels.UnsupportedError, match="heads of another size"):
+            gensor_kernels.attention(q, pages, pages[..., :8], sizes=[2, 4], key_sizes=[3, 4], **TABLE)
 
 
 @pytest.mark.parametrize("ends", [[-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]])

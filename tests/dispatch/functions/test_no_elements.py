@@ -98,10 +98,11 @@ CASES = {
     "global_avg_pool2d": (lambda n, c, h, w: gk.global_avg_pool2d(ones(n, c, h, w)), IMAGE, None),
 }
 for name, value in dict(
-    sum=0, mean=np.nan, prod=1, var=np.nan, norm=0, max=None, min=None, argmax=None, argmin=None, logsumexp=None,
+    sum=0, nansum=0, mean=np.nan, prod=1, var=np.nan, std=np.nan, norm=0, max=None, min=None, argmax=None,
+    argmin=None, logsumexp=None,
     softmax=None, log_softmax=None,
 ).items():  # fmt: skip
-    CASES[name] = (lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), 1)), IJK, value
+    CASES[name] = (lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), axis=1)), IJK, value
 for layout in ("NCHW", "NHWC"):
     for name, more in {
         "plain": {}, "padding": {"pad": 3}, "1x1, padding": {"r": 1, "pad": 1}, "groups": {"groups": 2},

@@ -63,7 +63,7 @@ def test_words_and_details(no_databases):
     assert why.bound_us <= why.predicted_us and why.bound_by in ("arithmetic", "memory", "launch")
     assert str(refused).startswith("No kernel serves this call on orin-nano-8gb (sm_87), tier 4: products of int64")
     assert len(str(refused).splitlines()) == 1 and refused.better is None
-    assert "Before it, operands are converted." in str(staged) and "no conversion" in staged.better
+    assert "Besides, operands are converted." in str(staged) and "no conversion" in staged.better
     assert str(nothing) == "Nothing is launched on orin-nano-8gb (sm_87): the result has no elements."
     assert small.bound_by == "launch" and small.better == "make fewer, larger calls"
     assert "program" not in str(why) and f"block_m {why.program['block_m']}" in why.details

@@ -133,8 +133,7 @@ def test_a_product_takes_a_share_of_its_bound_and_each_operation_its_bytes():
     product = 2 * 4096 * 4096 * 2048 / B200.peak("float32") / unfused.VENDOR_SHARE * 1e6
     passes = (4 * out.nbytes + 4 * 4096) / (B200.dram_gb_s * 1e9 * DRAM_EFFICIENCY) * 1e6
     assert found == pytest.approx(product + passes)
-    copied = predict(a, b, out, steps)
-    assert copied == pytest.approx(found + 2 * out.nbytes / (B200.dram_gb_s * 1e9 * DRAM_EFFICIENCY) * 1e6)
+    assert predict(a, b, out, steps) == found  # the last operation writes to `out`
     small, steps = [zeros(8, 8)] * 2, (Operation("tanh"), Operation("relu"))
     assert predict(*small, None, steps) == pytest.approx(3 * B200.launch_us)
     batched = [zeros(4, 1024, 1024, dtype=HALF)] * 2  # CuPy converts them to float32, and the result back

@@ -24,7 +24,10 @@ from .system import System
 
 BINARY = ("add", "sub", "mul", "truediv")
 CONTRACTIONS = ("einsum", "tensordot", "dot", "inner", "vdot", "matmul")
-POINTWISE = ("exp", "log", "tanh", "sqrt", "trunc", "maximum", "minimum", "where", "isfinite")
+POINTWISE = (
+    *("exp", "log", "tanh", "sqrt", "trunc", "maximum", "minimum", "where", "isfinite"),
+    *("add", "subtract", "multiply", "divide"),
+)
 
 
 def host(array: Any) -> np.ndarray:
