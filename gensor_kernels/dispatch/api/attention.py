@@ -8,6 +8,7 @@ from gensor_kernels.dispatch.calls.whole import real, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
+from .direct import direct
 from .ends import GroupNames, ends_of, integers, lengths_of, pages_of
 from .interop import adopting
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Precision
 
 
+@direct
 @adopting
 def attention(
     q: ArrayLike,

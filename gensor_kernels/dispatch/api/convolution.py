@@ -12,6 +12,7 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 PRECISIONS = (None, "ieee", "tf32")
 
 
+@direct
 @adopting
 def conv2d(
     x: ArrayLike,
@@ -123,6 +125,7 @@ def conv2d(
     return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
 
 
+@direct
 @adopting
 def conv1d(
     x: ArrayLike,
@@ -211,6 +214,7 @@ def conv1d(
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
+@direct
 @adopting
 def conv_transpose2d(
     x: ArrayLike,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 
 from .current import current_runtime
+from .direct import direct
 from .ends import GroupNames, ends_of
 from .interop import adopting
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Activation, Items, Precision
 
 
+@direct
 @adopting
 def grouped_matmul(
     x: ArrayLike,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.observe.dry_run import asking
 
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .define import Defined
 
 
+@direct
 @adopting
 def einsum(
     *operands: str | ArrayLike | Sequence[Any],
@@ -114,6 +116,7 @@ def einsum(
     return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
+@direct
 @adopting
 def tensordot(
     a: ArrayLike,
@@ -178,6 +181,7 @@ def _axes(axes: Any) -> Any:
     return tuple(tuple(map(operator.index, each)) for each in given)
 
 
+@direct
 @adopting
 def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Compute the dot product of two arrays, as `cupy.dot` does.
@@ -218,6 +222,7 @@ def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     return current_runtime().contract(("dot",), a, b, out, None)
 
 
+@direct
 @adopting
 def inner(a: ArrayLike, b: ArrayLike) -> Any:
     """Sum products over the last axes of two arrays, as `cupy.inner` does.
@@ -250,6 +255,7 @@ def inner(a: ArrayLike, b: ArrayLike) -> Any:
     return current_runtime().contract(("inner",), a, b, None, None)
 
 
+@direct
 @adopting
 def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
@@ -288,6 +294,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     return runtime.contract(("vdot",), a, b, None, None)
 
 
+@direct
 @adopting
 def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Multiply every element of one array by every element of another.

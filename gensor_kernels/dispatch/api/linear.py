@@ -10,6 +10,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES
 
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
+@direct
 @adopting
 def linear(
     x: ArrayLike,

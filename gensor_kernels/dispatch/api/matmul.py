@@ -10,6 +10,7 @@ from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations, p
 from gensor_kernels.dispatch.key import short
 
 from . import current
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 
 
 @partial(short, current)
+@direct
 @adopting
 def matmul(
     a: ArrayLike,

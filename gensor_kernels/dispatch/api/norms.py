@@ -12,6 +12,7 @@ from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 from .reductions import named_axes, rows_parameters
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
+@direct
 @adopting
 def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
@@ -67,6 +69,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
     return _softmax("softmax", x, axis, out)
 
 
+@direct
 @adopting
 def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
@@ -102,6 +105,7 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     return _softmax("log_softmax", x, axis, out)
 
 
+@direct
 @adopting
 def layer_norm(
     x: ArrayLike,
@@ -160,6 +164,7 @@ def layer_norm(
     return _norm("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
+@direct
 @adopting
 def rms_norm(
     x: ArrayLike,

@@ -8,6 +8,7 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 
 from .convolution import image_layout
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
+@direct
 @adopting
 def max_pool2d(
     x: ArrayLike,
@@ -76,6 +78,7 @@ def max_pool2d(
     return _pool("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(bool(ceil_mode)))
 
 
+@direct
 @adopting
 def avg_pool2d(
     x: ArrayLike,
@@ -134,6 +137,7 @@ def avg_pool2d(
     return _pool("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
 
 
+@direct
 @adopting
 def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None) -> Any:
     """Take the average of each channel over the whole image.

@@ -10,6 +10,7 @@ from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.dispatch.calls.whole import real
 
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.functions.rows import Parameters, Rows
 
 
+@direct
 @adopting
 def sum(
     a: ArrayLike,
@@ -73,6 +75,7 @@ def sum(
     return _reduce("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
+@direct
 @adopting
 def mean(
     a: ArrayLike,
@@ -123,6 +126,7 @@ def mean(
     return _reduce("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
+@direct
 @adopting
 def prod(
     a: ArrayLike,
@@ -170,6 +174,7 @@ def prod(
     return _reduce("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
+@direct
 @adopting
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
@@ -213,6 +218,7 @@ def max(
     return _reduce("reduce_max", a, axis, out, keepdims)
 
 
+@direct
 @adopting
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
@@ -250,6 +256,7 @@ def min(
     return _reduce("reduce_min", a, axis, out, keepdims)
 
 
+@direct
 @adopting
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
@@ -294,6 +301,7 @@ def argmax(
     return _reduce("argmax", a, axis, out, keepdims)
 
 
+@direct
 @adopting
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
@@ -331,6 +339,7 @@ def argmin(
     return _reduce("argmin", a, axis, out, keepdims)
 
 
+@direct
 @adopting
 def var(
     a: ArrayLike,
@@ -396,6 +405,7 @@ def var(
     return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
+@direct
 @adopting
 def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute the Euclidean norm over axes.
@@ -437,6 +447,7 @@ def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool =
     return _reduce("l2_norm", a, axis, None, keepdims)
 
 
+@direct
 @adopting
 def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute `log(sum(exp(a)))` over axes without overflow.

@@ -9,6 +9,7 @@ from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
+from .direct import direct
 from .interop import adopting
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
+@direct
 @adopting
 def scaled_matmul(
     a: ArrayLike,

@@ -297,12 +297,15 @@ class Function:
 
     def finish(self, device: Backend, value: Any, steps: Steps, parameters: Any, dtype: np.dtype[Any]) -> Any:
         """Apply the epilogue to what `library` returned, and convert to the result's dtype."""
+        if not steps and value.dtype == dtype:
+            return value
         return apply_steps(device, value, steps, dtype, value.dtype)
 
     def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
         """Compute a whole call by the array library, into `out` where there is one."""
         value = self.library(device, operands.inputs, parameters, math)
-        return operands.give(self.finish(device, value, operands.steps, parameters, result.dtype))
+        value = self.finish(device, value, operands.steps, parameters, result.dtype)
+        return value if operands.out is None else operands.give(value)
 
     def count_passes(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
         """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""

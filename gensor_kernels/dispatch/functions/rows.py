@@ -175,9 +175,13 @@ def _without(view: View, p: Parameters) -> View:
 
 def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters) -> Any:
     """argmax and argmin over several axes: the position among all of them, in their order."""
-    kept = [axis for axis in range(x.ndim) if axis not in p.axes]
-    moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
-    found = function(moved, axis=-1).astype(np.int64, copy=False)
+    if len(p.axes) == 1:
+        found = function(x, axis=p.axes[0])
+    else:
+        kept = [axis for axis in range(x.ndim) if axis not in p.axes]
+        moved = x.transpose(kept + list(p.axes)).reshape(*(x.shape[axis] for axis in kept), -1)
+        found = function(moved, axis=-1)
+    found = found if found.dtype == np.int64 else found.astype(np.int64)
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 

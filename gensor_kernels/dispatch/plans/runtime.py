@@ -77,7 +77,8 @@ class Runtime(TunedCalls):
             raise Question(call, operands)
         plan = self.plans.get(key)
         if plan is not None:
-            counters.note_hit(plan)
+            if self.counts_hits:
+                counters.note_hit(plan)
         else:
             self.check_call(function, operands, precision)
             with self.lock:  # several threads may arrive together
