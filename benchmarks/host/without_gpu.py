@@ -51,7 +51,8 @@ def starter_kernels(workload: Workload, split_k: int = 1) -> Iterator[library.Ke
     """Yield the kernels of every family's default Programs for a workload; with a split they need a workspace."""
     for space in Space(workload, ARCH).families:
         for program in space.family.starters(workload, ARCH):
-            yield library.generate(program.replace(split_k=split_k) if split_k > 1 else program, workload, ARCH)
+            split = {"split_k": split_k} if "split_k" in program.by_name else {}
+            yield library.generate(program.replace(**split), workload, ARCH)
 
 
 @contextmanager

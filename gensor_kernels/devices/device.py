@@ -141,7 +141,7 @@ class Device:
     emulated : bool
         Whether only kernels may serve a call: tier 4 raises.
     array : type or None
-        Class of arrays whose calls may take direct ways (dispatch/api/direct.py).
+        Class of arrays whose calls may take direct ways (dispatch/direct.py).
     pointer : Callable[[Array], int]
         Address of an array's first element.  `pointer` and `where` are attributes because every call uses them.
     where : Callable[[Array], int] or None

@@ -105,7 +105,8 @@ class Calls:
     find : Callable
         Plan of a key, or None.
     ways, way : dict, Callable
-        Direct ways of public functions by their keys (api/direct.py), and their look-up: False while there are none.
+        Direct ways of public functions by their keys (dispatch/direct.py), and their look-up: False while no way is
+        used.
     troubles : tuple of type
         Errors of launches for which the array library steps in.
     """

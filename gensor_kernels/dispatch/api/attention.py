@@ -8,9 +8,8 @@ from gensor_kernels.dispatch.calls.whole import real, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .direct import direct
 from .ends import GroupNames, ends_of, integers, lengths_of, pages_of
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Precision
 
 
-@direct
-@adopting
+@public
 def attention(
     q: ArrayLike,
     k: ArrayLike,

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 
 from .current import current_runtime
-from .direct import direct
 from .ends import GroupNames, ends_of
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Activation, Items, Precision
 
 
-@direct
-@adopting
+@public
 def grouped_matmul(
     x: ArrayLike,
     w: ArrayLike,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.observe.dry_run import asking
 
 from .current import current_runtime
-from .direct import direct
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from .define import Defined
 
 
-@direct
-@adopting
+@public
 def einsum(
     *operands: str | ArrayLike | Sequence[Any],
     dtype: DTypeLike | None = None,
@@ -116,8 +114,7 @@ def einsum(
     return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue)
 
 
-@direct
-@adopting
+@public
 def tensordot(
     a: ArrayLike,
     b: ArrayLike,
@@ -181,8 +178,7 @@ def _axes(axes: Any) -> Any:
     return tuple(tuple(map(operator.index, each)) for each in given)
 
 
-@direct
-@adopting
+@public
 def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Compute the dot product of two arrays, as `cupy.dot` does.
 
@@ -222,8 +218,7 @@ def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     return current_runtime().contract(("dot",), a, b, out, None)
 
 
-@direct
-@adopting
+@public
 def inner(a: ArrayLike, b: ArrayLike) -> Any:
     """Sum products over the last axes of two arrays, as `cupy.inner` does.
 
@@ -255,8 +250,7 @@ def inner(a: ArrayLike, b: ArrayLike) -> Any:
     return current_runtime().contract(("inner",), a, b, None, None)
 
 
-@direct
-@adopting
+@public
 def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     """Compute the dot product of two arrays as vectors, as `cupy.vdot` does.
 
@@ -294,8 +288,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     return runtime.contract(("vdot",), a, b, None, None)
 
 
-@direct
-@adopting
+@public
 def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Multiply every element of one array by every element of another.
 

@@ -10,8 +10,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES
 
 from .current import current_runtime
-from .direct import direct
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
-@direct
-@adopting
+@public
 def linear(
     x: ArrayLike,
     w: ArrayLike,

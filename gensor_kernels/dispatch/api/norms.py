@@ -12,8 +12,7 @@ from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .direct import direct
-from .interop import adopting
+from .interop import public
 from .reductions import named_axes, rows_parameters
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
-@direct
-@adopting
+@public
 def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
@@ -69,8 +67,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
     return _softmax("softmax", x, axis, out)
 
 
-@direct
-@adopting
+@public
 def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
@@ -105,8 +102,7 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     return _softmax("log_softmax", x, axis, out)
 
 
-@direct
-@adopting
+@public
 def layer_norm(
     x: ArrayLike,
     normalized_shape: int | Sequence[int],
@@ -164,8 +160,7 @@ def layer_norm(
     return _norm("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
-@direct
-@adopting
+@public
 def rms_norm(
     x: ArrayLike,
     normalized_shape: int | Sequence[int],

@@ -10,8 +10,7 @@ from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.dispatch.calls.whole import real
 
 from .current import current_runtime
-from .direct import direct
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.functions.rows import Parameters, Rows
 
 
-@direct
-@adopting
+@public
 def sum(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -75,8 +73,7 @@ def sum(
     return _reduce("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
-@direct
-@adopting
+@public
 def mean(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -126,8 +123,7 @@ def mean(
     return _reduce("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
-@direct
-@adopting
+@public
 def prod(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -174,8 +170,7 @@ def prod(
     return _reduce("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
-@direct
-@adopting
+@public
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
@@ -218,8 +213,7 @@ def max(
     return _reduce("reduce_max", a, axis, out, keepdims)
 
 
-@direct
-@adopting
+@public
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
@@ -256,8 +250,7 @@ def min(
     return _reduce("reduce_min", a, axis, out, keepdims)
 
 
-@direct
-@adopting
+@public
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
@@ -301,8 +294,7 @@ def argmax(
     return _reduce("argmax", a, axis, out, keepdims)
 
 
-@direct
-@adopting
+@public
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
@@ -339,8 +331,7 @@ def argmin(
     return _reduce("argmin", a, axis, out, keepdims)
 
 
-@direct
-@adopting
+@public
 def var(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -405,8 +396,7 @@ def var(
     return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
-@direct
-@adopting
+@public
 def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute the Euclidean norm over axes.
 
@@ -447,8 +437,7 @@ def norm(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool =
     return _reduce("l2_norm", a, axis, None, keepdims)
 
 
-@direct
-@adopting
+@public
 def logsumexp(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Any:
     """Compute `log(sum(exp(a)))` over axes without overflow.
 

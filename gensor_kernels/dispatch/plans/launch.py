@@ -255,7 +255,7 @@ class PlainLaunchPlan(LaunchPlan):
         # One tuple, so that a call reads its Plan from one place in memory.
         self.parts = (
             *(switched, self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
-            tuple((offset // WORD_BYTES, low, high) for offset, low, high in self.others),
+            tuple(offset // WORD_BYTES for offset, _, _ in self.others),
             *(launch.function, launch.grid, launch.block, launch.shared_bytes),
         )
         self.placed: Placed = Plan.placed
@@ -264,7 +264,7 @@ class PlainLaunchPlan(LaunchPlan):
         self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int, steps: Steps = (), arrays: Inputs = ()
     ) -> Any:
         """See Plan.at."""
-        switched, low_a, high_a, low_b, high_b, ready, first, second, more, function, grid, block, shared = self.parts
+        switched, low_a, high_a, low_b, high_b, ready, first, second, places, function, grid, block, shared = self.parts
         if switched and not self.device.tf32():
             return None
         if out is None:
@@ -273,6 +273,9 @@ class PlainLaunchPlan(LaunchPlan):
         elif low_a < pc - pa < high_a or low_b < pc - pb < high_b:
             return None
         else:
+            for (_, low, high), address in zip(self.others, others):  # noqa: B905 - strict takes time, here and below
+                if low < pc - address < high:
+                    return None
             result = out
         try:
             words, handle = own = ready.pop()
@@ -281,19 +284,16 @@ class PlainLaunchPlan(LaunchPlan):
         words[first] = pa
         words[second] = pb
         words[2] = pc
-        if more:
-            for (word, low, high), address in zip(more, others, strict=True):
-                if out is not None and low < pc - address < high:
-                    ready.append(own)
-                    return None
-                words[word] = address
+        for place, address in zip(places, others):  # noqa: B905
+            words[place] = address
         function(grid, block, handle, shared)
         if out is not None:
-            place = pa, pb, pc
-            if place == self.last and not switched and not more:
-                self.placed = pa, pb, pc, function, grid, block, handle, shared, words
-                return out
-            self.last = place
+            if not places:
+                known = pa, pb, pc
+                if known == self.last and not switched:
+                    self.placed = pa, pb, pc, function, grid, block, handle, shared, words
+                    return out
+                self.last = known
             ready.append(own)
             return out
         ready.append(own)

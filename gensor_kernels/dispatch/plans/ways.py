@@ -1,4 +1,4 @@
-"""Learn direct ways (api/direct.py): which arguments of a public function a Plan launches on."""
+"""Learn direct ways (dispatch/direct.py): which arguments of a public function a Plan launches on."""
 
 from __future__ import annotations
 

@@ -2,28 +2,27 @@
 
 The key of a way has all that a call of the function can depend on but the contents and the addresses of its arrays:
 type and value of every argument and of what lists and tuples hold, and of CuPy's arrays dtype, shape, strides and
-alignment. What the function makes of
-its arguments (checks, transposed weights, a reshaped bias, parameters of a Plan) then follows from the key, and is left
-out. What may differ between calls of one key is examined at each: whether `out` overlaps an operand, the library's TF32
-switch, graph capture. Where one of these bars the way, where it raises, and for any other arguments, the call is made
-in full. Ways are learned from calls that are made in full (plans/ways.py). Imports little.
+alignment. Checks, transposed weights, a reshaped bias and the parameters of a Plan follow from the key, and are left
+out. Three things may differ between calls of one key, and are examined at each: whether `out` overlaps an operand, the
+library's TF32 switch, and graph capture. Where one of these bars the way, where it raises, and for any other arguments,
+the call is made in full. Ways are learned from calls that are made in full (plans/ways.py). Imports little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import ModuleType
 from typing import Any, TypeVar
-
-from . import current
 
 #: Arguments and items of lists among them that a key is made of at most: offsets of groups are no key.
 MOST_VALUES = 48
 PublicFunction = TypeVar("PublicFunction", bound=Callable[..., Any])
 
 
-def direct(function: PublicFunction) -> PublicFunction:
-    """Return a public function whose warm calls take direct ways."""
+def direct(current: ModuleType, function: PublicFunction) -> PublicFunction:
+    """Return a public function whose warm calls take direct ways; `current` is the module that finds the Runtime
+    (api/current.py)."""
 
     @wraps(function)
     def direct_way(*args: Any, **keywords: Any) -> Any:
