@@ -76,7 +76,9 @@ def short(current: ModuleType, product: Product) -> Product:
                     function(grid, block, params, shared)
                     return out
                 if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
-                    result = plan.at(out, pa, pb, pc) if plan.launches else plan.serve((a, b), out, ())
+                    if not plan.launches:
+                        return plan.serve((a, b), out, ())
+                    result = plan.at(out, pa, pb, pc)
                     return plan.run(a, b, out, (), pa, pb, pc) if result is None else result
             except runtime.troubles as error:
                 plan = runtime.instead(key, plan, error)
