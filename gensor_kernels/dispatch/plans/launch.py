@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -209,8 +208,8 @@ class LaunchPlan(Plan):
                 space = (address, *self.workspace)
             made.append(Launched(self.launch, own, arrays, epilogue, space))
 
-        twin: Any = copy(self)
-        twin.local, twin.launch, twin.at = SimpleNamespace(arguments=own), launch, partial(LaunchPlan.at, twin)
+        twin: Any = LaunchPlan.__new__(LaunchPlan)  # whose `at` launches from `local`
+        vars(twin).update(vars(self), local=SimpleNamespace(arguments=own), launch=launch)
         result = twin.serve(*operands)
         return result, made[0] if made else None
 
@@ -273,9 +272,10 @@ class PlainLaunchPlan(LaunchPlan):
         elif low_a < pc - pa < high_a or low_b < pc - pb < high_b:
             return None
         else:
-            for (_, low, high), address in zip(self.others, others):  # noqa: B905 - strict takes time, here and below
-                if low < pc - address < high:
-                    return None
+            if places:
+                for (_, low, high), address in zip(self.others, others):  # noqa: B905 - strict takes time, here and below
+                    if low < pc - address < high:
+                        return None
             result = out
         try:
             words, handle = own = ready.pop()
@@ -284,8 +284,9 @@ class PlainLaunchPlan(LaunchPlan):
         words[first] = pa
         words[second] = pb
         words[2] = pc
-        for place, address in zip(places, others):  # noqa: B905
-            words[place] = address
+        if places:
+            for place, address in zip(places, others):  # noqa: B905
+                words[place] = address
         function(grid, block, handle, shared)
         if out is not None:
             if not places:
