@@ -1,11 +1,11 @@
-"""Python time of a warm call: real `cupy.ndarray` objects over a fake allocator, a stub in place of the launch.
+"""Python time of matrix products: real `cupy.ndarray` objects over a fake allocator, a stub in place of the launch.
 
     pytest benchmarks/bench_dispatch.py --benchmark-columns=min,median,ops
 
 Each round makes 50 calls with 50 keys. Arrays are sliced again for each call, outside the timed part; `out=` is given,
 and building the key counts. The figures are for 50 calls; `per_call_us` in the extra information is for one call of the
 fastest round, because other processes only add time. Queries of the device and the stream need a driver, and are not
-part of it.
+part of it. host/bench_functions.py measures all public functions.
 """
 
 import os
@@ -21,7 +21,6 @@ from gensor_kernels.dispatch.plans.plan import NOWHERE
 from gensor_kernels.dispatch.selection import library, predict
 from gensor_kernels.families.space import Space
 from gensor_kernels.operators.products import matmul as operator
-from gensor_kernels.operators.rows import views
 from gensor_tuner.build import cover
 
 cupy = pytest.importorskip("cupy")
@@ -53,15 +52,15 @@ def runtime(allocator):
 
 def memory(dtype):
     """Return the arrays that operands of 50 calls are slices of."""
-    return *(cupy.empty((4096, 4096), dtype) for _ in range(3)), cupy.empty((4096,), dtype)
+    return [cupy.empty((4096, 4096), dtype) for _ in range(3)]
 
 
 def calls(dtype="float16", within=None):
     """Yield the operands of 50 calls with different shapes, every array a new slice of `within` or of new memory."""
-    a, b, c, x = within or memory(dtype)
+    a, b, c = within or memory(dtype)
     for i in range(KEYS):
         m, n, k = 64 + 16 * i, 128 + 16 * i, 256 + 16 * (i % 7)
-        yield a[16 * i : 16 * i + m, :k], b[:k, 16 : 16 + n], c[:m, :n], x[16 * i : 16 * i + n]
+        yield a[16 * i : 16 * i + m, :k], b[:k, 16 : 16 + n], c[:m, :n]
 
 
 def measure(benchmark, function, prepare):
@@ -85,34 +84,15 @@ def test_warm_call(benchmark, runtime, dtype, reused):
     """The target is 1.5 us. `reused`: the same buffers come back, like a program's `out` arrays and the blocks of
     CuPy's pool; otherwise every call has new addresses."""
     within = memory(dtype) if reused else None
-    measure(benchmark, gensor_kernels.matmul, lambda: ((a, b, out) for a, b, out, _ in calls(dtype, within)))
+    measure(benchmark, gensor_kernels.matmul, lambda: calls(dtype, within))
     assert len(runtime.plans) == KEYS
     assert all((plan.placed is not NOWHERE) == reused for plan in runtime.plans.values())
-
-
-def test_warm_call_with_epilogue(benchmark, runtime):
-    def fused(a, b, out, bias):
-        gensor_kernels.matmul(a, b, out, bias=bias, activation="relu")
-
-    measure(benchmark, fused, calls)
-    assert len(runtime.plans) == KEYS
 
 
 def test_warm_call_with_workspace(benchmark, allocator):
     """Split-K: two launches, and a workspace from the allocator, which is Python here."""
     with stub_runtime(kernels(split_k=2)):
-        measure(benchmark, gensor_kernels.matmul, lambda: ((a, b, out) for a, b, out, _ in calls()))
-
-
-def test_warm_call_that_allocates(benchmark, runtime):
-    measure(benchmark, gensor_kernels.matmul, lambda: ((a, b) for a, b, *_ in calls()))
-
-
-@pytest.mark.parametrize("text", ["ij,jk->ik", "ij,jk"])
-def test_warm_einsum(benchmark, runtime, text):
-    """Compares with the warm call that allocates: einsum has no `out`."""
-    measure(benchmark, gensor_kernels.einsum, lambda: ((text, a, b) for a, b, *_ in calls()))
-    assert len(runtime.plans) == KEYS
+        measure(benchmark, gensor_kernels.matmul, calls)
 
 
 def test_warm_einsum_of_four_axes(benchmark, runtime):
@@ -126,35 +106,6 @@ def test_warm_einsum_of_four_axes(benchmark, runtime):
     assert all(plan.tier == 3 for plan in runtime.plans.values())
 
 
-def test_warm_linear(benchmark, runtime):
-    # (out, in) that is (in, out) in memory, as the kernels stored here read it
-    w, bias = cupy.empty((128, 256), np.float16).T, cupy.empty((256,), np.float16)
-    measure(benchmark, gensor_kernels.linear, lambda: ((a[:, :128], w, bias, "relu") for a, *_ in calls()))
-
-
-#: Operators of rows: the workload's name, axes and epilogue, the function, and its arguments for an array and a weight.
-ROWS = {
-    "sum": ("reduce_sum", 1, (), gensor_kernels.sum, lambda x, weight: (x, 1)),
-    "columns": ("reduce_sum", 0, (), gensor_kernels.sum, lambda x, weight: (x, 0)),
-    "softmax": ("softmax", 1, (), gensor_kernels.softmax, lambda x, weight: (x,)),
-    "rmsnorm": ("rmsnorm", 1, ("mul",), gensor_kernels.rms_norm, lambda x, weight: (x, weight.size, weight)),
-}
-
-
-@pytest.mark.parametrize("name", ROWS)
-def test_warm_rows(benchmark, allocator, name):
-    """Reductions, a softmax and a norm, which allocate their results; one launch each."""
-    what, axis, epilogue, function, arguments = ROWS[name]
-    wanted = views.workload(what, (512, 512), (axis,), "float32", epilogue=epilogue)
-    within = memory("float32")
-    with stub_runtime(kernel for kernel in starter_kernels(wanted) if len(kernel.launches(wanted)) == 1) as runtime:
-        measure(
-            *(benchmark, function),
-            lambda: (arguments(a, within[3][: a.shape[1]]) for a, *_ in calls("float32", within)),
-        )
-        assert {plan.tier for plan in runtime.plans.values()} == {3}
-
-
 def test_slicing(benchmark, allocator):
     """The time of preparing the arguments, for scale: CuPy's own slicing and pointers."""
     benchmark.pedantic(lambda: [a.data.ptr for a, *_ in calls()], rounds=200, warmup_rounds=20)
@@ -166,7 +117,7 @@ def measure_first_calls(benchmark, runtime):
 
     def run():
         runtime.plans.clear()
-        for a, b, out, _ in arguments:
+        for a, b, out in arguments:
             gensor_kernels.matmul(a, b, out)
 
     benchmark.pedantic(run, rounds=3)

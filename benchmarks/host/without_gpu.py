@@ -15,7 +15,7 @@ from gensor_kernels.devices import cuda
 from gensor_kernels.devices.device import Code, Launcher, launcher
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import library
+from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
@@ -29,10 +29,10 @@ LOWEST = 0x7F0000000000
 class StubDevice(cuda.CudaDevice):
     """A CudaDevice that asks no driver what it is, and whose kernels do nothing when they are launched."""
 
-    def __init__(self) -> None:
+    def __init__(self, several: bool = False) -> None:
         self.xp = self.cupy = cupy
         self.arch, self.unsupported, self.number = ARCH, "", 0
-        self._prepare(several=False)
+        self._prepare(several)
 
     def load(self, code: Code, launches: Sequence[Launch]) -> Launcher:
         """Return a Launcher of functions that do nothing."""
@@ -51,7 +51,8 @@ def starter_kernels(workload: Workload, split_k: int = 1) -> Iterator[library.Ke
     """Yield the kernels of every family's default Programs for a workload; with a split they need a workspace."""
     for space in Space(workload, ARCH).families:
         for program in space.family.starters(workload, ARCH):
-            yield library.generate(program.replace(split_k=split_k), workload, ARCH)
+            split = {"split_k": split_k} if "split_k" in program.by_name else {}
+            yield library.generate(program.replace(**split), workload, ARCH)
 
 
 @contextmanager
@@ -71,12 +72,21 @@ def fake_allocator() -> Iterator[None]:
 
 
 @contextmanager
-def stub_runtime(stored: Iterable[library.Kernel], portfolio: Iterable[str] = ()) -> Iterator[Runtime]:
-    """Within it, public calls on CuPy arrays use a Runtime of the stub that holds the `stored` kernels."""
+def stub_runtime(
+    stored: Iterable[library.Kernel], portfolio: Iterable[str] = (), several: bool = False
+) -> Iterator[Runtime]:
+    """Within it, public calls on CuPy arrays use a Runtime of the stub that holds the `stored` kernels.
+
+    As on a machine with one GPU, without a query of the current device, or with `several`.
+    """
     contents = library.Contents({kernel.digest: kernel for kernel in stored}, portfolio=frozenset(portfolio))
-    with mock.patch.dict(os.environ, GENSOR_TUNE="predicted"):
-        made = Runtime(StubDevice(), library.Library(contents))
-        # As on a machine with one GPU: no query of the current device.
-        inside = ContextVar("benchmark", default=made)
-        with mock.patch.object(current, "only", made), mock.patch.object(current, "inside", inside):
-            yield made
+    found = library.Library(contents)
+    with (
+        mock.patch.dict(os.environ, GENSOR_TUNE="predicted"),
+        mock.patch.object(cuda, "current_device", lambda: int),  # the number 0, by a function that is not Python's
+        mock.patch.object(cuda, "CudaDevice", lambda number: StubDevice(several)),
+        mock.patch.object(load, "library", lambda arch: found),
+        mock.patch.object(current, "inside", ContextVar("benchmark", default=None)),
+        mock.patch.multiple(current, only=None, lookup=current._cuda, _has_blocks=False),
+    ):
+        yield current.current_runtime()

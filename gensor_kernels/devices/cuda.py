@@ -182,7 +182,7 @@ class CudaDevice(Device):
         self.refusals = (of_driver, BuildError)  # the latter for operands without a tensor map
         self.faults = (*self.refusals, of_runtime)
         self.driver = cupy_internals.driver_api(cupy)
-        self._array = cupy.ndarray
+        self.array = cupy.ndarray
         self._null_stream = cupy_internals.null_stream(cupy)
         self._modules = Modules(self)
         self._graphs = Graphs()
@@ -223,7 +223,7 @@ class CudaDevice(Device):
 
     def is_array(self, value: object) -> bool:
         """Return whether `value` is a CuPy array."""
-        return isinstance(value, self._array)
+        return isinstance(value, self.array)
 
     def is_local(self, array: Array) -> bool:
         """Return whether an array's memory is on this device."""
@@ -231,7 +231,7 @@ class CudaDevice(Device):
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
         """Return a new C-contiguous array, not initialised, from CuPy's allocator."""
-        return self._array(shape, dtype)
+        return self.array(shape, dtype)
 
     def workspace(self, nbytes: int, zero: bool) -> tuple[Memory, int]:
         """Return (owner, address) of memory from CuPy's pool, which reuses it in the order of the stream."""

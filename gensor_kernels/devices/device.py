@@ -141,6 +141,8 @@ class Device:
         Array library: NumPy or CuPy.
     emulated : bool
         Whether only kernels may serve a call: tier 4 raises.
+    array : type or None
+        Class of arrays whose calls may take direct ways (dispatch/direct.py).
     pointer : Callable[[Array], int]
         Address of an array's first element.  `pointer` and `where` are attributes because every call uses them.
     where : Callable[[Array], int] or None
@@ -164,6 +166,7 @@ class Device:
     number: int = 0
     xp: Any  # NumPy, CuPy, or CuPy's own functions (originals.py)
     emulated: bool
+    array: Any = None
     pointer: Callable[[Array], int]
     where: Callable[[Array], int] | None
     dlpack_kinds: tuple[int, ...] = ()

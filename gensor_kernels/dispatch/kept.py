@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 Key = tuple[Any, ...]
@@ -20,8 +21,10 @@ class Kept(dict[Key, Any]):
     here holds the lock of the Runtime; others may look up meanwhile.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, forget: Callable[[], None]) -> None:
         super().__init__()
+        #: called where Plans are forgotten: whatever else holds Plans drops them
+        self._forget = forget
         self._older: dict[Key, Any] = {}
         self._bytes = 0
 
@@ -32,6 +35,7 @@ class Kept(dict[Key, Any]):
             self._older = dict(self)
             super().clear()
             self._bytes = 0
+            self._forget()
         self[key] = plan
         self._bytes += size  # what it replaces still counts
 

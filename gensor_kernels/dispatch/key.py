@@ -47,6 +47,8 @@ def short(current: ModuleType, product: Product, leaves: bool = False) -> Produc
         if more:
             return product(a, b, out, **more)
         runtime = current.only or current.inside.get() or current.lookup()
+        if runtime.where is not None:
+            return product(a, b, out)
         try:
             type_a, type_b, pa, pb = a.dtype, b.dtype, a.data.ptr, b.data.ptr
             if out is None:
@@ -66,8 +68,6 @@ def short(current: ModuleType, product: Product, leaves: bool = False) -> Produc
                     key = (types, m, k, am, ak, None, bk, n, sk, sn, None, cm, cn, om, on)
                 except ValueError:
                     key = types, *a._shape, *a._strides, None, *b._shape, *b._strides, None, *out._shape, *out._strides
-            if runtime.where is not None:
-                return product(a, b, out)
             plan = runtime.find(key)
         except (AttributeError, ValueError):  # other arrays; NumPy has no buffer of bfloat16
             return product(a, b, out)
@@ -80,7 +80,10 @@ def short(current: ModuleType, product: Product, leaves: bool = False) -> Produc
                 if not (pa | pb | pc) & 15 and (not (plan.allocates or out is None) or not runtime.device.capturing()):
                     if leaves and plan.tier == 4 and plan.leaves():
                         return None
-                    return plan.run(a, b, out, (), pa, pb, pc)
+                    if not plan.launches:
+                        return plan.serve((a, b), out, ())
+                    result = plan.at(out, pa, pb, pc)
+                    return plan.run(a, b, out, (), pa, pb, pc) if result is None else result
             except runtime.troubles as error:
                 plan = runtime.instead(key, plan, error)
                 return plan.serve((a, b), out, ())
@@ -107,6 +110,9 @@ class Calls:
         Device of an array's memory, unless there is only one device.
     find : Callable
         Plan of a key, or None.
+    ways, way : dict, Callable
+        Direct ways of public functions by their keys (dispatch/direct.py), and their look-up: False while no way is
+        used.
     troubles : tuple of type
         Errors of launches for which the array library steps in.
     """
@@ -115,6 +121,8 @@ class Calls:
     pointer: Callable[[Any], int]
     where: Callable[[Any], int] | None
     find: Callable[[Any], Any]
+    ways: dict[Any, Any]
+    way: Callable[[Any], Any]
     troubles: tuple[type[Exception], ...]
 
     def first(self, key: Any, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Any:

@@ -263,7 +263,8 @@ def test_threads_make_one_kernel_stand_by(beside, captured):
         time.sleep(0.02)  # the other thread comes meanwhile
         return made[-1]
 
-    call = SimpleNamespace(device=beside.device, by_library=lambda _: served.append(None))
+    function = SimpleNamespace(by_library=lambda *_: served.append(None))
+    call = SimpleNamespace(device=beside.device, function=function, parameters=None, result=None, precision=None)
     plan = LibraryPlan(call, "", standby)
     plan.serve((), None, ())
     beside.device.is_capturing = captured

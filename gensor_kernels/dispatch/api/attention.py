@@ -9,7 +9,7 @@ from gensor_kernels.dispatch.calls.whole import real, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Precision
 
 
-@adopting
+@public
 def attention(
     q: ArrayLike,
     k: ArrayLike,

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PRECISIONS = (None, "ieee", "tf32")
 
 
-@adopting
+@public
 def conv2d(
     x: ArrayLike,
     w: ArrayLike,
@@ -124,7 +124,7 @@ def conv2d(
     return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
 
 
-@adopting
+@public
 def conv1d(
     x: ArrayLike,
     w: ArrayLike,
@@ -212,7 +212,7 @@ def conv1d(
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
-@adopting
+@public
 def conv_transpose2d(
     x: ArrayLike,
     w: ArrayLike,

@@ -58,9 +58,12 @@ def _cuda() -> Runtime:
                 only = runtimes[number] if device.where is None and not _has_blocks else None
             return runtimes[number]
 
+    block = blocks.deterministic
+
     def device_runtime() -> Runtime:
         number = current_device()
-        return deterministic_runtime(runtimes.get(number) or make_runtime(number))
+        found = runtimes.get(number) or make_runtime(number)
+        return deterministic_runtime(found) if block.open or block.own.get() is not None else found
 
     lookup = device_runtime
     return device_runtime()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import plain_operations
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 from .reductions import rows_parameters
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Items
 
 
-@adopting
+@public
 def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> Any:
     """Apply up to six operations to every element of an array, in one kernel.
 

@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operation
 from gensor_kernels.dispatch.calls.ends import GroupNames, ends_of
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Activation, Items, Precision
 
 
-@adopting
+@public
 def grouped_matmul(
     x: ArrayLike,
     w: ArrayLike,

@@ -1,9 +1,9 @@
 """Arrays of other libraries in calls: PyTorch's tensors, and what has `__cuda_array_interface__` or `__dlpack__`.
 Inside `emulated` also NumPy's arrays of the other byte order, which are copied into the machine's own.
 
-If a call with such arrays fails, it is made once more with this device's arrays on the same memory. Calls with the
-device's own arrays therefore cost one more Python call, and plain products (matmul.py) not even that. PyTorch is never
-imported: a caller who passes a tensor has done that.
+If a call with such arrays fails, it is made once more with this device's arrays on the same memory. Warm calls with the
+device's own arrays do not come here (dispatch/direct.py). PyTorch is never imported: a caller who passes a tensor has
+done that.
 
 Every public function comes through here, so this is also where a call inside graph capture gets memory that lasts as
 long as its graph: whatever the call allocates, by our hand or by the array library's.
@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from gensor_kernels.dispatch.direct import direct
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.types.dtypes import array_dtype
 
@@ -30,6 +31,11 @@ PublicFunction = TypeVar("PublicFunction", bound=Callable[..., Any])
 CAI = "__cuda_array_interface__"
 #: Tensors of these travel as integers: the interfaces between libraries have no word for them.
 AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+
+
+def public(function: PublicFunction) -> PublicFunction:
+    """Return a public function that takes arrays of other libraries too, and whose warm calls take direct ways."""
+    return direct(current, adopting(function))
 
 
 def adopting(function: PublicFunction) -> PublicFunction:

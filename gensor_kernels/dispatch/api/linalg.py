@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.observe.dry_run import asking
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .define import Defined
 
 
-@adopting
+@public
 def einsum(
     *operands: str | ArrayLike | Sequence[Any],
     dtype: DTypeLike | None = None,
@@ -120,7 +120,7 @@ def einsum(
     return contract_chain(current_runtime(), operands, dtype, optimize, conjugate, prologue, out)
 
 
-@adopting
+@public
 def tensordot(
     a: ArrayLike,
     b: ArrayLike,
@@ -186,7 +186,7 @@ def _axes(axes: Any) -> Any:
     return tuple(tuple(map(operator.index, each)) for each in given)
 
 
-@adopting
+@public
 def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Compute the dot product of two arrays.
 
@@ -228,7 +228,7 @@ def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     return current_runtime().contract(("dot",), a, b, out, None)
 
 
-@adopting
+@public
 def inner(a: ArrayLike, b: ArrayLike) -> Any:
     """Sum products over the last axes of two arrays.
 
@@ -262,7 +262,7 @@ def inner(a: ArrayLike, b: ArrayLike) -> Any:
     return current_runtime().contract(("inner",), a, b, None, None)
 
 
-@adopting
+@public
 def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     """Compute the dot product of two arrays as vectors.
 
@@ -302,7 +302,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Any:
     return runtime.contract(("vdot",), a, b, None, None)
 
 
-@adopting
+@public
 def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     """Multiply every element of one array by every element of another.
 

@@ -10,7 +10,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
-@adopting
+@public
 def linear(
     x: ArrayLike,
     w: ArrayLike,

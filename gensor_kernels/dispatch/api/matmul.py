@@ -10,7 +10,7 @@ from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations, p
 from gensor_kernels.dispatch.key import short
 
 from . import current
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -22,7 +22,7 @@ _ONE = 1  # by identity: comparing an array with 1 would wait for the device
 
 
 @partial(short, current)
-@adopting
+@public
 def matmul(
     a: ArrayLike,
     b: ArrayLike,

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 from .reductions import named_axes, rows_parameters
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
-@adopting
+@public
 def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
@@ -70,7 +70,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
     return _softmax("softmax", x, axis, out)
 
 
-@adopting
+@public
 def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
@@ -108,7 +108,7 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     return _softmax("log_softmax", x, axis, out)
 
 
-@adopting
+@public
 def layer_norm(
     x: ArrayLike,
     normalized_shape: int | Sequence[int],
@@ -166,7 +166,7 @@ def layer_norm(
     return _norm("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
-@adopting
+@public
 def rms_norm(
     x: ArrayLike,
     normalized_shape: int | Sequence[int],

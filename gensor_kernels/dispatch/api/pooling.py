@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 
 from .convolution import image_layout
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
 
-@adopting
+@public
 def max_pool2d(
     x: ArrayLike,
     kernel_size: int | Sequence[int],
@@ -78,7 +78,7 @@ def max_pool2d(
     return _pool("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(bool(ceil_mode)))
 
 
-@adopting
+@public
 def avg_pool2d(
     x: ArrayLike,
     kernel_size: int | Sequence[int],
@@ -138,7 +138,7 @@ def avg_pool2d(
     return _pool("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
 
 
-@adopting
+@public
 def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None) -> Any:
     """Take the average of each channel over the whole image.
 

@@ -10,7 +10,7 @@ from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.dispatch.calls.whole import real
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.functions.rows import Parameters, Rows
 
 
-@adopting
+@public
 def sum(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -75,7 +75,7 @@ def sum(
     return _reduce("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
-@adopting
+@public
 def mean(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -127,7 +127,7 @@ def mean(
     return _reduce("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
-@adopting
+@public
 def prod(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -176,7 +176,7 @@ def prod(
     return _reduce("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
-@adopting
+@public
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
@@ -221,7 +221,7 @@ def max(
     return _reduce("reduce_max", a, axis, out, keepdims)
 
 
-@adopting
+@public
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
@@ -260,7 +260,7 @@ def min(
     return _reduce("reduce_min", a, axis, out, keepdims)
 
 
-@adopting
+@public
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
@@ -307,7 +307,7 @@ def argmax(
     return _reduce("argmax", a, axis, out, keepdims)
 
 
-@adopting
+@public
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
@@ -347,7 +347,7 @@ def argmin(
     return _reduce("argmin", a, axis, out, keepdims)
 
 
-@adopting
+@public
 def var(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -419,7 +419,7 @@ def _ddof(given: Any) -> float:
     return number
 
 
-@adopting
+@public
 def std(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -473,7 +473,7 @@ def std(
     return _reduce("reduce_std", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof))
 
 
-@adopting
+@public
 def nansum(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -524,7 +524,7 @@ def nansum(
     return _reduce(name, a, axis, out, keepdims, dtype=dtype)
 
 
-@adopting
+@public
 def norm(
     x: ArrayLike,
     ord: float | str | None = None,
@@ -592,7 +592,7 @@ def norm(
     return composed.norm(runtime, x, ord, named_axes(axis), bool(keepdims), out)
 
 
-@adopting
+@public
 def logsumexp(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,

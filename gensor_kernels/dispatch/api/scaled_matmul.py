@@ -9,7 +9,7 @@ from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .interop import adopting
+from .interop import public
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 
-@adopting
+@public
 def scaled_matmul(
     a: ArrayLike,
     b: ArrayLike,

@@ -336,6 +336,8 @@ class Function:
         out: DeviceArray = None,
     ) -> Any:
         """Apply the epilogue to what `library` returned, and convert to the result's dtype; into `out` if given."""
+        if not steps and out is None and value.dtype == dtype:
+            return value
         return apply_steps(device, value, steps, dtype, value.dtype, out)
 
     def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
@@ -347,7 +349,7 @@ class Function:
         value = self.library(device, operands.inputs, parameters, math, None if operands.steps else out)
         if out is None or value is not out:
             value = self.finish(device, value, operands.steps, parameters, result.dtype, out)
-        return operands.give(value)
+        return value if operands.out is None else operands.give(value)
 
     def first_rows(self, operands: Operands, parameters: Any, count: int) -> Operands | None:
         """Return the operands of the call that computes the first `count` entries of the result's first axis, each of

@@ -1,6 +1,7 @@
 """Plans that launch a kernel: the warm path of a call is a dictionary lookup and one of these.
 
-Each writes addresses and scalars into Params and launches: the shortest into its own, others into a copy.
+Each writes addresses and scalars into Params and launches: the shortest into its own, others into a copy. `at` is all
+that a launch takes, addresses alone: public functions call it directly once a kind of call is known (ways.py).
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ from .stage import Lowered, StagedPlan
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
-Interval = tuple[int, int]
+#: Bytes of a word of Params.
+WORD_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,9 @@ def bind(
 ) -> LaunchPlan:
     """Load a kernel and return the Plan that launches it on arrays as they are."""
     bound = _load(call, kernel, problem)
-    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch) and len(operands.inputs) <= 2
-    kind = PlainLaunchPlan if plain and not any(_is_written(step) for step in operands.steps) else LaunchPlan
+    plain = bound.workspace is None and isinstance(bound.launch, OneLaunch)
+    has_scalars = any(OPERATIONS[step.name].takes_scalar for step in operands.steps)
+    kind = PlainLaunchPlan if plain and not has_scalars else LaunchPlan
     return kind(call, tier, bound, operands, switched)
 
 
@@ -86,15 +89,11 @@ def _load(call: Call, kernel: Kernel, problem: Problem) -> Bound:
     return Bound(kernel, problem, launcher, workspace if workspace[0] else None)
 
 
-def _is_written(step: Operation) -> bool:
-    """Return whether each call writes something of an epilogue operation into Params."""
-    return step.operand is not None or OPERATIONS[step.name].takes_scalar
-
-
 class LaunchPlan(Plan):
     """A kernel bound to one set of shapes, strides and dtypes."""
 
     nbytes = 9 * 1024
+    launches = True
 
     def __init__(self, call: Call, tier: int, bound: Bound, operands: Operands, switched: bool):
         super().__init__(call)
@@ -105,19 +104,21 @@ class LaunchPlan(Plan):
         geometry = bound.problem.geometry
         self.template = _template(bound, inputs, steps)
         self.rest, self.swapped = self.template[OPERAND_BYTES:], geometry.swapped
-        self.slots = (D_OFFSET, *other_offsets(geometry))
         self.allocated, self.dtype, self.transposition = result.allocated, result.dtype, result.transposition
-        self.empty = self.device.empty
+        self.empty = self.device.array or self.device.empty
         # out overlaps an operand at address p when low < out - p < high; 0 < ... < 0 never holds.
-        reach = [*(clearance(x, out) for x in inputs), clearance(None, out)]
-        (self.low_a, self.high_a), (self.low_b, self.high_b) = reach[:2]
-        self.more: list[Interval] = reach[2:]
-        self.written = tuple(
-            (index, step_offset(index), *clearance(step.operand, out), OPERATIONS[step.name].takes_scalar)
-            for index, step in enumerate(steps)
-            if _is_written(step)
+        (self.low_a, self.high_a), (self.low_b, self.high_b) = (
+            clearance(x, out) for x in (inputs[0], inputs[1] if len(inputs) > 1 else None)
         )
-        self.is_complex = result.dtype.kind == "c"
+        slots = (D_OFFSET, *other_offsets(geometry))
+        places = [*zip(slots, inputs[2:]), *((step_offset(i), step.operand) for i, step in enumerate(steps))]  # noqa: B905 - there may be fewer inputs
+        #: Where the addresses of other arrays are written: (offset, low, high).
+        self.others = tuple((offset, *clearance(x, out)) for offset, x in places if x is not None)
+        self.scalars = tuple(
+            (index, step_offset(index), result.dtype.kind == "c" and step.operand is None)
+            for index, step in enumerate(steps)
+            if OPERATIONS[step.name].takes_scalar
+        )
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Launch on any number of inputs."""
@@ -137,36 +138,66 @@ class LaunchPlan(Plan):
         pc: int,
         more: Inputs = (),
     ) -> Any:
-        """Write this call's addresses and scalars into Params, and launch; `more` are inputs after the second."""
+        """Launch, or make the call again where `at` does not; `more` are inputs after the second."""
+        others: list[int] = []
+        if self.others:
+            pointer = self.pointer
+            for array in (*more, *(step.operand for step in steps)):
+                if array is not None:
+                    others.append(pointer(array))
+        result = self.at(out, pa, pb, pc, *others, steps=steps, arrays=(a, b, *more))
+        if result is not None:
+            return result
+        operands = Operands((a, b, *more) if b is not None or more else (a,), out, steps)
         if self.switched and not self.device.tf32():
-            return self.call.again(_operands(a, b, out, steps, more), math="ieee")
+            return self.call.again(operands, math="ieee")
+        return self.call.through_temporary(operands)
+
+    def at(
+        self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int, steps: Steps = (), arrays: Inputs = ()
+    ) -> Any:
+        """See Plan.at. `arrays` are the inputs and `steps` the epilogue, for its scalars and for the emulator."""
+        if self.switched and not self.device.tf32():
+            return None
         result = out
         if out is None:
             result = self.empty(self.allocated, self.dtype)
             pc = self.pointer(result)
         elif self.low_a < pc - pa < self.high_a or self.low_b < pc - pb < self.high_b:
-            return self.call.through_temporary(_operands(a, b, out, steps, more))
+            return None
+        else:
+            for (_, low, high), address in zip(self.others, others, strict=True):
+                if low < pc - address < high:
+                    return None
         owner = None
         if self.workspace is not None:
-            owner, address = self.device.workspace(*self.workspace)
+            owner, where = self.device.workspace(*self.workspace)
         arguments = self.local.arguments
+        buffer = arguments[0]
         if self.swapped:
-            write_call(arguments[0], 0, pb, pa, pc, self.rest)
+            write_call(buffer, 0, pb, pa, pc, self.rest)
         else:
-            write_call(arguments[0], 0, pa, pb, pc, self.rest)
-        if (self.written and self._write_steps(arguments[0], steps, pc)) or (
-            more and self._write_inputs(arguments[0], more, pc)
-        ):
-            return self.call.through_temporary(_operands(a, b, out, steps, more))
+            write_call(buffer, 0, pa, pb, pc, self.rest)
+        for (offset, _, _), address in zip(self.others, others, strict=True):
+            write_pointer(buffer, offset, address)
+        for index, offset, is_complex in self.scalars if steps else ():
+            scalar = steps[index].scalar
+            write_scalar(buffer, offset + SCALAR_OFFSET, scalar.real)
+            if is_complex:
+                write_scalar(buffer, offset, scalar.imag)
         if owner is not None:
-            write_pointer(arguments[0], WORKSPACE_OFFSET, address)
-        arrays = (result, a, b) if b is not None and not more else (result, *_present((a, b, *more)))
-        self.launch(arguments, arrays, steps, owner)
+            write_pointer(buffer, WORKSPACE_OFFSET, where)
+        self.launch(arguments, (result, *_present(arrays)), steps, owner)
         return result if self.transposition is None or out is not None else result.transpose(self.transposition)
+
+    def reshaped(self, shape: tuple[int, ...]) -> LaunchPlan:
+        """Return a Plan that allocates its result, which is contiguous, in another shape."""
+        twin = copy(self)
+        twin.allocated, twin.transposition = shape, None
+        return twin
 
     def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
         """See Plan.bound: the launch has its own Params."""
-        inputs, out, steps = operands
         made: list[Launched] = []
         own = self.device.parameters()
 
@@ -178,42 +209,10 @@ class LaunchPlan(Plan):
                 space = (address, *self.workspace)
             made.append(Launched(self.launch, own, arrays, epilogue, space))
 
-        twin: Any = copy(self)
-        twin.local, twin.launch = SimpleNamespace(arguments=own), launch
-        pointer = self.pointer
-        a, b, more = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
-        pa, pb, pc = (0 if array is None else pointer(array) for array in (a, b, out))
-        result = LaunchPlan.run(twin, a, b, out, steps, pa, pb, pc, more)
+        twin: Any = LaunchPlan.__new__(LaunchPlan)  # whose `at` launches from `local`
+        vars(twin).update(vars(self), local=SimpleNamespace(arguments=own), launch=launch)
+        result = twin.serve(*operands)
         return result, made[0] if made else None
-
-    def _write_steps(self, buffer: bytearray, steps: Steps, pc: int) -> bool:
-        """Write addresses and scalars of the epilogue; True when `out` overlaps an operand of it."""
-        for index, offset, low, high, takes_scalar in self.written:
-            _, operand, scalar = steps[index]
-            if operand is not None:
-                address = self.pointer(operand)
-                if low < pc - address < high:
-                    return True
-                write_pointer(buffer, offset, address)
-            if takes_scalar:
-                write_scalar(buffer, offset + SCALAR_OFFSET, scalar.real)
-                if self.is_complex and operand is None:
-                    write_scalar(buffer, offset, scalar.imag)
-        return False
-
-    def _write_inputs(self, buffer: bytearray, more: Inputs, pc: int) -> bool:
-        """Write addresses of inputs after the second; return whether `out` overlaps one of them."""
-        for slot, (low, high), array in zip(self.slots, self.more, more):  # noqa: B905 - there may be fewer inputs
-            if array is not None:
-                address = self.pointer(array)
-                if low < pc - address < high:
-                    return True
-                write_pointer(buffer, slot, address)
-        return False
-
-
-def _operands(a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, more: Inputs = ()) -> Operands:
-    return Operands((a, b, *more) if b is not None or more else (a,), out, steps)
 
 
 def _present(arrays: Inputs) -> list[Any]:
@@ -237,9 +236,9 @@ def _pack(step: Operation, where: Strides | None) -> params.Step:
 
 
 class PlainLaunchPlan(LaunchPlan):
-    """One launch without workspace, and nothing in Params to write but three addresses: the shortest way.
+    """One launch without workspace, and nothing in Params to write but addresses: the shortest way.
 
-    Params are the Plan's own: each call takes one of `ready`, or makes another while other threads have them. A call
+    Params are the Plan's own: each call takes one of `ready`, or makes another while other threads have them. A product
     into `out` at the addresses of the one before is likely to come back, as buffers that are reused do: its Params are
     not written again, and the launch is `placed`, for matmul's short way (dispatch/key.py).
     """
@@ -256,31 +255,28 @@ class PlainLaunchPlan(LaunchPlan):
         # One tuple, so that a call reads its Plan from one place in memory.
         self.parts = (
             *(switched, self.low_a, self.high_a, self.low_b, self.high_b, ready, first, second),
+            tuple(offset // WORD_BYTES for offset, _, _ in self.others),
             *(launch.function, launch.grid, launch.block, launch.shared_bytes),
         )
         self.placed: Placed = Plan.placed
 
-    def run(
-        self,
-        a: DeviceArray,
-        b: DeviceArray,
-        out: DeviceArray,
-        steps: Steps,
-        pa: int,
-        pb: int,
-        pc: int,
-        more: Inputs = (),
+    def at(
+        self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int, steps: Steps = (), arrays: Inputs = ()
     ) -> Any:
-        """Write this call's addresses into Params, and launch."""
-        switched, low_a, high_a, low_b, high_b, ready, first, second, function, grid, block, shared = self.parts
+        """See Plan.at."""
+        switched, low_a, high_a, low_b, high_b, ready, first, second, places, function, grid, block, shared = self.parts
         if switched and not self.device.tf32():
-            return self.call.again(_operands(a, b, out, steps), math="ieee")
+            return None
         if out is None:
             result = self.empty(self.allocated, self.dtype)
             pc = self.pointer(result)
         elif low_a < pc - pa < high_a or low_b < pc - pb < high_b:
-            return self.call.through_temporary(_operands(a, b, out, steps))
+            return None
         else:
+            if places:
+                for (_, low, high), address in zip(self.others, others):  # noqa: B905 - strict takes time, here and below
+                    if low < pc - address < high:
+                        return None
             result = out
         try:
             words, handle = own = ready.pop()
@@ -289,13 +285,17 @@ class PlainLaunchPlan(LaunchPlan):
         words[first] = pa
         words[second] = pb
         words[2] = pc
+        if places:
+            for place, address in zip(places, others):  # noqa: B905
+                words[place] = address
         function(grid, block, handle, shared)
         if out is not None:
-            place = pa, pb, pc
-            if place == self.last and not switched:
-                self.placed = pa, pb, pc, function, grid, block, handle, shared, words
-                return out
-            self.last = place
+            if not places:
+                known = pa, pb, pc
+                if known == self.last and not switched:
+                    self.placed = pa, pb, pc, function, grid, block, handle, shared, words
+                    return out
+                self.last = known
             ready.append(own)
             return out
         ready.append(own)

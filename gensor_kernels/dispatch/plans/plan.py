@@ -98,10 +98,12 @@ class Plan:
     """Serves calls of one kind; `tier` is the one that serves them, 0 where there is nothing to compute.
 
     matmul's short way (dispatch/key.py) reads `placed`, the launch that a call at the addresses named in it comes to,
-    and `allocates`, whether a call may allocate more than its result.
+    `launches`, whether addresses are all that it takes (`at`), and `allocates`, whether a call may allocate more than
+    its result.
     """
 
     placed: Placed = NOWHERE
+    launches = False
     allocates = True
     tier: int = 4
     #: why no kernel serves, or what is done to the arrays first
@@ -131,6 +133,14 @@ class Plan:
     def leaves(self) -> bool:
         """Return whether the array library serves this call and all others outside of graph capture; then count it."""
         return False
+
+    def at(self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int) -> Any:
+        """Launch on arrays at these addresses: of two inputs, of `out` (0 without one), of any other inputs that the
+        call has, and of the arrays of its epilogue.
+
+        None, with nothing done, where `out` overlaps an operand, or the library's TF32 switch was turned off.
+        """
+        raise NotImplementedError
 
     def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
         """Serve a call, and return its result and the launch that computes it, or None if more than a kernel did.
@@ -176,6 +186,7 @@ def idle_plan(call: Call, operands: Operands) -> NothingPlan | None:
     return None if value is None else NothingPlan(call, SUMS_OF_NOTHING, value)
 
 
+_new = tuple.__new__
 Standby = Callable[[Operands, bool], "Plan | None"]
 
 
@@ -193,21 +204,26 @@ class LibraryPlan(Plan):
         self.nbytes += 0 if standby is None else 7 * 1024
         self._has_run, self._turn = False, threading.Lock()
         self._standing: Plan | None = None
+        self._parts = call.function.by_library, call.device, call.parameters, call.result, call.precision
         #: exclusive bounds of `out` minus each array that is read, where they overlap
         self._near: tuple[tuple[int, int], ...] | None = None
 
     def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
         """Compute by the library, or by the kernel that stands by."""
-        if self.call.device.emulated:
+        by_library, device, parameters, result, precision = self._parts
+        if device.emulated:
             raise UnsupportedError(f"no kernel serves this call: {self.reason}")
-        operands = Operands(inputs, out, steps)
-        standing = self._standing_by(operands)
-        if standing is not None:
-            return standing.serve(inputs, out, steps)
+        operands = _new(Operands, (inputs, out, steps))
+        if self._standing is not None or self._standby is not None:
+            standing = self._standing_by(operands)
+            if standing is not None:
+                return standing.serve(inputs, out, steps)
         counters.fallbacks.add()
+        if originals.kept:  # methods of arrays are ours too inside `accelerate`, unlike the functions of `device.xp`
+            by_library = partial(originals.call, by_library)
         if out is not None and self._overlaps(operands):
-            return operands.give(self.call.by_library(operands._replace(out=None)))
-        return self.call.by_library(operands)
+            return operands.give(by_library(device, operands._replace(out=None), parameters, result, precision))
+        return by_library(device, operands, parameters, result, precision)
 
     def leaves(self) -> bool:
         """Return whether it is known what stands by for graph capture; then count the call."""
@@ -230,8 +246,6 @@ class LibraryPlan(Plan):
 
     def _standing_by(self, operands: Operands) -> Plan | None:
         """Return the Plan of this run, None outside of a capture."""
-        if self._standing is None and self._standby is None:
-            return None
         if not self._has_run:
             self._has_run = True
             return None

@@ -20,7 +20,7 @@ from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.tuning.background import Background
 from gensor_kernels.dispatch.tuning.power_mode import watch
-from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls, unseen
+from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls
 from gensor_kernels.operators.types.workload import Workload
 
 from . import make, recorded
@@ -104,7 +104,7 @@ class Runtime(TunedCalls):
 
     def _note_hit(self, plan: Plan) -> None:
         """Count a call whose Plan was there, while such calls are counted."""
-        if self.find is unseen:
+        if self.counts_hits:
             counters.note_hit(plan)
 
     def kind_of(

@@ -28,6 +28,11 @@ def unseen(key: Any) -> None:
     """Stand for the look-up of Plans: no call has been seen before."""
 
 
+def no_way(key: Any) -> bool:
+    """Stand for the look-up of direct ways: there are none, and none are learned."""
+    return False
+
+
 class TunedCalls(Calls):
     """Calls whose kinds may race and be tuned.
 
@@ -47,15 +52,18 @@ class TunedCalls(Calls):
         Why the library serves a Workload, by its key: a kernel computed something else.
     wholes : dict
         Microseconds of calls with their copies, ours and the library's.
+    counts_hits : bool
+        Whether calls whose Plan is there already are counted.
     epoch : int
         How often all Plans were forgotten: launches that were bound before are bound again.
     """
 
     def __init__(self, device: Device, library: Library, pins: Pins | None = None):
         self.device, self.library, self.pins = device, library, pins
-        self.pointer, self.where = device.pointer, device.where
+        self.pointer, self.where, self.array = device.pointer, device.where, device.array
         self.troubles = (MemoryError, *device.refusals)
-        self.plans, self.turns, self.tunings = Kept(), Turns(), Turns()
+        self.ways: dict[Any, Any] = {}
+        self.plans, self.turns, self.tunings = Kept(self.ways.clear), Turns(), Turns()
         self.find: Callable[[Any], Any] = self.plans.get
         self.tuned: set[str] = set()
         self.raced: set[str] = set()
@@ -72,14 +80,17 @@ class TunedCalls(Calls):
         """Renew the lock, forget all Plans and dry runs: a thread of the parent may have held a lock or a race."""
         self.lock = threading.RLock()
         self.plans.clear()
+        self.ways.clear()
         self._detours = 0  # dry runs and bindings that are under way, of any thread
         self.epoch = getattr(self, "epoch", -1) + 1
         self.bypass()
 
     def bypass(self) -> None:
         """Serve every call like a first one while calls or hits are counted, or in a dry run."""
-        slow = record.active or self._detours or config.counts_hits()
+        self.counts_hits = bool(record.active) or config.counts_hits()
+        slow = self.counts_hits or self._detours
         self.find = unseen if slow else self.plans.get
+        self.way = no_way if slow else self.ways.get
 
     def kind_of(
         self, function: Any, inputs: Sequence[Any], parameters: Any, out: Any = None, precision: Any = None
@@ -129,38 +140,36 @@ class TunedCalls(Calls):
         """Plan all calls again: the library serves a Workload whose kernel computed something else."""
         with self.lock:
             self.refuted[workload.key()] = reason
-            self.epoch += 1
-            self.plans.clear()
             self.wholes.clear()
+            self.expire()
 
     def renew(self, workload: Workload) -> None:
         """Plan calls again after a Workload was tuned; its kinds may race again."""
         self.library.reload()
         with self.lock:
-            self.epoch += 1
             self.raced.discard(workload.key())
             self.wholes = {kind: times for kind, times in self.wholes.items() if kind[0] != workload.key()}
-            self.plans.clear()
+            self.expire()
 
     def expire(self) -> None:
         """Forget all Plans, also those of launches that are made without dispatch."""
         with self.lock:
             self.epoch += 1
             self.plans.clear()
+            self.ways.clear()
 
     def refresh(self) -> None:
         """Read the databases again and forget all that followed from them."""
         with self.lock:
-            self.epoch += 1
+            self.expire()
             self.library.reload()
-            for known in (self.plans, self.wholes, self.tuned, self.raced, self.loaded, self.refuted):
+            for known in (self.wholes, self.tuned, self.raced, self.loaded, self.refuted):
                 known.clear()
 
     def adapt(self, conditions: str) -> None:
         """Plan calls again under other conditions (see Device.conditions); all kinds may race again."""
         self.library.adapt(conditions)
         with self.lock:
-            self.epoch += 1
             self.raced.clear()
             self.wholes.clear()
-            self.plans.clear()
+            self.expire()
