@@ -313,7 +313,20 @@ _FUNCTIONS: dict[str, Callable[[], Asked]] = {
     "global_avg_pool2d": lambda: _pool(gk.global_avg_pool2d),
     **{
         name: partial(_reduction, name)
-        for name in ("sum", "max", "mean", "min", "argmax", "argmin", "prod", "var", "norm", "logsumexp")
+        for name in (
+            "sum",
+            "max",
+            "mean",
+            "min",
+            "argmax",
+            "argmin",
+            "prod",
+            "var",
+            "std",
+            "nansum",
+            "norm",
+            "logsumexp",
+        )
     },
     "softmax": lambda: _softmax(gk.softmax, ((8, 128, 1024), 1)),
     "log_softmax": lambda: _softmax(gk.log_softmax),

@@ -11,7 +11,7 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.build import nvrtc
-from gensor_kernels.devices import cuda, originals, sampling
+from gensor_kernels.devices import originals, sampling
 from gensor_kernels.dispatch.accelerated import accelerate
 
 cupy = pytest.importorskip("cupy")
@@ -34,7 +34,7 @@ def owner_of(name):
 def machine(orin, monkeypatch):
     """A machine with a GPU, whose kernels have no code. CuPy is the machine's."""
     monkeypatch.setattr(sys.modules[__name__], "cupy", orin.cupy)
-    monkeypatch.setattr(cuda.nvrtc, "compile_cubin", lambda source, target: nvrtc.Binary(target, cubin(target, source)))
+    monkeypatch.setattr(nvrtc, "compile_cubin", lambda source, target: nvrtc.Binary(target, cubin(target, source)))
     monkeypatch.setattr(accelerate, "_lock", accelerate.threading.RLock())
     return orin
 

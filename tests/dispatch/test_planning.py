@@ -212,7 +212,7 @@ def test_what_a_race_has_left_takes_the_place_of_its_trial_in_both_generations(r
     (trial,) = runtime.plans.values()
     runtime.plans._older = dict(runtime.plans)
     dict.clear(runtime.plans)
-    runtime.replace(trial, trial.plan, trial.request.problem.workload)
+    runtime.replace(trial, trial.plan)
     assert set(runtime.plans.both().values()) == {trial.plan}
 
 

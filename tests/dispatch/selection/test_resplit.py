@@ -226,7 +226,8 @@ def test_divisions_of_shipped_kernels_compute_the_same(way, families):
 
 def test_a_stream_has_no_more_blocks_than_its_compiler_was_promised():
     hopper, named = lookup("sm_90"), set()
-    for kernel in sorted(kernels_with("stream", hopper)["contraction_mma"], key=lambda each: each.digest)[:12]:
+    products = [each for each in kernels_with("stream", hopper)["contraction_mma"] if "batch" in each.serves.size]
+    for kernel in sorted(products, key=lambda each: each.digest)[:12]:
         sizes = [kernel.serves.with_sizes(batch=1, m=m, n=512, k=2048) for m in (16, 48, 112, 240, 512, 1000)]
         legal = [each for each in divided(kernel, hopper) if library.is_legal(each, sizes[-1], hopper)]
         assert len(legal) > 2 and max(x.program["stream"] for x in legal) <= kernel.program["min_blocks"] * hopper.sms
