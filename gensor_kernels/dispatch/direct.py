@@ -68,9 +68,7 @@ def direct(current: ModuleType, function: PublicFunction) -> PublicFunction:
             if way:
                 runtime.ways.pop(key, None)
         if way is None or type(way) is int:
-            from gensor_kernels.dispatch.plans.ways import learn
-
-            return learn(runtime, key, way or 0, values, lambda: function(*args, **keywords))
+            return runtime.learn(key, way or 0, values, lambda: function(*args, **keywords))
         return function(*args, **keywords)
 
     return direct_way  # type: ignore[return-value]

@@ -63,7 +63,8 @@ def test_waiting_kernels_do_so_before_they_touch_global_memory():
     for family in FAMILIES.values():
         for entry, body in kernels(family.text).items():
             waits = re.match(
-                r"\n(#if (PREPARED|MATERIALISED)\n)?(    set_up\(params\);\n)?    grid_dependency_wait\(\);", body
+                r"\n(    if constexpr \(MATERIALISED\)\n    )?(    set_up\(params\);\n)?    grid_dependency_wait\(\);",
+                body,
             )
             assert bool(waits) == (entry in FEW) and body.count("grid_dependency_wait") == bool(waits)
 

@@ -10,7 +10,7 @@ import gensor_kernels as gk
 
 #: Functions that compute nothing.
 TOOLS = {
-    "accelerate", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh",
+    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh",
     "warmup",
 }  # fmt: skip
 #: Functions that no other library has.

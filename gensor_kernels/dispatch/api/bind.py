@@ -28,8 +28,8 @@ def bind(function: Callable[..., Any], *args: Any, **keywords: Any) -> BoundCall
     Parameters
     ----------
     function : callable
-        A function of `gensor_kernels` with an argument `out`: not `linear`, `einsum`,
-        `tensordot`, `vdot`, `inner`, `norm`, `logsumexp`, or what `define` returned.
+        A function of `gensor_kernels` with an argument `out`: not `tensordot`, `vdot`,
+        `inner`, or what `define` returned.
     *args, **keywords
         Arguments of the call, with `out`.
 

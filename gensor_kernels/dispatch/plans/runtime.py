@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from gensor_kernels.dispatch.tuning.power_mode import watch
 from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls
 from gensor_kernels.operators.types.workload import Workload
 
-from . import make, recorded
+from . import make, recorded, ways
 from .bound import Binder, binding
 from .plan import Call, Inputs, LibraryPlan, Plan
 
@@ -122,6 +122,10 @@ class Runtime(TunedCalls):
             parameters = Spec(parameters.form, None if parameters.dtype is None else named_dtype(parameters.dtype))
         result = function.result(inputs, parameters)
         return Call(self, function, parameters, result, precision, self.precision(precision))
+
+    def learn(self, key: Any, runs: int, values: Sequence[Any], call: Callable[[], Any]) -> Any:
+        """Make a call in full, and keep its direct way where it has one (ways.py)."""
+        return ways.learn(self, key, runs, values, call)
 
     def precision(self, precision: str | None) -> str:
         """Return the math mode of float32 products, by default that of the library's switch."""
