@@ -1,4 +1,4 @@
-"""Catalog: all rows of one architecture in memory, since a call must never wait for SQLite.
+"""Catalog: rows of one architecture in memory, since a warm call must never wait for SQLite.
 
 Binaries stay in their files until a kernel is loaded for the first time.
 """
@@ -6,10 +6,12 @@ Binaries stay in their files until a kernel is loaded for the first time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from .entry import newest_first, serves, verdict
 from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
+from .rows import BATCH, Among, Containing
 from .store import Entry, Store, StoredKernel
 
 
@@ -18,7 +20,8 @@ class Catalog:
 
     `stores` are in the order of precedence, the user's first; verifications count from every store, because the user's
     device may have verified, or refuted, a shipped kernel. Kernels whose ABI version differs from `abis`, by family,
-    are left out, and so are rows that `well_formed` refuses, in stores that other users can write to.
+    are left out, and so are rows that `well_formed` refuses, in stores that other users can write to. Only classes and
+    Workloads whose JSON contains all of `texts` are read.
     """
 
     def __init__(
@@ -27,8 +30,10 @@ class Catalog:
         arch: str,
         abis: Mapping[str, int] | None = None,
         well_formed: Callable[[Row], bool] = lambda row: True,
+        texts: Sequence[str] = (),
     ):
         self.arch = arch
+        self._texts = Containing(texts)
         self.stores = tuple(stores)
         self.abis = abis
         self._well_formed = well_formed
@@ -91,21 +96,31 @@ class Catalog:
         holders: dict[str, list[Store]] = {}
         evidence: dict[str, list[Verification]] = {}
         for store in self.stores:
-            for kernel in self._rows(store, Kernel, arch=self.arch):
+            for kernel in self._rows(store, Kernel, arch=self.arch, class_key=self._texts):
                 if self.abis is None or self.abis.get(kernel.family) == kernel.abi:
                     kernels[kernel.digest] = kernel
                     holders.setdefault(kernel.digest, []).append(store)
-            for row in self._rows(store, Verification):
+        for store in self.stores:
+            for row in self._verifications(store, kernels):
                 evidence.setdefault(row.kernel_digest, []).append(row)
         return {
             digest: StoredKernel(kernels[digest], verdict(evidence.get(digest, ())), tuple(holders[digest]))
             for digest in sorted(kernels)
         }
 
+    def _verifications(self, store: Store, kernels: Iterable[str]) -> Iterator[Verification]:
+        """Yield what executions of these kernels have shown."""
+        if not self._texts:  # of all
+            yield from self._rows(store, Verification)
+            return
+        names = iter(kernels)
+        while some := Among(islice(names, BATCH)):
+            yield from self._rows(store, Verification, kernel_digest=some)
+
     def _load_entries(self) -> dict[str, tuple[Entry, ...]]:
         counting: dict[str, dict[str, Entry]] = {}  # key -> part -> entry
         for store in self.stores:
-            for record in newest_first(self._rows(store, Record, arch=self.arch)):
+            for record in newest_first(self._rows(store, Record, arch=self.arch, key=self._texts)):
                 stored = self._kernels.get(record.kernel_digest or "")
                 if stored is not None and serves(record, stored.kernel, self.arch, self.abis):
                     parts = counting.setdefault(record.key, {})
@@ -121,7 +136,8 @@ class Catalog:
     def _load_portfolios(self) -> dict[str, dict[str, tuple[StoredKernel, ...]]]:
         joined: dict[str, dict[str, dict[str, StoredKernel]]] = {}  # class -> part -> digest -> kernel
         for store in self.stores:
-            for row in sorted(self._rows(store, Portfolio, arch=self.arch), key=lambda row: row.rank):
+            rows = self._rows(store, Portfolio, arch=self.arch, class_key=self._texts)
+            for row in sorted(rows, key=lambda row: row.rank):
                 kernel = self._kernels.get(row.kernel_digest)
                 if kernel is not None and kernel.usable:
                     cover = joined.setdefault(row.class_key, {}).setdefault(row.part, {})
@@ -134,7 +150,7 @@ class Catalog:
     def _load_timings(self) -> dict[tuple[str, str], tuple[Timing, ...]]:
         found: dict[tuple[str, str], dict[str, Timing]] = {}
         for store in self.stores:
-            for row in self._rows(store, Timing, arch=self.arch):
+            for row in self._rows(store, Timing, arch=self.arch, key=self._texts):
                 found.setdefault((row.key, row.part), {})[row.digest] = row
         return {
             where: tuple(sorted(rows.values(), key=lambda row: (row.created, row.digest)))

@@ -53,7 +53,7 @@ _LIMITS = {
     "TRIGGER_DEPTH": 1,
     "WORKER_THREADS": 0,
 }
-_FUNCTIONS = frozenset("coalesce count length max min quote sum total".split())  # noqa: SIM905
+_FUNCTIONS = frozenset("coalesce count instr length max min quote sum total".split())  # noqa: SIM905
 _PRAGMAS = frozenset(
     "application_id cell_size_check foreign_keys freelist_count integrity_check journal_mode journal_size_limit "  # noqa: SIM905
     "max_page_count mmap_size page_count page_size query_only quick_check recursive_triggers synchronous "

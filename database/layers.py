@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .catalog import Catalog
@@ -38,9 +38,10 @@ class Layers:
         arch: str,
         abis: Mapping[str, int] | None = None,
         well_formed: Callable[[Row], bool] = lambda row: True,
+        texts: Sequence[str] = (),
     ) -> Catalog:
-        """Return all rows of one architecture, in memory; see Catalog."""
-        return Catalog(self.stores, arch, abis, well_formed)
+        """Return the rows of one architecture, in memory; see Catalog."""
+        return Catalog(self.stores, arch, abis, well_formed, texts)
 
     def find(self, key: str, arch: str, part: str | None = None, abis: Mapping[str, int] | None = None) -> Entry | None:
         """Return the first store's answer; see Store.find."""

@@ -25,6 +25,34 @@ _WIDEST_GAP = 2**20  # rows; a page has hundreds at most
 _LAST = 2**63 - 2**22  # larger row numbers, and gaps after them, are not made by SQLite
 
 
+class Among(frozenset[str]):
+    """A condition of `select`: the column is one of these, at most 999 in older versions of SQLite."""
+
+
+class Containing(tuple[str, ...]):
+    """A condition of `select`: the column contains all of these texts."""
+
+    __slots__ = ()
+
+
+def _condition(name: str, wanted: object) -> tuple[str, Iterable[Any]]:
+    """Return the SQL of one condition and its parameters."""
+    if isinstance(wanted, Among):
+        return f'"{name}" IN ({", ".join("?" * len(wanted))})', sorted(wanted)
+    if isinstance(wanted, Containing):
+        return " AND ".join([f'instr("{name}", ?)'] * len(wanted)) or "1", wanted
+    return f'"{name}" IS ?', (wanted,)
+
+
+def _meets(value: object, wanted: object) -> bool:
+    """Return whether a row's value meets a condition."""
+    if isinstance(wanted, Among):
+        return value in wanted
+    if isinstance(wanted, Containing):
+        return isinstance(value, str) and all(text in value for text in wanted)
+    return value == wanted
+
+
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
     """Add a row unless it exists; True if it was added. A damaged row under its digest is replaced."""
     names = ", ".join(f'"{name}"' for name in ("digest", *row.columns()))
@@ -53,7 +81,9 @@ def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
 
 
 def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
-    """Return rows whose columns equal `where`, in the order of digests, with None for each damaged row.
+    """Return rows whose columns equal `where`, or meet its Among and Containing, in the order of digests.
+
+    None stands for each damaged row.
 
     A row must match its own digest and the requested columns: a damaged index leads to good rows of other keys.  If
     pages are damaged, the rows of all other pages follow in the order of the table; then sqlite3's error is raised.
@@ -74,8 +104,10 @@ def named(
     if unknown:
         raise ValueError(f"{kind.TABLE} has no column {', '.join(sorted(unknown))}")
     names = ", ".join(f'"{name}"' for name in ("digest", *kind.columns()))
-    condition = " AND ".join(f'"{name}" IS ?' for name in where) or "1"
-    values, seen, tally = list(where.values()), set(), Tally(connection, kind)
+    conditions = [_condition(name, wanted) for name, wanted in where.items()]
+    condition = " AND ".join(text for text, _ in conditions) or "1"
+    values = [value for _, given in conditions for value in given]
+    seen, tally = set(), Tally(connection, kind)
     # Compressed values can be large: one at a time. Other rows are sorted here, so that a table of damaged rows is
     # given up before SQLite has sorted all of them.
     order, count = (" ORDER BY digest" if ordered else "", 1) if kind.COMPRESSED else ("", _CHUNK)
@@ -146,10 +178,8 @@ def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[
 
 def _verify(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
     row = kind.from_sql(stored)
-    if row is not None:
-        for name, value in where.items():
-            if getattr(row, name) != value:
-                return None
+    if row is not None and not all(_meets(getattr(row, name), wanted) for name, wanted in where.items()):
+        return None
     return row
 
 

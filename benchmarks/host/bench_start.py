@@ -31,13 +31,13 @@ import gensor_kernels
 lap()
 from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.plans.runtime import Runtime
-from gensor_kernels.dispatch.selection import load
+from gensor_kernels.dispatch.selection.load import library
 lap()
 from benchmarks.host.without_gpu import ARCH, fake_allocator, stub_runtime
 with fake_allocator(), stub_runtime(()) as runtime:
     a, b, c = (cupy.empty((512, 512), numpy.float16) for _ in range(3))
     began[0] = time.process_time() * 1e3
-    runtime.library = load.library(ARCH)
+    runtime.library = library(ARCH)
     lap()
     gensor_kernels.matmul(a, b, out=c)
     lap()

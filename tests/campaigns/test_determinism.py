@@ -37,6 +37,7 @@ CLASSES = [("knn", True), ("mnn", True), ("kkn", True), ("knn", False), ("mnn", 
 def made_runtime(**salted):
     """A runtime that races, and what computes its results: kernels with something in place of cubins."""
     shelf = load.library(ARCH)
+    shelf.include(None)
     for kernel in shelf.contents.kernels.values():
         kernel.__dict__["code"] = replace(kernel.read(), cubin=b"\x7fELF")
     exact = Exact(shelf.contents.kernels, **salted)

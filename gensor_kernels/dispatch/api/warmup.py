@@ -120,6 +120,7 @@ def _workloads(runtime: Runtime, path: Path | None) -> Iterable[Workload]:
     from gensor_kernels.operators.types.workload import Workload
 
     if path is None:
+        runtime.library.include(None)
         return [Workload.from_json(key) for key in runtime.library.contents.records]
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no shapes file or database is there")

@@ -1,4 +1,4 @@
-"""The kernels of one Arch, in memory: what the tiers choose from. Nothing here is read per call."""
+"""The kernels of one Arch, in memory: what the tiers choose from. Nothing here is read by a warm call."""
 
 from __future__ import annotations
 
@@ -160,7 +160,8 @@ class Contents:
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
-    `unsettled`: keys of records whose tuning did not end.
+    `unsettled`: keys of records whose tuning did not end. `of`: reads the contents for a Workload's types, or for all
+    types, where they are not here yet.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
@@ -168,6 +169,18 @@ class Contents:
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
     unsettled: Collection[str] = frozenset()
+    of: Callable[[Workload | None], Contents] | None = None
+
+    def joined(self, other: Contents) -> Contents:
+        """Return these contents and those of other types."""
+        return replace(
+            self,
+            kernels={**self.kernels, **other.kernels},
+            records={**self.records, **other.records},
+            timings={**self.timings, **other.timings},
+            portfolio={*self.portfolio, *other.portfolio},
+            unsettled={*self.unsettled, *other.unsettled},
+        )
 
 
 @dataclass(frozen=True)
@@ -189,10 +202,29 @@ def _with(contents: Contents, rows: Iterable[Timing]) -> Contents:
     return replace(contents, timings=timings)
 
 
+def _shelved(
+    contents: Contents,
+) -> tuple[dict[tuple[object, ...], list[Shelf]], set[tuple[str, Program]]]:
+    """Return the classes of kernels by types, and the stored Programs with the keys of their classes."""
+    # Kernels of a class from a database share one Workload.
+    serving = {id(each.serves): each.serves for each in contents.kernels.values()}
+    keys = {number: each.class_key() for number, each in serving.items()}
+    shelves: dict[str, Shelf] = {}
+    for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
+        name = keys[id(kernel.serves)]
+        if (shelf := shelves.get(name)) is None:
+            shelf = shelves[name] = Shelf(kernel.serves)
+        (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
+    by_types: dict[tuple[object, ...], list[Shelf]] = {}
+    for shelf in shelves.values():
+        by_types.setdefault(types_of(shelf.serves), []).append(shelf)
+    return by_types, {(keys[id(each.serves)], each.program) for each in contents.kernels.values()}
+
+
 class Library:
     """Kernels, records and timings of one Arch and part, indexed for the tiers.
 
-    `read` reads the contents again: after tuning, or after a database has changed.  With an `arch`, kernels of the
+    `read` reads the contents, and again after tuning, or after a database has changed.  With an `arch`, kernels of the
     portfolios are also launched with k divided among blocks in other ways than they were tuned with.  A `timeless` one
     takes in no timings.
     """
@@ -210,12 +242,14 @@ class Library:
         self._read = read or (lambda: self.contents)
         self._noted: dict[str, Timing] = {}
         self._refused: set[str] = set()
+        #: a Workload of each of the types whose contents are here, where they are read by types; None for all types
+        self._types: dict[tuple[object, ...] | None, Workload | None] = {}
         self.after_fork()
         forking.renew(self)
         #: what new times are taken under; see Device.conditions
         self.conditions = "{}"
         self.contents: Contents = contents or Contents()
-        self._take(contents or self._readable())
+        self._take(contents or self._readable(self._read))
 
     def after_fork(self) -> None:
         """Make new locks: one to read the stores, one to take in what was read or measured."""
@@ -223,62 +257,88 @@ class Library:
 
     def timeless(self) -> Library:
         """Return another Library of the same contents without timings."""
-        return Library(self.contents, self._read, self.arch, timeless=True)
+        with self._taking:
+            found = Library(self.contents, self._read, self.arch, timeless=True)
+            found._types = dict(self._types)
+            return found
+
+    def include(self, workload: Workload | None) -> None:
+        """Read what is stored for a Workload's types, or for all, if it was not read yet."""
+        if self.contents.of is None or None in self._types:
+            return
+        types = types_of(workload) if workload is not None else None
+        if types in self._types:
+            return
+        with self._reading:
+            if types not in self._types and (of := self.contents.of) is not None:
+                contents = self._readable(lambda: of(workload))
+                with self._taking:
+                    self._join(contents)
+                    self._types[types] = workload
 
     def _take(self, contents: Contents) -> None:
-        if self._timeless or config.always_deterministic():
-            contents = replace(contents, timings={})
-        kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
-        contents = replace(contents, kernels=kept)
-        shelves: dict[str, Shelf] = {}
-        # Kernels of a class from a database share one Workload.
-        serving = {id(each.serves): each.serves for each in contents.kernels.values()}
-        keys = {number: each.class_key() for number, each in serving.items()}
-        for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
-            name = keys[id(kernel.serves)]
-            if (shelf := shelves.get(name)) is None:
-                shelf = shelves[name] = Shelf(kernel.serves)
-            (shelf.portfolio if kernel.digest in contents.portfolio else shelf.others).append(kernel)
-        # Other threads choose from this meanwhile: whole things take the places of whole things.
+        """Replace the contents. Other threads choose meanwhile: whole things take the places of whole things."""
+        contents = self._usable(contents)
+        self._shelves, self._programs_stored = _shelved(contents)
         self.contents = _with(contents, self._noted.values())
-        by_types: dict[tuple[object, ...], list[Shelf]] = {}
-        for shelf in shelves.values():
-            by_types.setdefault(types_of(shelf.serves), []).append(shelf)
-        self._shelves = by_types
-        self._programs_stored = {(keys[id(each.serves)], each.program) for each in contents.kernels.values()}
+        #: another object after each change that can make another kernel the best
+        self.epoch = object()
         #: Programs that a stored kernel can be launched as, by its digest
         self._divided: dict[str, list[Program]] = {}
         #: measured over predicted time by kernel digest, as far as anybody has asked; see predict.residual
         self.residuals: dict[str, float | None] = {}
         #: ways to launch the kernels of a list, by their digests; see predict.predict
         self.ways: dict[tuple[str, ...], Any] = {}
-        self._near: dict[Hashable, tuple[Sizes, Contents, list[Kernel]]] = {}
+        self._near: dict[Hashable, tuple[Sizes, object, list[Kernel]]] = {}
+
+    def _join(self, contents: Contents) -> None:
+        """Add the contents of other types."""
+        contents = self._usable(contents)
+        shelves, programs = _shelved(contents)
+        self._programs_stored = self._programs_stored | programs
+        self.contents = _with(self.contents.joined(contents), self._noted.values())
+        self._shelves = {**self._shelves, **shelves}
+
+    def _usable(self, contents: Contents) -> Contents:
+        """Return contents without kernels that were refused, and without timings where these must not count."""
+        if self._timeless or config.always_deterministic():
+            contents = replace(contents, timings={})
+        kept = {name: each for name, each in contents.kernels.items() if name not in self._refused}
+        return replace(contents, kernels=kept)
 
     def near(self, bucket: Hashable, sizes: Sizes) -> Sequence[Kernel]:
         """Return the stored kernels that are nearly best for other sizes of a bucket."""
-        origin, contents, kernels = self._near.get(bucket, (sizes, self.contents, []))
+        origin, epoch, kernels = self._near.get(bucket, (sizes, self.epoch, []))
         # A thread may have kept kernels of earlier contents just after these were taken in.
-        return [] if origin == sizes or contents is not self.contents else kernels
+        return [] if origin == sizes or epoch is not self.epoch else kernels
 
     def keep_near(self, bucket: Hashable, sizes: Sizes, names: Iterable[str]) -> None:
         """Keep the stored kernels that are nearly best for some sizes for other sizes of their bucket."""
         if len(self._near) >= MOST_BUCKETS:
             self._near.clear()
-        contents = self.contents
-        kernels = [contents.kernels[name] for name in islice(names, MOST_NEAR) if name in contents.kernels]
-        self._near[bucket] = sizes, contents, kernels
+        epoch, stored = self.epoch, self.contents.kernels
+        kernels = [stored[name] for name in islice(names, MOST_NEAR) if name in stored]
+        self._near[bucket] = sizes, epoch, kernels
 
     def reload(self) -> None:
-        """Reads the stores again."""
+        """Read the stores again."""
         with self._reading:  # what was read last is taken in last
-            contents = self._readable()
+            contents = self._readable(self._read_types)
             with self._taking:
                 self._take(contents)
 
-    def _readable(self) -> Contents:
-        """Return the contents of the stores, or what is known already if they cannot be read, because a call waits."""
+    def _read_types(self) -> Contents:
+        """Read the contents, those by types for all types that were needed so far."""
+        contents = self._read()
+        for workload in [None] if None in self._types else self._types.values():
+            if contents.of is not None:
+                contents = contents.joined(contents.of(workload))
+        return contents
+
+    def _readable(self, read: Callable[[], Contents]) -> Contents:
+        """Return what is read, or what is known already if it cannot be read, because a call waits."""
         try:
-            return self._read()
+            return read()
         except Exception as error:
             config.logger().warning("the databases cannot be read: %s", error, exc_info=True)
             return self.contents
@@ -291,7 +351,7 @@ class Library:
             self.contents = _with(self.contents, new.values())
             timed = {row.kernel_digest for row in new.values()}
             self.residuals = {name: value for name, value in list(self.residuals.items()) if name not in timed}
-            self._near = {}
+            self._near, self.epoch = {}, object()
 
     def refuse(self, names: Iterable[str]) -> None:
         """Leaves out stored kernels from now on, whatever the stores hold."""
@@ -302,10 +362,11 @@ class Library:
     def adapt(self, conditions: str) -> None:
         """Other conditions from now on: other timings count."""
         with self._taking:
-            self.conditions, self.residuals, self._near = conditions, {}, {}
+            self.conditions, self.residuals, self._near, self.epoch = conditions, {}, {}, object()
 
     def record(self, workload: Workload) -> Kernel | None:
         """Return the kernel tuning chose for exactly this Workload."""
+        self.include(workload)
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
 
@@ -335,6 +396,7 @@ class Library:
         power mode is demoted by the first race after that. Times of kernels outlast other versions of the array library
         and of its backends, and its own call's serve until that race; but with other accelerators it is another
         call."""
+        self.include(workload)
         rows = self.contents.timings.get(workload.key(), ())
         usable = [row for row in rows if row.kernel_digest is None or self._fits(row, workload)]
         return counting(usable, self.conditions)
@@ -377,6 +439,7 @@ class Library:
 
     def shelves(self, workload: Workload) -> list[Shelf]:
         """Every class whose binaries compute `workload`, but for epilogues compiled into them."""
+        self.include(workload)
         return [shelf for shelf in self._shelves.get(types_of(workload), ()) if _reads(shelf.serves, workload)]
 
     def timed(self, kernel: Kernel) -> list[tuple[Workload, float]]:

@@ -31,15 +31,28 @@ PATIENCE = 5.0
 
 
 def library(arch: Arch) -> Library:
-    """Everything stored for `arch`: packaged, site's and user's. Unreadable databases are warnings."""
-    return Library(read=partial(read, arch), arch=arch)
+    """What is stored for `arch`: packaged, site's and user's. Unreadable databases are warnings.
+
+    The rows of some types are read at the first Workload of them, so that a process waits for those it needs.
+    """
+    return Library(read=lambda: Contents(of=_reader(arch)), arch=arch)
 
 
 def read(arch: Arch) -> Contents:
     """Return the contents of the three layers now."""
+    return _reader(arch)(None)
+
+
+def _reader(arch: Arch) -> Callable[[Workload | None], Contents]:
+    """Open the three layers, and return a function that reads what they hold for a Workload's types, or for all."""
     layers = database.open_layers(arch.name, config.own_database(), _path(config.site_database), PATIENCE)
     abis = {name: family.abi for name, family in FAMILIES.items()}
-    return contents(layers.load(arch.name, abis, untrusted.well_formed), arch)
+
+    def of(workload: Workload | None) -> Contents:
+        texts = () if workload is None else workload.type_texts()
+        return contents(layers.load(arch.name, abis, untrusted.well_formed, texts), arch)
+
+    return of
 
 
 def _path(setting: Callable[[], Path | None]) -> Path | None:

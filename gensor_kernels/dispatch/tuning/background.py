@@ -53,10 +53,10 @@ def improve(runtime: TunedCalls, request: Request, choice: Choice) -> Choice:
     """
     if config.tune_mode() != "now" or config.deterministic() or request.captured:
         return choice
-    contents = runtime.library.contents
+    epoch = runtime.library.epoch
     with runtime.tunings.at(request.problem.workload.key()):
         # Another kind of call of this Workload may have been tuned while this one waited.
-        found = choice if runtime.library.contents is contents else choose(request, runtime.library)
+        found = choice if runtime.library.epoch is epoch else choose(request, runtime.library)
         return _tuned(runtime, request, found)
 
 

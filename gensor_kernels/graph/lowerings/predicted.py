@@ -61,7 +61,7 @@ class Dry(Run):
         return self.runtime.device.empty(last.call.result.shape, last.call.result.dtype)
 
 
-#: Known answers, by what they depend on, for each Runtime and the contents of its library.
+#: Known answers, by what they depend on, for each Runtime and the epoch of its library.
 _known: WeakKeyDictionary[Runtime, tuple[object, dict[Hashable, CallTime]]] = WeakKeyDictionary()
 
 
@@ -82,10 +82,10 @@ def answer(runtime: Runtime, graph: Graph, nodes: Sequence[Node], orders: Orders
 
     Nodes of equal shapes and orders in memory are predicted once, in whichever graph.
     """
-    contents, answers = _known.get(runtime, (None, {}))
-    if contents is not runtime.library.contents:  # other kernels or timings
+    epoch, answers = _known.get(runtime, (None, {}))
+    if epoch is not runtime.library.epoch:  # other kernels or timings
         answers = {}
-        _known[runtime] = runtime.library.contents, answers
+        _known[runtime] = runtime.library.epoch, answers
     made = {name: (place, number) for place, node in enumerate(nodes) for number, name in enumerate(node.outputs)}
     key = tuple(_about(graph, node, made, orders) for node in nodes)
     if key not in answers:

@@ -287,6 +287,10 @@ class Workload:
         """Return canonical JSON without sizes and epilogue: the key of all Workloads that one binary can serve."""
         return _canonical(self._class())
 
+    def type_texts(self) -> list[str]:
+        """Return the parts of :meth:`key` and :meth:`class_key` that all Workloads of these types have in common."""
+        return [_canonical({name: self._class()[name]})[1:-1] for name in ("operator", "dtypes", "accumulator", "math")]
+
     @classmethod
     def from_json(cls, text: str) -> Workload:
         """Return the Workload whose :meth:`key` is ``text``; ValueError names a missing or unknown field."""

@@ -47,7 +47,7 @@ def test_every_public_function_has_forms(requests_of_forms):
 
 
 def test_calls_are_served_by_shipped_kernels(requests_of_forms):
-    shipped = load.library(lookup(FIRST)).contents.kernels
+    shipped = load.read(lookup(FIRST)).kernels
     without = [
         f"{label}: tier {explained.tier}, {explained.reason}"
         for label, (form, explained, _) in requests_of_forms.items()

@@ -200,7 +200,7 @@ def test_a_race_stores_the_division_that_won(no_databases, monkeypatch, tmp_path
 def kernels_with(way, arch=ARCH):
     """Shipped kernels with this argument, by family."""
     found = {}
-    for each in load.library(arch).contents.kernels.values():
+    for each in load.read(arch).kernels.values():
         if any(name == way and value > SMALLEST[way] for name, value in each.program.values):
             found.setdefault(each.program.family, []).append(each)
     return found
