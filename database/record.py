@@ -145,8 +145,8 @@ class Row:
     @property
     def size(self) -> int:
         """Bytes of its texts and data in memory, uncompressed."""
-        values = (getattr(self, name) for name in self.columns())
-        return sum(len(value) for value in values if isinstance(value, (str, bytes)))
+        values = [getattr(self, name) for name in self.columns()]
+        return sum([len(value) for value in values if isinstance(value, (str, bytes))])
 
     def _repr_html_(self) -> str:
         """Draw the row in a notebook: names and values, times in their units, data by its size."""

@@ -44,15 +44,6 @@ def _condition(name: str, wanted: object) -> tuple[str, Iterable[Any]]:
     return f'"{name}" IS ?', (wanted,)
 
 
-def _meets(value: object, wanted: object) -> bool:
-    """Return whether a row's value meets a condition."""
-    if isinstance(wanted, Among):
-        return value in wanted
-    if isinstance(wanted, Containing):
-        return isinstance(value, str) and all(text in value for text in wanted)
-    return value == wanted
-
-
 def insert(connection: sqlite3.Connection, row: Row) -> bool:
     """Add a row unless it exists; True if it was added. A damaged row under its digest is replaced."""
     names = ", ".join(f'"{name}"' for name in ("digest", *row.columns()))
@@ -85,7 +76,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
 
     None stands for each damaged row.
 
-    A row must match its own digest and the requested columns: a damaged index leads to good rows of other keys.  If
+    A row must match its own digest and the values of `where`: a damaged index leads to good rows of other keys.  If
     pages are damaged, the rows of all other pages follow in the order of the table; then sqlite3's error is raised.
     The error is also raised if most of a table is damaged, or if pages refer to each other in circles.
     """
@@ -107,6 +98,7 @@ def named(
     conditions = [_condition(name, wanted) for name, wanted in where.items()]
     condition = " AND ".join(text for text, _ in conditions) or "1"
     values = [value for _, given in conditions for value in given]
+    equal = {name: wanted for name, wanted in where.items() if not isinstance(wanted, (Among, Containing))}
     seen, tally = set(), Tally(connection, kind)
     # Compressed values can be large: one at a time. Other rows are sorted here, so that a table of damaged rows is
     # given up before SQLite has sorted all of them.
@@ -118,7 +110,7 @@ def named(
         for stored in _fetch(connection, connection.execute(query, values), count):
             seen.add(stored[0])
             values_of_row = whole(connection, kind, stored)
-            row = tally.counted(stored, _verify(kind, values_of_row, where))
+            row = tally.counted(stored, _verify(kind, values_of_row, equal))
             if row is None or order or not ordered:
                 yield values_of_row, row
             else:
@@ -134,7 +126,7 @@ def named(
             if stored[0] not in seen:
                 seen.add(stored[0])
                 values_of_row = whole(connection, kind, stored)
-                yield values_of_row, tally.counted(stored, _verify(kind, values_of_row, where))
+                yield values_of_row, tally.counted(stored, _verify(kind, values_of_row, equal))
         raise damage
 
 
@@ -178,8 +170,10 @@ def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[
 
 def _verify(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
     row = kind.from_sql(stored)
-    if row is not None and not all(_meets(getattr(row, name), wanted) for name, wanted in where.items()):
-        return None
+    if row is not None:
+        for name, value in where.items():
+            if getattr(row, name) != value:
+                return None
     return row
 
 

@@ -80,6 +80,6 @@ class Program:
         order = sorted(body) if order is None else order
         optional = set(OPTIONAL) - set(always)
         names = [name for name in order if name in body or name not in optional]
-        if set(names) != set(body) or any(isinstance(v, bool) or not isinstance(v, int) for v in body.values()):
+        if set(names) != set(body) or set(map(type, body.values())) - {int}:
             raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")
-        return cls(family, tuple((name, body[name]) for name in names))
+        return cls(family, tuple([(name, body[name]) for name in names]))
