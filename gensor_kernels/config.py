@@ -209,7 +209,7 @@ def _stderr_handler() -> logging.Handler:
 
     class Quiet(logging.StreamHandler):
         def handleError(self, record: logging.LogRecord) -> None:
-            """A stderr that is closed must not end the call that logs."""
+            """Ignore errors: a closed stderr must not end the call that logs."""
 
     return Quiet()
 

@@ -18,7 +18,7 @@ class Forked(Protocol):
     """An object that has locks."""
 
     def after_fork(self) -> None:
-        """In a child: make new locks, and release the parent's resources."""
+        """Make new locks in a child, and release the parent's resources."""
 
 
 _owners: WeakSet[Forked] = WeakSet()

@@ -161,7 +161,7 @@ def _scalar(name: str, value: Any) -> float:
 
 
 def _parse_item(item: Any) -> Operation:
-    """One entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
+    """Return one entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
     name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
     if not isinstance(name, str):
         raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {shown(item)}")
@@ -180,7 +180,7 @@ def _parse_item(item: Any) -> Operation:
 
 
 def named_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype that a caller names in any spelling, in the machine's byte order, as results of NumPy's functions."""
+    """Return the dtype that a caller names in any spelling, in the machine's byte order, as NumPy's results have."""
     if isinstance(dtype, str):
         return array_dtype(dtype).newbyteorder("=")
     try:

@@ -58,13 +58,13 @@ class Recording(Counts):
         self.counts: dict[Cells, int] = {}
 
     def count(self, row: Cells, asked: Question | None = None) -> None:
-        """One call more."""
+        """Count one call."""
         with self.lock:
             self.used = True
             self.counts[row] = self.counts.get(row, 0) + 1
 
     def write(self) -> None:
-        """Adds what was counted to the file; a warning where that cannot be done."""
+        """Add the counts to the file; a warning where that is impossible."""
         from .record_file import update
 
         with self.lock:
@@ -120,7 +120,7 @@ def count_calls() -> int:
 
 
 def count(row: Cells, asked: Question | None = None) -> None:
-    """Counts one call of this thread in every recording."""
+    """Count one call of this thread in every recording."""
     _thread.counted += 1
     for recording in active:
         recording.count(row, asked)
@@ -250,7 +250,7 @@ def _warn(path: Path, what: str, error: Exception) -> None:
 
 @forking.in_child
 def _after_fork() -> None:
-    """A child counts its own calls: those before the fork are the parent's, and so are the locks."""
+    """Forget the parent's calls, and make new locks."""
     global _lock
     _lock = threading.RLock()
     for recording in active:

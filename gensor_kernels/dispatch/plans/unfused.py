@@ -73,7 +73,7 @@ class _Library:
         return Operands([self.array(x) for x in given.inputs], None, steps)  # the last operation writes to `out`
 
     def touch(self, *arrays: Any) -> None:
-        """One operation that reads or writes each of these arrays once."""
+        """Count one operation that reads or writes each of these arrays once."""
         self._add(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays) / (self.arch.dram_gb_s * DRAM_EFFICIENCY))
 
     def _add(self, nanoseconds: float) -> None:

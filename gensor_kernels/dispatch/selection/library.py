@@ -344,7 +344,7 @@ class Library:
             return self.contents
 
     def note(self, rows: Iterable[Timing]) -> None:
-        """Takes in timings that were measured just now; they outlast `reload`, stored or not."""
+        """Add timings that were measured just now. They outlast `reload`, stored or not."""
         with self._taking:
             new = {row.digest: row for row in rows}
             self._noted.update(new)
@@ -354,13 +354,13 @@ class Library:
             self._near, self.epoch = {}, object()
 
     def refuse(self, names: Iterable[str]) -> None:
-        """Leaves out stored kernels from now on, whatever the stores hold."""
+        """Remove stored kernels for the rest of the process, whatever the stores hold."""
         with self._taking:
             self._refused |= set(names)
             self._take(self.contents)
 
     def adapt(self, conditions: str) -> None:
-        """Other conditions from now on: other timings count."""
+        """Change the conditions under which times are taken: other timings count."""
         with self._taking:
             self.conditions, self.residuals, self._near, self.epoch = conditions, {}, {}, object()
 
@@ -384,7 +384,7 @@ class Library:
         return found
 
     def launched(self, kernel: Kernel, program: Program) -> Kernel:
-        """A stored kernel with the launch arguments of one of its `divided` Programs."""
+        """Return a stored kernel with the launch arguments of one of its `divided` Programs."""
         if program == kernel.program:
             return kernel
         made = relaunch(kernel, program)
@@ -438,7 +438,7 @@ class Library:
         return self.contents.kernels.get(name) or self._relaunched[name]
 
     def shelves(self, workload: Workload) -> list[Shelf]:
-        """Every class whose binaries compute `workload`, but for epilogues compiled into them."""
+        """Return every class whose binaries compute `workload`, whatever epilogues are compiled into them."""
         self.include(workload)
         return [shelf for shelf in self._shelves.get(types_of(workload), ()) if _reads(shelf.serves, workload)]
 

@@ -31,7 +31,7 @@ PATIENCE = 5.0
 
 
 def library(arch: Arch) -> Library:
-    """What is stored for `arch`: packaged, site's and user's. Unreadable databases are warnings.
+    """Return what is stored for `arch`: packaged, site's and user's. Unreadable databases are warnings.
 
     The rows of some types are read at the first Workload of them, so that a process waits for those it needs.
     """
@@ -74,7 +74,7 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
     classes = {each.kernel.class_key for each in stored}
 
     def may(name: str | None, key: str) -> bool:
-        """Whether a record or time of this kernel and Workload counts: those of foreign kernels are looked at."""
+        """Return whether a record or time of this kernel and Workload counts: those of foreign kernels are examined."""
         kernel = strange.get(name or "")
         return name not in strange or (kernel is not None and untrusted.is_legal(kernel, key, arch))
 
@@ -92,7 +92,7 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
 
 
 def records_of(path: Path, arch: Arch) -> list[str]:
-    """The keys of the Workloads that the database at `path` has records of for `arch`; GensorError for no database."""
+    """Return the keys of Workloads with records for `arch` in the database at `path`; GensorError for no database."""
     try:
         with database.Store.open(path, readonly=True) as store:
             return sorted({row.key for row in store.rows(database.Record, arch=arch.name)})
@@ -101,7 +101,7 @@ def records_of(path: Path, arch: Arch) -> list[str]:
 
 
 def _portfolio(catalog: database.Catalog, class_key: str, arch: Arch) -> Sequence[database.StoredKernel]:
-    """The portfolio of a class: what covers its sizes on one part of the arch does so, if less well, on another."""
+    """Return the portfolio of a class for this part of the arch, or of other parts, which cover its sizes less well."""
     return catalog.portfolio(class_key, arch.part) or catalog.portfolio(class_key)
 
 

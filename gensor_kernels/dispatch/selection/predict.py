@@ -50,7 +50,7 @@ def predict(kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: 
 def predict_divided(
     kernels: Sequence[Kernel], workload: Workload, arch: Arch, library: Library
 ) -> list[tuple[Program, float]]:
-    """The best of each kernel's ways to divide k among blocks, and its predicted seconds; see `predict`."""
+    """Return the best of each kernel's ways to divide k among blocks, and its predicted seconds; see `predict`."""
     ways = _ways(kernels, library, "divided", library.divided)
     seconds = iter(_predict(ways, workload, arch))
     # `zip` ends with `own`, before it takes one of the following seconds.

@@ -199,7 +199,7 @@ def candidates(request: Request, library: Library) -> list[Ranked]:
 
 
 def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
-    """Kernels of the portfolios that fit, and kernels of classes of which no portfolio's does."""
+    """Return the kernels of portfolios that fit, and the kernels of classes whose portfolios have none that fits."""
     chosen: list[Served] = []
     others: list[Served] = []
     for shelf in library.shelves(request.problem.workload):
