@@ -14,9 +14,7 @@ from tests.families.warpgroups import small
 from tests.mutator.engine.configuration import Changed
 
 from .verified import verdict_without
-from .workloads.contraction_floats_wgmma import FIRST, image
-from .workloads.contraction_patch import patch_configurations
-from .workloads.contraction_strip import strip_configurations
+from .workloads.images import FIRST, image, patch_configurations, strip_configurations
 
 FLOATS = FAMILIES["contraction_floats_wgmma"]
 SCALED, PRODUCT = block_scaled.workload(512, 512, 1024), matmul.workload(512, 511, 1003, dtype="float32")

@@ -26,9 +26,13 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.families.lattices import random_legal
 from tests.families.workloads import contract, space
-from tests.families.workloads.contraction_packed import convolution, packed_configurations
-from tests.families.workloads.contraction_patch import FIRST, patch_configurations
-from tests.families.workloads.contraction_phased import transposed
+from tests.families.workloads.images import (
+    FIRST,
+    convolution,
+    packed_configurations,
+    patch_configurations,
+    transposed,
+)
 from tests.families.workloads.window import padded
 
 # ---- declarations

@@ -69,16 +69,6 @@ def test_calls_that_do_not_fit(file, args, keywords, error, says):
         load(file)(*args, **keywords)
 
 
-def test_sizes_computed_in_the_model_follow_the_inputs():
-    """Flattening by Shape, Gather and Reshape, as exporters write it, is folded for each signature."""
-    text = "s = Shape(x); n = Gather(s, zero); u = Unsqueeze(n, axes); to = Concat<axis = 0>(u, minus)"
-    constants = {"zero": np.int64(0), "axes": np.array([0]), "minus": np.array([-1])}
-    made = model(f"{text}; y = Reshape(x, to)", {"x": ("float32", ("n", 3, 4))}, ["y"], constants)
-    for rows in (1, 5):
-        assert made(np.ones((rows, 3, 4), np.float32)).shape == (rows, 12)
-    assert [[each.op for each in plan.graph.nodes] for plan in made._plans.values()] == [["Reshape"]] * 2
-
-
 def test_declared_results_do_not_override_inputs():
     """A file may declare the shape of one call: another call's shape follows from its inputs."""
     inputs = {"x": ("float32", (2, 6)), "s": ("int64", (2,))}

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from gensor_kernels.graph.execution.plan import Plan
-from gensor_kernels.graph.execution.weights import Weights
-
-from ..models import check, draw, model, operators, steps
+from ..models import check, draw, operators, steps
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")
@@ -50,14 +47,6 @@ CASES = {
 def test_graphs_become(case):
     text, expected = CASES[case]
     assert operators(check(text, INPUTS, CONSTANTS)) == expected
-
-
-def test_weights_that_a_file_computes_are_constants():
-    text = "w = ConstantOfShape(shape); y = MatMul(x, w)"
-    made = model(text, {"x": ("float32", (2, 600))}, ["y"], {"shape": np.array([600, 700])})
-    plan = Plan(made._source.graph(), Weights())
-    assert [each.op for each in plan.graph.nodes] == ["MatMul"]
-    assert plan.graph.constants["w"].shape == (600, 700)
 
 
 # ---- GELU
