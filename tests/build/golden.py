@@ -20,7 +20,6 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def text(case: dict[str, Any]) -> str:
-    """Return the launches, the workspace, the tile and the bound constants of a case."""
     workload = Workload.from_json(json.dumps(case["workload"]))
     program = program_from_json(case["program"])
     family = FAMILIES[program.family]

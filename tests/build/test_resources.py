@@ -36,7 +36,6 @@ def test_report():
 
 @pytest.fixture
 def processes(monkeypatch):
-    """The sizes of the streams that processes were started for, with nothing remembered from before."""
     started, run = [], subprocess.run
     monkeypatch.setattr(resources, "_remembered", {})
 

@@ -120,5 +120,4 @@ def test_branches_of_a_listing():
 
 
 def words(stalls) -> bytes:
-    """Machine code that holds nothing but stall counts."""
     return b"".join((stall << 105).to_bytes(16, "little") for stall in stalls)

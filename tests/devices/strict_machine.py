@@ -49,7 +49,6 @@ def make_product(machine, monkeypatch, *chosen):
 
 
 def serve_by(machine, monkeypatch, kernel):
-    """Let a new device with this kernel serve public calls."""
     contents = library.Contents({kernel.digest: kernel})
     monkeypatch.setattr(current, "only", Runtime(machine.device(), library.Library(contents)))
 

@@ -33,7 +33,6 @@ NAME = "0.so"
 
 
 def text(number):
-    """A kernel that has this number."""
     return source(SMALL + f'KERNEL(test, Params, 32, 0) {{ cover("number {number}"); }}')
 
 
@@ -192,7 +191,6 @@ def test_the_name_of_the_cache_folder_is_no_option_of_the_compiler(fresh, monkey
 
 
 def says(text):
-    """A compiler that fails with this message."""
     return f"echo {shlex.quote(text)} >&2; exit 1"
 
 

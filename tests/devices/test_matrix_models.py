@@ -70,7 +70,6 @@ SHAPES = [
 
 
 def fragments(matrix: np.ndarray, place, per_lane: int) -> np.ndarray:
-    """[lane][element] of a matrix."""
     return np.stack([matrix[place(i)] for i in range(per_lane)], axis=1).copy()
 
 
@@ -129,7 +128,6 @@ def test_tf32_ignores_the_low_bits():
 
 
 def cut(value: float, bits: int, largest: float) -> float:
-    """A number without what is below the first `bits` bits of the largest one."""
     unit = 2.0 ** (np.floor(np.log2(abs(largest))) - bits + 1)
     return np.trunc(value / unit) * unit
 

@@ -56,7 +56,6 @@ def image(of):
 
 
 def wanted(of, x):
-    """Return the same elements from the definition."""
     z, rows = of.size, []
     out = [conv.output_size(z, side, False) for side in "hw"]
     for r in range(z["r"]):

@@ -142,7 +142,6 @@ def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
 
 
 def waiting(cupy, us, host=0.0):
-    """A call that waits for the device."""
 
     def call():
         cupy.host += host

@@ -123,8 +123,6 @@ class Prices(Clock):
 
 
 class Numpy:
-    """NumPy with some functions replaced by the test."""
-
     __name__ = "numpy"
 
     def __init__(self, **own):
@@ -225,7 +223,6 @@ class FakeDevice(EmulatorDevice):
         return self.agreeing
 
     def _check(self, name):
-        """Raise the failure that the test planned for `name`."""
         if name in self.fails:
             raise self.fails[name] if isinstance(self.fails, dict) else MemoryError(f"out of memory: {name}")
 
@@ -258,7 +255,6 @@ class FakeDevice(EmulatorDevice):
         return lambda *arguments: launch(code, run, *arguments)
 
     def launch(self, code, run, *arguments):
-        """Run one launch by the Launcher that `execute` returned."""
         self.ran.append(code.digest)
         run(*arguments)
         self.clock.spend("launch", code)

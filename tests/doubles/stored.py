@@ -45,12 +45,10 @@ SIZES = ((64, 64, 64), (128, 64, 32), (256, 256, 64))
 
 
 def cubin(number: int) -> bytes:
-    """A placeholder that begins as an ELF image."""
     return b"\x7fELF kernel %d" % number
 
 
 def kernel_rows(wanted, limit=3):
-    """The rows of each of a Workload's default Programs."""
     found = enumerate(list(starters(wanted))[:limit])
     return [rows(kernel.program, wanted, cubin=cubin(number)) for number, kernel in found]
 

@@ -37,7 +37,6 @@ PADS = {"pad_top", "pad_bottom", "pad_left", "pad_right"}
 
 
 def case(name: str, index: int, arch: str, workload: Workload, nightly: bool = False) -> object:
-    """Return a parameter of tests, named after its Workload."""
     dtype = next(iter(workload.dtype.values()))
     marks = [pytest.mark.nightly] if nightly else []
     return pytest.param(name, index, id=f"{name}-{index}-{workload.operator}-{dtype}-{arch}", marks=marks)
@@ -205,7 +204,6 @@ def compiles(lattice: FamilySpace, program: Program, target: str, spills: tuple[
 
 
 def is_right(lattice: FamilySpace, program: Program) -> None:
-    """Assert that a Program passes verification, and has bank conflicts only where it may."""
     verdict = verified.is_right(lattice.family, program, lattice.workload)
     if contract(program.family).conflict_free(program):
         assert verdict.counters["bank_conflicts"] == 0, program.to_json()

@@ -54,7 +54,6 @@ def test_all_launches_of_a_call_but_the_first_are_dependent():
 
 
 def kernels(text: str) -> dict[str, str]:
-    """Entry -> its body, of a flattened source."""
     _, *parts = re.split(r"^\w*KERNEL\((\w+)\b.*\{$", text, flags=re.MULTILINE)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
@@ -162,8 +161,6 @@ def test_an_ordinary_launch_need_not_wait(mode):
 
 
 class EarlyWgmma(ContractionWgmma):
-    """With a launch before its own."""
-
     def launches(self, program, workload):
         return tuple(replace(each, dependent=True) for each in super().launches(program, workload))
 

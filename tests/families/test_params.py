@@ -88,7 +88,6 @@ MOST = 2**31 - 1
 
 
 def quotient(value, multiplier, shift):
-    """The arithmetic of divisor.cuh."""
     return (2 * value * multiplier >> 32) >> shift
 
 

@@ -28,7 +28,6 @@ BLOCKS = {"block_k": 128, "vector_c": 16, "block_m": 128, "consumers": 2}
 
 
 def configuration(made, name):
-    """Return the Program and the Workload of one of the mutator's configurations."""
     [each] = [each for each in made() if each.name == name]
     return each.candidate, each.workload
 

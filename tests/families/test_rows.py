@@ -109,7 +109,6 @@ def test_instructions_are_those_of_compiled_code(dtype, name, keep, online):
 
 
 def _row_program(problem, **values):
-    """Return a Program of rows along k whose epilogue is compiled in."""
     rest = {"threads_m": 1, "split_k": 1, "vector": 8, "epilogue_fixed": 1, "min_blocks": 0}
     return ROWS.starters(problem, lookup("sm_90"))[0].replace(**rest | values)
 

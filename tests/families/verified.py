@@ -28,7 +28,6 @@ SMALL = {
 
 
 def is_right(family: Family, program: Program, workload: Workload, **options: Any) -> Verdict:
-    """Assert that a Program passes verification, and return its verdict."""
     verdict = verify(candidate(family, program, workload), workload, **options)
     assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
     return verdict
@@ -74,7 +73,6 @@ def convolved(
     dilation: tuple[int, int] = (1, 1),
     groups: int = 1,
 ) -> np.ndarray:
-    """Return the convolution of images (n, c, h, w) by filters (k, c / groups, r, s) in float64."""
     padded = np.pad(x.astype(float), ((0, 0), (0, 0), *pads))
     reach = [(taps - 1) * step + 1 for taps, step in zip(w.shape[2:], dilation, strict=True)]
     pixels = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))

@@ -51,7 +51,6 @@ def proto(
 
 
 def model(*args, **keywords) -> Model:
-    """Return the loaded model of `proto`."""
     return Model(Source(proto(*args, **keywords)), "model")
 
 
@@ -78,7 +77,6 @@ def hide_packages(monkeypatch: Any, *packages: str) -> None:
 
 
 def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
-    """Return normal numbers."""
     return RNG.standard_normal(shape).astype(dtype)
 
 
@@ -111,5 +109,4 @@ def operators(graph: Graph, views: bool = False) -> str:
 
 
 def steps(graph: Graph) -> list[str]:
-    """Return the names of the operations in the epilogues of all nodes."""
     return [step.name for node in graph.nodes for step in node.epilogue]

@@ -55,8 +55,6 @@ SHELL = re.compile(r"[|&;<>$`(){}*?]")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page."""
-
     page: str
     line: int
     language: str
@@ -83,7 +81,6 @@ WITH_CODE = [page for page, found in BLOCKS.items() if any(block.language in RUN
 
 
 def commands(text: str) -> list[str]:
-    """The lines of a shell block, continued lines joined, without comments."""
     return [line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -181,8 +178,6 @@ def at_home(clone, monkeypatch):
 
 
 class Reader:
-    """Follows a page from its first block to the last."""
-
     def __init__(self, monkeypatch, capsys):
         self.names: dict = {"__name__": "page"}
         self.patch, self.capsys = monkeypatch, capsys

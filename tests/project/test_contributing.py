@@ -36,7 +36,6 @@ def module_of(name: str, code: str) -> types.ModuleType:
 
 
 def tune(folder, shapes):
-    """The results of a shapes file's rows, which are stored in kernels.db."""
     (folder / "shapes.csv").write_text(shapes)
     with Store.open(folder / "kernels.db") as store:
         run = Run(lookup(ARCH), store, Options(top=2, jobs=1))

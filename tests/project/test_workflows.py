@@ -14,7 +14,6 @@ TRUSTED = {"push", "schedule", "workflow_dispatch"}
 
 
 def parse(text: str) -> dict:
-    """A workflow; every scalar is a string, so that `on` stays one."""
     return yaml.load(text, Loader=yaml.BaseLoader)
 
 
@@ -24,7 +23,6 @@ WORKFLOWS = {path.stem: parse(path.read_text(encoding="utf-8")) for path in FILE
 
 
 def scalars(node: object) -> list[str]:
-    """Every string below a node."""
     if isinstance(node, dict | list):
         return [text for child in (node.values() if isinstance(node, dict) else node) for text in scalars(child)]
     return [str(node)]

@@ -58,14 +58,12 @@ class Capture:
         self.join(origin, frozenset())
 
     def join(self, stream: Stream, nodes: frozenset[int]) -> None:
-        """Capture another stream, after these nodes."""
         if stream not in self.streams:
             self.streams.append(stream)
             stream.capture = self
         self.tips[id(stream)] = self.tips.get(id(stream), frozenset()) | nodes
 
     def tip(self, stream: Stream) -> frozenset[int]:
-        """Return the nodes that the next one of a stream depends on."""
         return self.tips[id(stream)]
 
     def add(self, stream: Stream, name: str, work: Callable[[], None], uses: Iterable = ()) -> None:

@@ -56,7 +56,6 @@ class Context:
         self.reset()
 
     def reset(self) -> None:
-        """Make a new context: nothing is left of the old one."""
         with self.lock:
             self.memory, self.failed = Memory(), None
             self.functions: dict[int, Function] = {}
@@ -68,14 +67,12 @@ class Context:
             self.modules: list[Module] = []
 
     def handle(self) -> int:
-        """Return a new handle, of no other context either."""
         return next(_handles)
 
     # ---- modules
 
     @_call
     def load(self, image: bytes) -> Module:
-        """Load a module (cuModuleLoadData)."""
         self.unsafe("cuModuleLoadData")
         if not image.startswith(elf.MAGIC):
             raise Status(218, "no cubin, hence taken for PTX")
@@ -108,7 +105,6 @@ class Context:
         return function
 
     def allow(self, handle: int, attribute: int, value: int) -> None:
-        """Allow a kernel dynamic shared memory (cuFuncSetAttribute)."""
         function = self.found(handle)
         if attribute != DYNAMIC_SHARED_BYTES:
             raise Status(1, f"attribute {attribute} of a kernel")
@@ -136,7 +132,6 @@ class Context:
 
     @_call
     def new_stream(self, blocking: bool) -> Stream:
-        """Make a stream (cuStreamCreate)."""
         stream = Stream(self.handle(), blocking)
         self.streams[stream.handle] = stream
         return stream
@@ -150,7 +145,6 @@ class Context:
             self.push(stream, work)
 
     def push(self, stream: Stream, work: Callable[[], None], after: tuple[Operation, ...] = ()) -> Operation:
-        """Put an operation at the end of a stream, captured or not."""
         others = [each for each in self.streams.values() if each.blocking]
         ordered = others if stream.handle == LEGACY else [self.streams[LEGACY]] if stream.blocking else []
         stream.last = Operation(work, (stream.last, *(each.last for each in ordered), *after))
@@ -158,7 +152,6 @@ class Context:
 
     @_call
     def record(self, event: Event, stream: Stream) -> None:
-        """Record an event (cuEventRecord)."""
         self._implicit(stream, "cuEventRecord")
         event.capture, event.operation = stream.capture, None
         if stream.capture is not None:
@@ -168,7 +161,6 @@ class Context:
 
     @_call
     def wait(self, stream: Stream, event: Event) -> None:
-        """Let a stream wait for an event (cuStreamWaitEvent)."""
         self._implicit(stream, "cuStreamWaitEvent")
         if event.capture is not None:
             if event.capture not in self.captures:
@@ -197,7 +189,6 @@ class Context:
 
     @_call
     def query(self, event: Event) -> bool:
-        """Return whether an event has happened (cuEventQuery)."""
         if event.capture is not None:
             raise Status(907, "the event was recorded in a capture")
         self.unsafe("cuEventQuery")
@@ -230,13 +221,11 @@ class Context:
 
     @_call
     def malloc(self, nbytes: int) -> Block:
-        """Allocate memory (cudaMalloc)."""
         self.unsafe("cudaMalloc")
         return self.memory.allocate(nbytes)
 
     @_call
     def free(self, first: int, size: int) -> None:
-        """Free memory (cudaFree), which waits for the device."""
         self.unsafe("cudaFree")
         for stream in list(self.streams.values()):
             run(stream.last, self._run)
@@ -253,7 +242,6 @@ class Context:
 
     @_call
     def launch(self, launch: Launch, stream: Stream) -> None:
-        """Launch a kernel (cuLaunchKernel, cuLaunchKernelEx)."""
         if self.found(launch.function.handle) is not launch.function:
             raise Status(400, "a kernel of another context")
         check(self.part, launch)
@@ -282,7 +270,6 @@ class Context:
 
     @_call
     def begin(self, stream: Stream, mode: int) -> None:
-        """Begin a capture (cuStreamBeginCapture)."""
         if stream.handle == LEGACY:
             raise Status(900, "the legacy stream cannot be captured")
         if stream.capture is not None:
@@ -292,7 +279,6 @@ class Context:
 
     @_call
     def end(self, stream: Stream) -> Graph:
-        """End a capture (cuStreamEndCapture)."""
         capture = stream.capture
         if capture is None:
             raise Status(1, "the stream is not captured")
@@ -311,7 +297,6 @@ class Context:
 
     @_call
     def replay(self, graph: Graph, stream: Stream) -> None:
-        """Launch a graph: its nodes run with the addresses of the capture (cuGraphLaunch)."""
         if graph.destroyed:
             raise Status(400, "the graph is destroyed")
         for node in graph.nodes:

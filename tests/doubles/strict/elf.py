@@ -68,7 +68,6 @@ def image_at(place: int) -> bytes:
 
 
 def parse(image: bytes) -> Image:
-    """Read a cubin; DamagedImageError if it is none, or not whole."""
     try:
         return _parse(image)
     except (struct.error, IndexError, KeyError, ValueError, OverflowError) as error:
@@ -119,7 +118,6 @@ def _text(table: bytes, offset: int) -> str:
 
 
 def _attributes(body: bytes) -> list[tuple[int, bytes]]:
-    """The attributes of a section, in order: (number, value)."""
     found, place = [], 0
     while place < len(body):
         form, number, value = struct.unpack_from("<BBH", body, place)

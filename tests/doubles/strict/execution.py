@@ -19,8 +19,6 @@ FAULTS = {"out_of_bounds": 700, "misaligned": 716, "deadlock": 702, "timeout": 7
 
 
 class Fault(Exception):
-    """An error of a kernel that has run."""
-
     def __init__(self, number: int, why: str):
         super().__init__(f"CUDA_ERROR_{NAMES[number]}: {why}")
         self.number = number

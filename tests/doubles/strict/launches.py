@@ -19,21 +19,16 @@ Three = tuple[int, int, int]
 
 
 class Module:
-    """A loaded module. `executed` runs its launches, if the test has an executor for them."""
-
     def __init__(self, handle: int, image: Image, executed: Callable[..., None] | None):
         self.handle, self.image, self.executed, self.loaded = handle, image, executed, True
 
 
 class Function:
-    """A kernel of a module."""
-
     def __init__(self, handle: int, module: Module, name: str):
         self.handle, self.module, self.name, self.entry = handle, module, name, module.image.entries[name]
         self.dynamic_bytes = PLAIN_SHARED_BYTES - self.entry.shared_bytes
 
     def allow(self, part: Part, nbytes: int) -> None:
-        """Allow dynamic shared memory (cuFuncSetAttribute)."""
         if nbytes < 0 or nbytes + self.entry.shared_bytes > part.arch.smem_per_block:
             raise Status(1, f"{self.name}: {nbytes} bytes of shared memory")
         self.dynamic_bytes = nbytes
@@ -67,7 +62,6 @@ class Launch:
 
 
 def check(part: Part, launch: Launch) -> None:
-    """Raise the status with which the driver refuses a launch."""
     for breaks, number, why in _rules(part, launch):
         if breaks():
             raise Status(number, f"{launch.function.name} by {launch.grid} blocks of {launch.block}: {why}")

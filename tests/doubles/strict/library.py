@@ -83,8 +83,6 @@ def _given(*places: int | None) -> None:
 
 
 class Library:
-    """The functions of the driver library."""
-
     def __init__(self, system: System):
         self.system = system
         self._texts = {number: ctypes.c_char_p(f"CUDA_ERROR_{name}".encode()) for number, name in RESULTS.items()}
@@ -97,7 +95,6 @@ class Library:
         INT.from_address(place).value = self.system.version
 
     def error_name(self, number: int, place: int) -> None:
-        """cuGetErrorName, and cuGetErrorString."""
         if number not in self._texts:
             raise Status(1, f"error {number}")
         POINTER.from_address(place).value = ctypes.cast(self._texts[number], POINTER).value
@@ -109,7 +106,6 @@ class Library:
         POINTER.from_address(place).value = self.context.load(elf.image_at(image)).handle
 
     def unload(self, handle: int | None) -> None:
-        """cuModuleUnload: its kernels are gone."""
         self.context.module(handle or 0).loaded = False
 
     def function(self, place: int | None, handle: int | None, name: int | None) -> None:
@@ -221,7 +217,6 @@ class Library:
 
 
 def _pointers(function: Function, arguments: int | None, extra: int | None) -> list[int]:
-    """Return the addresses of a launch's parameters, as many as the kernel has."""
     count = len(function.entry.parameters)
     pointers = list((POINTER * count).from_address(arguments)) if arguments else []
     if extra or len(pointers) < count or not all(pointers):

@@ -33,8 +33,6 @@ NAMES = {
 
 
 class Status(Exception):
-    """A call that does not succeed."""
-
     def __init__(self, number: int, why: str = ""):
         super().__init__(f"CUDA_ERROR_{NAMES[number]}: {why or 'see cuda.h'}")
         self.number = number

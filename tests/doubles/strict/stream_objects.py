@@ -14,7 +14,6 @@ from .system import System
 
 
 def current_stream(system: System) -> Stream:
-    """Return the calling thread's current stream on its current device."""
     streams_of = system.current.streams
     if system.current.number not in streams_of:
         streams_of[system.current.number] = Stream(system, 0)
@@ -22,8 +21,6 @@ def current_stream(system: System) -> Stream:
 
 
 class Stream:
-    """See cupy.cuda.Stream and cupy.cuda.ExternalStream."""
-
     def __init__(self, system: System, handle: int):
         self.system, self.ptr = system, handle
         self._before: list[Stream] = []
@@ -90,8 +87,6 @@ def stream_type(system: System) -> Any:
 
 
 class Event:
-    """See cupy.cuda.Event."""
-
     def __init__(self, system: System):
         self.system, self.event = system, streams.Event()
 
@@ -110,8 +105,6 @@ class Event:
 
 
 class CapturedGraph:
-    """See cupy.cuda.Graph: the graph and its executable form, which end together."""
-
     def __init__(self, system: System, graph: Graph):
         self.system, self.context, self.graph = system, system.context(), graph
 
@@ -120,7 +113,6 @@ class CapturedGraph:
             self.context.replay(self.graph, (stream or current_stream(self.system)).stream)
 
     def destroy(self) -> None:
-        """Destroy the graph, as CuPy does with the last reference."""
         self.context.destroy(self.graph)
 
     __del__ = destroy

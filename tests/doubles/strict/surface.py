@@ -100,8 +100,6 @@ def _runtime(system: System) -> SimpleNamespace:
 
 
 class Device:
-    """See cupy.cuda.Device."""
-
     def __init__(self, system: System, number: int | None):
         self.system = system
         self.id = system.current.number if number is None else int(number)

@@ -52,7 +52,6 @@ class System:
         pointers: Sequence[int],
         dependent: bool = False,
     ) -> None:
-        """Launch a kernel of the current device, with a copy of its parameters."""
         sizes, context = function.entry.parameters, self.context()
         if len(pointers) != len(sizes):
             raise UndefinedError(f"{function.name} takes {len(sizes)} arguments, not {len(pointers)}")

@@ -50,7 +50,6 @@ class Contract:
 
 @cache
 def contracts() -> dict[str, Contract]:
-    """The contracts by family."""
     modules = (import_module(f"{__name__}.{kind}") for kind in ("products", "images", "attention", "rows", "window"))
     return {name: found for module in modules for name, found in module.CONTRACTS.items()}
 

@@ -17,7 +17,6 @@ SPEECH = {"h": 41, "w": 60, "c": 1, "k_out": 32, "r": 5, "s": 20, **padded(0), *
 
 
 def convolution(side: int, c: int, k: int, taps: int = 3, **more) -> Workload:
-    """A square convolution of two images."""
     return conv.workload(**{"n": 2, "h": side, "w": side, "c": c, "k_out": k, "r": taps, "s": taps} | more)
 
 
@@ -221,7 +220,6 @@ def phased_configurations() -> list[Configuration]:
 
 
 def patch_configurations() -> list[Configuration]:
-    """Both types, taps compiled in and not, a split, several rounds of pieces, narrow copies of filters."""
     base = {
         "block_m": 32, "block_n": 32, "warp_m": 16, "warp_n": 16, "copies": 1, "raster": 1, "split_k": 1,
         "epilogue_fixed": 0, "min_blocks": 0, "taps": 0,

@@ -108,7 +108,6 @@ def test_the_predicted_time_is_never_worse(part, dtype):
 
 
 def bottleneck(blocks=2, width=64, side=28):
-    """A body like ResNet-50's."""
     text, constants, image = "", {}, "x"
     for block in range(blocks):
         text += (

@@ -97,7 +97,6 @@ def excuse(case: Any) -> str | None:
 
 
 def array(value: Any) -> Any:
-    """Return a tensor of a case as a NumPy array."""
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else np.asarray(value)
 
 
@@ -129,7 +128,6 @@ def by_operator() -> dict[str, list[Any]]:
 
 
 def compute(case: Any) -> str:
-    """Run a case on the current device, and return what computes it: KERNELS, wholly or in part, or LIBRARY."""
     made: list[Any] = []
     real = Run.call
 
@@ -147,7 +145,6 @@ def compute(case: Any) -> str:
 
 
 def outcome(case: Any) -> tuple[str, str | None]:
-    """Run a case, and return its row in the table, and what is wrong with it or None."""
     reason, found, wrong = excuse(case), "wrong", None
     try:
         found = compute(case)
@@ -177,7 +174,6 @@ def count_cases(operators: Iterable[str]) -> tuple[Counter[tuple[str, str]], lis
 
 
 def table(count: Counter[tuple[str, str]]) -> str:
-    """Return the text of the documentation about these counts."""
     totals: Counter[str] = Counter()
     for (row, _), cases_of in count.items():
         totals[row] += cases_of
@@ -194,12 +190,10 @@ def table(count: Counter[tuple[str, str]]) -> str:
 
 
 def documentation() -> str:
-    """Return the text in the documentation."""
     return DOCS.read_text().partition(BEGIN)[2].partition(END)[0]
 
 
 def main() -> None:
-    """Run every case, and write the table."""
     count, failures = count_cases(tqdm(by_operator()))
     if failures:
         raise SystemExit("\n".join(failures))

@@ -55,12 +55,10 @@ def keep_all(plan: Any, inputs: Arrays, kept: dict[str, np.ndarray], watch: Any 
 
 
 def tensors(model: onnx.ModelProto) -> set[str]:
-    """Return the tensors that nodes of a file compute."""
     return {each for node in model.graph.node for each in node.output if each}
 
 
 def giving(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """Return a copy of a model whose results are these tensors."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     del made.graph.output[:]
@@ -69,12 +67,10 @@ def giving(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
 
 
 def onnxruntime(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
-    """Return tensors of a model as onnxruntime computes them on the CPU without its optimisations."""
     return dict(zip(names, by_onnxruntime(giving(model, names), inputs), strict=True))
 
 
 def reference(model: onnx.ModelProto, names: Sequence[str], inputs: Arrays) -> dict[str, np.ndarray]:
-    """Return tensors of a model as onnx's reference implementation computes them with NumPy."""
     from onnx.reference import ReferenceEvaluator
 
     with np.errstate(all="ignore"):

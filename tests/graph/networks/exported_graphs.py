@@ -22,7 +22,6 @@ SIZES = {"batch": 1, "tokens": 16, "past": 15, "source": 16}
 
 
 def names() -> list[str]:
-    """Return the names of the committed graphs."""
     return sorted(path.name.removesuffix(".onnx.gz") for path in FOLDER.glob("*.onnx.gz"))
 
 

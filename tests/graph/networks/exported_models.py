@@ -111,7 +111,6 @@ def judge(name: str, dtype: str) -> Comparison:
 
 
 def pool(draws: Sequence[Sequence[Difference]]) -> list[Difference]:
-    """Return the differences of the same tensors over several draws of inputs together."""
     return [
         Difference(
             same[0].node,

@@ -53,7 +53,6 @@ MOST_ELEMENTS = 1 << 16
 
 
 def messages(message: Message) -> Iterator[Message]:
-    """Yield a message and all messages within it."""
     yield message
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
@@ -62,13 +61,10 @@ def messages(message: Message) -> Iterator[Message]:
 
 
 class Mutator:
-    """Changes of one model."""
-
     def __init__(self, seed: str):
         self.random = random.Random(seed)
 
     def mutate(self, model: ModelProto) -> bytes:
-        """Return a model, changed, as the bytes of a file."""
         for _ in range(self.random.choice((1, 1, 1, 2, 3))):
             with suppress(Exception):  # a value that the field does not take, or no array after an earlier change
                 self.change(self.random.choice(list(messages(model))))
@@ -139,7 +135,6 @@ class Mutator:
 
 
 def draw_file(number: int, seed: int) -> tuple[str, bytes]:
-    """Return a description of a mutated model, and its bytes."""
     chooser = random.Random(f"{seed} {number}")
     case = draw_case(*chooser.choice(versions()), number, seed)
     return str(case), Mutator(f"{seed} {number}").mutate(model_of(case))

@@ -43,8 +43,6 @@ class Small(nn.Module):
 
 
 class Calling(nn.Module):
-    """A module of a function."""
-
     def __init__(self, function):
         super().__init__()
         self.function = function

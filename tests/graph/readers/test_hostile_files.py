@@ -239,7 +239,6 @@ def test_functions_that_branches_call_are_bounded():
 
 
 def external(tmp_path, location, **places):
-    """The path of a model whose weights are at `location`."""
     model = proto("y = MatMul(x, w)", {"x": ("float32", (2, 64))}, {"y": (2, 64)})
     model.graph.initializer.append(external_tensor(64, 64, location=location, **places))
     return save(model, tmp_path)

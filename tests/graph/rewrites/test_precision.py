@@ -23,7 +23,6 @@ in_16_bits = pytest.mark.parametrize("dtype", ROUNDOFF)
 
 
 def compute(made, inputs, dtype=None, weights=None):
-    """Return the results, and the graph that gave them."""
     loaded = Model(Source(made), "model", Options(dtype, weights))
     found = loaded(**inputs)
     (plan,) = loaded._plans.values()
@@ -35,7 +34,6 @@ def kinds_of(arrays):
 
 
 def numbers(**values):
-    """Constants in float32."""
     return {name: np.asarray(value, np.float32) for name, value in values.items()}
 
 
@@ -162,7 +160,6 @@ def test_options_of_load():
 
 @pytest.mark.parametrize("name", sample(["mobilenet_v2_small", "bert_base_small", "gpt2_small", "llama_small"], 1))
 def test_exported_float32_models_in_16_bits(name):
-    """Errors of a few roundoffs of the largest element, compared with onnxruntime in float32."""
     made = exported_graphs.draw(name)
     inputs = exported_graphs.inputs(made)
     found, _ = compute(made, inputs, "float16")

@@ -36,7 +36,6 @@ def test_siblings_are_one_product(biases):
 
 
 def two_products(*widths):
-    """A graph of two products of one tensor, without a model around it."""
     pairs = dict(zip("yz", widths, strict=True))
     specs = {name: Spec(SINGLE, (3, 5, width)) for name, width in pairs.items()}
     nodes = [Node("MatMul", ("x", f"w{name}"), (name,), {}, name) for name in "yz"]

@@ -149,7 +149,6 @@ def test_random_legal_programs_compile_and_share_no_tile_of_a_matrix():
 
 
 def changed(before, after):
-    """The verdict on a Program with one text in place of another in its source."""
     problem = ragged.workload(8, 512, 512, 512)
     return verdict_without(before, after, small(WGMMA, problem, persistent=1, vector_c=16), problem)
 

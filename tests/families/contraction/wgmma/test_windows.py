@@ -132,7 +132,6 @@ RANDOM = {
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_windows_match_float64(name):
-    """In as many orders of events."""
     family, workload, values = RANDOM[name]
     kernel = small(family, workload, vector_c=VECTORS[family], **values)
     rng, library, served = np.random.default_rng(SEED), build(kernel.source()), 0
