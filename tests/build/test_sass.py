@@ -38,9 +38,6 @@ def test_counts_of_written_kernels(sass):
         assert sass["copies"].accesses["LDGSTS"] == {4: 1, 16: 1} and sass["copies"].accesses["STG"] == {8: 1}
 
 
-# ---- the same instructions from the disassembly of the file
-
-
 def parts(cubin: bytes, folder, *options: str) -> dict[str, list[str]]:
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)

@@ -25,8 +25,6 @@ from tests.doubles.strict.arrays import host  # noqa: E402
 from tests.doubles.strict.machine import installed, without_races  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
 
-# ---- identification
-
 
 def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
     known = {each.part for each in archs()}
@@ -43,9 +41,6 @@ def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
         assert device.arch is None and "Jetson Thor" in device.unsupported
 
 
-# ---- modules
-
-
 def test_modules_belong_to_the_device_that_was_current(monkeypatch):
     image = written(capability=(9, 0), specific=True)
     with installed([PART, "h200"]) as machine:
@@ -59,9 +54,6 @@ def test_modules_belong_to_the_device_that_was_current(monkeypatch):
         monkeypatch.setattr(cuda.CudaDevice, "current", lambda self: nullcontext())
         with pytest.raises(BuildError, match="NO_BINARY_FOR_GPU"):
             loaded(machine.device(1), image)
-
-
-# ---- limits of the part
 
 
 def test_kernels_take_the_arguments_that_they_declare(machine):
@@ -84,9 +76,6 @@ def test_tensor_maps_are_the_driver_librarys(monkeypatch):
                 tensor_maps.encode(replace(wanted, **wrong))
     with installed([PART]), pytest.raises(BuildError, match="CUresult 801"):
         tensor_maps.encode(wanted)
-
-
-# ---- results, late
 
 
 def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):

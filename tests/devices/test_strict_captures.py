@@ -135,9 +135,6 @@ def test_a_capture_loads_nothing_and_stays_whole(machine, product):
         product(a, b, out)  # which loads the kernel
 
 
-# ---- faults of former releases, put back
-
-
 def capture_product(machine, product):
     """(result, what it should be, the graph, operands) of a captured product, whose workspace the call has dropped."""
     a, b, exact = operands(machine)

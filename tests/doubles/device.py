@@ -51,9 +51,6 @@ def emulate(device, code, launches, after=None):
     return launch
 
 
-# ---- time
-
-
 class Clock:
     """No clock: nothing can be timed. `conditions` is the JSON text that times depend on: driver, power mode.
 
@@ -117,9 +114,6 @@ class Prices(Clock):
             return getattr(np, name)(*arguments, **keywords)
 
         return call
-
-
-# ---- the array library, and its products
 
 
 class Numpy:
@@ -243,8 +237,6 @@ class FakeDevice(EmulatorDevice):
     def tf32(self):
         return self.allows_tf32
 
-    # ---- kernels
-
     def is_built(self, code):
         return super().is_built(code) if self.emulated else bool(code.cubin)
 
@@ -259,8 +251,6 @@ class FakeDevice(EmulatorDevice):
         run(*arguments)
         self.clock.spend("launch", code)
 
-    # ---- the library
-
     def product(self, a, b, precision=None, out=None):
         if self.emulated:
             return super().product(a, b, precision, out)
@@ -272,8 +262,6 @@ class FakeDevice(EmulatorDevice):
         if self.emulated:
             return super().erfc(x)
         return np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype)
-
-    # ---- time
 
     @property
     def races(self):

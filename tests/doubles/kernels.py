@@ -54,9 +54,6 @@ def aligned(shape, dtype=np.float32):
     return raw[start : start + len(raw) - 16].view(dtype).reshape(shape)
 
 
-# ---- Runtimes
-
-
 def runtime_of(device=None, stored=(), records=(), timings=()):
     """A Runtime with kernels by digest; records and timings are by Workload key."""
     return Runtime(

@@ -38,9 +38,6 @@ def store_kernels(path, arch, *kernels):
             store.add(*rows(program, wanted, arch))
 
 
-# ---- placeholders
-
-
 SIZES = ((64, 64, 64), (128, 64, 32), (256, 256, 64))
 
 
@@ -71,8 +68,6 @@ def stock(path, sizes=SIZES, kernels=3, **keywords) -> list:
 def lines(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
-
-# ---- few classes, so that a run on the emulator builds few libraries
 
 SIMT = "contraction_simt"
 

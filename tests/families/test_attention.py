@@ -57,9 +57,6 @@ def test_steps_outside_of_the_window_are_no_work(queries):
     assert far["dram_bytes"] < full["dram_bytes"] and far["seconds"] < full["seconds"]
 
 
-# ---- machine code
-
-
 @pytest.mark.parametrize(("arch", "head"), [("sm_80", 64), ("sm_80", 128), ("sm_90", 128)])
 def test_a_soft_cap_is_two_special_functions_and_no_division(arch, head):
     """Per score: product, exponential, sum, reciprocal."""
@@ -129,9 +126,6 @@ def test_packed_sequences_have_the_same_loop(head):
     problem = sequences.workload(8, 16384, 16384, heads=16, head=head, causal=True)
     for program in WARPGROUPS.starters(problem, HOPPER)[:3]:
         assert "R2UR" not in hot_loop(problem, program)
-
-
-# ---- what warpgroups read
 
 
 def test_values_of_another_sequence_reach_no_result(no_databases):

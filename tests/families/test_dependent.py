@@ -42,9 +42,6 @@ FEW = {launch.entry: each for each in reversed(configurations()) for launch in l
 BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
 
 
-# ---- which launches, and that their kernels wait
-
-
 def test_all_launches_of_a_call_but_the_first_are_dependent():
     for each in configurations():
         first, *rest = launches_of(each)
@@ -107,8 +104,6 @@ def test_a_missing_wait_is_caught(entry, each):
     verdict = each.verify(mutant.apply)
     assert verdict.outcome == "failed" and "does not wait for the launch in front" in verdict.detail
 
-
-# ---- the emulator's check
 
 FRONT = """#include <gensor_emulator_dependent.h>
 KERNEL(front, Params, 32, 0) {
@@ -189,9 +184,6 @@ def test_tensor_copies_and_stores_before_the_wait_are_caught(waiting, line):
         assert re.search(f"race: .*{line} does not wait for the launch in front", verdict.detail)
 
 
-# ---- what it is predicted to save
-
-
 def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     for arch in archs():
         able = dependent.FEATURE in arch.features
@@ -206,9 +198,6 @@ def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     of_reduction = [reduction(split, e, arch)[1][0] for arch in (unable, able)]
     for without, saved in (of_packing, of_slicing, of_reduction):
         assert without - saved == pytest.approx(HIDDEN_US)
-
-
-# ---- the structs of the driver
 
 
 def test_structs_are_those_of_cuda_h():

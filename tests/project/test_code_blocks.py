@@ -91,9 +91,6 @@ def words_of(line: str) -> tuple[dict[str, str], list[str]]:
     return dict(word.split("=", 1) for word in words[:first]), words[first:]
 
 
-# ---- pages
-
-
 def test_every_block_says_what_it_is_and_most_run():
     assert not [str(block) for block in EVERY if block.language not in SHOWN | RUN]
     assert not [str(block) for block in EVERY if block.why and block.why not in WHY]
@@ -138,9 +135,6 @@ def parse(arguments: list[str]) -> None:
         left = [*context._protected_args, *context.args]
         if left:
             group.commands[left[0]].make_context(left[0], left[1:], parent=context).close()
-
-
-# ---- blocks that run
 
 
 #: Several pages tune these two workloads, which are found in the database then.

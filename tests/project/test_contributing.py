@@ -44,9 +44,6 @@ def tune(folder, shapes):
     return results
 
 
-# ---- the operator
-
-
 @pytest.fixture
 def scores(monkeypatch):
     """Add the file and the line of the text."""
@@ -73,9 +70,6 @@ def test_its_calls_would_be_recorded_as_they_are(scores, tmp_path):
     record_file.update(tmp_path / "shapes.csv", {row: 1})
     (found,) = read_shapes(tmp_path / "shapes.csv")
     assert found.workload == wanted
-
-
-# ---- the family
 
 
 @pytest.fixture

@@ -69,8 +69,6 @@ class Context:
     def handle(self) -> int:
         return next(_handles)
 
-    # ---- modules
-
     @_call
     def load(self, image: bytes) -> Module:
         self.unsafe("cuModuleLoadData")
@@ -116,8 +114,6 @@ class Context:
         if function is None or not function.module.loaded:
             raise Status(400, f"{handle:#x} is no kernel of this context")
         return function
-
-    # ---- streams and events
 
     @_call
     def stream(self, handle: int) -> Stream:
@@ -208,8 +204,6 @@ class Context:
             except Fault as fault:
                 self.failed = fault
 
-    # ---- memory
-
     def reap(self) -> None:
         """Take the memory that Python has dropped, wherever that was."""
         while self.ended:
@@ -238,8 +232,6 @@ class Context:
         stream.last_end = self.push(stream, lambda: self.memory.own(block))
         return block
 
-    # ---- launches
-
     @_call
     def launch(self, launch: Launch, stream: Stream) -> None:
         if self.found(launch.function.handle) is not launch.function:
@@ -247,8 +239,6 @@ class Context:
         check(self.part, launch)
         self.enqueue(stream, launch.function.name, lambda: execute(self.part, self.memory, launch), launch.uses)
         self.launches.append(launch)
-
-    # ---- graphs
 
     def unsafe(self, name: str) -> None:
         """Refuse a call that a capture forbids, which breaks that capture."""

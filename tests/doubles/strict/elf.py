@@ -168,9 +168,6 @@ def _entry(name: str, symbol: int, sections: dict[str, tuple[bytes, int]], commo
     )
 
 
-# ---- Small cubins, for tests whose kernels are not compiled
-
-
 def written(capability: tuple[int, int], entries: dict[str, Entry], specific: bool = False) -> bytes:
     """Return a cubin with these kernels, without code that means anything."""
     names = list(entries)

@@ -99,8 +99,6 @@ class Library:
             raise Status(1, f"error {number}")
         POINTER.from_address(place).value = ctypes.cast(self._texts[number], POINTER).value
 
-    # ---- modules
-
     def load(self, place: int | None, image: int | None) -> None:
         _given(place, image)
         POINTER.from_address(place).value = self.context.load(elf.image_at(image)).handle
@@ -115,8 +113,6 @@ class Library:
 
     def attribute(self, handle: int | None, attribute: int, value: int) -> None:
         self.context.allow(handle or 0, attribute, value)
-
-    # ---- launches
 
     def launch(self, handle: int | None, *numbers: int | None) -> None:
         grid, block, (shared, stream, arguments, extra) = numbers[:3], numbers[3:6], numbers[6:]
@@ -146,8 +142,6 @@ class Library:
             _pointers(function, arguments, extra),
             dependent=bool(chosen.get(SERIALIZATION)),
         )
-
-    # ---- captures
 
     def capture(self, stream: int, status: int, number: int, graph: int, nodes: int, count: int) -> None:
         """cuStreamGetCaptureInfo_v2: only the status, unless the stream is captured."""
@@ -189,8 +183,6 @@ class Library:
         if wanted.value not in range(3):
             raise Status(1, f"capture mode {wanted.value}")
         wanted.value, modes.mode = getattr(modes, "mode", 0), wanted.value
-
-    # ---- tensor maps
 
     def tiled(self, place: int | None, *arguments: Any) -> None:
         self._encode(tensor_maps.tiled, place, arguments)

@@ -129,9 +129,6 @@ class Device:
             return "".join(map(str, self.system.context(self.id).part.capability))
 
 
-# ---- modules and launches
-
-
 class Module:
     """See cupy.cuda.Module: unloaded with its last reference."""
 

@@ -27,9 +27,6 @@ def file(tmp_path):
     return tmp_path / "linear.onnx"
 
 
-# ---- calls
-
-
 def test_a_symbolic_size_is_what_a_call_gives(file, monkeypatch):
     """The rules of onnxscript are matched once, when the file is read; three of the four signatures are kept."""
     loaded = load(file)
@@ -80,9 +77,6 @@ def test_declared_results_do_not_override_inputs():
             made(np.ones((2, 6), np.float32), np.array(shape))
 
 
-# ---- files
-
-
 def test_files_that_are_no_models(tmp_path, file):
     with pytest.raises(FileNotFoundError, match="no ONNX file is there"):
         load(tmp_path / "absent.onnx")
@@ -99,9 +93,6 @@ def test_without_onnx_the_extra_is_named(monkeypatch, tmp_path):
     hide_packages(monkeypatch, "onnx", "onnxscript")
     with pytest.raises(ModelError, match=r"pip install 'gensor-kernels\[onnx\]'"):
         load(tmp_path / "any.onnx")
-
-
-# ---- printed and explained
 
 
 def test_it_prints_its_nodes_and_what_serves_them(file):

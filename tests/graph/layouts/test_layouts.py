@@ -139,9 +139,6 @@ def test_a_graph_without_images_is_left_alone():
     assert choose_layouts(graph) is None and graph.nodes == before
 
 
-# ---- weights
-
-
 def computed(text, weights, dtype, *shape):
     """Compute a node of one input and one weight; return its input, result, layers and the weight of the plan."""
     x = RNG.standard_normal(shape).astype(np.float32)

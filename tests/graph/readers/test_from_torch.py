@@ -203,9 +203,6 @@ def test_layers_have_the_path_of_their_module():
     assert [line.split()[0] for line in lines[2:]] == ["0.0/linear", "1/linear"]
 
 
-# ---- the check of the exporter's translations
-
-
 def test_each_distinct_call_is_checked_once(monkeypatch):
     def double(x):
         return torch.relu(torch.relu(x) * 1.625) * 1.625

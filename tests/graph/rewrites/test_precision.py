@@ -102,9 +102,6 @@ def test_integers_and_their_results_stay():
     assert best.tolist() == [3, 1, 8, 5] and best.dtype == np.int64 and y.dtype == np.float32
 
 
-# ---- quantised weights
-
-
 def mlp(width=256):
     text = "[up] a = MatMul(x, w); c = Add(a, b); d = Gelu(c); [down] f = Gemm(d, v, e); y = Add(f, r)"
     constants = {"w": draw(128, width) / 12, "b": draw(width), "v": draw(width, 64) / 16, "e": draw(64)}
@@ -153,9 +150,6 @@ def test_options_of_load():
     ):
         with pytest.raises(error, match=says):
             load(mlp(), **options)
-
-
-# ---- exported networks
 
 
 @pytest.mark.parametrize("name", sample(["mobilenet_v2_small", "bert_base_small", "gpt2_small", "llama_small"], 1))

@@ -49,8 +49,6 @@ def test_graphs_become(case):
     assert operators(check(text, INPUTS, CONSTANTS)) == expected
 
 
-# ---- GELU
-
 ERF = "e = Erf(t); a = Add(e, one)"
 TANH = (
     "d = Mul(c, small); e = Add(x, d); f = Mul(e, root); t = Tanh(f); a = Add(t, one); h = Mul(x, half); y = Mul(h, a)"
@@ -78,8 +76,6 @@ def test_a_gelu_in_parts_is_one_kernel(text, step):
     else:
         assert not {"gelu", "gelu_tanh"} & {*steps(graph)}
 
-
-# ---- norms
 
 LAYER = (
     "m = ReduceMean(x3, axes); d = Sub(x3, m); p = Pow(d, two); v = ReduceMean(p, axes); a = Add(v, eps); s = Sqrt(a)"
@@ -178,8 +174,6 @@ def test_a_sum_that_is_read_also_without_its_norm_keeps_the_norm_apart(monkeypat
     graph = check(text, {"x": draw(5, 16)}, {"m": draw(16, 24), "w": draw(24)})
     assert "LayerNormalization" in operators(graph)
 
-
-# ---- rotary embeddings
 
 ROTARY = "c = Neg(b); r = Concat<axis = -1>(c, a); s = Mul(r, sin); d = Mul(x, cos); y = Add(d, s)"
 SLICES = "a = Slice(x, none, half, axis); b = Slice(x, half, many, axis, step)"
