@@ -16,7 +16,6 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.rewrite import ozaki, pack
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import Launch
-from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.machine.roofline import HIDDEN_US, RAMP_US, ramp_us
 from gensor_tuner.verify.verify import verify
@@ -50,21 +49,6 @@ def test_all_launches_of_a_call_but_the_first_are_dependent():
     assert FEW.keys() == {f"contraction_{name}" for name in PRODUCTS + FINISHING} | {"attention_combine", "rows_reduce"}
 
 
-def kernels(text: str) -> dict[str, str]:
-    _, *parts = re.split(r"^\w*KERNEL\((\w+)\b.*\{$", text, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def test_waiting_kernels_do_so_before_they_touch_global_memory():
-    for family in FAMILIES.values():
-        for entry, body in kernels(family.text).items():
-            waits = re.match(
-                r"\n(    if constexpr \(MATERIALISED\)\n    )?(    set_up\(params\);\n)?    grid_dependency_wait\(\);",
-                body,
-            )
-            assert bool(waits) == (entry in FEW) and body.count("grid_dependency_wait") == bool(waits)
-
-
 #: Instructions that access global memory.
 ACCESS = re.compile(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK")
 TARGETS = ("sm_87", "sm_90a", "sm_100", "sm_120")
@@ -84,9 +68,7 @@ def test_the_machine_code_waits_before_it_touches_global_memory(each, target):
         pytest.skip("nvdisasm is not installed")
     for launch in launches_of(each):
         names = [instruction.opcode.split(".")[0] for instruction in functions[launch.entry]]
-        first = next(
-            i for i, name in enumerate(names) if re.match(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK", name)
-        )
+        first = next(i for i, name in enumerate(names) if ACCESS.match(name))
         waits = launch.dependent and target != "sm_87"
         assert names[:first].count("ACQBULK") == names.count("ACQBULK") == waits
 

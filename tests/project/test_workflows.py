@@ -95,18 +95,6 @@ def test_a_workflow_may_read_and_only_publishing_may_do_more():
         assert not {"pull_request_target", "workflow_run", "issue_comment"} & set(workflow["on"]), name
 
 
-def test_steps_keep_no_token_and_pin_the_actions_of_others():
-    """Actions of GitHub itself to their major version, others to a commit."""
-    for name, workflow in WORKFLOWS.items():
-        steps = [step for job in workflow["jobs"].values() for step in job.get("steps", [])]
-        for step in (step for step in steps if "uses" in step):
-            action = step["uses"]
-            if action.startswith(CHECKOUT):
-                assert step.get("with", {}).get("persist-credentials") == "false", name
-            pattern = r"@v\d+\Z" if action.startswith("actions/") else r"@[0-9a-f]{40}\Z"
-            assert re.search(pattern, action), (name, action)
-
-
 def test_targets_and_tests_that_workflows_name_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("$(VENV)", ".venv")
     for name, workflow in WORKFLOWS.items():
