@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
-from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import Tiling
@@ -14,7 +13,6 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from tests.doubles.emulated_kernels import toy
 from tests.doubles.kernels import aligned
-from tests.families.lattices import WGMMA
 
 ROWS, UNIT = 64, 64
 IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window="image"), TensorMap("b", True, 2, UNIT, window="filters")
@@ -125,14 +123,3 @@ def test_limits_of_pixel_boxes():
         assert Pixels(**{"lower": (0, 0), "upper": (0, 0), "step": (1, 1)} | changed).possible is possible, changed
     for upper, some in (((-9, -8), True), ((-10, 0), False), ((0, -9), False)):
         assert Pixels(lower=(0, 0), upper=upper, step=(1, 1)).any_in((10, 9)) is some, upper
-
-
-def test_images_with_a_negative_stride_have_no_map():
-    of = workload()
-    operands = operator("conv2d").operands(of)
-    n, h, w, g, c = operands[0].strides()
-    strides = {each.name: each.strides() for each in operands} | {"x": (n, -h, w, g, c)}
-    geometry = operator("conv2d").geometry(of, strides)
-    assert not WGMMA.reads(of, geometry)
-    with pytest.raises(BuildError, match="no tensor copy reads a"):
-        description(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)

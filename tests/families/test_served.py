@@ -9,8 +9,9 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload as attention
-from gensor_kernels.operators.products import gated, normed, ragged
+from gensor_kernels.operators.products import block_scaled, gated, normed, ragged
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.rows.views import workload as rows
 from gensor_kernels.operators.windows import conv
 
 from .workloads.images import FIRST, convolution, image, packed_image, stem, transposed
@@ -128,6 +129,10 @@ REFUSALS = {
         ("sm_87", conv.workload(n=1, h=8, w=8, c=8, k_out=8, r=3, s=3), "window"),
     ],
     "window": [("sm_80", matmul(8, 8, 8), "matmul")],
+    "rows": [
+        ("sm_87", matmul(8, 8, 8), "no rows"),
+        ("sm_87", rows("argmax", (8, 8), (1,), "float32", epilogue="relu"), "no epilogue"),
+    ],
     "attention": [
         ("sm_80", attention(8, head=64, dtype="float32"), "two products and a softmax"),
         ("sm_75", attention(8, head=64, dtype="bfloat16"), "sm_75 has no tensor cores for bfloat16: cast"),
@@ -147,6 +152,8 @@ REFUSALS = {
 #: (part, Workload) -> the families that serve it, or the only one of two.
 SERVED = [
     ("sm_86", matmul(17, 17, 8, **DOUBLE), {"contraction_simt"}),
+    ("sm_87", rows("softmax", (8, 8), (1,), "float32"), {"rows"}),
+    ("sm_90", block_scaled.workload(512, 512, 1024), {"contraction_wgmma"}),
     ("sm_87", attention(1024, causal=True), {"attention"}),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_wgmma"}),
     (

@@ -14,7 +14,6 @@ from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.expression.contraction import contraction
 from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
@@ -60,15 +59,6 @@ def test_the_reference_is_the_declaration(transposed):
     multiplied = declared.operands(w)[0] if transposed else declared.operands(w)[-1]
     others = 2 if transposed else 3  # filters of a group that a pixel meets, or channels that an output sums
     assert w.flops() == 2 * np.prod(multiplied.shape) * others * 3 * 2
-
-
-def test_the_product_is_what_the_expression_layer_sees():
-    w = conv.workload(**SIZES, pad_top=1, dtype="float32")
-    declared = operator("conv2d")
-    view, product = contraction(declared.stages(w.size)[0]), declared.product(w)
-    extents = view.extents(w.size)
-    assert (extents["m"], extents["n"], extents["k"]) == (product.m, product.n, product.k)
-    assert product.batch == extents["batch"] == 1 and product.window == "a"
 
 
 def test_a_convolution_of_one_by_one_is_a_matrix_product():

@@ -351,14 +351,6 @@ def test_weights_that_are_cut(tmp_path, places, reason):
         load(external(tmp_path, "w.bin", **places))
 
 
-def test_large_constants_among_the_nodes_are_kept_apart():
-    weights = np.random.default_rng(0).standard_normal((64, 32)).astype(np.float32)
-    nodes = [node("Constant", [], ["w"], value=numpy_helper.from_array(weights)), node("MatMul", ["x", "w"], ["y"])]
-    x = np.ones((2, 64), np.float32)
-    found = load(proto(nodes, {"x": ("float32", ("n", 64))}, {"y": ("n", 32)}))(x)
-    np.testing.assert_allclose(found, x @ weights, rtol=1e-5, atol=1e-5)
-
-
 # ---- models changed at random
 
 #: Mutated models of a push; python -m tests.graph.readers.mutated_models draws many.
