@@ -76,20 +76,6 @@ PACKED = FAMILIES["contraction_packed"]
 PACKED_SERVED = contract(PACKED.name).served
 
 
-def test_blocks_share_the_steps_of_a_packed_product():
-    """The packed operands are followed by a flag and the sums of a tile per block; nothing spills."""
-    [each] = [each for each in packed_configurations() if each.name == "packed stream"]
-    verdict = each.verify(str)
-    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["packed_filters"]
-    program, blocks = each.candidate.program, each.candidate.program["stream"]
-    size, zeroed = PACKED.workspace(program, each.workload)
-    assert (size, zeroed) == (pack.workspace(each.workload) + blocks * (16 + 32 * 32 * 4), False)
-    assert pack.workspace(each.workload) % 16 == 0
-    arch, workload = lookup("sm_87"), PACKED_SERVED[0][1]
-    program = PACKED.starters(workload, arch)[1].replace(stream=arch.sms, min_blocks=1, split_k=1)
-    assert compile_cubin(candidate(PACKED, program, workload).source(), arch.target).spill_bytes == 0
-
-
 def test_an_axis_of_one_tap_keeps_what_outputs_read():
     strided = PACKED_SERVED[5][1]
     z = pack_workload(strided).size
@@ -125,18 +111,19 @@ PATCH = FAMILIES["contraction_patch"]
 PATCH_SERVED = contract(PATCH.name).served
 
 
-def test_blocks_share_the_channels_of_all_tiles():
-    """Steps have all taps; stream_k.cuh passes on the rest. Nothing spills."""
-    [each] = [each for each in patch_configurations() if each.name == "patch stream"]
+@pytest.mark.parametrize(
+    ("family", "configurations", "branch", "starter"),
+    [(PACKED, packed_configurations, "packed_filters", 1), (PATCH, patch_configurations, "whole_tile", 0)],
+)
+def test_blocks_share_the_steps_of_a_product(family, configurations, branch, starter):
+    """By stream_k.cuh, and nothing spills."""
+    [each] = [each for each in configurations() if each.name.endswith(" stream")]
     verdict = each.verify(str)
-    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["whole_tile"]
-    arch, workload = PATCH_SERVED[0][0], PATCH_SERVED[0][1]
-    program = PATCH.starters(workload, lookup(arch))[0].replace(stream=8, min_blocks=1, split_k=1)
-    binary = compile_cubin(candidate(PATCH, program, workload).source(), lookup(arch).target)
-    assert binary.error is None and binary.spill_bytes == 0
-    lattice = space(PATCH.name, 0)
-    terms = lattice.explain(lattice.point(program))
-    assert terms["blocks"] == 8 and terms["iterations"] % 9 == 0
+    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches[branch]
+    part, workload = contract(family.name).served[0]
+    arch = lookup(part)
+    program = family.starters(workload, arch)[starter].replace(stream=8, min_blocks=1, split_k=1)
+    assert compile_cubin(candidate(family, program, workload).source(), arch.target).spill_bytes == 0
 
 
 def test_merged_groups_share_a_step():
