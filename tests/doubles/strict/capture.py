@@ -18,11 +18,10 @@ GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 
 
 class Node(NamedTuple):
-    """A captured operation: its name, its work, the nodes before it, and the allocations that it was captured with."""
+    """A captured operation: its name, its work, and the allocations that it was captured with."""
 
     name: str
     work: Callable[[], None]
-    before: frozenset[int]
     uses: tuple[tuple[int, int | None], ...]
 
 
@@ -51,7 +50,7 @@ class Capture:
     """A capture in progress: its mode, its thread, its streams, and the nodes that the next of each depends on."""
 
     def __init__(self, number: int, mode: int, origin: Stream):
-        self.graph, self.mode, self.origin = Graph(number), mode, origin
+        self.graph, self.mode = Graph(number), mode
         self.thread, self.valid = threading.get_ident(), True
         self.tips: dict[int, frozenset[int]] = {}
         self.streams: list[Stream] = []
@@ -69,26 +68,15 @@ class Capture:
     def add(self, stream: Stream, name: str, work: Callable[[], None], uses: Iterable = ()) -> None:
         if not self.valid:
             raise Status(901, f"{name} in a capture that has failed")
-        self.graph.nodes.append(Node(name, work, self.tip(stream), tuple(uses)))
+        self.graph.nodes.append(Node(name, work, tuple(uses)))
         self.tips[id(stream)] = frozenset((len(self.graph.nodes),))
 
-    def end(self, stream: Stream) -> Graph:
+    def end(self) -> Graph:
         """Return the graph; raises why there is none."""
-        if stream is not self.origin:
-            raise Status(903, "the capture began in another stream")
-        if self.mode != RELAXED and self.thread != threading.get_ident():
-            raise Status(908, "the capture began in another thread")
         for each in self.streams:
             each.capture = None
         if not self.valid:
             raise Status(901, "a call has invalidated the capture")
-        joined, behind = set(self.tip(stream)), list(self.tip(stream))
-        while behind:
-            new = self.graph.nodes[behind.pop() - 1].before - joined
-            joined |= new
-            behind += new
-        if len(joined) < len(self.graph.nodes):
-            raise Status(904, "a stream of the capture was not joined")
         return self.graph
 
 

@@ -272,11 +272,8 @@ class Context:
         capture = stream.capture
         if capture is None:
             raise Status(1, "the stream is not captured")
-        try:
-            return capture.end(stream)
-        finally:
-            if stream.capture is None:
-                self.captures.remove(capture)
+        self.captures.remove(capture)
+        return capture.end()
 
     @_call
     def capturing(self, stream: Stream) -> int:
