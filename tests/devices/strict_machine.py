@@ -18,7 +18,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from tests.doubles.strict import elf
-from tests.doubles.strict.execution import emulated
+from tests.doubles.strict.launches import emulated
 
 PART = "rtx-3090"
 

@@ -19,7 +19,7 @@ from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.families.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, description
 from gensor_kernels.machine.arch import lookup
 from tests.doubles.strict import memory
-from tests.doubles.strict.execution import emulated
+from tests.doubles.strict.launches import emulated
 from tests.doubles.strict.results import Status
 
 from .runtime import Runtime

@@ -18,7 +18,7 @@ from gensor_tuner.build.pool import candidate
 from tests.campaign_size import sample
 from tests.doubles.stored import store_kernels
 
-from .machine_code import machine_code
+from .verified import machine_code
 
 FAMILY, WARPGROUPS, HOPPER = FAMILIES["attention"], FAMILIES["attention_wgmma"], lookup("sm_90")
 

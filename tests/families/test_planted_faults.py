@@ -10,10 +10,9 @@ from gensor_kernels.operators.products import block_scaled, matmul, ragged
 from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
-from tests.families.warpgroups import small
 from tests.mutator.engine.configuration import Changed
 
-from .verified import verdict_without
+from .verified import small, verdict_without
 from .workloads.images import FIRST, image, patch_configurations, strip_configurations
 
 FLOATS = FAMILIES["contraction_floats_wgmma"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -62,18 +60,6 @@ def by_onnxruntime(made: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> l
     options.log_severity_level = 4
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, dict(inputs))
-
-
-def hide_packages(monkeypatch: Any, *packages: str) -> None:
-    """Make imports of some packages fail as if they were not installed."""
-    real = builtins.__import__
-
-    def refuse(name: str, *args: Any, **keywords: Any) -> Any:
-        if name.split(".")[0] in packages:
-            raise ModuleNotFoundError(f"no module {name}", name=name)
-        return real(name, *args, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
 
 
 def draw(*shape: int, dtype: str = "float32") -> np.ndarray:

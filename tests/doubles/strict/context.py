@@ -11,13 +11,11 @@ from functools import wraps
 from typing import Any
 
 from . import elf
-from .capture import GLOBAL, Capture, Graph, forbidden_by
-from .execution import Fault, execute
-from .launches import Function, Launch, Module, check
+from .capture import GLOBAL, Capture, Event, Graph, Operation, Stream, forbidden_by, run
+from .launches import Fault, Function, Launch, Module, check, execute
 from .memory import Arena, Block, Memory
 from .part import Part
 from .results import Status
-from .streams import Event, Operation, Stream, run
 
 LEGACY, PER_THREAD = 0, 2
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

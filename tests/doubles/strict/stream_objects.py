@@ -5,12 +5,30 @@ Read in CuPy 13.3 to 14.2: cupy/cuda/{stream,graph}.pyx, cupy_backends/cuda/api/
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from . import streams
+import cupy
+
+from . import capture
 from .capture import RELAXED, Graph
-from .raised import OF_RUNTIME
+from .results import Status, raising
 from .system import System
+
+DriverError = raising(cupy.cuda.driver.CUDADriverError, "CUDADriverError")
+RuntimeError_ = raising(cupy.cuda.runtime.CUDARuntimeError, "CUDARuntimeError")
+
+
+@contextmanager
+def _raises(kind: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except Status as status:
+        raise kind(status) from None
+
+
+OF_DRIVER, OF_RUNTIME = (lambda: _raises(DriverError)), (lambda: _raises(RuntimeError_))
 
 
 def current_stream(system: System) -> Stream:
@@ -26,7 +44,7 @@ class Stream:
         self._before: list[Stream] = []
 
     @property
-    def stream(self) -> streams.Stream:
+    def stream(self) -> capture.Stream:
         with OF_RUNTIME():
             return self.system.context().stream(self.ptr)
 
@@ -88,7 +106,7 @@ def stream_type(system: System) -> Any:
 
 class Event:
     def __init__(self, system: System):
-        self.system, self.event = system, streams.Event()
+        self.system, self.event = system, capture.Event()
 
     def record(self, stream: Stream | None = None) -> None:
         with OF_RUNTIME():

@@ -14,8 +14,7 @@ import cupy
 
 from .context import DYNAMIC_SHARED_BYTES
 from .pool import Pool, pointer_type
-from .raised import OF_DRIVER, OF_RUNTIME
-from .stream_objects import Event, Stream, current_stream, stream_type
+from .stream_objects import OF_DRIVER, OF_RUNTIME, Event, Stream, current_stream, stream_type
 from .system import System
 
 

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from .context import Context
-from .execution import words
-from .launches import Function, Launch, Three
+from .launches import Function, Launch, Three, words
 from .part import part
 from .results import Status, UndefinedError
 

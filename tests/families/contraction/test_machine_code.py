@@ -6,7 +6,7 @@ from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from tests.families.lattices import MMA, SIMT, WGMMA
-from tests.families.machine_code import machine_code
+from tests.families.verified import machine_code
 
 LARGE = (4096, 4096, 4096)
 NT = {"trans_b": True}

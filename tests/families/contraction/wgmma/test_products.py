@@ -20,8 +20,7 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.families.lattices import ALIGNED, WGMMA, cheap_programs, random_legal
-from tests.families.verified import is_right, verdict_without
-from tests.families.warpgroups import ARCH, small
+from tests.families.verified import ARCH, is_right, small, verdict_without
 
 # ---- scales of blocks of 8-bit floats
 

@@ -20,8 +20,7 @@ from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.families.lattices import WGMMA
-from tests.families.verified import convolved
-from tests.families.warpgroups import ARCH, small
+from tests.families.verified import ARCH, convolved, small
 from tests.families.workloads.images import FIRST, ONE_TAP, image, packed_image
 
 FLOATS, PACKED = FAMILIES["contraction_floats_wgmma"], FAMILIES["contraction_packed_wgmma"]
