@@ -8,7 +8,7 @@ from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.source import bind, flatten
-from gensor_kernels.families.core.tensor_maps import Pixels, TensorMap, description
+from gensor_kernels.families.core.tensor_maps import Pixels, TensorMap
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from tests.doubles.emulated_kernels import toy
@@ -102,14 +102,6 @@ def test_a_copy_of_the_other_kind_is_named(monkeypatch):
     monkeypatch.setitem(globals(), "IMAGE", TensorMap("a", False, 2, ROWS))
     with pytest.raises(KernelFault, match="a map of the other kind"):
         copied(of, image(of))
-
-
-def test_filters_are_taps_of_channels():
-    of = workload()
-    b = description(packed(of), TensorMap("b", True, 2, 64, window=True))
-    assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
-    last = description(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
-    assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
 
 
 def test_limits_of_pixel_boxes():

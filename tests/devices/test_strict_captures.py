@@ -84,20 +84,6 @@ def test_a_device_on_the_legacy_stream_captures_while_another_stream_does(machin
     assert not device.capturing()
 
 
-def test_what_was_captured_runs_at_its_replays_only(machine):
-    values, double = (machine.cupy.asarray(np.eye(2, dtype=np.float32) * each) for each in (1, 2))
-    machine.synchronize()
-    graph = machine.capture(lambda: machine.cupy.matmul(values, double, out=values))[1]
-    machine.synchronize()
-    assert values.get().tolist() == [[1, 0], [0, 1]]
-    for expected in (2, 4, 8):
-        graph.launch()
-        assert values.get().tolist() == [[expected, 0], [0, expected]]
-    graph.destroy()
-    with raises("INVALID_HANDLE"):
-        graph.launch()
-
-
 def test_a_capture_loads_nothing_and_stays_whole(machine, product):
     """In the mode that forbids most: until a kernel is loaded, the library's call is captured."""
     a, b, exact = operands(machine)
