@@ -29,8 +29,7 @@ def find() -> str | None:
 
 
 class Browser:
-    """One page. `problems` collects exceptions, refused requests and what the console said; `requests` the
-    requested addresses."""
+    """One page, with the `problems` that it reports and the addresses that it `requests`."""
 
     def __init__(self, program: str, profile: Path):
         reading, self.to = (_high(fd) for fd in os.pipe())

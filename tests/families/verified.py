@@ -38,8 +38,7 @@ def is_right(family: Family, program: Program, workload: Workload, **options: An
 
 
 def small_is_right(workload: Workload, family: str, values: dict[str, int]) -> Verdict:
-    """Assert that a legal Program of a small tile, with these coordinates, passes verification without a cached
-    verdict."""
+    """Assert that a legal Program of a small tile, with these coordinates, passes verification."""
     arch = lookup("sm_87")
     space = Space(workload, arch).family(family)
     program = space.family.starters(workload, arch)[0].replace(**SMALL[family] | values)

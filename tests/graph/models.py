@@ -33,10 +33,7 @@ def proto(
     constants: Mapping[str, np.ndarray] = {},
     opset: int = OPSET,
 ) -> onnx.ModelProto:
-    """Return a model; inputs are (dtype, shape) by name, and results have the dtype of the first.
-
-    `load` runs onnx's checker, which also needs the shapes of results.
-    """
+    """Return a model; inputs are (dtype, shape) by name, results have the dtype of the first; `load` needs shapes."""
     nodes = nodes_of(nodes) if isinstance(nodes, str) else list(nodes)
     kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for name, (dtype, _) in inputs.items()}
     given = [helper.make_tensor_value_info(name, kinds[name], shape) for name, (_, shape) in inputs.items()]

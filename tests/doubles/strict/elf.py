@@ -33,8 +33,7 @@ class DamagedImageError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel in a cubin: registers of a thread, bytes of each parameter, static shared and local memory,
-    the most threads of a block, the only number of threads (0: any), and blocks of a cluster."""
+    """A kernel in a cubin; `most_threads` of a block, or the only number of `threads` (0: any)."""
 
     registers: int = 32
     parameters: tuple[int, ...] = ()

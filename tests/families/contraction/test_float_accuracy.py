@@ -1,11 +1,8 @@
-"""float32 of bfloat16 parts (contraction_mma's INSTRUCTION 5, contraction_floats_wgmma) is no less exact than float32
-multiply-adds.
+"""float32 of bfloat16 parts (INSTRUCTION 5, contraction_floats_wgmma) is no less exact than float32 multiply-adds.
 
-All kernels run on the emulator, whose tensor cores cut as the coarsest one published does, over hostile inputs; a
-BLAS, which sums in another order, is printed with them. An error is measured in 2^-24 of the sum of the terms'
-magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s
-tests/families/contraction/test_float_accuracy.py` runs all lengths of k and prints the figures. The operands are the
-same for every commit: largest errors are compared, whose order may differ for other operands.
+The emulator's tensor cores cut as the coarsest one published does. An error is measured in 2^-24 of the sum of the
+terms' magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s` prints the figures of all
+lengths of k. The operands are the same for every commit: largest errors may differ in order for other operands.
 """
 
 from collections.abc import Callable, Iterator

@@ -140,8 +140,7 @@ CONTRACTS = {
 
 
 def packed_configurations() -> list[Configuration]:
-    """Both ways in which pixels meet filters, every order in which threads share an image and filters, transposed too,
-    copies of all widths, splits whose sums leave in wide stores and one by one."""
+    """Pixels as rows and as columns, every order of copies, transposed too, copies and stores of all widths."""
     base = {
         "block_m": 32, "block_n": 32, "block_k": 32, "warp_m": 16, "warp_n": 16, "raster": 1, "split_k": 1,
         "epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 0, "swizzle": 1, "instruction": 0, "stages": 3,
@@ -180,8 +179,7 @@ def packed_configurations() -> list[Configuration]:
 
 
 def phased_configurations() -> list[Configuration]:
-    """Both orders of filters in memory, groups, parts of k that are left without steps, types of one element an
-    access; on tensor cores both ways of copies and sums that are formed again."""
+    """Both orders of filters, groups, parts of k without steps, single elements; both ways of copies, sums again."""
     simt = {
         "block_m": 16, "block_n": 16, "block_k": 8, "thread_m": 2, "thread_n": 4, "vthread_m": 1, "vthread_n": 1,
         "lanes_m": 8, "raster": 1, "split_k": 1, "stages": 2, "pad": 1, "epilogue_fixed": 0, "min_blocks": 1,
@@ -244,8 +242,7 @@ def patch_configurations() -> list[Configuration]:
 
 
 def strip_configurations() -> list[Configuration]:
-    """Both orders of channels and of C, whole stores and single ones, an odd number of octets, one and several to a
-    segment."""
+    """Both orders of channels and of C, whole stores and single ones, one octet to a segment and several."""
     base = {"block_m": 32, "block_n": 32, "warp_m": 16, "warp_n": 32, "epilogue_fixed": 0, "min_blocks": 1}
     down = base | {"warp_m": 32, "warp_n": 16}
     odd = base | {"block_m": 48, "block_n": 16, "warp_n": 16, "vector_c": 2, "min_blocks": 2}  # filters by three warps
