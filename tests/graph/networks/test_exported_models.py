@@ -9,8 +9,7 @@ from gensor_kernels.graph.readers.onnx_file import Source
 from tests.campaign_size import sample
 
 from . import exported_graphs, exported_models
-from .comparison import Difference
-from .exported_models import MODELS, compare, judge, pool, wrong
+from .exported_models import MODELS, Difference, compare, judge, pool, wrong
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.filterwarnings("ignore")
