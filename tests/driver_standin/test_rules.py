@@ -13,7 +13,7 @@ from tests.doubles.strict.results import Status
 from tests.doubles.strict.system import System
 
 OK, INVALID_VALUE, INVALID_IMAGE, NO_BINARY, INVALID_PTX, INVALID_HANDLE, NOT_FOUND = 0, 1, 200, 209, 218, 400, 500
-OUT_OF_RESOURCES, NOT_SUPPORTED, INVALID_CLUSTER = 701, 801, 912
+OUT_OF_RESOURCES, INVALID_CLUSTER = 701, 912
 IMAGE = elf.written((9, 0), {"kernel": elf.Entry(parameters=(64, 4), cluster=2, most_threads=256)})
 
 

@@ -106,3 +106,12 @@ def test_the_family_is_walked_verified_and_served(plain_family, tmp_path, monkey
     with gensor_kernels.emulated(ARCH):
         assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == plain_family.name
         np.testing.assert_array_equal(gensor_kernels.matmul(a, b), (a.astype(np.float64) @ b).astype(np.float16))
+
+
+def test_each_file_exists_and_contains_the_name():
+    """The table "Where would I change ...?"."""
+    section = re.search(r"^## Where would I change \.\.\.\?\n\n(.*?)\n\n[^|]", TEXT, re.MULTILINE | re.DOTALL)[1]
+    rows = re.findall(r"^\| [^|]*? ?\| `([^`|]+)` \| `(\w+)` \|$", section, re.MULTILINE)
+    assert len(rows) == len(section.splitlines()) - 2 >= 20
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path, _ in rows}
+    assert not [row for row in rows if not re.search(rf"\b{row[1]}\b", texts[row[0]])]
