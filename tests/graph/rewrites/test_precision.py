@@ -126,6 +126,12 @@ def test_weights_of_fewer_bits_keep_their_epilogues(weights, dtype):
     assert 0 < relative_error(found, plain, given["r"]) < 2 * np.sqrt(2) * (share + ROUNDOFF[dtype])
 
 
+def test_small_weights_keep_their_bits():
+    made = proto("y = MatMul(x, w)", {"x": ("float32", (4, 64))}, ["y"], {"w": draw(64, 255)})
+    _, graph = compute(made, {"x": draw(4, 64)}, "float16", "int8")
+    assert "MatMul" in [each.op for each in graph.nodes]
+
+
 @in_16_bits
 def test_a_weight_differs_by_at_most_half_a_scale(dtype):
     dtype, matrix = np.dtype(array_dtype(dtype)), draw(24, 96)
