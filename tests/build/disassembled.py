@@ -31,7 +31,6 @@ def miscompiled() -> Program:
 
 @cache
 def compiled(arch_name: str) -> tuple[tuple[bytes, str], ...]:
-    """(cubin, target) of the kernels above and of one starter of each family that multiplies matrices."""
     arch, work = lookup(arch_name), workload(512, 512, 512, dtype="float16")
     texts = [KERNEL]
     for family in (each for each in FAMILIES.values() if each.serves(work, arch) is None):

@@ -30,7 +30,6 @@ def own(monkeypatch):
 
 @contextmanager
 def one_started(own):
-    """A process that waits for work, started while this one compiles."""
     with own.allow(1), own.lend(VERSION):
         with own.lend(VERSION) as started:
             assert own._all == [started] and not own._idle

@@ -1,26 +1,41 @@
 """Golden sources: the code of a stored Program must not change by accident.
 
-tests/golden/cases.jsonl has the digest of each case's text (golden.py), sources.txt those of the families' sources,
-whose change shows next to the diff of the .cu files. `--update-golden` rewrites both.
+tests/golden/cases.jsonl has Programs, independent of any potential or walk, and the digest of each one's text, which
+`python -m tests.build.test_golden NAME ...` prints; sources.txt has the digests of the families' sources.
+`--update-golden` rewrites both.
 """
 
 import hashlib
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
-from gensor_kernels.families.core.source import digest
-from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.core.source import bind, digest
+from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.operators.types.workload import Workload
 
-from .golden import CASES, FOLDER, text
-
-ROOT = FOLDER.parents[1]
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "tests" / "golden"
+CASES = {case["name"]: case for case in map(json.loads, (FOLDER / "cases.jsonl").read_text().splitlines())}
 #: Shows what changed: the text that the last commit generates against the one of the working tree.
 SHOW = """\
 if it should have changed, run pytest --update-golden; to see the difference, run
 git worktree add --detach build/golden/head HEAD
-(cd build/golden/head && python -m tests.build.golden {name}) | diff - {path}
+(cd build/golden/head && python -m tests.build.test_golden {name}) | diff - {path}
 git worktree remove --force build/golden/head"""
+
+
+def text(case):
+    workload = Workload.from_json(json.dumps(case["workload"]))
+    program = program_from_json(case["program"])
+    family = FAMILIES[program.family]
+    bound = bind(family.text, family.constants(program, workload))
+    prelude = [line for line in bound.split("#line", 1)[0].splitlines() if line]
+    launches = [f"// {each}" for launch in family.launches(program, workload) for each in (launch, *launch.maps)]
+    notes = [f"// workspace {family.workspace(program, workload)}", f"// tile {sorted(family.tile(program).items())}"]
+    return "\n".join([*launches, *notes, *prelude]) + "\n"
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -52,3 +67,8 @@ def test_every_family_and_generation_has_a_case():
     assert {case["program"].get("copy") for case in CASES.values()} >= {0, 1}
     assert any(case["program"].get("split_k", 1) > 1 for case in CASES.values())
     assert any(case["workload"]["epilogue"] for case in CASES.values())
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        sys.stdout.write(text(CASES[each]))

@@ -109,8 +109,6 @@ def test_kernels_touch_memory_only_through_intrinsics():
     assert len(kernels) >= 2 and found == []
 
 
-# ---- conversions
-
 CONVERT = toy("conversions")
 TYPES = [np.float64, np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.int32]
 ENTRIES = ["from_double", "from_float", "from_half", "from_bfloat16", "from_i8", "from_i32"]

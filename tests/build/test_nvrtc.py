@@ -18,7 +18,6 @@ SOURCES = [f"#define REGISTERS {n}\n{KERNEL}" for n in (4, 8, 12, 16)]
 
 
 def run(code, **options):
-    """Return what a new interpreter prints."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **options).stdout
 
 

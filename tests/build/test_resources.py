@@ -12,31 +12,11 @@ from gensor_kernels.build.nvrtc import compile_cubin
 
 from .disassembled import compiled
 
-REPORT = """ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'second' for 'sm_87'
-ptxas info    : Function properties for second
-ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 8 registers, used 0 barriers, 1024 bytes smem, 360 bytes cmem[0]
-ptxas info    : Compiling entry function 'kernel' for 'sm_87'
-ptxas info    : Function properties for kernel
-ptxas         .     112 bytes stack frame, 208 bytes spill stores, 160 bytes spill loads
-ptxas info    : Used 255 registers, used 1 barriers, 112 bytes cumulative stack size, 380 bytes cmem[0]
-"""
-
 needs_nvdisasm = pytest.mark.skipif(resources.find_nvdisasm() is None, reason="nvdisasm is not installed")
-
-
-def test_report():
-    entries = resources.parse_ptxas(REPORT)
-    assert entries["kernel"] == resources.EntryResources(255, 112, 208, 160, 0)
-    assert entries["second"] == resources.EntryResources(8, 0, 0, 0, 1024)
-    assert entries["kernel"].spill_bytes == 368
-    assert resources.parse_ptxas("ptxas info    : 0 bytes gmem") == {}
 
 
 @pytest.fixture
 def processes(monkeypatch):
-    """The sizes of the streams that processes were started for, with nothing remembered from before."""
     started, run = [], subprocess.run
     monkeypatch.setattr(resources, "_remembered", {})
 

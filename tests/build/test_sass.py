@@ -38,9 +38,6 @@ def test_counts_of_written_kernels(sass):
         assert sass["copies"].accesses["LDGSTS"] == {4: 1, 16: 1} and sass["copies"].accesses["STG"] == {8: 1}
 
 
-# ---- the same instructions from the disassembly of the file
-
-
 def parts(cubin: bytes, folder, *options: str) -> dict[str, list[str]]:
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
@@ -120,5 +117,4 @@ def test_branches_of_a_listing():
 
 
 def words(stalls) -> bytes:
-    """Machine code that holds nothing but stall counts."""
     return b"".join((stall << 105).to_bytes(16, "little") for stall in stalls)

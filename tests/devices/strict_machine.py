@@ -18,7 +18,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from tests.doubles.strict import elf
-from tests.doubles.strict.execution import emulated
+from tests.doubles.strict.launches import emulated
 
 PART = "rtx-3090"
 
@@ -49,7 +49,6 @@ def make_product(machine, monkeypatch, *chosen):
 
 
 def serve_by(machine, monkeypatch, kernel):
-    """Let a new device with this kernel serve public calls."""
     contents = library.Contents({kernel.digest: kernel})
     monkeypatch.setattr(current, "only", Runtime(machine.device(), library.Library(contents)))
 

@@ -59,7 +59,6 @@ COMPLEX = RNG.standard_normal((64, 64)) + 1j * RNG.standard_normal((64, 64))
 
 
 def where(array, place, value):
-    """A copy with another value at a place."""
     found = array.copy()
     found[place] = value
     return found

@@ -33,7 +33,6 @@ NAME = "0.so"
 
 
 def text(number):
-    """A kernel that has this number."""
     return source(SMALL + f'KERNEL(test, Params, 32, 0) {{ cover("number {number}"); }}')
 
 
@@ -188,11 +187,7 @@ def test_the_name_of_the_cache_folder_is_no_option_of_the_compiler(fresh, monkey
     assert build(text(name)).parent == tmp_path / name / "emulator"
 
 
-# ---- the machine fails, and no kernel is at fault
-
-
 def says(text):
-    """A compiler that fails with this message."""
     return f"echo {shlex.quote(text)} >&2; exit 1"
 
 
@@ -277,8 +272,6 @@ def test_a_folder_that_nothing_can_be_loaded_from_is_refused_before_anything_is_
         build(text("noexec"))
     assert not (tmp_path / "calls").exists()
 
-
-# ---- fused multiply-adds
 
 #: (1 + e)^2 - 1 - 2 e = e^2, which is lost where the product is rounded
 E = 2.0**-12

@@ -36,7 +36,6 @@ def device(orin):
 
 @pytest.fixture
 def runtime(device):
-    """A Runtime on that device whose kernels serve aligned float32 products."""
     return runtime_of(device, kernels(workload()))
 
 

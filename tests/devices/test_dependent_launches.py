@@ -37,7 +37,6 @@ def expected():
 
 
 def asked(machine):
-    """The dependent launches, and their streams."""
     return [(each.function.name, each.stream) for each in machine.context.launches if each.dependent]
 
 

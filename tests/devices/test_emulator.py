@@ -174,9 +174,6 @@ def test_a_result_may_lie_in_an_operand():
         execute(kernel, [x, x], n=1, apart=False)
 
 
-# ---- builds
-
-
 def test_a_built_library_is_found_again(fresh):
     text = source(SMALL + EMPTY)
     first = build(text)

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -39,7 +40,9 @@ class Shape:
         if self.name == "m16n8k32":
             upper = i < 4 or 8 <= i < 12
             return GROUP + (0 if upper else 8), MEMBER * 4 + (i & 3) + (16 if i >= 8 else 0)
-        return GROUP, MEMBER * 4 + i  # m8n8k16
+        if self.dtype is np.float64 and self.m == 16:
+            return GROUP + 8 * (i % 2), MEMBER + 2 * (i - i % 2)
+        return GROUP, MEMBER * 4 + i if self.name == "m8n8k16" else MEMBER
 
     def b(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         rows = {
@@ -49,7 +52,7 @@ class Shape:
             "m16n8k32": MEMBER * 4 + (i & 3) + (16 if i >= 4 else 0),
             "m8n8k16": MEMBER * 4 + i,
         }
-        return rows[self.name], GROUP
+        return rows.get(self.name, MEMBER + 4 * i), GROUP
 
     def c(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         return GROUP + (0 if i < 2 else 8), MEMBER * 2 + (i & 1)
@@ -69,8 +72,14 @@ SHAPES = [
 ]
 
 
+DOUBLES = [
+    Shape("m8n8k4_f64", 0, 8, 4, np.float64, np.float64),
+    Shape("m16n8k8_f64", 1, 16, 8, np.float64, np.float64),
+    Shape("m16n8k16_f64", 2, 16, 16, np.float64, np.float64),
+]
+
+
 def fragments(matrix: np.ndarray, place, per_lane: int) -> np.ndarray:
-    """[lane][element] of a matrix."""
     return np.stack([matrix[place(i)] for i in range(per_lane)], axis=1).copy()
 
 
@@ -95,6 +104,18 @@ def test_fragments_lie_as_documented(shape):
     c = rng.integers(-15 * most, 15 * most, (shape.m, 8)).astype(shape.sum_dtype)
     want = a.astype(np.int64) @ b.astype(np.int64) + c.astype(np.int64)
     assert np.array_equal(multiply(shape, a, b, c), want)
+
+
+@pytest.mark.parametrize("shape", DOUBLES, ids=lambda shape: shape.name)
+def test_sums_of_doubles_are_chains_of_multiply_adds(shape):
+    rng = np.random.default_rng(shape.mode)
+    a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, 8))
+    want = rng.standard_normal((shape.m, 8))
+    found = multiply(shape, a, b, want, toy("double_fragments"))
+    for k in range(shape.k):
+        for i, j in np.ndindex(want.shape):  # float() of a Fraction rounds once, to nearest
+            want[i, j] = float(Fraction(a[i, k]) * Fraction(b[k, j]) + Fraction(want[i, j]))
+    assert np.array_equal(found, want)
 
 
 def test_eight_bit_floats_keep_nan_and_infinity():
@@ -129,7 +150,6 @@ def test_tf32_ignores_the_low_bits():
 
 
 def cut(value: float, bits: int, largest: float) -> float:
-    """A number without what is below the first `bits` bits of the largest one."""
     unit = 2.0 ** (np.floor(np.log2(abs(largest))) - bits + 1)
     return np.trunc(value / unit) * unit
 

@@ -4,17 +4,15 @@ import numpy as np
 import pytest
 
 from gensor_kernels.devices.emulator import AddressSpace, KernelFault, build, run
-from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.source import bind, flatten
-from gensor_kernels.families.core.tensor_maps import Pixels, TensorMap, description
+from gensor_kernels.families.core.tensor_maps import Pixels, TensorMap
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.windows import conv
 from tests.doubles.emulated_kernels import toy
 from tests.doubles.kernels import aligned
-from tests.families.lattices import WGMMA
 
 ROWS, UNIT = 64, 64
 IMAGE, FILTERS = TensorMap("a", False, 2, ROWS, window="image"), TensorMap("b", True, 2, UNIT, window="filters")
@@ -56,7 +54,6 @@ def image(of):
 
 
 def wanted(of, x):
-    """Return the same elements from the definition."""
     z, rows = of.size, []
     out = [conv.output_size(z, side, False) for side in "hw"]
     for r in range(z["r"]):
@@ -107,14 +104,6 @@ def test_a_copy_of_the_other_kind_is_named(monkeypatch):
         copied(of, image(of))
 
 
-def test_filters_are_taps_of_channels():
-    of = workload()
-    b = description(packed(of), TensorMap("b", True, 2, 64, window=True))
-    assert (b.extents, b.strides) == ((72, 64, 6, 1, 1), (864, 144, 16, 16)) and b.pixels is None
-    last = description(packed(workload(weights="rsck")), TensorMap("b", False, 2, 64, window=True))
-    assert (last.extents, last.strides) == ((64, 72, 6, 1, 1), (128, 9216, 16, 16))
-
-
 def test_limits_of_pixel_boxes():
     for changed, possible in (
         ({}, True),
@@ -126,14 +115,3 @@ def test_limits_of_pixel_boxes():
         assert Pixels(**{"lower": (0, 0), "upper": (0, 0), "step": (1, 1)} | changed).possible is possible, changed
     for upper, some in (((-9, -8), True), ((-10, 0), False), ((0, -9), False)):
         assert Pixels(lower=(0, 0), upper=upper, step=(1, 1)).any_in((10, 9)) is some, upper
-
-
-def test_images_with_a_negative_stride_have_no_map():
-    of = workload()
-    operands = operator("conv2d").operands(of)
-    n, h, w, g, c = operands[0].strides()
-    strides = {each.name: each.strides() for each in operands} | {"x": (n, -h, w, g, c)}
-    geometry = operator("conv2d").geometry(of, strides)
-    assert not WGMMA.reads(of, geometry)
-    with pytest.raises(BuildError, match="no tensor copy reads a"):
-        description(params.pack(geometry, Tiling(1, 1, 1, UNIT, 1)), IMAGE)

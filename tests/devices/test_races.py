@@ -87,7 +87,6 @@ KERNELS = HELPERS + "".join(CASE.format(name=entry(name), body=body) for name, b
 
 
 def fault(name: str, order, copies: str = "late", **options) -> str:
-    """Return the fault of a case, "" where there is none."""
     memory = [np.zeros(1024, np.uint8)]
     try:
         execute(KERNELS, memory, entry=entry(name), block=64, shared=1024, order=order, copies=copies, **options)

@@ -142,7 +142,6 @@ def test_the_fill_does_not_grow_with_the_call(monkeypatch, timing):
 
 
 def waiting(cupy, us, host=0.0):
-    """A call that waits for the device."""
 
     def call():
         cupy.host += host
@@ -183,9 +182,6 @@ def test_the_fill_outlasts_the_host(cupy):
     assert min(fills_before(cupy.log, "a")) >= 10
 
 
-# ---- what a caller feels
-
-
 def test_the_host_is_timed_beside_the_device(cupy):
     ours, theirs = sample(cupy, cupy.call("a", 6.0, host=20.0), cupy.call("b", 8.0, host=8.0))
     assert np.allclose(ours.us, 6.0) and np.allclose(ours.host, 20.0) and ours.felt_us == pytest.approx(20.0)
@@ -196,9 +192,6 @@ def test_the_host_is_timed_beside_the_device(cupy):
 def test_a_call_that_waits_for_the_device_does_not_pay_for_the_fill(cupy):
     (found,) = sample(cupy, waiting(cupy, 300.0, host=10.0))
     assert max(found.host) == pytest.approx(310.0)
-
-
-# ---- the budget of a race
 
 
 @pytest.mark.parametrize("ours", [450_000.0, 100_000.0, 200.0])

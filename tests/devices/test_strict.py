@@ -20,12 +20,9 @@ from tests.devices.test_tensor_maps import packed
 
 cupy = pytest.importorskip("cupy")
 from tests.devices.strict_machine import PART, loaded, make_product, operands, raises, written  # noqa: E402
-from tests.doubles.strict import elf  # noqa: E402
 from tests.doubles.strict.arrays import host  # noqa: E402
 from tests.doubles.strict.machine import installed, without_races  # noqa: E402
 from tests.doubles.strict.part import listed  # noqa: E402
-
-# ---- identification
 
 
 def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
@@ -43,9 +40,6 @@ def test_every_listed_part_is_identified_by_the_device_itself(monkeypatch):
         assert device.arch is None and "Jetson Thor" in device.unsupported
 
 
-# ---- modules
-
-
 def test_modules_belong_to_the_device_that_was_current(monkeypatch):
     image = written(capability=(9, 0), specific=True)
     with installed([PART, "h200"]) as machine:
@@ -59,15 +53,6 @@ def test_modules_belong_to_the_device_that_was_current(monkeypatch):
         monkeypatch.setattr(cuda.CudaDevice, "current", lambda self: nullcontext())
         with pytest.raises(BuildError, match="NO_BINARY_FOR_GPU"):
             loaded(machine.device(1), image)
-
-
-# ---- limits of the part
-
-
-def test_kernels_take_the_arguments_that_they_declare(machine):
-    device = machine.device()
-    with pytest.raises(AssertionError, match="takes 2 arguments, not 1"):
-        loaded(device, written(elf.Entry(parameters=(SIZE, 4))))(device.local.arguments, (), (), None)
 
 
 def test_tensor_maps_are_the_driver_librarys(monkeypatch):
@@ -84,9 +69,6 @@ def test_tensor_maps_are_the_driver_librarys(monkeypatch):
                 tensor_maps.encode(replace(wanted, **wrong))
     with installed([PART]), pytest.raises(BuildError, match="CUresult 801"):
         tensor_maps.encode(wanted)
-
-
-# ---- results, late
 
 
 def test_a_product_is_there_when_its_stream_has_come_so_far(machine, product):
@@ -181,12 +163,3 @@ def test_freed_memory_is_the_next_ones_at_once_in_its_own_stream(machine):
     assert other.data.ptr == place and np.isnan(other.get()).all() and doubled.get().tolist() == [2] * 4
     with machine.cupy.cuda.Stream():
         assert machine.cupy.empty((4,), np.float32).data.ptr not in (place, doubled.data.ptr)
-
-
-def test_the_legacy_stream_waits_for_blocking_streams(machine):
-    values = machine.cupy.empty((4,), np.float32)
-    with machine.cupy.cuda.Stream():
-        values.fill(1)
-    doubled = values + values
-    with machine.cupy.cuda.Stream():
-        assert (doubled + values).get().tolist() == [3] * 4

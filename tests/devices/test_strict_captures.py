@@ -84,43 +84,6 @@ def test_a_device_on_the_legacy_stream_captures_while_another_stream_does(machin
     assert not device.capturing()
 
 
-def test_captures_end_where_they_began_with_all_their_streams(machine):
-    stream, other = machine.cupy.cuda.Stream(), machine.cupy.cuda.Stream()
-    stream.begin_capture()
-    other.wait_event(stream.record())
-    with other:
-        machine.cupy.cuda.MemoryPointer(machine.pool(512).mem, 0).memset_async(0, 4)
-    with raises("STREAM_CAPTURE_UNMATCHED"):
-        other.end_capture()
-    with raises("STREAM_CAPTURE_UNJOINED"):
-        stream.end_capture()
-    stream.begin_capture(THREAD_LOCAL)
-    ended = []
-
-    def end(_):
-        with raises("STREAM_CAPTURE_WRONG_THREAD"):
-            stream.end_capture()
-        ended.append(True)
-
-    in_threads(end, [0])
-    stream.end_capture()
-    assert ended == [True]
-
-
-def test_what_was_captured_runs_at_its_replays_only(machine):
-    values, double = (machine.cupy.asarray(np.eye(2, dtype=np.float32) * each) for each in (1, 2))
-    machine.synchronize()
-    graph = machine.capture(lambda: machine.cupy.matmul(values, double, out=values))[1]
-    machine.synchronize()
-    assert values.get().tolist() == [[1, 0], [0, 1]]
-    for expected in (2, 4, 8):
-        graph.launch()
-        assert values.get().tolist() == [[expected, 0], [0, expected]]
-    graph.destroy()
-    with raises("INVALID_HANDLE"):
-        graph.launch()
-
-
 def test_a_capture_loads_nothing_and_stays_whole(machine, product):
     """In the mode that forbids most: until a kernel is loaded, the library's call is captured."""
     a, b, exact = operands(machine)
@@ -133,9 +96,6 @@ def test_a_capture_loads_nothing_and_stays_whole(machine, product):
         graph.launch()
         np.testing.assert_array_equal(out.get(), exact)
         product(a, b, out)  # which loads the kernel
-
-
-# ---- faults of former releases, put back
 
 
 def capture_product(machine, product):

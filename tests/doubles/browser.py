@@ -25,13 +25,11 @@ PATIENCE = 60.0  # seconds: a first start on a busy machine
 
 
 def find() -> str | None:
-    """The browser's path, None where there is none."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 class Browser:
-    """One page. `problems` collects exceptions, refused requests and what the console said; `requests` the
-    requested addresses."""
+    """One page, with the `problems` that it reports and the addresses that it `requests`."""
 
     def __init__(self, program: str, profile: Path):
         reading, self.to = (_high(fd) for fd in os.pipe())
@@ -91,7 +89,6 @@ class Browser:
         return json.loads(text)
 
     def open(self, page: Path) -> None:
-        """Load a file and wait until it is there."""
         self.events.clear()
         self.send("Page.navigate", url=page.as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
@@ -112,20 +109,17 @@ class Browser:
         return found["result"].get("value")
 
     def press(self, key: str) -> None:
-        """One key, by the name the page sees."""
         code = {"Tab": 9, "Enter": 13, "End": 35, "Home": 36, "ArrowRight": 39, "Escape": 27}[key]
         for kind in ("keyDown", "keyUp"):
             text = {"text": "\r"} if key == "Enter" and kind == "keyDown" else {}
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
     def pages(self) -> int:
-        """Sheets of paper a print takes."""
         data = base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"])
         return data.count(b"/Type /Page\n") + data.count(b"/Type/Page\n") + data.count(b"/Type /Page/")
 
     @property
     def problems(self) -> list[str]:
-        """Errors since the page was opened."""
         self.evaluate("0")  # events that are on their way come first
         kinds = (
             "Runtime.exceptionThrown",
@@ -137,7 +131,6 @@ class Browser:
 
     @property
     def requests(self) -> list[str]:
-        """Addresses requested since the page was opened."""
         self.evaluate("0")
         sent = [event for event in self.events if event["method"] == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]

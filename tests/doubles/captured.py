@@ -63,8 +63,6 @@ def single(*shape):
 
 
 class Numba:
-    """An array of another library."""
-
     def __init__(self, array):
         self.__cuda_array_interface__ = {
             "shape": array.shape,

@@ -51,9 +51,6 @@ def emulate(device, code, launches, after=None):
     return launch
 
 
-# ---- time
-
-
 class Clock:
     """No clock: nothing can be timed. `conditions` is the JSON text that times depend on: driver, power mode.
 
@@ -119,12 +116,7 @@ class Prices(Clock):
         return call
 
 
-# ---- the array library, and its products
-
-
 class Numpy:
-    """NumPy with some functions replaced by the test."""
-
     __name__ = "numpy"
 
     def __init__(self, **own):
@@ -225,7 +217,6 @@ class FakeDevice(EmulatorDevice):
         return self.agreeing
 
     def _check(self, name):
-        """Raise the failure that the test planned for `name`."""
         if name in self.fails:
             raise self.fails[name] if isinstance(self.fails, dict) else MemoryError(f"out of memory: {name}")
 
@@ -246,8 +237,6 @@ class FakeDevice(EmulatorDevice):
     def tf32(self):
         return self.allows_tf32
 
-    # ---- kernels
-
     def is_built(self, code):
         return super().is_built(code) if self.emulated else bool(code.cubin)
 
@@ -258,12 +247,9 @@ class FakeDevice(EmulatorDevice):
         return lambda *arguments: launch(code, run, *arguments)
 
     def launch(self, code, run, *arguments):
-        """Run one launch by the Launcher that `execute` returned."""
         self.ran.append(code.digest)
         run(*arguments)
         self.clock.spend("launch", code)
-
-    # ---- the library
 
     def product(self, a, b, precision=None, out=None):
         if self.emulated:
@@ -276,8 +262,6 @@ class FakeDevice(EmulatorDevice):
         if self.emulated:
             return super().erfc(x)
         return np.vectorize(math.erfc, otypes=[np.float64])(x).astype(x.dtype)
-
-    # ---- time
 
     @property
     def races(self):

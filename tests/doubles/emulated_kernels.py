@@ -66,8 +66,7 @@ def execute(
     entries: Sequence[tuple[str, bool]] = (),
     **options,
 ) -> Counters:
-    """Runs `entry` of a small kernel on the arrays, the last `writable` of which it may write; or several `entries`,
-    each with whether its launch is dependent."""
+    """Run `entry` of a small kernel, or `entries` (name, dependent), on arrays, the last `writable` of them written."""
     library = build(source(SMALL + kernel))
     first = len(arrays) - writable
     placed = [(x.ctypes.data, x.nbytes, i >= first) for i, x in enumerate(arrays)]

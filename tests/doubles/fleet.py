@@ -92,13 +92,11 @@ FAULTS["raise, then hang"] = fail_then_hang
 
 
 def dask_setup(worker):
-    """Let a worker of Dask run stubs: it calls this for its preloads."""
     wire.KINDS[Stub.kind] = Stub
 
 
 @contextmanager
 def known():
-    """Let this process request stubs within the block."""
     wire.KINDS[Stub.kind], abilities.FOLLOWS[Stub.kind] = Stub, ()
     try:
         yield

@@ -49,13 +49,9 @@ def kernels(wanted, cubin=None):
 
 
 def aligned(shape, dtype=np.float32):
-    """Zeros at an address that is a multiple of 16."""
     raw = np.zeros(int(np.prod(shape)) * np.dtype(dtype).itemsize + 16, np.uint8)
     start = -raw.ctypes.data % 16
     return raw[start : start + len(raw) - 16].view(dtype).reshape(shape)
-
-
-# ---- Runtimes
 
 
 def runtime_of(device=None, stored=(), records=(), timings=()):

@@ -25,7 +25,6 @@ class Sampled:
 
 
 def main():
-    """Run the model that the first argument names, at the shapes that the second has as JSON."""
     with board() as (machine, device):
         import cupy
 

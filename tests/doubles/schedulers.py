@@ -48,7 +48,6 @@ def scheduler(port, *options, **environment):
 
 @contextlib.contextmanager
 def workers(port, count, *options, folder, preload="tests.doubles.fleet", **environment):
-    """Processes of workers with one thread each."""
     address = f"tcp://127.0.0.1:{port}"
     command = ["distributed.cli.dask_worker", address, "--nworkers", count, "--nthreads", 1, "--no-dashboard"]
     command += ["--local-directory", folder, "--preload", preload, *options]

@@ -62,7 +62,6 @@ class Clock:
 
 
 def truth(predicted: np.ndarray, features: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Seconds that each candidate really takes."""
     ranks = np.argsort(np.argsort(features, axis=1), axis=1) / len(predicted) - 0.5
     mixed = np.tanh(4 * rng.normal(size=(3, len(features))) @ ranks).sum(axis=0)
     alike = ALIKE * (mixed - mixed.mean()) / max(mixed.std(), 1e-9)

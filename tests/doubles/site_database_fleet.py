@@ -17,8 +17,6 @@ BLOCKED = ("cuda.bindings", "cuda.core", "cuda.nvrtc", "gensor_tuner", "typer", 
 
 
 class Blocker(importlib.abc.MetaPathFinder):
-    """Makes packages as absent as they are on a board."""
-
     def __init__(self, *names):
         self.names = names
 
@@ -85,7 +83,6 @@ def board():
 
 
 def main():
-    """Call what the records of the site database stand for, at most as many as the argument says."""
     with warnings.catch_warnings(record=True) as caught, board() as (machine, _):
         warnings.simplefilter("always")
         found = call_all(machine, int(sys.argv[1]))
@@ -96,7 +93,6 @@ def main():
 
 
 def call_all(machine, most):
-    """Return what the calls of the first records did."""
     import cupy
 
     import gensor_kernels

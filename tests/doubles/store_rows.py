@@ -49,13 +49,11 @@ def rows(number: int, created: int = 1_700_000_000) -> list[Row]:
 
 
 def add_rows(path: Path, *rows: Row) -> None:
-    """Add rows to a database, which is made where there is none."""
     with Store.open(path) as store:
         store.add(*rows)
 
 
 def stock(path: Path, *numbers: int, created: int = 1_700_000_000, journal: str = "") -> Path:
-    """Make a database of these rows, with a portfolio of their kernels."""
     with Store.open(path) as store:
         store.add(*(row for number in numbers for row in rows(number, created)))
         store.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(number)[1].digest for number in numbers])

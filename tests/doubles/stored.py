@@ -38,19 +38,14 @@ def store_kernels(path, arch, *kernels):
             store.add(*rows(program, wanted, arch))
 
 
-# ---- placeholders
-
-
 SIZES = ((64, 64, 64), (128, 64, 32), (256, 256, 64))
 
 
 def cubin(number: int) -> bytes:
-    """A placeholder that begins as an ELF image."""
     return b"\x7fELF kernel %d" % number
 
 
 def kernel_rows(wanted, limit=3):
-    """The rows of each of a Workload's default Programs."""
     found = enumerate(list(starters(wanted))[:limit])
     return [rows(kernel.program, wanted, cubin=cubin(number)) for number, kernel in found]
 
@@ -73,8 +68,6 @@ def stock(path, sizes=SIZES, kernels=3, **keywords) -> list:
 def lines(path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
-
-# ---- few classes, so that a run on the emulator builds few libraries
 
 SIMT = "contraction_simt"
 

@@ -8,8 +8,6 @@ from gensor_tuner.tasks.task import Task
 
 @dataclass(frozen=True)
 class Counted(Task[int]):
-    """A number, returned a little later."""
-
     kind = "walk"
     answer = int
     in_python = True

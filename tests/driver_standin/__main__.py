@@ -52,7 +52,6 @@ def main() -> int:
 
 
 def releases(cuda: int) -> list[str]:
-    """Return the versions of CuPy that pip offers to this Python and the package allows, the oldest first."""
     command = [sys.executable, "-m", "pip", "index", "versions", f"cupy-cuda{cuda}x"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     found = re.search(r"Available versions: (.*)", listed)
@@ -73,7 +72,6 @@ def environment(folder: Path, cuda: int, version: str) -> str:
 
 
 def row(python: str, forms: Path) -> dict[str, Any]:
-    """Return counts of one CuPy's launches, and under "findings" everything that is wrong."""
     began = time.perf_counter()
     launched = run_child("launched", python=python, GENSOR_TUNE="predicted", GENSOR_DETERMINISTIC="1")
     threads = run_child("launched", "streams", python=python, CUPY_CUDA_PER_THREAD_DEFAULT_STREAM="1")

@@ -39,7 +39,6 @@ def execute(form: Form) -> dict[str, object]:
 
 
 def execute_with_bugs(form: Form) -> dict[str, str]:
-    """Return the outcome of a Form with each planted bug."""
     found = {}
     for name, bug in BUGS.items():
         with bug():

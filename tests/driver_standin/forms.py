@@ -40,12 +40,10 @@ def words(launches: tuple[Launch, ...]) -> str:
 
 
 def launches_of(each: Configuration) -> tuple[Launch, ...]:
-    """Return the launches of a small Program."""
     return each.candidate.family.launches(each.candidate.program, each.workload)
 
 
 def every() -> Iterator[Configuration]:
-    """Yield the first Program of each family and form."""
     seen = set()
     for each in configurations():
         key = each.candidate.family.name, words(launches_of(each))

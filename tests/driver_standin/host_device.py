@@ -19,7 +19,7 @@ from gensor_kernels.families.core.params import SIZE
 from gensor_kernels.families.core.tensor_maps import MAP_BYTES, MAPS_OFFSET, description
 from gensor_kernels.machine.arch import lookup
 from tests.doubles.strict import memory
-from tests.doubles.strict.execution import emulated
+from tests.doubles.strict.launches import emulated
 from tests.doubles.strict.results import Status
 
 from .runtime import Runtime
@@ -39,7 +39,6 @@ class Memory:
         self._memory = of
 
     def full(self, size: int, value: int, dtype: Any) -> np.ndarray:
-        """Return a new array."""
         block = self._memory.allocate(size * np.dtype(dtype).itemsize)
         array = np.frombuffer((ctypes.c_char * block.size).from_address(block.first), dtype)[:size]
         array[...] = value
@@ -69,11 +68,9 @@ class HostDevice(cuda.CudaDevice):
         runtime.calls()  # of earlier devices, whose modules are unloaded late
 
     def calls(self) -> Counter[str]:
-        """Return how often each function of the driver was called."""
         return Counter(self._runtime.calls())
 
     def host(self, array: np.ndarray) -> np.ndarray:
-        """Return a copy."""
         return array.copy()
 
     def load(self, code, launches):
@@ -113,5 +110,4 @@ class HostDevice(cuda.CudaDevice):
 
 
 def size_of(launch) -> int:
-    """Return the bytes of a launch's parameters."""
     return MAPS_OFFSET + MAP_BYTES * len(launch.maps) if launch.maps else SIZE

@@ -29,7 +29,7 @@ from gensor_kernels.families.core import params  # noqa: E402
 from gensor_kernels.families.core.params import Tiling  # noqa: E402
 from gensor_kernels.families.core.tensor_maps import MAPS_OFFSET, description  # noqa: E402
 from gensor_kernels.operators.types.geometry import Geometry, Strides  # noqa: E402
-from tests.doubles.strict.streams import Stream  # noqa: E402
+from tests.doubles.strict.capture import Stream  # noqa: E402
 from tests.driver_standin.planted import ARGUMENTS, BUGS, HISTORICAL  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402
 from tests.threads import in_threads  # noqa: E402

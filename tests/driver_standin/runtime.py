@@ -41,7 +41,6 @@ _KEPT: list[object] = []
 
 
 def run_child(module: str, *arguments: str, python: str = sys.executable, **settings: str) -> Any:
-    """Return the JSON that a module of this folder prints, run by an interpreter with these environment variables."""
     command = [python, *WARNINGS, "-m", f"tests.driver_standin.{module}", *arguments]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True)
     if done.returncode:
@@ -58,7 +57,6 @@ class Runtime:
 
     @property
     def context(self) -> Context:
-        """The device's context."""
         return self.system.contexts[0]
 
     def become(self, name: str, **attributes: int) -> None:
@@ -68,13 +66,11 @@ class Runtime:
         self._launches = 0
 
     def launches(self) -> list[Launch]:
-        """Return the launches that the driver has accepted since the last call."""
         found = self.context.launches[self._launches :]
         self._launches += len(found)
         return found
 
     def calls(self) -> list[str]:
-        """Return the functions of the driver that were called since the last call."""
         found = self.system.called[self._calls :]
         self._calls += len(found)
         return [name for name, _ in found]
@@ -106,7 +102,6 @@ class Runtime:
 
 
 def _replace(module: Any, name: str, function: Any) -> None:
-    """Replace a function that other modules import by a C function of the same signature."""
     api, table = ctypes.pythonapi, module.__pyx_capi__
     api.PyCapsule_GetName.restype, api.PyCapsule_GetName.argtypes = ctypes.c_char_p, [OBJECT]
     api.PyCapsule_New.restype, api.PyCapsule_New.argtypes = OBJECT, [POINTER, ctypes.c_char_p, POINTER]
@@ -116,7 +111,6 @@ def _replace(module: Any, name: str, function: Any) -> None:
 
 
 def installed() -> Runtime:
-    """Return the Runtime of this process, from now on."""
     runtime = Runtime()
     runtime.install()
     return runtime

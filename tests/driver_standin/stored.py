@@ -17,8 +17,6 @@ DATABASES = Path(__file__).resolve().parents[2] / "database" / "pretuned"
 
 @dataclass(frozen=True)
 class Stored:
-    """A stored kernel: what a device loads, and its launches."""
-
     family: str
     code: Code
     launches: tuple[Launch, ...]

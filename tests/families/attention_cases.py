@@ -58,7 +58,6 @@ def exact(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def exact_sequences(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Each sequence by itself, gathered key by key."""
     form, size, made = FORMS[w.operator], w.size, np.zeros(arrays["a"].shape)
     last_row, last_key = 0, 0
     for number in range(size["batch"]):

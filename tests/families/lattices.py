@@ -23,18 +23,15 @@ LATTICES = [
 
 
 def space(index: int) -> FamilySpace:
-    """One of the lattices."""
     return workloads.space(*LATTICES[index])
 
 
 def fastest(family: Family, workload: Workload, arch: Arch) -> float:
-    """Predicted seconds of the best starter."""
     lattice = FamilySpace(family, workload, arch)
     return float(lattice.potential(np.array([lattice.point(each) for each in family.starters(workload, arch)])).min())
 
 
 def random_legal(lattice: FamilySpace, count: int, seed: int = 0) -> np.ndarray:
-    """Random legal complete points (count, d)."""
     rng = np.random.default_rng(seed)
     found: list[np.ndarray] = []
     while sum(map(len, found)) < count:

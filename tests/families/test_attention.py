@@ -18,7 +18,7 @@ from gensor_tuner.build.pool import candidate
 from tests.campaign_size import sample
 from tests.doubles.stored import store_kernels
 
-from .machine_code import machine_code
+from .verified import machine_code
 
 FAMILY, WARPGROUPS, HOPPER = FAMILIES["attention"], FAMILIES["attention_wgmma"], lookup("sm_90")
 
@@ -55,9 +55,6 @@ def test_steps_outside_of_the_window_are_no_work(queries):
     assert far["iterations"] <= (255 + program["block_q"]) / program["block_k"] + 2
     assert short["iterations"] <= far["iterations"] and full["iterations"] == 8192 / program["block_k"]
     assert far["dram_bytes"] < full["dram_bytes"] and far["seconds"] < full["seconds"]
-
-
-# ---- machine code
 
 
 @pytest.mark.parametrize(("arch", "head"), [("sm_80", 64), ("sm_80", 128), ("sm_90", 128)])
@@ -129,9 +126,6 @@ def test_packed_sequences_have_the_same_loop(head):
     problem = sequences.workload(8, 16384, 16384, heads=16, head=head, causal=True)
     for program in WARPGROUPS.starters(problem, HOPPER)[:3]:
         assert "R2UR" not in hot_loop(problem, program)
-
-
-# ---- what warpgroups read
 
 
 def test_values_of_another_sequence_reach_no_result(no_databases):

@@ -16,7 +16,6 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.rewrite import ozaki, pack
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import Launch
-from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.machine.roofline import HIDDEN_US, RAMP_US, ramp_us
 from gensor_tuner.verify.verify import verify
@@ -42,31 +41,12 @@ FEW = {launch.entry: each for each in reversed(configurations()) for launch in l
 BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
 
 
-# ---- which launches, and that their kernels wait
-
-
 def test_all_launches_of_a_call_but_the_first_are_dependent():
     for each in configurations():
         first, *rest = launches_of(each)
         assert not first.dependent  # it overwrites a workspace that the call before may still read
         assert all(launch.dependent for launch in rest)
     assert FEW.keys() == {f"contraction_{name}" for name in PRODUCTS + FINISHING} | {"attention_combine", "rows_reduce"}
-
-
-def kernels(text: str) -> dict[str, str]:
-    """Entry -> its body, of a flattened source."""
-    _, *parts = re.split(r"^\w*KERNEL\((\w+)\b.*\{$", text, flags=re.MULTILINE)
-    return dict(zip(parts[::2], parts[1::2], strict=True))
-
-
-def test_waiting_kernels_do_so_before_they_touch_global_memory():
-    for family in FAMILIES.values():
-        for entry, body in kernels(family.text).items():
-            waits = re.match(
-                r"\n(    if constexpr \(MATERIALISED\)\n    )?(    set_up\(params\);\n)?    grid_dependency_wait\(\);",
-                body,
-            )
-            assert bool(waits) == (entry in FEW) and body.count("grid_dependency_wait") == bool(waits)
 
 
 #: Instructions that access global memory.
@@ -88,9 +68,7 @@ def test_the_machine_code_waits_before_it_touches_global_memory(each, target):
         pytest.skip("nvdisasm is not installed")
     for launch in launches_of(each):
         names = [instruction.opcode.split(".")[0] for instruction in functions[launch.entry]]
-        first = next(
-            i for i, name in enumerate(names) if re.match(r"LDG|STG|LD$|ST$|RED|ATOM|UTMALDG|UTMASTG|UBLK", name)
-        )
+        first = next(i for i, name in enumerate(names) if ACCESS.match(name))
         waits = launch.dependent and target != "sm_87"
         assert names[:first].count("ACQBULK") == names.count("ACQBULK") == waits
 
@@ -108,8 +86,6 @@ def test_a_missing_wait_is_caught(entry, each):
     verdict = each.verify(mutant.apply)
     assert verdict.outcome == "failed" and "does not wait for the launch in front" in verdict.detail
 
-
-# ---- the emulator's check
 
 FRONT = """#include <gensor_emulator_dependent.h>
 KERNEL(front, Params, 32, 0) {
@@ -162,8 +138,6 @@ def test_an_ordinary_launch_need_not_wait(mode):
 
 
 class EarlyWgmma(ContractionWgmma):
-    """With a launch before its own."""
-
     def launches(self, program, workload):
         return tuple(replace(each, dependent=True) for each in super().launches(program, workload))
 
@@ -192,9 +166,6 @@ def test_tensor_copies_and_stores_before_the_wait_are_caught(waiting, line):
         assert re.search(f"race: .*{line} does not wait for the launch in front", verdict.detail)
 
 
-# ---- what it is predicted to save
-
-
 def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     for arch in archs():
         able = dependent.FEATURE in arch.features
@@ -209,9 +180,6 @@ def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     of_reduction = [reduction(split, e, arch)[1][0] for arch in (unable, able)]
     for without, saved in (of_packing, of_slicing, of_reduction):
         assert without - saved == pytest.approx(HIDDEN_US)
-
-
-# ---- the structs of the driver
 
 
 def test_structs_are_those_of_cuda_h():

@@ -10,13 +10,10 @@ from gensor_kernels.operators.products import block_scaled, matmul, ragged
 from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
-from tests.families.warpgroups import small
 from tests.mutator.engine.configuration import Changed
 
-from .verified import verdict_without
-from .workloads.contraction_floats_wgmma import FIRST, image
-from .workloads.contraction_patch import patch_configurations
-from .workloads.contraction_strip import strip_configurations
+from .verified import small, verdict_without
+from .workloads.images import FIRST, image, patch_configurations, strip_configurations
 
 FLOATS = FAMILIES["contraction_floats_wgmma"]
 SCALED, PRODUCT = block_scaled.workload(512, 512, 1024), matmul.workload(512, 511, 1003, dtype="float32")
@@ -30,7 +27,6 @@ BLOCKS = {"block_k": 128, "vector_c": 16, "block_m": 128, "consumers": 2}
 
 
 def configuration(made, name):
-    """Return the Program and the Workload of one of the mutator's configurations."""
     [each] = [each for each in made() if each.name == name]
     return each.candidate, each.workload
 

@@ -15,11 +15,7 @@ from gensor_tuner.strategies.request import Request, search
 from tests.campaign_size import sample
 
 from .lattices import fastest
-from .workloads import contraction_packed_wgmma as packed
-from .workloads.contraction_floats_wgmma import ONE_TAP, image
-from .workloads.contraction_packed import convolution
-from .workloads.contraction_phased import transposed
-from .workloads.contraction_strip import stem
+from .workloads.images import ONE_TAP, convolution, image, packed_image, stem, transposed
 from .workloads.window import padded
 
 MMA, SIMT, WGMMA, ALIGNED = (f"contraction_{name}" for name in ("mma", "simt", "wgmma", "aligned"))
@@ -37,8 +33,8 @@ FASTER = [
     ("sm_90", matmul(16, 4096, 1000, dtype="float32"), MMA, FLOATS, 1.0),
     ("sm_90", image(n=128, c=256, k_out=256), FLOATS, MMA, 0.75),
     ("sm_90", image(n=128, **ONE_TAP, k_out=16), MMA, FLOATS, 1.0),
-    ("sm_90", packed.workload(n=32, c=512, k_out=512, **padded()), PACKED_WGMMA, PACKED, 0.85),
-    ("sm_90", packed.workload(c=9, k_out=16), PACKED, PACKED_WGMMA, 1.0),
+    ("sm_90", packed_image(n=32, c=512, k_out=512, **padded()), PACKED_WGMMA, PACKED, 0.85),
+    ("sm_90", packed_image(c=9, k_out=16), PACKED, PACKED_WGMMA, 1.0),
     ("sm_90", ragged.workload(8, 16384, 4096, 4096, dtype="bfloat16"), WGMMA, MMA, 0.75),
     ("sm_90", normed.with_norm("rmsnorm", matmul(*LARGE, epilogue=("bias",)), 1), WGMMA, MMA, 0.85),
     ("sm_90", normed.with_norm("rmsnorm", matmul(512, 768, 3072, epilogue=("bias",)), 1), WGMMA, MMA, 0.85),

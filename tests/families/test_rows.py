@@ -8,10 +8,9 @@ from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import instructions
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES
-from gensor_kernels.families.space import FamilySpace, Space
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us
-from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.rows.views import workload
 from tests.campaign_size import sample
 
@@ -109,14 +108,5 @@ def test_instructions_are_those_of_compiled_code(dtype, name, keep, online):
 
 
 def _row_program(problem, **values):
-    """Return a Program of rows along k whose epilogue is compiled in."""
     rest = {"threads_m": 1, "split_k": 1, "vector": 8, "epilogue_fixed": 1, "min_blocks": 0}
     return ROWS.starters(problem, lookup("sm_90"))[0].replace(**rest | values)
-
-
-def test_who_serves_what():
-    arch = lookup("sm_87")
-    assert "no rows" in str(ROWS.serves(matmul(8, 8, 8), arch))
-    assert "no epilogue" in str(ROWS.serves(workload("argmax", (8, 8), (1,), "float32", epilogue="relu"), arch))
-    served = Space(workload("softmax", (8, 8), (1,), "float32"), arch)
-    assert [each.family.name for each in served.families] == ["rows"]

@@ -9,18 +9,14 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import archs, lookup
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload as attention
-from gensor_kernels.operators.products import gated, normed, ragged
+from gensor_kernels.operators.products import block_scaled, gated, normed, ragged
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.rows.views import workload as rows
 from gensor_kernels.operators.windows import conv
 
-from .workloads import contraction_packed_wgmma as packed
-from .workloads.contraction_floats_wgmma import image
-from .workloads.contraction_packed import convolution
-from .workloads.contraction_phased import transposed
-from .workloads.contraction_strip import stem
+from .workloads.images import FIRST, convolution, image, packed_image, stem, transposed
 from .workloads.window import padded
 
-FIRST = {"layout": "nchw"}
 DOUBLE = {"dtype": "float64"}
 WGMMA_TYPES = [{"dtype": each, "trans_b": True} for each in ("float8_e5m2", "int8")]
 WGMMA_TYPES += [{"dtype": "float32", "math": "tf32", "trans_b": True}, {}]
@@ -121,18 +117,22 @@ REFUSALS = {
         ("sm_90", conv.workload(**PIXELS | {"dtype": "float32"}), "no warpgroup product of float32"),
     ],
     "contraction_packed_wgmma": [
-        ("sm_90", packed.workload(layout="nhwc"), "innermost"),
-        ("sm_90", packed.workload(transposed=True), "transposed"),
-        ("sm_89", packed.workload(), "no warpgroup products"),
-        ("sm_90", packed.workload(c=3), "multiples of 16 bytes"),
-        ("sm_90", packed.workload(dtype="float32"), "no warpgroup product of float32"),
-        ("sm_90", packed.workload(stride_w=9), "do not step"),
+        ("sm_90", packed_image(layout="nhwc"), "innermost"),
+        ("sm_90", packed_image(transposed=True), "transposed"),
+        ("sm_89", packed_image(), "no warpgroup products"),
+        ("sm_90", packed_image(c=3), "multiples of 16 bytes"),
+        ("sm_90", packed_image(dtype="float32"), "no warpgroup product of float32"),
+        ("sm_90", packed_image(stride_w=9), "do not step"),
     ],
     "gemv": [
         ("sm_87", matmul(17, 17, 64), "neither m nor n"),
         ("sm_87", conv.workload(n=1, h=8, w=8, c=8, k_out=8, r=3, s=3), "window"),
     ],
     "window": [("sm_80", matmul(8, 8, 8), "matmul")],
+    "rows": [
+        ("sm_87", matmul(8, 8, 8), "no rows"),
+        ("sm_87", rows("argmax", (8, 8), (1,), "float32", epilogue="relu"), "no epilogue"),
+    ],
     "attention": [
         ("sm_80", attention(8, head=64, dtype="float32"), "two products and a softmax"),
         ("sm_75", attention(8, head=64, dtype="bfloat16"), "sm_75 has no tensor cores for bfloat16: cast"),
@@ -152,6 +152,8 @@ REFUSALS = {
 #: (part, Workload) -> the families that serve it, or the only one of two.
 SERVED = [
     ("sm_86", matmul(17, 17, 8, **DOUBLE), {"contraction_simt"}),
+    ("sm_87", rows("softmax", (8, 8), (1,), "float32"), {"rows"}),
+    ("sm_90", block_scaled.workload(512, 512, 1024), {"contraction_wgmma"}),
     ("sm_87", attention(1024, causal=True), {"attention"}),
     ("sm_90", attention(4096, heads=16, head=128, causal=True), {"attention", "attention_wgmma"}),
     (
@@ -160,7 +162,7 @@ SERVED = [
         {"contraction_mma", "contraction_packed", "contraction_patch", "contraction_simt"},
     ),
     *(("h200", matmul(64, 64, 64, **each), {"contraction_wgmma"}) for each in WGMMA_TYPES),
-    ("sm_90", packed.workload(c=9), {"contraction_packed_wgmma", "contraction_simt", "contraction_mma"}),
+    ("sm_90", packed_image(c=9), {"contraction_packed_wgmma", "contraction_simt", "contraction_mma"}),
     ("sm_87", transposed(c=384, r=3, s=3, dtype="float32"), {"contraction_phased", "contraction_phased_mma"}),
 ]
 
@@ -182,7 +184,7 @@ def test_families_serve(part, workload, names):
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
 def test_one_family_reads_an_image_by_its_pixels(layout):
     families = FAMILIES["contraction_wgmma"], FAMILIES["contraction_packed_wgmma"]
-    assert [each.serves(packed.workload(layout=layout), lookup("sm_90")) for each in families].count(None) == 1
+    assert [each.serves(packed_image(layout=layout), lookup("sm_90")) for each in families].count(None) == 1
 
 
 @pytest.mark.parametrize(

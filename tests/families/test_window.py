@@ -1,5 +1,4 @@
-"""The window family in addition to its contract (test_contract.py): its potential, windows that are compiled in,
-epilogues."""
+"""The window family in addition to its contract (test_contract.py): its potential, and compiled windows."""
 
 import numpy as np
 import pytest

@@ -1,9 +1,13 @@
-"""Programs that pass verification, small ones that the emulator runs quickly, and convolutions by NumPy."""
+"""Programs that pass verification, small ones that the emulator runs quickly, their machine code, and convolutions."""
 
 from typing import Any
 
 import numpy as np
+import pytest
 
+from gensor_kernels.build.nvrtc import Binary, compile_cubin
+from gensor_kernels.build.resources import disassemble
+from gensor_kernels.build.sass import Sass
 from gensor_kernels.devices.emulator import Counters, build
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import Family
@@ -28,15 +32,13 @@ SMALL = {
 
 
 def is_right(family: Family, program: Program, workload: Workload, **options: Any) -> Verdict:
-    """Assert that a Program passes verification, and return its verdict."""
     verdict = verify(candidate(family, program, workload), workload, **options)
     assert verdict.outcome == "ok", f"{program.to_json()}\n{verdict.detail}"
     return verdict
 
 
 def small_is_right(workload: Workload, family: str, values: dict[str, int]) -> Verdict:
-    """Assert that a legal Program of a small tile, with these coordinates, passes verification without a cached
-    verdict."""
+    """Assert that a legal Program of a small tile, with these coordinates, passes verification."""
     arch = lookup("sm_87")
     space = Space(workload, arch).family(family)
     program = space.family.starters(workload, arch)[0].replace(**SMALL[family] | values)
@@ -74,7 +76,6 @@ def convolved(
     dilation: tuple[int, int] = (1, 1),
     groups: int = 1,
 ) -> np.ndarray:
-    """Return the convolution of images (n, c, h, w) by filters (k, c / groups, r, s) in float64."""
     padded = np.pad(x.astype(float), ((0, 0), (0, 0), *pads))
     reach = [(taps - 1) * step + 1 for taps, step in zip(w.shape[2:], dilation, strict=True)]
     pixels = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
@@ -82,3 +83,29 @@ def convolved(
     pixels = pixels.reshape(len(x), groups, -1, *pixels.shape[2:])
     found = np.einsum("ngchwrs,gkcrs->ngkhw", pixels, w.astype(float).reshape(groups, -1, *w.shape[1:]))
     return found.reshape(len(x), -1, *found.shape[3:])
+
+
+#: The part of families with warpgroup products, and values of a small tile and warpgroup.
+ARCH = lookup("sm_90")
+PLAIN = {
+    "block_m": 64, "block_n": 64, "block_k": 64, "cluster": 0, "persistent": 0, "stages": 2, "consumers": 1,
+    "split_k": 1, "raster": 1, "epilogue_staged": 1, "epilogue_fixed": 0, "min_blocks": 1,
+}  # fmt: skip
+
+
+def small(family: Family, workload: Workload, **values: int) -> Candidate:
+    """A Program of one small tile and warpgroup, with these coordinates."""
+    return candidate(family, family.starters(workload, ARCH)[0].replace(**PLAIN | values), workload)
+
+
+def machine_code(family: Family, workload: Workload, part: str, **values: int) -> tuple[Binary, Sass]:
+    """Return the binary of the first starter with other values, which spills nothing, and its main kernel's code."""
+    program = family.starters(workload, lookup(part))[0].replace(**values)
+    binary = compile_cubin(candidate(family, program, workload).source(), lookup(part).target)
+    assert binary.error is None and binary.spill_bytes == binary.stack_bytes == 0, binary.log
+    # ptxas says so where every product waits, or where it ignores the exchange of registers.
+    assert "Potential Performance Loss" not in binary.log and "setmaxnreg" not in binary.log, binary.log
+    sass = disassemble(binary.cubin, binary.target)
+    if sass is None:
+        pytest.skip("nvdisasm is not installed")
+    return binary, sass[family.name]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
@@ -35,10 +33,7 @@ def proto(
     constants: Mapping[str, np.ndarray] = {},
     opset: int = OPSET,
 ) -> onnx.ModelProto:
-    """Return a model; inputs are (dtype, shape) by name, and results have the dtype of the first.
-
-    `load` runs onnx's checker, which also needs the shapes of results.
-    """
+    """Return a model; inputs are (dtype, shape) by name, results have the dtype of the first; `load` needs shapes."""
     nodes = nodes_of(nodes) if isinstance(nodes, str) else list(nodes)
     kinds = {name: helper.np_dtype_to_tensor_dtype(np.dtype(dtype)) for name, (dtype, _) in inputs.items()}
     given = [helper.make_tensor_value_info(name, kinds[name], shape) for name, (_, shape) in inputs.items()]
@@ -51,7 +46,6 @@ def proto(
 
 
 def model(*args, **keywords) -> Model:
-    """Return the loaded model of `proto`."""
     return Model(Source(proto(*args, **keywords)), "model")
 
 
@@ -65,20 +59,7 @@ def by_onnxruntime(made: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> l
     return onnxruntime.InferenceSession(made.SerializeToString(), options).run(None, dict(inputs))
 
 
-def hide_packages(monkeypatch: Any, *packages: str) -> None:
-    """Make imports of some packages fail as if they were not installed."""
-    real = builtins.__import__
-
-    def refuse(name: str, *args: Any, **keywords: Any) -> Any:
-        if name.split(".")[0] in packages:
-            raise ModuleNotFoundError(f"no module {name}", name=name)
-        return real(name, *args, **keywords)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
-
-
 def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
-    """Return normal numbers."""
     return RNG.standard_normal(shape).astype(dtype)
 
 
@@ -111,5 +92,4 @@ def operators(graph: Graph, views: bool = False) -> str:
 
 
 def steps(graph: Graph) -> list[str]:
-    """Return the names of the operations in the epilogues of all nodes."""
     return [step.name for node in graph.nodes for step in node.epilogue]

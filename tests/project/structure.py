@@ -99,7 +99,6 @@ def imports() -> dict[str, set[str]]:
 
 
 def circle(graph: Graph) -> list[str]:
-    """Return the nodes of a circle, or none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -129,13 +128,11 @@ def rank(path: str) -> int:
 
 
 def crowded_folders() -> dict[str, int]:
-    """Return folders with more than MOST_FILES source files, and how many they have."""
     counts = Counter(str(PurePosixPath(path).parent) for path in tracked_files() if path.endswith(SOURCES))
     return {folder: count for folder, count in counts.items() if count > MOST_FILES and folder not in RESULTS}
 
 
 def complaints() -> list[str]:
-    """Return a line for each rule that is broken."""
     graph = imports()
     edges = [(path, target) for path, targets in graph.items() for target in sorted(targets)]
     found = [f"circle of imports: {' '.join(names)}" for names in (circle(graph), circle(folders(graph))) if names]

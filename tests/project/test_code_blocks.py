@@ -55,8 +55,6 @@ SHELL = re.compile(r"[|&;<>$`(){}*?]")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page."""
-
     page: str
     line: int
     language: str
@@ -83,7 +81,6 @@ WITH_CODE = [page for page, found in BLOCKS.items() if any(block.language in RUN
 
 
 def commands(text: str) -> list[str]:
-    """The lines of a shell block, continued lines joined, without comments."""
     return [line for line in text.replace("\\\n", " ").splitlines() if line.strip() and not line.startswith("#")]
 
 
@@ -92,9 +89,6 @@ def words_of(line: str) -> tuple[dict[str, str], list[str]]:
     words = shlex.split(line, comments=True)
     first = next((number for number, word in enumerate(words) if not re.match(r"[A-Z_]+=", word)), len(words))
     return dict(word.split("=", 1) for word in words[:first]), words[first:]
-
-
-# ---- pages
 
 
 def test_every_block_says_what_it_is_and_most_run():
@@ -143,9 +137,6 @@ def parse(arguments: list[str]) -> None:
             group.commands[left[0]].make_context(left[0], left[1:], parent=context).close()
 
 
-# ---- blocks that run
-
-
 #: Several pages tune these two workloads, which are found in the database then.
 SHAPES = "op,dtype,m,n,k,epilogue,shape\nmatmul,fp16,64,128,256,bias_relu,\nsoftmax,fp16,,,,,64x128\n"
 
@@ -181,8 +172,6 @@ def at_home(clone, monkeypatch):
 
 
 class Reader:
-    """Follows a page from its first block to the last."""
-
     def __init__(self, monkeypatch, capsys):
         self.names: dict = {"__name__": "page"}
         self.patch, self.capsys = monkeypatch, capsys

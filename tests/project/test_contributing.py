@@ -36,16 +36,12 @@ def module_of(name: str, code: str) -> types.ModuleType:
 
 
 def tune(folder, shapes):
-    """The results of a shapes file's rows, which are stored in kernels.db."""
     (folder / "shapes.csv").write_text(shapes)
     with Store.open(folder / "kernels.db") as store:
         run = Run(lookup(ARCH), store, Options(top=2, jobs=1))
         results = [result for _, result in run.rows(read_shapes(folder / "shapes.csv"))]
     assert [(result.status, result.error, result.verified) for result in results] == [("ok", None, "emulator")] * 2
     return results
-
-
-# ---- the operator
 
 
 @pytest.fixture
@@ -74,9 +70,6 @@ def test_its_calls_would_be_recorded_as_they_are(scores, tmp_path):
     record_file.update(tmp_path / "shapes.csv", {row: 1})
     (found,) = read_shapes(tmp_path / "shapes.csv")
     assert found.workload == wanted
-
-
-# ---- the family
 
 
 @pytest.fixture
@@ -113,3 +106,12 @@ def test_the_family_is_walked_verified_and_served(plain_family, tmp_path, monkey
     with gensor_kernels.emulated(ARCH):
         assert gensor_kernels.explain(gensor_kernels.matmul, a, b).family == plain_family.name
         np.testing.assert_array_equal(gensor_kernels.matmul(a, b), (a.astype(np.float64) @ b).astype(np.float16))
+
+
+def test_each_file_exists_and_contains_the_name():
+    """The table "Where would I change ...?"."""
+    section = re.search(r"^## Where would I change \.\.\.\?\n\n(.*?)\n\n[^|]", TEXT, re.MULTILINE | re.DOTALL)[1]
+    rows = re.findall(r"^\| [^|]*? ?\| `([^`|]+)` \| `(\w+)` \|$", section, re.MULTILINE)
+    assert len(rows) == len(section.splitlines()) - 2 >= 20
+    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path, _ in rows}
+    assert not [row for row in rows if not re.search(rf"\b{row[1]}\b", texts[row[0]])]

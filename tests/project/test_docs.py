@@ -147,7 +147,6 @@ def test_the_keys_of_files_are_documented(tmp_path, gensor_tune):
 
 
 def names_in_table(text: str) -> list[str]:
-    """The names in the first column of a table."""
     return re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)))
 
 

@@ -37,7 +37,6 @@ def clone(tmp_path_factory) -> Path:
 
 
 def build(clone: Path, step: str, out: Path) -> Path:
-    """Return the result of a step of the build backend."""
     code = f"from setuptools import build_meta; print(build_meta.{step}({str(out)!r}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=clone, check=True, capture_output=True, text=True)
     return out / done.stdout.splitlines()[-1]
@@ -55,7 +54,6 @@ def archived(clone, wheel) -> set[str]:
 
 
 def imports_of(path: str) -> set[str]:
-    """Every name that an import in this file may mean."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
     return {name for names in imported_names(tree, module_name(path), path.endswith("__init__.py")) for name in names}
 

@@ -47,7 +47,6 @@ def folder(tmp_path, needs_emulator):
 
 @pytest.fixture
 def whole(folder):
-    """The rows of one run."""
     run = "gensor-tune --arch sm_87 --shapes shapes.csv --db whole.db --measure never"
     bash(run, folder, SOURCE_DATE_EPOCH="1700000000")
     found = digests(folder / "whole.db")

@@ -20,7 +20,6 @@ NAME = re.compile(r"`((?:cupy|scipy\.special|torch\.nn\.functional)(?:\.\w+)+)`"
 
 
 def said(name):
-    """The paragraph about the signature, in one line."""
     found = re.search(r"The signature is .+?(?=\n\n)", inspect.getdoc(getattr(gk, name)), re.DOTALL)
     assert found, f"{name} does not say whose signature it has"
     return " ".join(found[0].split())

@@ -31,7 +31,6 @@ def fresh():
 
 @pytest.fixture
 def exports(monkeypatch):
-    """The programs that were exported, in order."""
     from gensor_kernels.graph.readers import torch_module
 
     return noted(monkeypatch, torch_module, "export")
@@ -39,7 +38,6 @@ def exports(monkeypatch):
 
 @pytest.fixture
 def served(monkeypatch):
-    """The results of kernels that have served a graph."""
     from gensor_kernels.torch import served
 
     return noted(monkeypatch, served.Frozen, "__call__")

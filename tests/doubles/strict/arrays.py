@@ -31,7 +31,6 @@ POINTWISE = (
 
 
 def host(array: Any) -> np.ndarray:
-    """Return the device memory of an array, as it is now."""
     if array.size == 0:
         return np.empty(array.shape, array.dtype)
     before, size = reach(array.shape, array.strides, array.itemsize)
@@ -78,8 +77,6 @@ class _AnyArray(type):
 
 
 class Array(cupy.ndarray, metaclass=_AnyArray):
-    """An array of the machine's GPU. `system` is the machine's."""
-
     system: System
 
     def get(self) -> np.ndarray:
@@ -158,8 +155,6 @@ _operators()
 
 
 class Library(Surface):
-    """`cupy`, whose functions are operations of the current stream."""
-
     def __init__(self, system: System):
         super().__init__(system)
         Array.system, self.ndarray = system, Array

@@ -1,4 +1,7 @@
-"""Graph capture: which calls it forbids, what is captured, and graphs.
+"""Streams and events, and graph capture: which calls it forbids, what is captured, and graphs.
+
+A GPU may run an operation of a stream at once or late. Here it runs as late as possible, so that an effect without a
+wait is missing; only the ends of memory come early, so that memory freed too soon no longer has its contents.
 
 After the CUDA Driver API's cuStreamBeginCapture and cuThreadExchangeStreamCaptureMode, and the CUDA C++ Programming
 Guide, "Stream Capture".
@@ -9,20 +12,63 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .results import Status
-from .streams import Stream
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 
 
+class Operation:
+    """Work of the device, after other operations."""
+
+    def __init__(self, work: Callable[[], None], after: Iterable[Operation]):
+        self.work, self.done = work, False
+        self.after = [each for each in after if not each.done]
+
+
+def run(wanted: Operation, failed: Callable[[Operation], None]) -> None:
+    """Run an operation after all that it waits for; `failed` runs the work of each and takes its faults."""
+    waiting = [wanted]
+    while waiting:
+        operation = waiting[-1]
+        first = [each for each in operation.after if not each.done]
+        if operation.done or not first:
+            waiting.pop()
+            if not operation.done:
+                operation.done, operation.after = True, []
+                failed(operation)
+        else:
+            waiting.extend(first)
+
+
+class Stream:
+    """A stream: its last operation, and the last of them that ended a use of memory.
+
+    `blocking`: its operations wait for the legacy stream's, and the other way round. `capture` is its Capture, if any.
+    """
+
+    def __init__(self, handle: int, blocking: bool = True):
+        self.handle, self.blocking = handle, blocking
+        self.last = self.last_end = Operation(lambda: None, ())
+        self.last.done = True
+        self.capture: Any = None
+
+
+class Event:
+    """An event: the operation before it, or the captured nodes."""
+
+    def __init__(self) -> None:
+        self.operation: Operation | None = None
+        self.capture: Any = None
+        self.nodes: frozenset[int] = frozenset()
+
+
 class Node(NamedTuple):
-    """A captured operation: its name, its work, the nodes before it, and the allocations that it was captured with."""
+    """A captured operation: its name, its work, and the allocations that it was captured with."""
 
     name: str
     work: Callable[[], None]
-    before: frozenset[int]
     uses: tuple[tuple[int, int | None], ...]
 
 
@@ -51,46 +97,33 @@ class Capture:
     """A capture in progress: its mode, its thread, its streams, and the nodes that the next of each depends on."""
 
     def __init__(self, number: int, mode: int, origin: Stream):
-        self.graph, self.mode, self.origin = Graph(number), mode, origin
+        self.graph, self.mode = Graph(number), mode
         self.thread, self.valid = threading.get_ident(), True
         self.tips: dict[int, frozenset[int]] = {}
         self.streams: list[Stream] = []
         self.join(origin, frozenset())
 
     def join(self, stream: Stream, nodes: frozenset[int]) -> None:
-        """Capture another stream, after these nodes."""
         if stream not in self.streams:
             self.streams.append(stream)
             stream.capture = self
         self.tips[id(stream)] = self.tips.get(id(stream), frozenset()) | nodes
 
     def tip(self, stream: Stream) -> frozenset[int]:
-        """Return the nodes that the next one of a stream depends on."""
         return self.tips[id(stream)]
 
     def add(self, stream: Stream, name: str, work: Callable[[], None], uses: Iterable = ()) -> None:
         if not self.valid:
             raise Status(901, f"{name} in a capture that has failed")
-        self.graph.nodes.append(Node(name, work, self.tip(stream), tuple(uses)))
+        self.graph.nodes.append(Node(name, work, tuple(uses)))
         self.tips[id(stream)] = frozenset((len(self.graph.nodes),))
 
-    def end(self, stream: Stream) -> Graph:
+    def end(self) -> Graph:
         """Return the graph; raises why there is none."""
-        if stream is not self.origin:
-            raise Status(903, "the capture began in another stream")
-        if self.mode != RELAXED and self.thread != threading.get_ident():
-            raise Status(908, "the capture began in another thread")
         for each in self.streams:
             each.capture = None
         if not self.valid:
             raise Status(901, "a call has invalidated the capture")
-        joined, behind = set(self.tip(stream)), list(self.tip(stream))
-        while behind:
-            new = self.graph.nodes[behind.pop() - 1].before - joined
-            joined |= new
-            behind += new
-        if len(joined) < len(self.graph.nodes):
-            raise Status(904, "a stream of the capture was not joined")
         return self.graph
 
 

@@ -11,13 +11,11 @@ from functools import wraps
 from typing import Any
 
 from . import elf
-from .capture import GLOBAL, Capture, Graph, forbidden_by
-from .execution import Fault, execute
-from .launches import Function, Launch, Module, check
+from .capture import GLOBAL, Capture, Event, Graph, Operation, Stream, forbidden_by, run
+from .launches import Fault, Function, Launch, Module, check, execute
 from .memory import Arena, Block, Memory
 from .part import Part
 from .results import Status
-from .streams import Event, Operation, Stream, run
 
 LEGACY, PER_THREAD = 0, 2
 #: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -56,7 +54,6 @@ class Context:
         self.reset()
 
     def reset(self) -> None:
-        """Make a new context: nothing is left of the old one."""
         with self.lock:
             self.memory, self.failed = Memory(), None
             self.functions: dict[int, Function] = {}
@@ -68,14 +65,10 @@ class Context:
             self.modules: list[Module] = []
 
     def handle(self) -> int:
-        """Return a new handle, of no other context either."""
         return next(_handles)
-
-    # ---- modules
 
     @_call
     def load(self, image: bytes) -> Module:
-        """Load a module (cuModuleLoadData)."""
         self.unsafe("cuModuleLoadData")
         if not image.startswith(elf.MAGIC):
             raise Status(218, "no cubin, hence taken for PTX")
@@ -108,7 +101,6 @@ class Context:
         return function
 
     def allow(self, handle: int, attribute: int, value: int) -> None:
-        """Allow a kernel dynamic shared memory (cuFuncSetAttribute)."""
         function = self.found(handle)
         if attribute != DYNAMIC_SHARED_BYTES:
             raise Status(1, f"attribute {attribute} of a kernel")
@@ -120,8 +112,6 @@ class Context:
         if function is None or not function.module.loaded:
             raise Status(400, f"{handle:#x} is no kernel of this context")
         return function
-
-    # ---- streams and events
 
     @_call
     def stream(self, handle: int) -> Stream:
@@ -136,7 +126,6 @@ class Context:
 
     @_call
     def new_stream(self, blocking: bool) -> Stream:
-        """Make a stream (cuStreamCreate)."""
         stream = Stream(self.handle(), blocking)
         self.streams[stream.handle] = stream
         return stream
@@ -150,7 +139,6 @@ class Context:
             self.push(stream, work)
 
     def push(self, stream: Stream, work: Callable[[], None], after: tuple[Operation, ...] = ()) -> Operation:
-        """Put an operation at the end of a stream, captured or not."""
         others = [each for each in self.streams.values() if each.blocking]
         ordered = others if stream.handle == LEGACY else [self.streams[LEGACY]] if stream.blocking else []
         stream.last = Operation(work, (stream.last, *(each.last for each in ordered), *after))
@@ -158,7 +146,6 @@ class Context:
 
     @_call
     def record(self, event: Event, stream: Stream) -> None:
-        """Record an event (cuEventRecord)."""
         self._implicit(stream, "cuEventRecord")
         event.capture, event.operation = stream.capture, None
         if stream.capture is not None:
@@ -168,7 +155,6 @@ class Context:
 
     @_call
     def wait(self, stream: Stream, event: Event) -> None:
-        """Let a stream wait for an event (cuStreamWaitEvent)."""
         self._implicit(stream, "cuStreamWaitEvent")
         if event.capture is not None:
             if event.capture not in self.captures:
@@ -197,7 +183,6 @@ class Context:
 
     @_call
     def query(self, event: Event) -> bool:
-        """Return whether an event has happened (cuEventQuery)."""
         if event.capture is not None:
             raise Status(907, "the event was recorded in a capture")
         self.unsafe("cuEventQuery")
@@ -217,8 +202,6 @@ class Context:
             except Fault as fault:
                 self.failed = fault
 
-    # ---- memory
-
     def reap(self) -> None:
         """Take the memory that Python has dropped, wherever that was."""
         while self.ended:
@@ -230,13 +213,11 @@ class Context:
 
     @_call
     def malloc(self, nbytes: int) -> Block:
-        """Allocate memory (cudaMalloc)."""
         self.unsafe("cudaMalloc")
         return self.memory.allocate(nbytes)
 
     @_call
     def free(self, first: int, size: int) -> None:
-        """Free memory (cudaFree), which waits for the device."""
         self.unsafe("cudaFree")
         for stream in list(self.streams.values()):
             run(stream.last, self._run)
@@ -249,18 +230,13 @@ class Context:
         stream.last_end = self.push(stream, lambda: self.memory.own(block))
         return block
 
-    # ---- launches
-
     @_call
     def launch(self, launch: Launch, stream: Stream) -> None:
-        """Launch a kernel (cuLaunchKernel, cuLaunchKernelEx)."""
         if self.found(launch.function.handle) is not launch.function:
             raise Status(400, "a kernel of another context")
         check(self.part, launch)
         self.enqueue(stream, launch.function.name, lambda: execute(self.part, self.memory, launch), launch.uses)
         self.launches.append(launch)
-
-    # ---- graphs
 
     def unsafe(self, name: str) -> None:
         """Refuse a call that a capture forbids, which breaks that capture."""
@@ -282,7 +258,6 @@ class Context:
 
     @_call
     def begin(self, stream: Stream, mode: int) -> None:
-        """Begin a capture (cuStreamBeginCapture)."""
         if stream.handle == LEGACY:
             raise Status(900, "the legacy stream cannot be captured")
         if stream.capture is not None:
@@ -292,15 +267,11 @@ class Context:
 
     @_call
     def end(self, stream: Stream) -> Graph:
-        """End a capture (cuStreamEndCapture)."""
         capture = stream.capture
         if capture is None:
             raise Status(1, "the stream is not captured")
-        try:
-            return capture.end(stream)
-        finally:
-            if stream.capture is None:
-                self.captures.remove(capture)
+        self.captures.remove(capture)
+        return capture.end()
 
     @_call
     def capturing(self, stream: Stream) -> int:
@@ -311,7 +282,6 @@ class Context:
 
     @_call
     def replay(self, graph: Graph, stream: Stream) -> None:
-        """Launch a graph: its nodes run with the addresses of the capture (cuGraphLaunch)."""
         if graph.destroyed:
             raise Status(400, "the graph is destroyed")
         for node in graph.nodes:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
+
+from gensor_kernels.build import elf
 
 MAGIC, MACHINE = b"\x7fELF", 190  # EM_CUDA
 #: OS/ABI of the two layouts of e_flags: up to sm_90, and from sm_100 on.
@@ -18,10 +19,10 @@ ABI_OLD, ABI_NEW = 0x33, 0x41
 NOBITS, GLOBAL_FUNCTION = 8, 1 << 4 | 2
 SECTION = struct.Struct("<IIQQQQIIQQ")
 
-# Attributes (EIATTR_*) of .nv.info and .nv.info.ENTRY, and the formats of a value of 16 bits and of one with a length.
+# Attributes (EIATTR_*) of .nv.info and .nv.info.ENTRY, and the format of a value with a length.
 REGCOUNT, FRAME_SIZE = 0x2F, 0x11
-MAX_THREADS, REQNTID, PARAM_CBANK, KPARAM_INFO, CBANK_PARAM_SIZE, CTA_PER_CLUSTER = 0x05, 0x10, 0x0A, 0x17, 0x19, 0x3D
-HALF, SIZED = 3, 4
+MAX_THREADS, REQNTID, PARAM_CBANK, KPARAM_INFO, CTA_PER_CLUSTER = 0x05, 0x10, 0x0A, 0x17, 0x3D
+SIZED = 4
 #: Bytes that .nv.shared.ENTRY has for the system, from sm_90 on.
 RESERVED_SHARED = 1024
 
@@ -32,8 +33,7 @@ class DamagedImageError(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel in a cubin: registers of a thread, bytes of each parameter, static shared and local memory,
-    the most threads of a block, the only number of threads (0: any), and blocks of a cluster."""
+    """A kernel in a cubin; `most_threads` of a block, or the only number of `threads` (0: any)."""
 
     registers: int = 32
     parameters: tuple[int, ...] = ()
@@ -57,18 +57,17 @@ def image_at(place: int) -> bytes:
     """Return the cubin at an address, whose length its headers give; nothing where there is none."""
     if ctypes.string_at(place, len(MAGIC)) != MAGIC:
         return b""
-    ends = []
-
-    def read(start: int, length: int) -> bytes:
-        ends.append(start + length)
-        return ctypes.string_at(place + start, length)
-
-    _sections(read)
-    return ctypes.string_at(place, max(ends))
+    head = ctypes.string_at(place, 64)
+    (programs, table), (width, count, size, number, _) = (
+        struct.unpack_from("<2Q", head, 32),
+        struct.unpack_from("<5H", head, 54),
+    )
+    rows = (SECTION.unpack(ctypes.string_at(place + table + size * index, size)) for index in range(number))
+    ends = [start + length for _, kind, _, _, start, length, *_ in rows if kind != NOBITS]
+    return ctypes.string_at(place, max(*ends, programs + width * count, table + size * number))
 
 
 def parse(image: bytes) -> Image:
-    """Read a cubin; DamagedImageError if it is none, or not whole."""
     try:
         return _parse(image)
     except (struct.error, IndexError, KeyError, ValueError, OverflowError) as error:
@@ -76,70 +75,27 @@ def parse(image: bytes) -> Image:
 
 
 def _parse(image: bytes) -> Image:
-    if image[:5] != MAGIC + b"\2" or struct.unpack_from("<H", image, 18)[0] != MACHINE:
-        raise DamagedImageError("no ELF file of a GPU")
-
-    def read(start: int, length: int) -> bytes:
-        if start + length > len(image):
-            raise DamagedImageError("a part of the file ends behind it")
-        return image[start : start + length]
-
-    sections = _sections(read)
+    sections = {}
+    for name, kind, start, length in elf._headers(image):
+        if kind != NOBITS and start + length > len(image):
+            raise DamagedImageError(f"{name} ends after the file")
+        sections[name] = b"" if kind == NOBITS else image[start : start + length], length
     flags, abi = struct.unpack_from("<I", image, 48)[0], image[7]
     layouts = {ABI_OLD: (flags >> 16 & 0xFF, flags & 0x800), ABI_NEW: (flags >> 8 & 0xFFFF, flags & 0x8)}
     number, specific = layouts[abi]
-    texts, common = sections[".strtab"][0], _attributes(sections[".nv.info"][0])
+    texts, common = sections[".strtab"][0], list(elf._attributes(sections[".nv.info"][0]))
     entries = {}
     for index, (at, information, *_) in enumerate(struct.iter_unpack("<IBBHQQ", sections[".symtab"][0])):
         if information == GLOBAL_FUNCTION:
-            name = _text(texts, at)
+            name = elf._text(texts, at)
             entries[name] = _entry(name, index, sections, common, RESERVED_SHARED if number >= 90 else 0)
     return Image(divmod(number, 10), bool(specific), entries)
-
-
-def _sections(read: Callable[[int, int], bytes]) -> dict[str, tuple[bytes, int]]:
-    """Return (contents, size) of every section by name, and read every segment, from a file that `read` reads."""
-    head = read(0, 64)
-    (programs, table), (width, count, size, number, names) = (
-        struct.unpack_from("<2Q", head, 32),
-        struct.unpack_from("<5H", head, 54),
-    )
-    if size != SECTION.size:
-        raise DamagedImageError(f"section headers of {size} bytes")
-    for index in range(count):
-        _, _, start, _, _, length, *_ = struct.unpack("<IIQQQQQQ", read(programs + width * index, 56))
-        read(start, length)
-    rows = [SECTION.unpack(read(table + size * index, size)) for index in range(number)]
-    bodies = [b"" if kind == NOBITS else read(start, length) for _, kind, _, _, start, length, *_ in rows]
-    return {_text(bodies[names], row[0]): (body, row[5]) for row, body in zip(rows, bodies, strict=True)}
-
-
-def _text(table: bytes, offset: int) -> str:
-    return table[offset : table.index(b"\0", offset)].decode() if offset < len(table) else ""
-
-
-def _attributes(body: bytes) -> list[tuple[int, bytes]]:
-    """The attributes of a section, in order: (number, value)."""
-    found, place = [], 0
-    while place < len(body):
-        form, number, value = struct.unpack_from("<BBH", body, place)
-        place += 4
-        if not 1 <= form <= SIZED:
-            raise DamagedImageError(f"an attribute of form {form}")
-        if form < SIZED:
-            found.append((number, struct.pack("<H", value)))
-            continue
-        if place + value > len(body):
-            raise DamagedImageError("an attribute ends behind its section")
-        found.append((number, body[place : place + value]))
-        place += value
-    return found
 
 
 def _entry(name: str, symbol: int, sections: dict[str, tuple[bytes, int]], common: list, reserved: int) -> Entry:
     if not sections[f".text.{name}"][0]:
         raise DamagedImageError(f"{name} has no code")
-    own = _attributes(sections[f".nv.info.{name}"][0])
+    own = list(elf._attributes(sections[f".nv.info.{name}"][0]))
     values = dict(own)
 
     def counted(number: int) -> int:
@@ -155,8 +111,7 @@ def _entry(name: str, symbol: int, sections: dict[str, tuple[bytes, int]], commo
         if kind == KPARAM_INFO:
             _, ordinal, _, flags = struct.unpack("<IHHI", value)
             parameters[ordinal] = flags >> 18
-    whole = struct.unpack("<H", values[CBANK_PARAM_SIZE])[0] if parameters else 0
-    if (parameters and struct.unpack("<IHH", values[PARAM_CBANK])[2] != whole) or sum(parameters.values()) > whole:
+    if parameters and sum(parameters.values()) > struct.unpack("<IHH", values[PARAM_CBANK])[2]:
         raise DamagedImageError(f"{name} contradicts itself about its parameters")
     shared = sections[f".nv.shared.{name}"][1] - reserved if f".nv.shared.{name}" in sections else 0
     return Entry(
@@ -168,9 +123,6 @@ def _entry(name: str, symbol: int, sections: dict[str, tuple[bytes, int]], commo
         threads=product(REQNTID, 0),
         cluster=product(CTA_PER_CLUSTER, 1),
     )
-
-
-# ---- Small cubins, for tests whose kernels are not compiled
 
 
 def written(capability: tuple[int, int], entries: dict[str, Entry], specific: bool = False) -> bytes:
@@ -195,7 +147,6 @@ def written(capability: tuple[int, int], entries: dict[str, Entry], specific: bo
         for ordinal, size in enumerate(entry.parameters):
             own += sized(KPARAM_INFO, struct.pack("<IHHI", 0, ordinal, offset, size << 18 | 0x1F000))
             offset += size
-        own += struct.pack("<BBH", HALF, CBANK_PARAM_SIZE, offset)
         own += sized(PARAM_CBANK, struct.pack("<IHH", 0, 0x210, offset))
         own += sized(MAX_THREADS, struct.pack("<3I", entry.most_threads, 1, 1))
         if entry.threads:

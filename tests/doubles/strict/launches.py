@@ -1,4 +1,4 @@
-"""Launches, and why the driver refuses one at once."""
+"""Launches, why the driver refuses one at once, and execution: an executor runs their source on the device's memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
+from gensor_kernels.devices.emulator.build import build
+from gensor_kernels.devices.emulator.run import Buffer, KernelFault
+from gensor_kernels.devices.emulator.run import run as emulate
+from gensor_kernels.families.core.family import Launch as Executed
+
 from .elf import Entry, Image
+from .memory import Block, Memory
 from .part import MOST_BLOCKS, MOST_OTHER_BLOCKS, PORTABLE_CLUSTER, Part
-from .results import Status
+from .results import NAMES, Status
 
 #: Dynamic shared memory without cuFuncSetAttribute, less what is static.
 PLAIN_SHARED_BYTES = 48 * 1024
@@ -19,21 +27,16 @@ Three = tuple[int, int, int]
 
 
 class Module:
-    """A loaded module. `executed` runs its launches, if the test has an executor for them."""
-
     def __init__(self, handle: int, image: Image, executed: Callable[..., None] | None):
         self.handle, self.image, self.executed, self.loaded = handle, image, executed, True
 
 
 class Function:
-    """A kernel of a module."""
-
     def __init__(self, handle: int, module: Module, name: str):
         self.handle, self.module, self.name, self.entry = handle, module, name, module.image.entries[name]
         self.dynamic_bytes = PLAIN_SHARED_BYTES - self.entry.shared_bytes
 
     def allow(self, part: Part, nbytes: int) -> None:
-        """Allow dynamic shared memory (cuFuncSetAttribute)."""
         if nbytes < 0 or nbytes + self.entry.shared_bytes > part.arch.smem_per_block:
             raise Status(1, f"{self.name}: {nbytes} bytes of shared memory")
         self.dynamic_bytes = nbytes
@@ -67,7 +70,6 @@ class Launch:
 
 
 def check(part: Part, launch: Launch) -> None:
-    """Raise the status with which the driver refuses a launch."""
     for breaks, number, why in _rules(part, launch):
         if breaks():
             raise Status(number, f"{launch.function.name} by {launch.grid} blocks of {launch.block}: {why}")
@@ -94,3 +96,52 @@ def _outside(sizes: Three, most: Three) -> bool:
 
 def _misfits(entry: Entry, blocks: int) -> bool:
     return entry.cluster > PORTABLE_CLUSTER or blocks % entry.cluster != 0
+
+
+#: Faults of the executors by the driver's numbers; LAUNCH_FAILED for other rules.
+FAULTS = {"out_of_bounds": 700, "misaligned": 716, "deadlock": 702, "timeout": 702}
+
+
+class Fault(Exception):
+    def __init__(self, number: int, why: str):
+        super().__init__(f"CUDA_ERROR_{NAMES[number]}: {why}")
+        self.number = number
+
+
+def execute(part: Part, memory: Memory, launch: Launch) -> None:
+    function = launch.function
+    if not function.module.loaded:
+        raise Fault(700, f"{function.name} runs in a module that was unloaded")
+    damage = memory.damage(launch.uses)
+    if damage:
+        raise Fault(700, f"{function.name}: {damage}")
+    if any(launch.parameters) and not launch.uses:
+        raise Fault(700, f"{function.name}: no parameter is an address of the device's memory")
+    if function.module.executed is None:
+        return
+    entry = function.entry
+    each_has = part.resident(entry, launch.threads, launch.shared_bytes)
+    asked = Executed(
+        function.name,
+        launch.blocks,
+        launch.threads,
+        launch.shared_bytes,
+        cluster=entry.cluster,
+        dependent=launch.dependent,
+    )
+    resident = min(launch.blocks, each_has * part.attributes["MultiProcessorCount"])
+    function.module.executed(asked, launch.parameters, list(memory.by_device.values()), resident)
+
+
+def emulated(source: str, target: str, asked: Executed, parameters: bytes, blocks: list[Block], resident: int) -> None:
+    """Run a launch of a source on the emulator, for any target."""
+    buffers = [Buffer(each.first, each.size, True, each.first) for each in blocks]
+    try:
+        emulate(build(source), [asked], parameters, buffers, races=False, resident=resident)
+    except KernelFault as error:
+        raise Fault(FAULTS.get(error.kind, 719), str(error)) from error
+
+
+def words(parameters: bytes) -> list[int]:
+    """Return the 64-bit words of parameters, some of which are addresses."""
+    return np.frombuffer(parameters[: len(parameters) // 8 * 8], np.uint64).tolist()

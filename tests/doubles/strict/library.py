@@ -83,8 +83,6 @@ def _given(*places: int | None) -> None:
 
 
 class Library:
-    """The functions of the driver library."""
-
     def __init__(self, system: System):
         self.system = system
         self._texts = {number: ctypes.c_char_p(f"CUDA_ERROR_{name}".encode()) for number, name in RESULTS.items()}
@@ -97,19 +95,15 @@ class Library:
         INT.from_address(place).value = self.system.version
 
     def error_name(self, number: int, place: int) -> None:
-        """cuGetErrorName, and cuGetErrorString."""
         if number not in self._texts:
             raise Status(1, f"error {number}")
         POINTER.from_address(place).value = ctypes.cast(self._texts[number], POINTER).value
-
-    # ---- modules
 
     def load(self, place: int | None, image: int | None) -> None:
         _given(place, image)
         POINTER.from_address(place).value = self.context.load(elf.image_at(image)).handle
 
     def unload(self, handle: int | None) -> None:
-        """cuModuleUnload: its kernels are gone."""
         self.context.module(handle or 0).loaded = False
 
     def function(self, place: int | None, handle: int | None, name: int | None) -> None:
@@ -119,8 +113,6 @@ class Library:
 
     def attribute(self, handle: int | None, attribute: int, value: int) -> None:
         self.context.allow(handle or 0, attribute, value)
-
-    # ---- launches
 
     def launch(self, handle: int | None, *numbers: int | None) -> None:
         grid, block, (shared, stream, arguments, extra) = numbers[:3], numbers[3:6], numbers[6:]
@@ -150,8 +142,6 @@ class Library:
             _pointers(function, arguments, extra),
             dependent=bool(chosen.get(SERIALIZATION)),
         )
-
-    # ---- captures
 
     def capture(self, stream: int, status: int, number: int, graph: int, nodes: int, count: int) -> None:
         """cuStreamGetCaptureInfo_v2: only the status, unless the stream is captured."""
@@ -194,8 +184,6 @@ class Library:
             raise Status(1, f"capture mode {wanted.value}")
         wanted.value, modes.mode = getattr(modes, "mode", 0), wanted.value
 
-    # ---- tensor maps
-
     def tiled(self, place: int | None, *arguments: Any) -> None:
         self._encode(tensor_maps.tiled, place, arguments)
 
@@ -221,7 +209,6 @@ class Library:
 
 
 def _pointers(function: Function, arguments: int | None, extra: int | None) -> list[int]:
-    """Return the addresses of a launch's parameters, as many as the kernel has."""
     count = len(function.entry.parameters)
     pointers = list((POINTER * count).from_address(arguments)) if arguments else []
     if extra or len(pointers) < count or not all(pointers):

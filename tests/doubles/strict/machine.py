@@ -70,7 +70,6 @@ class Machine:
         return result, graph
 
     def synchronize(self) -> None:
-        """Wait for every stream of the current device."""
         self.cupy.cuda.Stream.null.synchronize()
 
 
@@ -85,7 +84,6 @@ def without_races(patch: Any, *parts: str) -> Iterator[Machine]:
 
 
 def forget_driver() -> None:
-    """Let the package look for the driver library again."""
     for each in (driver.driver_function, driver.driver_version):
         each.cache_clear()
 

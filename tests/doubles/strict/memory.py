@@ -49,7 +49,6 @@ class Memory:
         self._given_back: list[tuple[int, int]] = []
 
     def allocate(self, nbytes: int) -> Block:
-        """Return free memory (cudaMalloc)."""
         size = max(-(-nbytes // UNIT), 1) * UNIT
         place = next((each for each in self._given_back if each[1] == size), None)
         if place is not None:
@@ -85,7 +84,6 @@ class Memory:
         ctypes.memset(block.first + block.size - some, POISON, some)
 
     def give_back(self, first: int, size: int) -> None:
-        """Take unused memory (cudaFree)."""
         self._given_back.append((first, size))
 
     def whose(self, address: int) -> Block | None:
@@ -102,7 +100,6 @@ class Memory:
         return tuple(found.items())
 
     def damage(self, uses: tuple[tuple[int, int | None], ...]) -> str:
-        """Return why a launch that was given these blocks must not touch them now; "" if they are its own."""
         for first, serial in uses:
             now = self.by_device.get(first)
             if serial is None or now is None or now.serial != serial:
@@ -125,6 +122,5 @@ class Arena:
         return self.free.pop(fitting[-1]) if fitting else None
 
     def take_back(self, block: Block) -> None:
-        """Take memory that the host uses no more."""
         self.memory.by_host.pop(block.first, None)
         self.free.append((block.first, block.size))

@@ -24,8 +24,6 @@ TEGRA = ((7, 2), (8, 7), (10, 1), (11, 0))
 
 @dataclass(frozen=True)
 class Part:
-    """One GPU: name, compute capability, and attributes by CuPy's names."""
-
     name: str
     capability: tuple[int, int]
     attributes: dict[str, int]
@@ -33,7 +31,6 @@ class Part:
     arch: Arch
 
     def runs(self, capability: tuple[int, int], specific: bool) -> bool:
-        """Return whether code for a capability runs here; `specific` code only on its own."""
         same = capability == self.capability
         if specific or same or self.capability in TEGRA or capability in TEGRA:
             return same
@@ -44,7 +41,6 @@ class Part:
         return whole * -(-threads // WARP)
 
     def resident(self, entry: Entry, threads: int, dynamic_bytes: int) -> int:
-        """Return how many blocks a multiprocessor has room for; 0 if none."""
         arch, unit = self.arch, SHARED_UNIT.get(self.capability[0], 128)
         shared = -(-(entry.shared_bytes + dynamic_bytes + arch.smem_reserved) // unit) * unit
         return min(
@@ -56,7 +52,6 @@ class Part:
 
 
 def part(name: str) -> Part:
-    """Return a part of archs.toml as its driver reports it."""
     rows = {row[0]: ("Orin", "8.7", row[1:7]) for row in listed("orin_modes.csv")}
     rows |= {row[0]: (row[2], row[1], [*row[3:8], "0"]) for row in reversed(listed("devices.csv"))}
     if name not in rows:

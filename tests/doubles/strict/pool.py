@@ -8,11 +8,10 @@ from typing import Any
 
 import cupy
 
-from .execution import Fault
+from .launches import Fault
 from .memory import UNIT, Arena, Block
-from .raised import OF_RUNTIME
 from .results import Status
-from .stream_objects import Stream, current_stream
+from .stream_objects import OF_RUNTIME, Stream, current_stream
 from .system import System
 
 

@@ -22,19 +22,14 @@ NAMES = {
     900: "STREAM_CAPTURE_UNSUPPORTED",
     901: "STREAM_CAPTURE_INVALIDATED",
     902: "STREAM_CAPTURE_MERGE",
-    903: "STREAM_CAPTURE_UNMATCHED",
-    904: "STREAM_CAPTURE_UNJOINED",
     905: "STREAM_CAPTURE_ISOLATION",
     906: "STREAM_CAPTURE_IMPLICIT",
     907: "CAPTURED_EVENT",
-    908: "STREAM_CAPTURE_WRONG_THREAD",
     912: "INVALID_CLUSTER_SIZE",
 }
 
 
 class Status(Exception):
-    """A call that does not succeed."""
-
     def __init__(self, number: int, why: str = ""):
         super().__init__(f"CUDA_ERROR_{NAMES[number]}: {why or 'see cuda.h'}")
         self.number = number

@@ -5,16 +5,33 @@ Read in CuPy 13.3 to 14.2: cupy/cuda/{stream,graph}.pyx, cupy_backends/cuda/api/
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from . import streams
+import cupy
+
+from . import capture
 from .capture import RELAXED, Graph
-from .raised import OF_RUNTIME
+from .results import Status, raising
 from .system import System
+
+DriverError = raising(cupy.cuda.driver.CUDADriverError, "CUDADriverError")
+RuntimeError_ = raising(cupy.cuda.runtime.CUDARuntimeError, "CUDARuntimeError")
+
+
+@contextmanager
+def _raises(kind: type[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except Status as status:
+        raise kind(status) from None
+
+
+OF_DRIVER, OF_RUNTIME = (lambda: _raises(DriverError)), (lambda: _raises(RuntimeError_))
 
 
 def current_stream(system: System) -> Stream:
-    """Return the calling thread's current stream on its current device."""
     streams_of = system.current.streams
     if system.current.number not in streams_of:
         streams_of[system.current.number] = Stream(system, 0)
@@ -22,14 +39,12 @@ def current_stream(system: System) -> Stream:
 
 
 class Stream:
-    """See cupy.cuda.Stream and cupy.cuda.ExternalStream."""
-
     def __init__(self, system: System, handle: int):
         self.system, self.ptr = system, handle
         self._before: list[Stream] = []
 
     @property
-    def stream(self) -> streams.Stream:
+    def stream(self) -> capture.Stream:
         with OF_RUNTIME():
             return self.system.context().stream(self.ptr)
 
@@ -90,10 +105,8 @@ def stream_type(system: System) -> Any:
 
 
 class Event:
-    """See cupy.cuda.Event."""
-
     def __init__(self, system: System):
-        self.system, self.event = system, streams.Event()
+        self.system, self.event = system, capture.Event()
 
     def record(self, stream: Stream | None = None) -> None:
         with OF_RUNTIME():
@@ -110,8 +123,6 @@ class Event:
 
 
 class CapturedGraph:
-    """See cupy.cuda.Graph: the graph and its executable form, which end together."""
-
     def __init__(self, system: System, graph: Graph):
         self.system, self.context, self.graph = system, system.context(), graph
 
@@ -120,7 +131,6 @@ class CapturedGraph:
             self.context.replay(self.graph, (stream or current_stream(self.system)).stream)
 
     def destroy(self) -> None:
-        """Destroy the graph, as CuPy does with the last reference."""
         self.context.destroy(self.graph)
 
     __del__ = destroy

@@ -14,8 +14,7 @@ import cupy
 
 from .context import DYNAMIC_SHARED_BYTES
 from .pool import Pool, pointer_type
-from .raised import OF_DRIVER, OF_RUNTIME
-from .stream_objects import Event, Stream, current_stream, stream_type
+from .stream_objects import OF_DRIVER, OF_RUNTIME, Event, Stream, current_stream, stream_type
 from .system import System
 
 
@@ -100,8 +99,6 @@ def _runtime(system: System) -> SimpleNamespace:
 
 
 class Device:
-    """See cupy.cuda.Device."""
-
     def __init__(self, system: System, number: int | None):
         self.system = system
         self.id = system.current.number if number is None else int(number)
@@ -129,9 +126,6 @@ class Device:
     def compute_capability(self) -> str:
         with OF_RUNTIME():
             return "".join(map(str, self.system.context(self.id).part.capability))
-
-
-# ---- modules and launches
 
 
 class Module:

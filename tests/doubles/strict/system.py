@@ -7,8 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from .context import Context
-from .execution import words
-from .launches import Function, Launch, Three
+from .launches import Function, Launch, Three, words
 from .part import part
 from .results import Status, UndefinedError
 
@@ -52,7 +51,6 @@ class System:
         pointers: Sequence[int],
         dependent: bool = False,
     ) -> None:
-        """Launch a kernel of the current device, with a copy of its parameters."""
         sizes, context = function.entry.parameters, self.context()
         if len(pointers) != len(sizes):
             raise UndefinedError(f"{function.name} takes {len(sizes)} arguments, not {len(pointers)}")

@@ -71,7 +71,6 @@ def _tensor(
 
 
 def _row(kind: int, count: int, tail: Sequence[int], what: str) -> None:
-    """Check the inner extent of a box."""
     interleave, swizzle, *_ = tail
     size = count * ELEMENTS[kind]
     _need(bool(interleave) or size % 16 == 0, f"{what} are multiples of 16 bytes")
@@ -88,7 +87,6 @@ def _steps(steps: Any, rank: int, interleave: int) -> list[int]:
 def tiled(
     target: int, kind: int, rank: int, address: int, extents: Any, strides: Any, box: Any, steps: Any, *tail: int
 ) -> bytes:
-    """Return the map of cuTensorMapEncodeTiled; raises RefusedError."""
     found = _tensor(target, kind, rank, address, extents, strides, tail, 1)
     sizes = [box[i] for i in range(rank)]
     _need(all(1 <= each <= 256 for each in sizes), "box extents are 1 to 256")
@@ -110,7 +108,6 @@ def im2col(
     steps: Any,
     *tail: int,
 ) -> bytes:
-    """Return the map of cuTensorMapEncodeIm2col; raises RefusedError."""
     found = _tensor(target, kind, rank, address, extents, strides, tail, 3)
     corners = [[each[i] for i in range(rank - 2)] for each in (lower, upper)]
     least, most = CORNERS[rank]
@@ -146,7 +143,6 @@ def _packed(
 
 
 def fields(text: bytes) -> dict[str, Any]:
-    """Return the arguments that made a map."""
     address, *numbers, _, _, _ = LAYOUT.unpack(text)
     rank = numbers[19]
     return {
@@ -184,7 +180,6 @@ FUNCTIONS = {
 
 @contextmanager
 def encoders() -> Iterator[None]:
-    """Stand in for the driver library where the host path looks for its encoders."""
     with mock.patch.object(tensor_maps, "driver_function", FUNCTIONS.__getitem__):
         yield
 

@@ -14,7 +14,6 @@ from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.expression.contraction import contraction
 from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv
@@ -26,9 +25,13 @@ from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.families.lattices import random_legal
 from tests.families.workloads import contract, space
-from tests.families.workloads.contraction_packed import convolution, packed_configurations
-from tests.families.workloads.contraction_patch import FIRST, patch_configurations
-from tests.families.workloads.contraction_phased import transposed
+from tests.families.workloads.images import (
+    FIRST,
+    convolution,
+    packed_configurations,
+    patch_configurations,
+    transposed,
+)
 from tests.families.workloads.window import padded
 
 # ---- declarations
@@ -58,15 +61,6 @@ def test_the_reference_is_the_declaration(transposed):
     assert w.flops() == 2 * np.prod(multiplied.shape) * others * 3 * 2
 
 
-def test_the_product_is_what_the_expression_layer_sees():
-    w = conv.workload(**SIZES, pad_top=1, dtype="float32")
-    declared = operator("conv2d")
-    view, product = contraction(declared.stages(w.size)[0]), declared.product(w)
-    extents = view.extents(w.size)
-    assert (extents["m"], extents["n"], extents["k"]) == (product.m, product.n, product.k)
-    assert product.batch == extents["batch"] == 1 and product.window == "a"
-
-
 def test_a_convolution_of_one_by_one_is_a_matrix_product():
     sizes = dict(n=8, h=14, w=14, c=64, k_out=32, r=1, s=1)
     last, first = conv.workload(**sizes, dtype="float16"), conv.workload(**sizes, layout="nchw", dtype="float16")
@@ -80,20 +74,6 @@ def test_a_convolution_of_one_by_one_is_a_matrix_product():
 
 PACKED = FAMILIES["contraction_packed"]
 PACKED_SERVED = contract(PACKED.name).served
-
-
-def test_blocks_share_the_steps_of_a_packed_product():
-    """The packed operands are followed by a flag and the sums of a tile per block; nothing spills."""
-    [each] = [each for each in packed_configurations() if each.name == "packed stream"]
-    verdict = each.verify(str)
-    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["packed_filters"]
-    program, blocks = each.candidate.program, each.candidate.program["stream"]
-    size, zeroed = PACKED.workspace(program, each.workload)
-    assert (size, zeroed) == (pack.workspace(each.workload) + blocks * (16 + 32 * 32 * 4), False)
-    assert pack.workspace(each.workload) % 16 == 0
-    arch, workload = lookup("sm_87"), PACKED_SERVED[0][1]
-    program = PACKED.starters(workload, arch)[1].replace(stream=arch.sms, min_blocks=1, split_k=1)
-    assert compile_cubin(candidate(PACKED, program, workload).source(), arch.target).spill_bytes == 0
 
 
 def test_an_axis_of_one_tap_keeps_what_outputs_read():
@@ -131,18 +111,19 @@ PATCH = FAMILIES["contraction_patch"]
 PATCH_SERVED = contract(PATCH.name).served
 
 
-def test_blocks_share_the_channels_of_all_tiles():
-    """Steps have all taps; stream_k.cuh passes on the rest. Nothing spills."""
-    [each] = [each for each in patch_configurations() if each.name == "patch stream"]
+@pytest.mark.parametrize(
+    ("family", "configurations", "branch", "starter"),
+    [(PACKED, packed_configurations, "packed_filters", 1), (PATCH, patch_configurations, "whole_tile", 0)],
+)
+def test_blocks_share_the_steps_of_a_product(family, configurations, branch, starter):
+    """By stream_k.cuh, and nothing spills."""
+    [each] = [each for each in configurations() if each.name.endswith(" stream")]
     verdict = each.verify(str)
-    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches["whole_tile"]
-    arch, workload = PATCH_SERVED[0][0], PATCH_SERVED[0][1]
-    program = PATCH.starters(workload, lookup(arch))[0].replace(stream=8, min_blocks=1, split_k=1)
-    binary = compile_cubin(candidate(PATCH, program, workload).source(), lookup(arch).target)
-    assert binary.error is None and binary.spill_bytes == 0
-    lattice = space(PATCH.name, 0)
-    terms = lattice.explain(lattice.point(program))
-    assert terms["blocks"] == 8 and terms["iterations"] % 9 == 0
+    assert verdict.outcome == "ok" and verdict.branches["stream_join"] and verdict.branches[branch]
+    part, workload = contract(family.name).served[0]
+    arch = lookup(part)
+    program = family.starters(workload, arch)[starter].replace(stream=8, min_blocks=1, split_k=1)
+    assert compile_cubin(candidate(family, program, workload).source(), arch.target).spill_bytes == 0
 
 
 def test_merged_groups_share_a_step():

@@ -1,11 +1,8 @@
-"""float32 of bfloat16 parts (contraction_mma's INSTRUCTION 5, contraction_floats_wgmma) is no less exact than float32
-multiply-adds.
+"""float32 of bfloat16 parts (INSTRUCTION 5, contraction_floats_wgmma) is no less exact than float32 multiply-adds.
 
-All kernels run on the emulator, whose tensor cores cut as the coarsest one published does, over hostile inputs; a
-BLAS, which sums in another order, is printed with them. An error is measured in 2^-24 of the sum of the terms'
-magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s
-tests/families/contraction/test_float_accuracy.py` runs all lengths of k and prints the figures. The operands are the
-same for every commit: largest errors are compared, whose order may differ for other operands.
+The emulator's tensor cores cut as the coarsest one published does. An error is measured in 2^-24 of the sum of the
+terms' magnitudes: what rounding every term once costs. `GENSOR_CAMPAIGN=full pytest -s` prints the figures of all
+lengths of k. The operands are the same for every commit: largest errors may differ in order for other operands.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,12 +30,10 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def normal(rng: np.random.Generator, k: int, a: int = 0, b: int = 0) -> Pair:
-    """Standard normal times powers of two."""
     return np.ldexp(rng.standard_normal((ROWS, k)), a), np.ldexp(rng.standard_normal((k, COLUMNS)), b)
 
 
 def wide(rng: np.random.Generator, k: int, a: tuple[int, int], b: tuple[int, int]) -> Pair:
-    """Exponents spread evenly over ranges."""
     left, right = normal(rng, k)
     return np.ldexp(left, rng.integers(*a, left.shape)), np.ldexp(right, rng.integers(*b, right.shape))
 
@@ -71,15 +66,12 @@ HOSTILE: dict[str, Callable[[np.random.Generator, int], Pair]] = {
 
 
 class Error(NamedTuple):
-    """Root mean square and largest error, in 2^-24 of the sum of magnitudes."""
-
     typical: float
     largest: float
 
 
 @cache
 def kernel(name: str) -> Candidate:
-    """A Program of a family with tiles of 64 x 64."""
     family, part = FAMILIES[name], lookup("sm_90" if "wgmma" in name else "sm_80")
     problem = workload(ROWS, COLUMNS, 1024, dtype="float32")
     starters = family.starters(problem, part)
@@ -90,7 +82,6 @@ def kernel(name: str) -> Candidate:
 
 
 def product(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return what a kernel of a family stores for float32 operands."""
     return multiplied(kernel(name), a, b, dtype="float32")[0]
 
 
@@ -117,7 +108,6 @@ def test_errors_are_no_larger_than_those_of_multiply_adds(name, family):
 
 
 def special(rng: np.random.Generator, k: int) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """Operands with infinities, NaN, and sums that leave the range or nearly do."""
     most = np.finfo(np.float32).max
     for word, value in (("infinity", np.inf), ("NaN", np.nan), ("the largest float", most)):
         a, b = (x.astype(np.float32) for x in normal(rng, k))

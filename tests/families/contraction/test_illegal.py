@@ -11,7 +11,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_tuner.build.pool import candidate
 from tests.families.lattices import MMA, SIMT, WGMMA
-from tests.families.warpgroups import PLAIN
+from tests.families.verified import PLAIN
 from tests.mutator.programs.contraction import COPIES
 from tests.mutator.programs.contraction import MMA as SMALL_MMA
 from tests.mutator.programs.contraction import SIMT as SMALL_SIMT

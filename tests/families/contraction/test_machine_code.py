@@ -6,7 +6,7 @@ from gensor_kernels.build.sass import GLOBAL_ACCESSES, SHARED_ACCESSES
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.windows import conv
 from tests.families.lattices import MMA, SIMT, WGMMA
-from tests.families.machine_code import machine_code
+from tests.families.verified import machine_code
 
 LARGE = (4096, 4096, 4096)
 NT = {"trans_b": True}
@@ -116,8 +116,3 @@ def test_operations_of_params_are_stored_by_copies_too():
     assert entry.opcodes["UTMASTG"] == 4 + 1 and entry.opcodes["STSM"] == 16 + 2
     assert not {"STS", "STG"} & entry.opcodes.keys() and "R2UR" not in entry.hot_loop
     assert sum(entry.hot_loop.values()) <= 13 * 4, entry.hot_loop
-
-
-def test_pixels_are_copied_by_tensor_copies():
-    _, entry = machine_code(WGMMA, conv.workload(**IMAGE), "sm_90", **GROUPS | WIDE | {"block_n": 64})
-    assert entry.opcodes["UTMALDG"] == 2

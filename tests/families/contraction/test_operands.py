@@ -1,8 +1,5 @@
 """Operands of contractions: doubles, operands that are widened as they are read, operands of epilogues."""
 
-from dataclasses import dataclass
-from fractions import Fraction
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,48 +9,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
-from tests.devices.test_matrix_models import GROUP, MEMBER, multiply
-from tests.doubles.emulated_kernels import toy
 from tests.families.lattices import MMA, fastest
-
-# ---- float64 on tensor cores
-
-
-@dataclass(frozen=True)
-class Shape:
-    """An instruction; the place of element i of every lane is that of the PTX ISA (mma with .f64)."""
-
-    mode: int
-    m: int
-    k: int
-    sum_dtype = np.float64
-
-    def a(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        if self.m == 8:
-            return GROUP, MEMBER
-        first = i * 2 + MEMBER if i % 2 == 0 else i * 2 - 2 + MEMBER
-        return GROUP + 8 * (i % 2), first
-
-    def b(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        return MEMBER + 4 * i, GROUP
-
-    def c(self, i: int) -> tuple[np.ndarray, np.ndarray]:
-        return GROUP + 8 * (i // 2), MEMBER * 2 + i % 2
-
-
-SHAPES = [Shape(0, 8, 4), Shape(1, 16, 8), Shape(2, 16, 16)]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_fragments_lie_as_documented_and_sums_are_chains_of_multiply_adds(shape):
-    rng = np.random.default_rng(shape.mode)
-    a, b = rng.standard_normal((shape.m, shape.k)), rng.standard_normal((shape.k, 8))
-    want = rng.standard_normal((shape.m, 8))
-    found = multiply(shape, a, b, want, toy("double_fragments"))
-    for k in range(shape.k):
-        for i, j in np.ndindex(want.shape):  # float() of a Fraction rounds once, to nearest
-            want[i, j] = float(Fraction(a[i, k]) * Fraction(b[k, j]) + Fraction(want[i, j]))
-    assert np.array_equal(found, want)
 
 
 def test_doubles_take_the_instruction_of_their_capability():

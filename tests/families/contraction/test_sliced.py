@@ -32,12 +32,10 @@ ROUNDOFF, TINY = 2.0**-53, 2.0**-1074
 
 
 def normal(rng: np.random.Generator, k: int, a: Any = 0, b: Any = 0) -> Pair:
-    """Standard normal times powers of two."""
     return np.ldexp(rng.standard_normal((ROWS, k)), a), np.ldexp(rng.standard_normal((k, COLUMNS)), b)
 
 
 def wide(rng: np.random.Generator, k: int, spread: int) -> Pair:
-    """Exponents spread evenly over 2^-spread to 2^spread."""
     return normal(rng, k, rng.integers(-spread, spread + 1, (ROWS, k)), rng.integers(-spread, spread + 1, (k, COLUMNS)))
 
 
@@ -57,12 +55,10 @@ def apart(rng: np.random.Generator, k: int) -> Pair:
 
 
 def scaled(rng: np.random.Generator, k: int) -> Pair:
-    """Rows and columns of very different size."""
     return normal(rng, k, rng.integers(-400, 400, (ROWS, 1)), rng.integers(-400, 400, (1, COLUMNS)))
 
 
 def sparse(rng: np.random.Generator, k: int) -> Pair:
-    """Most elements, some rows and some columns are zero."""
     a, b = normal(rng, k)
     a[rng.random(a.shape) < 0.7] = 0
     a[3], b[:, 5] = 0, 0
@@ -88,7 +84,6 @@ HOSTILE: dict[str, tuple[Callable[[np.random.Generator, int], Pair], bool | None
 
 @cache
 def kernel(name: str) -> Candidate:
-    """The smallest starter of a family."""
     family, served = FAMILIES[name], workload(512, 512, 512, **OZAKI)
     program = min(family.starters(served, lookup("rtx-4090")), key=lambda p: p["block_m"] * p["block_n"])
     return candidate(family, program.replace(split_k=1), served)

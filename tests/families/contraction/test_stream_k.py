@@ -9,7 +9,6 @@ import pytest
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.devices.emulator import build
-from gensor_kernels.families.contraction import stream_k
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
@@ -152,15 +151,6 @@ def test_what_a_stream_needs():
     image = conv.workload(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
     for family, workload in ((WGMMA, image), (ALIGNED, matmul(512, 512, 588, trans_b=True))):
         assert "stream" not in {c.name for c in family.coordinates(workload, lookup("sm_90"))}
-
-
-def test_flags_hold_what_memory_does_not():
-    """A mark is drawn by each process; workspaces need not be zero."""
-    low, high = stream_k.MARK
-    assert 0 <= low < 2**31 and 0 <= high < 2**31 and (low or high)
-    # 16 bytes, the sums of a tile, and a flag for each warp of Hopper's 256 threads
-    for family, room in ((MMA, 16 + 32 * 32 * 4), (WGMMA, 16 + 2 * 64 * 64 * 4 + 8 * 8)):
-        assert family.workspace(streamed(family).program, HALF) == (8 * room, False)
 
 
 def test_the_potential_gains_where_a_wave_is_partial_and_not_where_waves_are_whole():

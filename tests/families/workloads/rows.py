@@ -1,9 +1,8 @@
 """Workloads of the rows family: every form, layout, dtype and accumulator."""
 
-from gensor_kernels.families.rows.shape import view
 from gensor_kernels.operators.rows.views import workload
 
-from . import Contract, usual_tiling
+from . import Contract
 
 #: arch, operator, shape, axes, dtype, epilogue
 SERVED = [
@@ -28,23 +27,19 @@ SERVED = [
 ]
 
 
-def check(lattice, program, launches, terms):
-    """A block to every tile and part; a second launch finishes rows part by part for maps, otherwise row by row."""
-    tiling, blocks = usual_tiling(lattice, program), launches[0].grid
-    assert tiling.tiles_m * tiling.tiles_n * tiling.split == blocks
-    if len(launches) > 1:
-        assert launches[1].grid == (blocks if view(lattice.workload).maps else blocks // tiling.split)
-
-
-CONTRACT = Contract(
-    [(arch, workload(name, shape, axes, dtype, epilogue=steps)) for arch, name, shape, axes, dtype, steps in SERVED],
-    entries=lambda program: ["rows"] + ["rows_reduce"] * (program["split_k"] > 1),
-    check=check,
-    fewest_starters=4,
-    starters=lambda starters, index: starters[index % 3 :: 3],
-    compiled=0,
-    randoms=2,
-    relaxed={"min_blocks": 0},
-    spill_free=True,
-    conflict_free=lambda program: program["keep"] != 2,
-)
+CONTRACTS = {
+    "rows": Contract(
+        [
+            (arch, workload(name, shape, axes, dtype, epilogue=steps))
+            for arch, name, shape, axes, dtype, steps in SERVED
+        ],
+        entries=lambda program: ["rows"] + ["rows_reduce"] * (program["split_k"] > 1),
+        fewest_starters=4,
+        starters=lambda starters, index: starters[index % 3 :: 3],
+        compiled=0,
+        randoms=2,
+        relaxed={"min_blocks": 0},
+        spill_free=True,
+        conflict_free=lambda program: program["keep"] != 2,
+    ),
+}

@@ -1,8 +1,5 @@
 """Workloads of the window family that tests share: every operator, layout, dtype and kind of alignment."""
 
-from collections.abc import Mapping
-
-from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 
 from . import Contract
@@ -25,26 +22,6 @@ def average(side: int, c: int, **more):
     return pooling.workload("global_avg_pool2d", n=2, h=side, w=side, c=c, **more)
 
 
-def resources(constants: Mapping[str, int | str], workload: Workload) -> tuple[int, int]:
-    """(threads, shared bytes) as the top of window.cu says."""
-    c = {name: value for name, value in constants.items() if isinstance(value, int)}
-    element = {"half_t": 2, "bfloat16_t": 2, "float": 4, "double": 8, "i8": 1}[str(constants["IN_TYPE"])]
-    word = {"float": 4, "double": 8, "i32": 4}[str(constants["ACC_TYPE"])]
-    channels = c["A_VECTOR"] // element
-    places = c["BLOCK_C"] // channels * (c["BLOCK_W"] // c["THREAD_W"]) * (c["BLOCK_H"] // c["THREAD_H"])
-    threads = c["SPLIT"] * places
-    outputs = c["THREAD_H"] * c["THREAD_W"] * channels
-    if c["STAGED"] and not c["WINDOW"]:
-        window, taps = workload.size["r"], -(-workload.size["s"] // 4) * 4
-        pitch = -(-(c["BLOCK_W"] + taps) * element // 16) * 16
-        return threads, c["BLOCK_C"] * ((c["BLOCK_H"] + window - 1) * pitch + window * taps * word)
-    if c["STAGED"]:
-        r, s, step_h, step_w = map(int, str(c["WINDOW"]))
-        rows, columns = (c["BLOCK_H"] - 1) * step_h + r, (c["BLOCK_W"] - 1) * step_w + s
-        return threads, c["BLOCK_C"] * rows * (-(-columns * element // 16) * 16)
-    return threads, threads * outputs * word if c["SPLIT"] > 1 else 0
-
-
 SERVED = [
     ("sm_87", convolution(112, 96, 3, stride_h=2, stride_w=2, dtype="float16", epilogue="bias_relu6", **padded())),
     ("sm_87", convolution(42, 84, 7, layout="nchw", **padded(3))),
@@ -62,11 +39,12 @@ SERVED = [
     ("sm_87", average(7, 2048, dtype="float16")),
     ("sm_90", average(56, 64, layout="nchw")),
 ]
-CONTRACT = Contract(
-    SERVED,
-    resources=resources,
-    compiled=3,
-    archs=("sm_75", "sm_87", "sm_90"),
-    starters=lambda starters, index: starters,
-    randoms=3,
-)
+CONTRACTS = {
+    "window": Contract(
+        SERVED,
+        compiled=3,
+        archs=("sm_75", "sm_87", "sm_90"),
+        starters=lambda starters, index: starters,
+        randoms=3,
+    ),
+}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gensor_kernels.graph.execution.arena import UNIT, Ledger, Use, make_layout, offsets, round_up
+from gensor_kernels.graph.execution.arena import UNIT, Use, make_layout, offsets, round_up
 
 from ..models import model
 
@@ -26,26 +26,6 @@ def test_requests_in_use_at_a_time_do_not_overlap(drawn):
     assert layout.live <= layout.nbytes <= sum(round_up(use.nbytes) for use in found)
     times = range(max(use.last for use in found))
     assert layout.live == max(sum(use.nbytes for use in found if use.first <= t < use.last) for t in times)
-
-
-def test_a_chain_needs_two_places():
-    chain = [Use((n, 0), 1024, 2 * n, 2 * n + 3) for n in range(20)]
-    assert make_layout(chain, {use.key: None for use in chain}).nbytes == 2048
-
-
-def test_a_ledger_hands_out_no_place_that_is_in_use():
-    """A layout that puts two requests, both in use, into one place: a wrong liveness, planted."""
-    first = Ledger()
-    first.begin(0)
-    kept = [first.lease(512), first.lease(512)]
-    layout = first.make_layout()
-    assert layout.nbytes == 1024 and not first.follows
-    wrong = layout._replace(places={key: place._replace(offset=0) for key, place in layout.places.items()})
-    second = Ledger(wrong, 4096)
-    second.begin(0)
-    leases = [second.lease(512), second.lease(512)]
-    assert [lease.address for lease in leases] == [4096, 0] and not second.follows
-    del kept
 
 
 CHAIN = (
@@ -117,15 +97,6 @@ def test_a_wrong_liveness_is_caught(chain, planted):
         assert bound_of(chain) is None
     else:  # the replay reads poisoned memory, which is NaN
         assert bound_of(chain) is not None and not np.isfinite(chain(x)).all()
-
-
-@pytest.mark.usefixtures("emulator")
-def test_values_that_no_input_changes_are_computed_once():
-    text = "s = Shape(x); z = ConstantOfShape(s); v = MatMul(w, w); a = MatMul(x, v); y = Add(a, z)"
-    made = model(text, {"x": ("float32", ("n", 64))}, {"y": ("n", 64)}, {"w": W[0]})
-    for seed in range(4):
-        x = inputs(seed)
-        np.testing.assert_allclose(made(x), x @ (W[0] @ W[0]), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.usefixtures("emulator")

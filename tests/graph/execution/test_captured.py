@@ -108,7 +108,6 @@ def bound_of(made):
 
 
 def forget(made):
-    """Drop all plans of a model, and with them their arenas."""
     for each in (made._plans, made._known, made._shared):
         each.clear()
 

@@ -33,21 +33,6 @@ def test_no_assignment_is_faster():
         assert total(times, tensors, choose(times, tensors)) == pytest.approx(best, abs=1e-9), seed
 
 
-@pytest.mark.parametrize(
-    ("times", "tensors", "chosen"),
-    [
-        # three readers gain 4 each: one conversion of 10 pays, three would not
-        ([(0.0, math.inf), *[(4.0, 0.0)] * 3], [Tensor(0, (1, 2, 3), 10.0)], [False, True, True, True]),
-        ([(0.0, math.inf), *[(4.0, 0.0)] * 3], [Tensor(0, (each,), 10.0) for each in (1, 2, 3)], [False] * 4),
-        # a reader that takes either layout needs no conversion
-        ([(0.0, math.inf), (9.0, 3.0)], [Tensor(0, (1,), 10.0, {(1, True): 2.0})], [False, True]),
-    ],
-)
-def test_conversions(times, tensors, chosen):
-    assert choose(times, tensors) == chosen
-    assert tensors[0].crossing(chosen)[1] == (len(tensors[0].readers) == 3)
-
-
 def test_long_chains_are_cut_at_once():
     count = 1200
     times = [(0.0, math.inf), *[(2.0, 1.0)] * count, (0.0, math.inf)]

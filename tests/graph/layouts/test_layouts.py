@@ -108,7 +108,6 @@ def test_the_predicted_time_is_never_worse(part, dtype):
 
 
 def bottleneck(blocks=2, width=64, side=28):
-    """A body like ResNet-50's."""
     text, constants, image = "", {}, "x"
     for block in range(blocks):
         text += (
@@ -138,9 +137,6 @@ def test_a_graph_without_images_is_left_alone():
     graph = Source(made).graph()
     before = [replace(each) for each in graph.nodes]
     assert choose_layouts(graph) is None and graph.nodes == before
-
-
-# ---- weights
 
 
 def computed(text, weights, dtype, *shape):

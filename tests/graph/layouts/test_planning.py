@@ -26,9 +26,6 @@ def draw(*shape, dtype="float32"):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-# ---- times
-
-
 @pytest.mark.parametrize(("part", "dtype"), [("sm_87", "float16"), ("sm_90", "float32")])
 def test_a_short_answer_has_the_time_of_explain(part, dtype):
     image, matrix = draw(2, 16, 14, 14, dtype=dtype), draw(64, 64, dtype=dtype)
@@ -74,9 +71,6 @@ def test_times_are_looked_up_once_unless_the_library_changes(monkeypatch):
     assert plan(2, batch=2) > 0
     current_runtime().library.reload()
     assert plan(2) == few
-
-
-# ---- constants
 
 
 @pytest.mark.parametrize("weights", [None, "int8", "int4"])

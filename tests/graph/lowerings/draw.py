@@ -20,14 +20,11 @@ DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"
 
 
 def type_name(dtype: str) -> str:
-    """Return the name of a type of tensors in the standard."""
     return f"tensor({dict(float32='float', float64='double').get(dtype, dtype)})"
 
 
 @dataclass
 class Case:
-    """A node with its inputs."""
-
     operator: str
     #: Version of the standard that the model has.
     version: int
@@ -99,13 +96,11 @@ class Draw:
         return np.asarray(found, ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
     def give(self, low: int = 1, high: int = 4, empty: bool = False) -> tuple[int, ...]:
-        """Make an array the only input, and return its shape."""
         shape = self.shape(low, high, empty)
         self.inputs = [self.array(shape, self.dtype())]
         return shape
 
     def option(self, name: str, value: Any, share: float = 0.5) -> None:
-        """Give an attribute at times."""
         if self.maybe(share):
             self.attributes[name] = value
 
@@ -136,7 +131,6 @@ class Draw:
                 self.known.add(place)
 
     def part(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return a shape that broadcasts to another."""
         found = [extent if self.maybe(0.7) else 1 for extent in shape]
         return tuple(found[self.within(0, len(found)) :])
 
@@ -145,7 +139,6 @@ DRAWS: dict[str, Callable[[Draw], None]] = {}
 
 
 def draws(operators: str) -> Callable[[Callable[[Draw], None]], Callable[[Draw], None]]:
-    """Register the function that draws calls of some operators."""
 
     def register(function: Callable[[Draw], None]) -> Callable[[Draw], None]:
         DRAWS.update(dict.fromkeys(operators.split(), function))

@@ -187,7 +187,6 @@ def doubtful(case: Case) -> str | None:
 
 
 def feeds(case: Case) -> dict[str, np.ndarray]:
-    """Return the inputs of a model that are no constants."""
     return {f"x{place}": each for place, each in enumerate(case.inputs) if each is not None and place not in case.known}
 
 
@@ -221,7 +220,6 @@ def by_reference(case: Case) -> list[Any] | None:
 
 
 def agree(found: Sequence[Any], wanted: Sequence[Any], unit: float = 0.0) -> str | None:
-    """Return what differs, or None."""
     for a, b in zip(found, map(np.asarray, wanted), strict=True):
         if a.dtype != b.dtype or a.shape != b.shape:
             return f"{a.dtype}{list(a.shape)} in place of {b.dtype}{list(b.shape)}"
@@ -247,7 +245,6 @@ def ours(case: Case) -> list[Any]:
 
 
 def outcome(case: Case) -> tuple[str, str]:
-    """Return what became of a call, and a text about it."""
     old = pad(modern(case) if case.version < 7 else case)
     runtime = by_runtime(old)
     reference = None if runtime is not None else by_reference(old)

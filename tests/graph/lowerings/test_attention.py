@@ -77,9 +77,6 @@ def test_rotary_embeddings_of_constant_tables_are_one_kernel(dtype, interleaved,
     np.testing.assert_allclose(found, wanted, rtol=np.finfo(dtype).eps, atol=2 * np.finfo(np.float32).eps)
 
 
-# ---- caches
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize(("batch", "capacity", "causal"), [(1, 32, 0), (3, 32, 1), (1, 24, 1), (2, 24, 0), (2, 7, 1)])
 def test_attention_over_the_filled_part_of_a_cache(dtype, batch, capacity, causal):
@@ -129,8 +126,6 @@ def test_a_full_cache_names_the_node():
     with pytest.raises(UnsupportedError, match=r"node 'store'.* has room for 4 rows: 2 do not fit after row 3"):
         known(p, u)
 
-
-# ---- state
 
 WIDTH, CAPACITY = 32, 12
 LAYER = (

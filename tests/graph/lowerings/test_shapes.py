@@ -58,7 +58,6 @@ def test_a_shape_follows_from_those_of_the_inputs_or_the_node_is_refused(op, inp
 
 
 def infer_node(op, inputs, attributes):
-    """Return a graph in which the shapes that follow from one node are known."""
     shapes = {"x": (4, 6), "r": (3, 1, 6), "w": (6, 2), "v": (5, 2), "t": (3, 1), "unknown": (None, 6)}
     shapes |= {"image": (1, 4, 5, 5), "w4": (2, 4, 3, 3)}
     graph = Graph([], {}, ["y"], dict(CONSTANTS), {name: Spec(HALF, each) for name, each in shapes.items()})

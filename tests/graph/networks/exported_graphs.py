@@ -1,7 +1,4 @@
-"""ONNX graphs of exported networks, committed without weights, which a seed draws again.
-
-`exported_torch` writes the files.
-"""
+"""ONNX graphs of networks, written by `exported_torch` without weights, which a seed draws again."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ SIZES = {"batch": 1, "tokens": 16, "past": 15, "source": 16}
 
 
 def names() -> list[str]:
-    """Return the names of the committed graphs."""
     return sorted(path.name.removesuffix(".onnx.gz") for path in FOLDER.glob("*.onnx.gz"))
 
 
@@ -126,10 +122,7 @@ def _is_weight(tensor: TensorProto) -> bool:
 
 
 def _uses(graph: onnx.GraphProto) -> dict[str, tuple[str, int, bool]]:
-    """Return for each initializer the operator that uses it, the input's place, and whether it is read transposed.
-
-    A weight that is both looked up and multiplied is drawn for the product.
-    """
+    """Return for each initializer the operator that uses it, products first, the input's place, and if transposed."""
     readers: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in graph.node:
         for place, name in enumerate(node.input):

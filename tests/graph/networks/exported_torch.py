@@ -317,7 +317,6 @@ EXPORTS: dict[str, Callable[[bool], Export]] = {
 
 
 def export_model(export: Export) -> onnx.ModelProto:
-    """Return the ONNX model of a module whose parameters are NaN."""
     module = export.module.eval()
     running = [each for name, each in module.named_buffers() if name.endswith(("running_mean", "running_var"))]
     with torch.no_grad():
@@ -372,7 +371,6 @@ def strip(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def main(names: Sequence[str]) -> None:
-    """Write the graphs, full-size and small."""
     FOLDER.mkdir(exist_ok=True)
     for name in names or [each + size for each in EXPORTS for size in ("", "_small")]:
         small = name.endswith("_small")

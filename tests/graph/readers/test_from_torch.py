@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -10,8 +11,6 @@ import gensor_kernels
 import gensor_kernels.torch
 from gensor_kernels.errors import ModelError, UnsupportedError
 from tests.campaign_size import sample
-
-from ..models import hide_packages
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from gensor_kernels.graph.readers import torch_checked  # noqa: E402
@@ -43,8 +42,6 @@ class Small(nn.Module):
 
 
 class Calling(nn.Module):
-    """A module of a function."""
-
     def __init__(self, function):
         super().__init__()
         self.function = function
@@ -168,7 +165,7 @@ def test_programs_and_sizes_are_refused_as_modules_are():
 
 
 def test_without_pytorch_the_extra_is_named(monkeypatch):
-    hide_packages(monkeypatch, "torch")
+    monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ModelError, match=r"torch is not installed: pip install 'gensor-kernels\[torch\]'"):
         gensor_kernels.from_torch(None)
     with pytest.raises(ModuleNotFoundError, match=r"needs PyTorch: pip install 'gensor-kernels\[torch\]'"):
@@ -203,9 +200,6 @@ def test_layers_have_the_path_of_their_module():
     module = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Linear(8, 4)).eval()
     lines = str(gensor_kernels.from_torch(module, X)).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["0.0/linear", "1/linear"]
-
-
-# ---- the check of the exporter's translations
 
 
 def test_each_distinct_call_is_checked_once(monkeypatch):

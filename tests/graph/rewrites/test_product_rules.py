@@ -16,8 +16,6 @@ X = draw(3, 5, 16)
 SINGLE = np.dtype(np.float32)
 
 
-# ---- siblings and gates
-
 OPS = ("Relu", "Tanh", "Sigmoid")
 
 
@@ -36,7 +34,6 @@ def test_siblings_are_one_product(biases):
 
 
 def two_products(*widths):
-    """A graph of two products of one tensor, without a model around it."""
     pairs = dict(zip("yz", widths, strict=True))
     specs = {name: Spec(SINGLE, (3, 5, width)) for name, width in pairs.items()}
     nodes = [Node("MatMul", ("x", f"w{name}"), (name,), {}, name) for name in "yz"]
@@ -87,8 +84,6 @@ def test_predicted_times_decide_whether_a_gate_joins():
     assert "GatedMatMul" not in [each.op for each in found.nodes]
     assert any("gate in the product" in each.why for each in found.reasons("f"))
 
-
-# ---- scales and element-wise chains
 
 A, B = draw(4, 8, 16, dtype="float16"), draw(4, 16, 8, dtype="float16")
 
@@ -179,9 +174,6 @@ def test_a_graph_becomes(text):
             assert steps(graph) == ["add", name, "scale"]
 
 
-# ---- views
-
-
 @pytest.mark.parametrize(
     "shape, steps, left",
     [
@@ -215,9 +207,6 @@ def test_one_of_three_stacked_products_is_a_slice():
     constants = {"w": draw(8, 12), "shape": np.array([2, 5, 3, 4])} | {f"i{each}": np.array(each) for each in range(3)}
     found = [each.op for each in check(text, {"x": draw(2, 5, 8)}, constants).nodes]
     assert "Gather" not in found and found.count("Slice") == 3 and "Transpose" not in found
-
-
-# ---- the cost of planning
 
 
 def test_planning_makes_calls_in_proportion_to_the_nodes():

@@ -3,10 +3,7 @@
 import numpy as np
 import pytest
 
-from gensor_kernels.graph.execution.plan import Plan
-from gensor_kernels.graph.execution.weights import Weights
-
-from ..models import check, draw, model, operators, steps
+from ..models import check, draw, operators, steps
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")
@@ -52,16 +49,6 @@ def test_graphs_become(case):
     assert operators(check(text, INPUTS, CONSTANTS)) == expected
 
 
-def test_weights_that_a_file_computes_are_constants():
-    text = "w = ConstantOfShape(shape); y = MatMul(x, w)"
-    made = model(text, {"x": ("float32", (2, 600))}, ["y"], {"shape": np.array([600, 700])})
-    plan = Plan(made._source.graph(), Weights())
-    assert [each.op for each in plan.graph.nodes] == ["MatMul"]
-    assert plan.graph.constants["w"].shape == (600, 700)
-
-
-# ---- GELU
-
 ERF = "e = Erf(t); a = Add(e, one)"
 TANH = (
     "d = Mul(c, small); e = Add(x, d); f = Mul(e, root); t = Tanh(f); a = Add(t, one); h = Mul(x, half); y = Mul(h, a)"
@@ -89,8 +76,6 @@ def test_a_gelu_in_parts_is_one_kernel(text, step):
     else:
         assert not {"gelu", "gelu_tanh"} & {*steps(graph)}
 
-
-# ---- norms
 
 LAYER = (
     "m = ReduceMean(x3, axes); d = Sub(x3, m); p = Pow(d, two); v = ReduceMean(p, axes); a = Add(v, eps); s = Sqrt(a)"
@@ -189,8 +174,6 @@ def test_a_sum_that_is_read_also_without_its_norm_keeps_the_norm_apart(monkeypat
     graph = check(text, {"x": draw(5, 16)}, {"m": draw(16, 24), "w": draw(24)})
     assert "LayerNormalization" in operators(graph)
 
-
-# ---- rotary embeddings
 
 ROTARY = "c = Neg(b); r = Concat<axis = -1>(c, a); s = Mul(r, sin); d = Mul(x, cos); y = Add(d, s)"
 SLICES = "a = Slice(x, none, half, axis); b = Slice(x, half, many, axis, step)"

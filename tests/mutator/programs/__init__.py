@@ -1,9 +1,6 @@
 """The Programs that the mutator runs its mutants in: small ones, which together make every site of the kernels run."""
 
-from tests.families.workloads.contraction_packed import packed_configurations
-from tests.families.workloads.contraction_patch import patch_configurations
-from tests.families.workloads.contraction_phased import phased_configurations
-from tests.families.workloads.contraction_strip import strip_configurations
+from tests.families.workloads import images
 from tests.mutator.engine.configuration import Configuration
 
 from . import attention, contraction, gemv, rows, wgmma, window
@@ -19,10 +16,10 @@ def configurations() -> list[Configuration]:
         *contraction.mma_configurations("cp.async"),
         *contraction.mma_configurations("registers"),
         *contraction.convolution_configurations(),
-        *packed_configurations(),
-        *phased_configurations(),
-        *patch_configurations(),
-        *strip_configurations(),
+        *images.packed_configurations(),
+        *images.phased_configurations(),
+        *images.patch_configurations(),
+        *images.strip_configurations(),
         *rows.rows_configurations(),
         *gemv.gemv_configurations(),
         *wgmma.wgmma_configurations(),

@@ -7,25 +7,20 @@ import pytest
 
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
-from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.contraction.rewrite import align
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.params import ragged_tiles
 from gensor_kernels.families.core.tensor_maps import TensorMap, call_key, description, key
-from gensor_kernels.families.registry import FAMILIES
-from gensor_kernels.families.space import FamilySpace, Space
+from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.operators import operator
-from gensor_kernels.operators.products import block_scaled, gated, matmul, ragged
+from gensor_kernels.operators.products import block_scaled, matmul, ragged
 from gensor_kernels.operators.products.normed import with_norm
-from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.families.lattices import ALIGNED, WGMMA, cheap_programs, random_legal
-from tests.families.verified import is_right, verdict_without
-from tests.families.warpgroups import ARCH, small
+from tests.families.verified import ARCH, is_right, small, verdict_without
 
 # ---- scales of blocks of 8-bit floats
 
@@ -34,57 +29,7 @@ E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 WORKLOAD = block_scaled.workload(512, 512, 1024)
 
 
-def test_the_declaration_means_that():
-    rng = np.random.default_rng(0)
-    m, n, k = 3, 150, 272
-    a, b = (decode(E4M3, encode(E4M3, rng.standard_normal(shape))) for shape in ((m, k), (n, k)))
-    d, e = rng.uniform(0.5, 1.5, (m, 3)), rng.uniform(0.5, 1.5, (2, 3))
-    wanted = np.zeros((m, n))
-    for row, column, place in np.ndindex(m, n, k):
-        scale = d[row, place // 128] * e[column // 128, place // 128]
-        wanted[row, column] += a[row, place] * b[column, place] * scale
-    declared = operator(block_scaled.NAME)
-    found = declared.reference({"a": a, "b": b, "d": d, "e": e}, {"m": m, "n": n, "k": k})
-    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
-    assert declared.names == ("a", "b", "d", "e", "c")
-    arrays = {"a": encode(E4M3, a), "b": encode(E4M3, b), "d": d.astype(np.float32), "e": e.astype(np.float32)}
-    values = declared.expect(block_scaled.workload(m, n, k, out="float32"), arrays).values
-    np.testing.assert_allclose(values, wanted, rtol=1e-6, atol=1e-4)
-
-
-def test_what_is_served():
-    assert Space(WORKLOAD, ARCH).names == ("contraction_wgmma",)
-    odd = block_scaled.workload(64, 128, 520)
-    for name, family in FAMILIES.items():
-        assert family.serves(odd, ARCH) is not None, name
-    with pytest.raises(UnsupportedError, match="float32"):
-        block_scaled.workload_from_views({name: view for name, view in _views().items()})
-
-
-def _views():
-    views = {}
-    for operand in operator(block_scaled.NAME).operands(WORKLOAD):
-        kind = {"d": "float16", "e": "float32", "c": "bfloat16"}.get(operand.name, E4M3)
-        views[operand.name] = block_scaled.contiguous(operand.shape, kind)
-    return views
-
-
 # ---- gates: both matrices' columns in one product
-
-
-def test_what_is_legal_fits_and_agrees_with_the_terms():
-    workload = gated.workload("swiglu", 500, 1376, 1024, dtype="bfloat16", trans_b=True)
-    lattice = FamilySpace(WGMMA, workload, ARCH)
-    values = {c.name: c.values for c in lattice.coordinates}
-    assert values["split_k"] == (1,) and values["cluster"] == (0, 2) and max(values["block_n"]) == 128
-    for point in random_legal(lattice, 20, seed=1):
-        program, terms = lattice.program(point), lattice.explain(point)
-        (main,) = WGMMA.launches(program, workload)
-        assert (main.grid, main.shared_bytes) == (terms["blocks"], terms["shared_bytes"])
-        assert WGMMA.constants(program, workload)["BLOCK_N"] == 2 * program["block_n"]
-        a, b, other, *_ = main.maps
-        assert (a.operand, b.operand, other.operand) == ("a", "b", "b") and other.other and not b.other
-        assert b.rows == other.rows == program["block_n"]
 
 
 # ---- rows normalised after a product: sums in the workspace, and a second launch
@@ -149,7 +94,6 @@ def test_random_legal_programs_compile_and_share_no_tile_of_a_matrix():
 
 
 def changed(before, after):
-    """The verdict on a Program with one text in place of another in its source."""
     problem = ragged.workload(8, 512, 512, 512)
     return verdict_without(before, after, small(WGMMA, problem, persistent=1, vector_c=16), problem)
 

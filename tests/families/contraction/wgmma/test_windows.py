@@ -20,10 +20,8 @@ from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import FULL, SEED
 from tests.doubles.stored import store_kernels
 from tests.families.lattices import WGMMA
-from tests.families.verified import convolved
-from tests.families.warpgroups import ARCH, small
-from tests.families.workloads import contraction_packed_wgmma as packed
-from tests.families.workloads.contraction_floats_wgmma import FIRST, ONE_TAP, image
+from tests.families.verified import ARCH, convolved, small
+from tests.families.workloads.images import FIRST, ONE_TAP, image, packed_image
 
 FLOATS, PACKED = FAMILIES["contraction_floats_wgmma"], FAMILIES["contraction_packed_wgmma"]
 SIZES = {"n": 8, "h": 28, "w": 28, "c": 128, "k_out": 128, "r": 3, "s": 3, "dtype": "float16"}
@@ -46,7 +44,7 @@ def test_outputs_beside_the_padding_have_sums_that_are_long_enough():
 
 
 def test_packed_images_have_any_layout_and_steps_of_tensor_maps():
-    for problem, read in ((packed.workload(), True), (packed.workload().with_sizes(stride_w=9), False)):
+    for problem, read in ((packed_image(), True), (packed_image().with_sizes(stride_w=9), False)):
         declared = operator(problem.operator)
         strides = {each.name: each.strides() for each in declared.operands(problem)}
         n, row, *rest = strides["x"]
@@ -72,7 +70,7 @@ STORED = {
     ),
     # The least aligned class, which others' kernels do not read.
     "packed": (
-        *(PACKED, packed.workload(c=21, k_out=40, h=11, w=9, s=2), (3, 42, 11, 9), (40, 21, 3, 2)),
+        *(PACKED, packed_image(c=21, k_out=40, h=11, w=9, s=2), (3, 42, 11, 9), (40, 21, 3, 2)),
         {"layout": "NCHW", "groups": 2} | USUAL,
         [np.s_[:], np.s_[:, :, ::-1]],
     ),
@@ -133,7 +131,6 @@ RANDOM = {
 
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_windows_match_float64(name):
-    """In as many orders of events."""
     family, workload, values = RANDOM[name]
     kernel = small(family, workload, vector_c=VECTORS[family], **values)
     rng, library, served = np.random.default_rng(SEED), build(kernel.source()), 0
