@@ -31,7 +31,7 @@ def test_depths_and_streams_of_workloads():
 # ---- units
 
 
-def test_clocks_of_products():
+def test_clocks_of_products_and_bytes_that_are_read():
     a100, h100, geforce = lookup("sm_80"), lookup("sm_90"), lookup("sm_86")
     half, group = Instruction("", "HMMA.16816.F32"), Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
     assert units.work(half) == 16 * 8 * 16 and units.clocks(half, a100) == 8 and units.clocks(half, geforce) == 32
@@ -41,9 +41,6 @@ def test_clocks_of_products():
     assert units.kind_of(Instruction("", "QGMMA.64x128x32.F32.E4M3.E4M3")) == "f8"
     with pytest.raises(ValueError, match="sm_86 has no rate of DMMA"):
         units.clocks(Instruction("", "DMMA.884"), geforce)
-
-
-def test_bytes_read_from_shared_memory():
     both = Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
     one = both._replace(operands="R24, R4, gdesc[UR8], R24")
     assert units.shared_read([both]) == (64 + 256) * 16 * 2 / 4 and units.shared_read([one]) == 256 * 16 * 2 / 4

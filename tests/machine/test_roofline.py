@@ -38,15 +38,12 @@ def base(problem, arch="sm_80", family=MMA):
 # ---- the bound
 
 
-def test_bound_is_the_largest_of_three():
+def test_the_bound_is_the_largest_of_three_and_of_what_may_multiply_float32():
     a100 = lookup("a100-40gb")
     assert roofline.bound_us(workload(8192, 8192, 8192), a100) == pytest.approx(2 * 8192**3 / 311.87e6, rel=1e-3)
     copied = 2 * (4096 * 4096 + 4096 + 4096)
     assert roofline.bound_us(workload(1, 4096, 4096), a100) == pytest.approx(copied / 1555e3, rel=1e-3)
     assert roofline.bound_us(workload(8, 8, 8), a100) == a100.launch_us
-
-
-def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
     a100 = lookup("a100-40gb")
     long, short = workload(4096, 4096, 384, dtype="float32"), workload(4096, 4096, 383, dtype="float32")
     assert roofline.arithmetic_peak(long, a100) == pytest.approx(312e12 / 6, rel=0.03)
@@ -128,7 +125,7 @@ def test_conflicts_and_narrow_copies_cost_time():
     assert (times[1:] > times[0]).all()
 
 
-def test_edge_waste_multiplies_compute_only():
+def test_edge_waste_multiplies_compute_only_and_raster_groups_save_dram_traffic():
     lattice, good = base(workload(4096, 4096, 4096))
     ragged, _ = base(workload(4097, 4096, 4096))
     full, edge = lattice.explain(lattice.point(good)), ragged.explain(ragged.point(good))
@@ -136,9 +133,6 @@ def test_edge_waste_multiplies_compute_only():
     assert edge["math"] == full["math"]
     assert edge["dram_bytes"] == pytest.approx(full["dram_bytes"], rel=0.05)
     assert edge["blocks"] * edge["l2_bytes"] < full["blocks"] * full["l2_bytes"] * 1.02
-
-
-def test_raster_groups_save_dram_traffic():
     lattice, good = base(workload(16384, 16384, 4096))
     plain, grouped = (lattice.explain(lattice.point(good.replace(raster=raster))) for raster in (1, 8))
     assert grouped["dram_bytes"] < 0.7 * plain["dram_bytes"]
@@ -222,15 +216,12 @@ def loop_clocks(terms, residents, running):
     return roofline._rounds(terms, arch, np.full((1, 1), residents, np.float32), active, running * active)[1][0, 0]
 
 
-def test_blocks_share_dram_wherever_they_run():
+def test_blocks_share_dram_wherever_they_run_and_sub_cores_evenly():
     """SMs that have a block less than others in the last round do not prolong it."""
     terms = decoding("sm_86")
     assert loop_clocks(terms, 3, 2.5) / loop_clocks(terms, 3, 3.0) == pytest.approx(2.5 / 3, rel=0.02)
     terms.dram_bytes = terms.dram_bytes / 100
     assert loop_clocks(terms, 3, 2.5) == loop_clocks(terms, 3, 3.0)  # the fullest SM computes as long
-
-
-def test_work_that_does_not_hide_is_that_of_the_average_sub_core():
     terms = decoding("sm_86")
     assert loop_clocks(terms, 8, 8.0) / loop_clocks(terms, 2, 2.0) == pytest.approx(4, rel=1e-3)
 
