@@ -78,7 +78,6 @@ def compare_parts(operands, made, arrays, steps=(), atol=1e-9):
 
 
 def compare_native(operands, made, root):
-    """Compare CuPy's own call, in the operands' types, with the reference."""
     workload = operands.workload
     native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
     assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
@@ -163,7 +162,6 @@ def test_pytorch_computes_every_operator(session, noise, row):
 
 
 def named(name):
-    """Return the small Workload of a row."""
     return shrunk(next(row.workload for row in ROWS if row.name == name), 16)
 
 

@@ -19,7 +19,6 @@ from .lives.checks import set_journal
 
 
 def commits(number: int, path: Path, count: str) -> None:
-    """Commits of different Workloads; their seconds go into a file."""
     seconds = []
     with Store.open(path) as store:
         for commit in range(int(count)):
@@ -30,7 +29,6 @@ def commits(number: int, path: Path, count: str) -> None:
 
 
 def tunes(number: int, path: Path, worker: str) -> None:
-    """Every process tunes the same Workload, each by its tuning process."""
     from gensor_kernels.dispatch.tuning import background
     from gensor_kernels.dispatch.tuning.worker import Worker
     from tests.doubles.kernels import ARCH, workload
@@ -44,7 +42,6 @@ def tunes(number: int, path: Path, worker: str) -> None:
 
 
 def crowd(act: Callable[..., None], processes: int, *arguments: object) -> list[int]:
-    """Run `act` in this number of processes at once."""
     context = multiprocessing.get_context("fork")
     start = context.Barrier(processes)
 

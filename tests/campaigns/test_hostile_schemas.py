@@ -26,7 +26,6 @@ TRUE = {row.digest: row for row in rows(1)}
 
 
 def ways(path, writable):
-    """The ways by name."""
 
     def user():
         with open_layers(ARCH, path, timeout=0.1) as layers:
@@ -90,7 +89,6 @@ def test_garbage_files(tmp_path, monkeypatch):
 
 
 def look(path):
-    """The number of refusals of each way to read the file."""
     clock = Clock()
     refused = every_look(path, clock)
     clock.check()

@@ -59,7 +59,6 @@ class Kind:
         self.with_out = index % 5 == 2
 
     def call(self, runtime):
-        """One call; its result."""
         out = aligned(self.expected.shape) if self.with_out else None
         found = runtime.call(self.a, self.b, out, self.steps, None, None)
         assert out is None or found is out

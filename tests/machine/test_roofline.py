@@ -113,16 +113,26 @@ def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
 # ---- sensitivity
 
 
-def test_conflicts_and_narrow_copies_cost_time():
-    lattice, good = base(workload(4096, 4096, 4096))
-    worse = [
-        good.replace(swizzle=0),
-        good.replace(vector_a=4),
-        good.replace(vector_c=4),
-        good.replace(epilogue_staged=0),
-    ]
-    times = seconds(lattice, good, *worse)
-    assert (times[1:] > times[0]).all()
+SMALL = {"block_m": 64, "block_n": 64, "warp_m": 32, "warp_n": 32}
+SKINNY = {"block_m": 16, "block_n": 32, "warp_m": 16, "warp_n": 16, "block_k": 32}
+#: What costs time: sizes, changes of the first starter, what is faster, what is slower, and how many times at least.
+COSTS = {
+    **{
+        f"{name} of {value}": ((4096, 4096, 4096), {}, {}, {name: value}, 1.0)
+        for name, value in (("swizzle", 0), ("vector_a", 4), ("vector_c", 4), ("epilogue_staged", 0))
+    },
+    "an empty device": ((64, 64, 65536), SMALL, {"split_k": 32}, {}, 4.0),
+    "a split of a full device": ((8192, 8192, 1024), {}, {}, {"split_k": 8}, 1.0),
+    "latency that few stages do not hide": ((16, 2048, 8192), SKINNY, {"stages": 5}, {"stages": 2}, 1 / 0.7),
+}
+
+
+@pytest.mark.parametrize(("sizes", "changes", "better", "worse", "ratio"), COSTS.values(), ids=COSTS)
+def test_what_costs_time(sizes, changes, better, worse, ratio):
+    lattice, program = base(workload(*sizes))
+    program = program.replace(**changes)
+    fast, slow = seconds(lattice, program.replace(**better), program.replace(**worse))
+    assert slow > ratio * fast
 
 
 def test_edge_waste_multiplies_compute_only_and_raster_groups_save_dram_traffic():
@@ -136,23 +146,6 @@ def test_edge_waste_multiplies_compute_only_and_raster_groups_save_dram_traffic(
     lattice, good = base(workload(16384, 16384, 4096))
     plain, grouped = (lattice.explain(lattice.point(good.replace(raster=raster))) for raster in (1, 8))
     assert grouped["dram_bytes"] < 0.7 * plain["dram_bytes"]
-
-
-def test_a_split_fills_the_device_when_the_grid_is_small():
-    lattice, good = base(workload(64, 64, 65536))
-    small = good.replace(block_m=64, block_n=64, warp_m=32, warp_n=32)
-    times = seconds(lattice, small, small.replace(split_k=32))
-    assert times[1] < times[0] / 4
-    large, good = base(workload(8192, 8192, 1024))
-    times = seconds(large, good, good.replace(split_k=8))
-    assert times[1] > times[0]
-
-
-def test_stages_hide_latency():
-    lattice, good = base(workload(16, 2048, 8192))
-    skinny = good.replace(block_m=16, block_n=32, warp_m=16, warp_n=16, block_k=32)
-    two, five = seconds(lattice, skinny.replace(stages=2), skinny.replace(stages=5))
-    assert five < 0.7 * two
 
 
 def test_a_tail_round_costs_a_round():
@@ -286,7 +279,7 @@ def test_no_loop_is_faster_than_its_stalls_let_a_warp_issue_it():
     assert lattice.explain(point)["stalls"] == 0, "machine code that was not read says nothing"
 
 
-def test_stalls_of_a_binary_correct_the_estimate_of_others():
+def test_facts_correct_the_estimates_of_others():
     lattice, program = base(workload(4096, 4096, 4096))
     other = program.replace(stages=2)
     assert lattice.explain(lattice.point(other))["stalls"] == 0
@@ -299,9 +292,6 @@ def test_stalls_of_a_binary_correct_the_estimate_of_others():
     assert lattice.explain(lattice.point(other))["stalls"] == pytest.approx(1.5 * pipe, rel=0.01)
     lattice.add_feedback(program, 255, 400, None, round(9 * own_pipe), {"HMMA.16816.F32": wanted})
     assert lattice.explain(lattice.point(other))["stalls"] == 0, "stalls of spills are no measure"
-
-
-def test_facts_correct_the_register_estimate_of_others():
     lattice, program = base(workload(4096, 4096, 4096))
     other = program.replace(stages=2)
     before = lattice.explain(lattice.point(other))["registers"]

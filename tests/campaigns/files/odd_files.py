@@ -21,7 +21,6 @@ def damaged_header(path, image, generator):
 
 
 def shuffled_pages(path, image, generator):
-    """Pages that refer to each other in circles."""
     pages = [image[start : start + 4096] for start in range(0, len(image), 4096)]
     for _ in range(generator.randrange(1, 8)):
         pages[generator.randrange(1, len(pages))] = generator.choice(pages[1:])
@@ -42,7 +41,6 @@ def other_application(path, image, generator):
 
 
 def junk_beside(path, image, generator):
-    """A sound file with something else where its log, journal or index would be."""
     path.write_bytes(image)
     for suffix in generator.sample(("-wal", "-journal", "-shm"), generator.randrange(1, 4)):
         beside = path.with_name(path.name + suffix)
@@ -59,7 +57,6 @@ def junk_beside(path, image, generator):
 
 
 def log_of_another(path, image, generator):
-    """A sound file with the log of another database, some with a flipped bit."""
     other = path.with_name("other.db")
     connection = sqlite3.connect(other, isolation_level=None)
     connection.execute("PRAGMA journal_mode=wal")

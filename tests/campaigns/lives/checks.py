@@ -22,7 +22,6 @@ HANGING = 20.0  # seconds by the clock
 
 
 def set_journal(journal: str) -> None:
-    """Let every database that this process opens from now on be in this mode."""
     opening.is_remote = lambda path: journal == "delete"
 
 
@@ -53,7 +52,6 @@ def check(path: Path, lines: list[dict]) -> int:
 
 
 def is_whole(store: Store, digest: str) -> bool:
-    """Whether a kernel is there with its verdict, binary and source."""
     stored = store.kernel(digest)
     if stored is None or not stored.usable:
         return False
@@ -70,7 +68,6 @@ class Clock:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Times what is inside, whether it raises or not."""
         wall, cpu = time.perf_counter(), time.process_time()
         try:
             yield

@@ -80,7 +80,6 @@ class Zygote:
         assert self._ask({"warm": True, "scene": scene, "arguments": [str(each) for each in arguments]}) == {}
 
     def life(self, gate: Gate, scene: str, *arguments: object) -> Life:
-        """Return how one life of a scene ended."""
         (self.folder / "calls").unlink(missing_ok=True)
         request = {"scene": scene, "arguments": [str(each) for each in arguments], "gate": gate.to_json()}
         answer = self._ask({**request, "output": str(self.folder)})
@@ -94,7 +93,6 @@ class Zygote:
         return json.loads(self.process.stdout.readline())
 
     def close(self) -> None:
-        """End the process."""
         self.process.stdin.close()
         self.process.wait(timeout=30)
         self.process.stdout.close()
@@ -125,27 +123,23 @@ class Stage:
         shutil.copytree(self.states["tuned", "wal"], self.folder / "other")
 
     def fresh(self, state: str, journal: str) -> Path:
-        """Return a copy of a state to play in."""
         folder = self.folder / "play"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(self.states[state, journal], folder)
         return folder
 
     def arguments(self, act: str, folder: Path, shapes: str = "shapes.csv") -> list[object]:
-        """Return the command line of an act."""
         if act == "merge":
             return ["merge", self.folder / "other" / "kernels.db", "--binaries", "--db", folder / "kernels.db"]
         options = ["--arch", "sm_87", "--shapes", self.folder / shapes, "--top", 1, "--jobs", 1]
         return [*options, "--db", folder / "kernels.db", "--json", self.output]
 
     def play(self, act: str, journal: str, folder: Path, shapes: str = "shapes.csv", **gate: object) -> Life:
-        """Return how a life of an act in a folder ended."""
         self.output.unlink(missing_ok=True)
         made = Gate(folder, acknowledgements=self.output, **gate)
         return self.zygote.life(made, "cli", journal, *self.arguments(act, folder, shapes))
 
     def lines(self) -> list[dict]:
-        """Return the rows that the last life reported."""
         return read_reports(self.output)
 
 

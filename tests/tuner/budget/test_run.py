@@ -196,22 +196,16 @@ def task(best, calls=1.0, bound=0.0, flops=1.0, group="a"):
     return Task(calls, bound, flops, group, list(best))
 
 
-def test_calls_weigh_and_a_bound_ends_all_hope():
+def test_what_a_slice_gains_follows_calls_bounds_recent_gains_and_similar_tasks():
     few, many, done = task([4, 2]), task([4, 2], calls=3), task([2, 2], bound=2)
     assert end_to_end([few, many, done]) == 10
     gain = gains([few, many, done])
     assert gain[1] == pytest.approx(3 * gain[0]) and gain[0] > 0 and gain[2] == 0
-
-
-def test_recent_gains_count_and_hope_fades_with_slices_that_bring_nothing():
     falling, stuck = task([8, 4, 2]), task([8, 2, 2])
     assert gains([falling])[0] > gains([stuck])[0] > 0
     assert stuck.stale() == 1 and falling.stale() == 0
     fading = [gains([task([8, *[2] * n])])[0] for n in range(2, 6)]
     assert fading == sorted(fading, reverse=True) and fading[-1] < 0.1 * fading[0]
-
-
-def test_a_task_far_slower_than_a_similar_one_has_more_to_gain():
     slow = task([9, 8, 8, 8, 8], flops=10)
     alone = gains([slow, task([1, 1], flops=10, group="b")])[0]
     beside = gains([slow, task([1, 1], flops=10)])[0]

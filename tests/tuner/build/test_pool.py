@@ -101,13 +101,10 @@ SECONDS = np.array(
 )
 
 
-def test_every_row_that_can_be_served_is_within_the_band():
+def test_a_cover_serves_every_row_within_the_band_whatever_the_order():
     chosen = cover(SECONDS, NAMES)
     assert chosen == [1]
     assert (regrets(SECONDS[:3])[:, chosen].min(axis=1) <= 1.02).all()
-
-
-def test_the_cover_does_not_depend_on_the_order_of_rows_or_candidates():
     rng = np.random.default_rng(5)
     seconds = rng.uniform(1, 1.2, (30, 40))
     names = [f"p{i:02}" for i in range(40)]
@@ -126,7 +123,7 @@ def test_between_equally_fast_candidates_the_one_that_issues_least_is_taken():
     assert cover(both, ["a", "b", "c"], issued=np.array([[3.0, 2.0, 9.0]] * 2)) == [2]
 
 
-def test_a_cover_that_is_too_large_gives_way_to_the_least_regret():
+def test_a_cover_that_is_too_large_gives_way_to_the_least_regret_and_leaves_no_row_without():
     """Two pairs of rows and a lone one that the pairs' candidates serve badly: its own comes before the second pair's,
     which the first pair's serves almost as well. A cover takes candidates by how many rows are open."""
     first, second, lone = [1.0, 1.1, 9.0], [1.1, 1.0, 9.0], [7.0, 8.0, 1.0]
@@ -136,9 +133,6 @@ def test_a_cover_that_is_too_large_gives_way_to_the_least_regret():
     # What no candidate serves alone is served by several, most rows first.
     holes = np.array([[1.0, np.inf, np.inf], [1.0, np.inf, 2.0], [np.inf, 1.0, np.inf]])
     assert limit_cover(holes, ["c", "b", "a"], 2) == portfolio(holes, ["c", "b", "a"], 2) == [0, 1]
-
-
-def test_a_limit_leaves_no_row_without_a_candidate():
     seconds = np.array([[1.0, np.inf, np.inf, 2.0], [np.inf, 1.0, 3.0, np.inf], [np.inf, 3.0, 1.0, np.inf]])
     assert limit_cover(seconds, ["a", "b", "c", "d"], 1) == [1, 0]
     assert limit_cover(np.full((2, 2), np.inf), ["a", "b"], 1) == []

@@ -90,16 +90,13 @@ def test_other_sizes_get_further_kernels(tuned, tmp_path):
     assert regret(kernels, workload) < 1.05 < regret(alone, workload)
 
 
-def test_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
+def test_what_nothing_serves_is_missed_and_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
     drawn = [each.key() for each in mending()]
     assert len(drawn) == DRAW * len(MENDING) == 3600 and drawn[: len(MENDING)] == [each.key() for each in mending(18)]
     for draw in (products, rows, attentions):
         judging = {each.key() for each in draw(DRAW, 1)}
         assert len(judging & set(drawn)) <= 1  # of small products, one is drawn twice by chance
         assert {json.loads(key)["operator"] for key in judging} <= {json.loads(key)["operator"] for key in drawn}
-
-
-def test_what_nothing_serves_is_missed_and_what_is_tuned_is_not():
     drawn = list(products(5, 7))
     with Local(1) as executor:
         assert find_missed(drawn, ARCH, Library(Contents(), arch=ARCH), executor) == drawn
@@ -140,7 +137,6 @@ def copy(tuned, tmp_path):
 
 
 def order(classes, cost, keys):
-    """The order for classes of (regrets, columns)."""
     served = shipped._Served()
     for regret, columns in classes:
         served.add(np.array(regret), np.array(columns))

@@ -34,7 +34,6 @@ WORKLOAD = matmul.workload(16, 16, 32, dtype="float64")
 
 @pytest.fixture
 def asked(tmp_path):
-    """A request for WORKLOAD, into a new database."""
     return {"workload": json.loads(WORKLOAD.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
 
 
@@ -50,6 +49,9 @@ def test_a_bad_request_is_answered_and_the_next_is_read(tmp_path, asked):
     with Store.open(tmp_path / "user.db", readonly=True) as store:
         entry = store.find(WORKLOAD.key(), "sm_87")
         assert entry is not None and entry.usable and entry.kernel.digest == found["kernel"]
+    for number in (-1, "1", True, 1.0, [0]):
+        found = worker.answer(asked | {"device": number})
+        assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]
 
 
 def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch, asked):
@@ -62,12 +64,6 @@ def test_kernels_are_stored_and_named_before_they_run(tmp_path, monkeypatch, ask
         named = [each["trying"] for each in said if each["trying"] is not None]
         assert named and all(store.kernel(name) is not None for name in named)
         assert lookup("sm_87").part in {row.part for row in store.timings(WORKLOAD.key(), "orin-nano-8gb")}
-
-
-def test_memory_beyond_the_limit_ends_the_process():
-    code = "import os; from gensor_tuner.parent_watch import watch; watch(os.getppid(), 1.0)"
-    done = subprocess.run([sys.executable, "-c", code], start_new_session=True, timeout=60)
-    assert done.returncode == -9
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -90,13 +86,7 @@ def test_kernels_are_timed_on_the_device_that_asks(tmp_path, monkeypatch, asked,
         assert len(quiet(rows)) == (0 if number else len(rows)) and rows  # times taken while a program runs say so
 
 
-def test_a_device_is_a_number(asked):
-    for number in (-1, "1", True, 1.0, [0]):
-        found = worker.answer(asked | {"device": number})
-        assert found["status"] == "failed" and "device must be the number of a GPU" in found["error"]
-
-
-def test_tuning_next_to_a_program_has_a_low_priority():
+def test_tuning_next_to_a_program_has_a_low_priority_and_a_limit_of_memory():
     code = (
         "import json, os, sys; from gensor_tuner.run import worker\n"
         "worker.answer = lambda request, say: {'status': 'failed', 'kernel': os.nice(0), 'error': None}\n"
@@ -106,6 +96,9 @@ def test_tuning_next_to_a_program_has_a_low_priority():
         lines = 2 * (json.dumps({"background": background}) + "\n")
         done = subprocess.run([sys.executable, "-c", code], input=lines, capture_output=True, text=True, check=True)
         assert [json.loads(line)["kernel"] for line in done.stdout.splitlines()] == [nice] * 2
+    code = "import os; from gensor_tuner.parent_watch import watch; watch(os.getppid(), 1.0)"
+    done = subprocess.run([sys.executable, "-c", code], start_new_session=True, timeout=60)
+    assert done.returncode == -9
 
 
 ARCH = lookup("sm_87")
@@ -128,7 +121,6 @@ def results(kind, path, *workloads, **options):
 
 
 def rows_of(path, *kinds):
-    """Digests of the rows of each kind."""
     with Store.open(path, readonly=True) as store:
         return {kind: {row.digest for row in store.rows(kind)} for kind in kinds}
 
