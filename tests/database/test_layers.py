@@ -9,6 +9,7 @@ import tempfile
 import traceback
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_only_the_users_database_is_written_and_made_when_needed(paths):
     assert (site.read_bytes(), packaged.read_bytes()) == before
 
 
-def test_unusable_layers_are_left_out_with_a_warning_each(paths):
+def test_unusable_layers_are_left_out_with_a_warning_each(paths, monkeypatch):
     user, site, packaged = paths
     ship(packaged, 1)
     stock(user, 2)
@@ -106,6 +107,11 @@ def test_unusable_layers_are_left_out_with_a_warning_each(paths):
     with pytest.warns(StoreWarning, match="nothing was stored"):
         assert opened.add(*rows(3)) is False
     assert user.read_bytes() == newer
+    failing = stock(user.with_name("failing.db"), 1)
+    monkeypatch.setattr(Store, "open", Mock(side_effect=OSError(5, "Input/output error")))
+    with pytest.warns(StoreWarning, match="Input/output error") as caught:
+        assert {open_layers(ARCH, failing).user for _ in range(2)} == {None}
+    assert len(caught) == 2  # of the user's and the packaged database
 
 
 def test_a_missing_site_database_is_a_warning_and_missing_others_are_not(paths):

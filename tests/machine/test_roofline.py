@@ -115,7 +115,7 @@ def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
 
 SMALL = {"block_m": 64, "block_n": 64, "warp_m": 32, "warp_n": 32}
 SKINNY = {"block_m": 16, "block_n": 32, "warp_m": 16, "warp_n": 16, "block_k": 32}
-#: What costs time: sizes, changes of the first starter, what is faster, what is slower, and how many times at least.
+#: Costs: sizes, changes of the first starter, what is faster, what is slower, and how many times at least.
 COSTS = {
     **{
         f"{name} of {value}": ((4096, 4096, 4096), {}, {}, {name: value}, 1.0)

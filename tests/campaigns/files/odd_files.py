@@ -102,7 +102,7 @@ FOREIGN = {
         "".join(chr(generator.randrange(32, 0x3000)) for _ in range(generator.randrange(2000)))
     ),
 }
-#: What puts something of a kind at a path; `image` is a sound database.
+#: Functions that put something of a kind at a path; `image` is a sound database.
 KINDS = FOREIGN | {
     "random bytes": lambda path, image, generator: path.write_bytes(junk(generator, 100_000)),
     "cut short": lambda path, image, generator: path.write_bytes(image[: generator.randrange(len(image))]),
