@@ -28,9 +28,6 @@ def test_depths_and_streams_of_workloads():
         cases(["fp5"])
 
 
-# ---- units
-
-
 def test_clocks_of_products_and_bytes_that_are_read():
     a100, h100, geforce = lookup("sm_80"), lookup("sm_90"), lookup("sm_86")
     half, group = Instruction("", "HMMA.16816.F32"), Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
@@ -47,8 +44,6 @@ def test_clocks_of_products_and_bytes_that_are_read():
     assert units.shared_read(code("LDSM.16.M88.4 R0", "LDS.64 R0", "LDG.E R0")) == 32 * (16 + 8)
     assert units.global_read(code("LDSM.16.M88.4 R0", "LDGSTS.E.BYPASS.128 R0", "LDG.E R0")) == 32 * (16 + 4)
 
-
-# ---- paths
 
 EPILOGUE = (
     "head: HMMA.16816.F32 | 4",
@@ -140,9 +135,6 @@ def test_a_whole_kernel_goes_around_no_loop_over_its_row():
     assert stalls == 6 + 2 * 9 + 2 * 11 + 5 and count == 2 + 2 * 2 + 2 * 3 + 1
 
 
-# ---- figures
-
-
 @pytest.fixture(scope="module")
 def half():
     """Our float16 product of 128 x 128 x 32 with three stages, compiled for an A100."""
@@ -209,8 +201,6 @@ def test_the_command_prints_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
     file.write_bytes(file.read_bytes()[:50])
     assert report.load(file) == {}
 
-
-# ---- what fails
 
 LINE = {
     "maker": "ours", "configuration": "", "unit": "f16", "grouped": False, "stack_bytes": 0, "rate": 1000.0,

@@ -64,9 +64,6 @@ def write_space(path, space, times):
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "measured"
 
 
-# ---- statistics
-
-
 def test_kendall_counts_pairs_and_regret_is_of_the_best_among_the_best_predicted(monkeypatch):
     monkeypatch.setattr(correlation, "CHUNK", 7)
     x, y = np.random.default_rng(0).integers(0, 12, (2, 40)).astype(float)
@@ -87,9 +84,6 @@ def test_random_regret_is_the_mean_over_all_choices(picks):
     chosen = list(itertools.combinations(times, min(picks, 9)))
     expected = np.mean([min(each) for each in chosen]) / times.min() - 1
     assert correlation.random_regret(times, picks) == pytest.approx(expected)
-
-
-# ---- the command
 
 
 def run(tmp_path, data, part, *more):
@@ -214,9 +208,6 @@ def test_one_time_alone_is_nothing_to_compare_with(tmp_path, capsys):
     assert "1 rows predicted, 1 of them measured" in capsys.readouterr().out
 
 
-# ---- the measured spaces
-
-
 @pytest.mark.parametrize(
     ("name", "part", "correlated", "lost"),
     [
@@ -254,9 +245,6 @@ def test_terms_are_finite_float32(kernel, space, part):
 
 def seconds(kernel, arch, *changes):
     return roofline.seconds(kernel.terms(columns(kernel, *changes), arch), arch)
-
-
-# ---- CLBlast's product
 
 
 @pytest.mark.parametrize(
@@ -307,9 +295,6 @@ def test_every_product_and_output_is_computed_and_spilled_words_are_touched_in_t
     assert (outputs >= 4096.0**2).all()
     whole = (4096 % (space["block_size_x"] * space["tile_size_x"]) == 0) & (space["tile_size_y"] != 3)
     assert (outputs[whole & (terms.warps * 32 == space["block_size_x"] * space["block_size_y"])] == 4096.0**2).all()
-
-
-# ---- the convolution
 
 
 @pytest.mark.parametrize(("rows", "x", "y"), [(1, 1, 1), (4, 1, 4), (8, 2, 3), (16, 4, 2)])

@@ -73,9 +73,6 @@ def test_a_kill_during_recovery_from_a_kill(stage, journal, tmp_path):
     assert kills >= 6
 
 
-# ---- The power fails after any call: reported rows are on the disk with any of the unsynced sectors
-
-
 @pytest.mark.parametrize("state", ["empty", "tuned"])
 def test_power_loss_after_any_call_loses_nothing_that_was_reported(stage, state, journal, tmp_path):
     log, left, generator = tmp_path / "log", tmp_path / "left", random.Random(SEED)

@@ -155,9 +155,6 @@ def test_rows_that_were_read_are_not_compressed_again(store, tmp_path, monkeypat
         store.add(*rows(3))
 
 
-# ---- the winner from all timings of a Workload on a part
-
-
 def timings(**median_us):
     return [
         Timing(key(1), ARCH, PART, None if name == "vendor" else name, "v" if name == "vendor" else None, time)

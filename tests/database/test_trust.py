@@ -41,9 +41,6 @@ def folder(tmp_path, mode=0o700, name="own"):
     return made
 
 
-# ---- folders
-
-
 def test_a_folder_that_others_can_write_to_is_refused_and_the_command_is_named(tmp_path):
     made = folder(tmp_path)
     for mode in (0o700, 0o750, 0o755):
@@ -174,9 +171,6 @@ def test_the_cache_folder_is_private_and_others_get_one_warning(tmp_path, monkey
         assert config.own_database() is None
 
 
-# ---- shipped databases
-
-
 @pytest.mark.parametrize("path", sample(sorted(PRETUNED.glob("*.db")), 1), ids=lambda path: path.stem)
 def test_rows_that_this_version_writes_pass_as_foreign_ones(path):
     with Store.open(path, readonly=True, immutable=True, trusted=True) as store:
@@ -194,9 +188,6 @@ def test_the_shipped_databases_are_whole_files():
         with Store.open(path, readonly=True, immutable=True) as store:
             assert store.connection.execute("PRAGMA freelist_count").fetchone() == (0,)
             assert store.connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-
-
-# ---- statements
 
 
 STATEMENTS = (
@@ -258,9 +249,6 @@ def test_no_name_in_a_file_looks_like_ctrl_c(name, tmp_path):
         sql.connect(path, "ro", 1.0)
     with pytest.raises(CorruptStoreError):
         Store.open(path, readonly=True)
-
-
-# ---- actions that no text of a file or a command can cause
 
 
 UNPICKLING = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "copyreg"}

@@ -35,9 +35,6 @@ def base(problem, arch="sm_80", family=MMA):
     return lattice, family.starters(problem, lookup(arch))[0]
 
 
-# ---- the bound
-
-
 def test_the_bound_is_the_largest_of_three_and_of_what_may_multiply_float32():
     a100 = lookup("a100-40gb")
     assert roofline.bound_us(workload(8192, 8192, 8192), a100) == pytest.approx(2 * 8192**3 / 311.87e6, rel=1e-3)
@@ -74,9 +71,6 @@ def test_the_potential_does_not_depend_on_the_batch(index):
     assert lattice.explain(points[5])["seconds"] == together[5]
 
 
-# ---- residency
-
-
 @pytest.mark.parametrize(
     ("arch", "warps", "registers", "shared", "expected"),
     [
@@ -97,9 +91,6 @@ def test_residency(arch, warps, registers, shared, expected):
     assert roofline.residency(*values, lookup(arch))[0] == expected
 
 
-# ---- wavefronts
-
-
 def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
     assert [unswizzled_degree(length) for length in (16, 32, 48, 64, 80, 128, 144, 256)] == [1, 2, 1, 4, 1, 8, 1, 8]
     assert fragment_clocks("n", 4, 8, 4) == 4, "eight lanes, 16 bytes each, repeated four times"
@@ -108,9 +99,6 @@ def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
     assert transposing_clocks(8, 1, 512, 32, 4) == 1, "swizzled"
     assert transposing_clocks(8, 1, 512 % 128, 1, 4) == 8, "neither swizzled nor padded"
     assert transposing_clocks(2, 4, (128 + 4) * 4 % 128, 1, 4) == 1, "padded rows"
-
-
-# ---- sensitivity
 
 
 SMALL = {"block_m": 64, "block_n": 64, "warp_m": 32, "warp_n": 32}
@@ -235,9 +223,6 @@ def test_spills_are_penalised_not_forbidden():
     squeezed = program.replace(min_blocks=4)
     assert lattice.legal(lattice.point(squeezed)[None])[0]
     assert seconds(lattice, squeezed)[0] > 1.5 * seconds(lattice, program)[0]
-
-
-# ---- compiler facts
 
 
 def test_facts_of_a_binary_replace_the_estimates():

@@ -112,12 +112,6 @@ def refuse(number):
     return Mock(side_effect=OSError(number, os.strerror(number)))
 
 
-def plant(folder, victim):
-    """Puts links to `victim` wherever the file of a name that could be guessed would be made."""
-    for name in ("rows.jsonl", "calls.csv", "small.db", "records.csv"):
-        (folder / f".{name}.{os.getpid()}.partial").symlink_to(victim)
-
-
 WRITERS = {
     "export --json": lambda folder: ("export", str(folder / "rows.jsonl"), "--json", "--db", "{}/k.db"),
     "export .csv": lambda folder: ("export", str(folder / "records.csv"), "--db", "{}/k.db"),
@@ -131,7 +125,8 @@ def test_no_planted_link_is_followed(gensor_tune, tmp_path, arguments):
     shared, victim = tmp_path / "shared", tmp_path / "victim"
     shared.mkdir()
     victim.write_text("mine")
-    plant(shared, victim)
+    for name in ("rows.jsonl", "calls.csv", "small.db", "records.csv"):  # at names that could be guessed
+        (shared / f".{name}.{os.getpid()}.partial").symlink_to(victim)
     planted = {each.name for each in shared.iterdir()}
     if arguments is None:
         record_file.update(shared / "calls.csv", {(("op", "matmul"),): 2})

@@ -280,8 +280,6 @@ def test_a_part_selects_the_records_of_its_capability(gensor_tune, tmp_path):
         assert ("agx-orin-64gb" in gensor_tune("show", "--db", "{}/ours.db", "--arch", arch)[1]) == shown
 
 
-# ---- calls
-
 A, B = np.ones((4, 3), np.float32), np.ones((3, 5), np.float32)
 IMAGE, FILTERS = np.ones((1, 4, 8, 8), np.float32), np.ones((8, 4, 3, 3), np.float32)
 CALLS = {

@@ -105,16 +105,13 @@ def only(terms, *names):
     return replace(terms, **nothing | {name: getattr(terms, name) for name in kept})
 
 
-def peak(workload):
-    return ARCH.fastest(operator(workload.operator).peak_dtype(workload), workload.math)
-
-
 def test_shares_sum_to_one_and_name_what_bounds(shipped):
     for line in shipped.lines:
         assert set(line.split) == {*RESOURCES, LAUNCH} and min(line.split.values()) >= 0
         assert sum(line.split.values()) == pytest.approx(1)
         from_dram = line.moved / (ARCH.dram_gb_s * 1e3) / line.record.predicted_us
-        multiplying = line.flops / peak(line.workload) * 1e6 / line.record.predicted_us
+        peak = ARCH.fastest(operator(line.workload.operator).peak_dtype(line.workload), line.workload.math)
+        multiplying = line.flops / peak * 1e6 / line.record.predicted_us
         ceilings = (from_dram, "DRAM"), (multiplying, "math"), (ARCH.launch_us / line.record.predicted_us, LAUNCH)
         # A kernel near one ceiling may be as near another: what is named is one of them.
         near = [line.split[name] for share, name in ceilings if share >= 0.8]

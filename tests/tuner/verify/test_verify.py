@@ -134,8 +134,6 @@ def test_verdicts_are_cached_and_a_source_that_does_not_compile_has_one(monkeypa
     assert verify(each, FLOAT, use_cache=False).outcome == "not_compiled"
 
 
-# ---- `gensor-tune --verify device` over doubles of a GPU: what it stores, what it resumes, what it passes over
-
 ARCH = lookup("sm_87")
 WORKLOAD = matmul.workload(40, 48, 64, dtype="float32")
 
