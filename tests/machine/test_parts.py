@@ -66,14 +66,11 @@ def test_only_jetsons_have_modes_of_at_most_their_sms(name):
         lookup(name)
 
 
-def test_doctor_says_what_a_gpu_is_taken_for():
+def test_an_orin_without_its_memory_is_told_by_its_l2_and_doctor_says_what_a_gpu_is_taken_for():
     assert describe(lookup("h200")) == "h200, sm_90, 132 SMs, 1.83 GHz, 4800 GB/s, 60 MB L2"
     built = describe(by_name("NVIDIA RTX 6000 Ada Generation"))
     assert built.startswith("nvidia-rtx-6000-ada-generation, sm_89, 142 SMs")
     assert built.endswith("; not listed: built from its driver's attributes")
-
-
-def test_an_orin_without_its_memory_is_told_by_its_l2():
     assert from_attributes((8, 7), "Orin", 8, 0.62475, None, 4 * M).part == "agx-orin-32gb-8sm-625mhz"
     assert from_attributes((8, 7), "Orin", 8, 0.62475, None, 2 * M) is lookup("orin-nano-8gb")
 

@@ -87,6 +87,11 @@ COMMANDS = {
     "distrust of nobody": ((*TUNE, "{}/good.csv", "--distrust"), "--distrust goes with --cluster"),
     "no shard": ((*TUNE, "{}/good.csv", "--shard", "4/3"), "--shard takes I/N with 1 <= I <= N, such as 3/16"),
     "no cluster": ((*TUNE, "{}/good.csv", "--cluster", "host:1"), "--cluster takes tcp://HOST:PORT, tls://"),
+    "a worker's host": (("fleet", "worker", "--scheduler", "host"), "--scheduler takes tcp://HOST:PORT or tls://HOST"),
+    "a worker without certificates": (
+        ("fleet", "worker", "--scheduler", "tls://127.0.0.1:9"),
+        "tls://127.0.0.1:9 needs certificates: set distributed.comm.tls.ca-file",
+    ),
     "two files": ((*TUNE, "{}/good.csv", "--shapes", "{}/good.csv"), "--shapes was given more than once"),
     "one dash": (("-arch", "sm_87"), "No such option: -a (gensor-tune --help lists the options)"),
     "a misspelt option": ((*TUNE, "{}/good.csv", "--shape", "x"), "No such option: --shape: did you mean --shapes?"),

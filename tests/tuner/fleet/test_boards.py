@@ -333,18 +333,6 @@ def test_a_part_is_given_up_in_one_sentence_however_long_its_tasks_take_to_end()
     assert cancelled == [clusters.NOBODY_SECONDS + 1]
 
 
-@pytest.mark.parametrize(
-    ("address", "words"),
-    [
-        ("host", "--scheduler takes tcp://HOST:PORT or tls://HOST:PORT, not 'host'"),
-        ("tls://127.0.0.1:9", "tls://127.0.0.1:9 needs certificates: set distributed.comm.tls.ca-file"),
-    ],
-)
-def test_an_address_that_cannot_be_used_is_one_sentence(gensor_tune, address, words):
-    code, _, err = gensor_tune("fleet", "worker", "--scheduler", address)
-    assert code == 2 and words in err
-
-
 @pytest.mark.nightly
 def test_a_worker_waits_for_its_scheduler_and_refuses_a_kernel_that_faults(tmp_path):
     port = free_port()

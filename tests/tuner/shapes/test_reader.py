@@ -54,13 +54,6 @@ ELEMENTS = (
 )
 
 
-def test_element_types_have_their_usual_names(tmp_path):
-    for words, dtype, math in ELEMENTS:
-        rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
-        assert [row.error for row in rows] == [None] * len(words)
-        assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
-
-
 def test_products_with_scales_per_block(tmp_path):
     plain, spelt, halves, doubles = read(
         tmp_path,
@@ -152,7 +145,7 @@ OPERATORS = {
 }
 
 
-def test_operators_have_their_usual_names(tmp_path):
+def test_element_types_and_operators_have_their_usual_names(tmp_path):
     assert {op_of(f" {word} ") for word in OPERATORS["conv2d"]} == {"conv2d"}
     for op, words in OPERATORS.items():
         assert {op_of(word) for word in words} == {op}
@@ -162,6 +155,10 @@ def test_operators_have_their_usual_names(tmp_path):
     assert "did you mean matmul (with dtype = fp64)?" in typed.error and "(with trans_b = 1)?" in linear.error
     (row,) = read(tmp_path, "op,shape,axes\nLayerNorm,4x8,1\n")
     assert row.workload.operator == "layernorm"
+    for words, dtype, math in ELEMENTS:
+        rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
+        assert [row.error for row in rows] == [None] * len(words)
+        assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
 
 
 def test_a_recording_without_calls_has_nothing_to_load(tmp_path, monkeypatch, capsys):
