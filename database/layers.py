@@ -115,7 +115,7 @@ def _open(
 ) -> Store | None:
     try:
         return Store.open(path, readonly, immutable=immutable, trusted=trusted, timeout=timeout)
-    except StoreError as error:
+    except (StoreError, OSError) as error:  # the latter where a failing disk does not even say what the file is
         if is_first_report(path):
             warnings.warn(f"a kernel database is left out: {error}", StoreWarning, stacklevel=4)
         return None

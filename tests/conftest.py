@@ -15,7 +15,7 @@ from .campaign_size import FULL, SEED, sample
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Settings of the tests themselves; those of the user would change what is tested.
-KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED", "GENSOR_CAMPAIGN_LIVES")
+KEPT = ("GENSOR_TEST_CACHE", "GENSOR_CAMPAIGN", "GENSOR_CAMPAIGN_SEED")
 
 # The properties run on a shared machine, so no deadline; `acceptance` is the long run of CONTRIBUTING.md.
 settings.register_profile("default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

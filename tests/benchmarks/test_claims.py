@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import pytest
 
@@ -38,6 +39,9 @@ def test_rows_have_names_and_cover_what_machine_code_cannot_settle():
     kinds = {(each.workload.dtype["a"], each.workload.math) for each in ROWS if each.workload.operator == "matmul"}
     assert kinds >= {("float8_e4m3fn", "ieee"), ("float32", "tf32"), ("float16", "ieee"), ("int8", "ieee")}
     assert sum(each.published_us is not None for each in ROWS) == 18
+    assert {"cublaslt", "torch"} <= set(claims.vendors_of(claim("int8_4096").workload)) < {*claims.EAGER}
+    assert "cupy" not in claims.vendors_of(claim("int8_4096").workload)
+    assert claims.vendors_of(claim("fp16_4096").workload) == [*claims.EAGER]
 
 
 @pytest.mark.parametrize("name", [each.name for each in ROWS if each.vary])
@@ -114,7 +118,7 @@ def test_a_wrong_kernel_costs_itself_and_the_others_are_timed(few, monkeypatch):
     assert few.journal.path.read_text().count('"end"') == before + 1
 
 
-def test_families_without_a_stored_kernel_have_a_default_program(few, monkeypatch):
+def test_families_without_a_stored_kernel_have_a_default_program_and_rows_without_a_record_are_tuned(few, monkeypatch):
     (product, _) = claims.claims()
     shipped.fill(few, lambda *given: [])
     monkeypatch.setattr(claims, "FAR", math.inf)
@@ -123,20 +127,17 @@ def test_families_without_a_stored_kernel_have_a_default_program(few, monkeypatc
     assert found["families"]["contraction_mma"] is None and "warpgroup" in found["families"]["contraction_wgmma"]
     monkeypatch.setattr(claims, "FAR", 1.0)
     assert "default contraction_simt" not in claims.gather(few, product)["kernels"].values()
+    rows = claims.claims()
+    with few.store() as store:
+        shipped.given(few, store)
+        assert [row.name for row in claims.lacking(rows, few, store)] == ["none"]
 
 
-def test_a_row_that_no_family_serves_is_skipped_with_its_reason(few, monkeypatch):
-    product, _ = claims.claims()
-
-    def unserved(workload, arch):
-        raise claims.UnsupportedError("nobody")
-
-    monkeypatch.setattr(claims, "Space", unserved)
-    assert claims.gather(few, product) == {"outcome": "skipped", "reason": "nobody"}
-
-
-def test_a_row_whose_kernels_cannot_be_compiled_is_broken_and_the_next_goes_on(few, monkeypatch):
-    real = claims.compile_many
+def test_a_row_that_no_family_serves_or_whose_kernels_cannot_be_compiled_is_left_out(few, monkeypatch):
+    (product, _), real = claims.claims(), claims.compile_many
+    with monkeypatch.context() as patch:
+        patch.setattr(claims, "Space", mock.Mock(side_effect=claims.UnsupportedError("nobody")))
+        assert claims.gather(few, product) == {"outcome": "skipped", "reason": "nobody"}
 
     def refusing(requests, jobs):
         return [replace(each, error="no such instruction") for each in real(requests, jobs)]
@@ -147,16 +148,3 @@ def test_a_row_whose_kernels_cannot_be_compiled_is_broken_and_the_next_goes_on(f
     found = ends(few, "claims")
     assert [found[f"{name}: kernels"]["outcome"] for name in ("product", "none")] == ["failed", "failed"]
     assert not any(item.endswith("times") for item in found)
-
-
-def test_integers_are_not_timed_beside_cupy():
-    assert {"cublaslt", "torch"} <= set(claims.vendors_of(claim("int8_4096").workload)) < {*claims.EAGER}
-    assert "cupy" not in claims.vendors_of(claim("int8_4096").workload)
-    assert claims.vendors_of(claim("fp16_4096").workload) == [*claims.EAGER]
-
-
-def test_tuning_is_for_rows_without_a_record(few):
-    rows = claims.claims()
-    with few.store() as store:
-        shipped.given(few, store)
-        assert [row.name for row in claims.lacking(rows, few, store)] == ["none"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import device as command
-from benchmarks.gpu import claims, summary, timing
+from benchmarks.gpu import claims, graphs, summary, timing
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.supervise import Step, Supervisor
 from benchmarks.gpu.kernels.fitting import shrunk
@@ -23,8 +23,7 @@ from .stored_kernel import ARCH, stored_kernel
 ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,cublaslt")
-STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "compiled", "public"}
-STEPS |= {"suite", "fault_injection"}
+STEPS = set("facts claims families shipped timing graphs compiled public suite fault_injection".split())
 
 
 def device(out, *arguments, check=None):
@@ -54,25 +53,18 @@ def rehearsal(tmp_path_factory):
 
 
 @pytest.mark.nightly
-def test_every_step_ran_and_says_that_it_is_a_rehearsal(rehearsal):
+def test_a_rehearsal_runs_every_step_rejects_planted_kernels_and_times_the_other(rehearsal):
     folder, done, ends = rehearsal
-    made = {path.name for path in (folder / "out").iterdir()}
-    assert made == {"device.db", "results.jsonl", "summary.json"}
-    assert {step for step, _ in ends} == STEPS
-    assert all(end["emulated"] for end in ends.values())
-    assert "EMULATED" in done.stdout
-    found = json.loads((folder / "out" / "summary.json").read_text())
-    assert found["emulated"] and found["part"] == f"{ARCH.part}-emulated"
+    out = folder / "out"
+    assert {path.name for path in out.iterdir()} == {"device.db", "results.jsonl", "summary.json"}
+    assert {step for step, _ in ends} == STEPS and all(end["emulated"] for end in ends.values())
+    found = json.loads((out / "summary.json").read_text())
+    assert "EMULATED" in done.stdout and found["emulated"] and found["part"] == f"{ARCH.part}-emulated"
     broken = sorted((each["step"], each["outcome"]) for each in found["broken"])
     assert broken == [("shipped", "failed"), ("shipped", "wrong")]
-
-
-@pytest.mark.nightly
-def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
-    folder, _, ends = rehearsal
     outcomes = {item: end["outcome"] for (step, item), end in ends.items() if step == "shipped"}
     assert sorted(outcomes.values()) == ["failed", *["ok"] * 5, "wrong"]  # one kernel of each family is made
-    with Store.open(folder / "out" / "device.db", readonly=True) as store:
+    with Store.open(out / "device.db", readonly=True) as store:
         verdicts = {row.kernel_digest: row for row in store.rows(Verification)}
         bad = {row.outcome: row for row in verdicts.values() if row.outcome != "ok"}
         assert bad["wrong"].worst > 1 and "KernelFault" in bad["failed"].error
@@ -87,51 +79,29 @@ def test_planted_kernels_are_rejected_and_the_other_one_timed(rehearsal):
         assert claimed and len({row.digest for row in store.rows(Kernel)} - claimed) == 6
 
 
+def of_step(ends, step):
+    return {item: end for (each, item), end in ends.items() if each == step}
+
+
 @pytest.mark.nightly
-def test_every_family_is_timed_next_to_the_library(rehearsal):
-    _, done, ends = rehearsal
-    timed = {end["group"]: end for (step, _), end in ends.items() if step == "timing"}
+def test_families_claims_models_and_planted_faults_of_a_rehearsal(rehearsal):
+    folder, done, ends = rehearsal
+    timed = {end["group"]: end for end in of_step(ends, "timing").values()}
     assert {"contraction_mma matmul", "rows softmax", "window max_pool2d", "attention attention"} <= timed.keys()
-    assert all(end["vendors_us"]["cupy"] > 0 for end in timed.values())
-    assert "rows softmax" in done.stdout
-
-
-@pytest.mark.nightly
-def test_a_whole_model_is_bound_and_right(rehearsal):
-    _, _, ends = rehearsal
-    ((name, end),) = [(item, end) for (step, item), end in ends.items() if step == "graphs"]
+    assert all(end["vendors_us"]["cupy"] > 0 for end in timed.values()) and "rows softmax" in done.stdout
+    ((name, end),) = of_step(ends, "graphs").items()
     assert name == "mobilenet_v2_small float32" and end["outcome"] == "ok", end
     assert end["difference"] < 1e-5 and end["live_bytes"] <= end["arena_bytes"] <= 1.05 * end["live_bytes"]
     assert end["tiers"].get("4", 0) == 0 and "launch by launch" in end["runs"], end
-
-
-def test_models_that_differ_are_wrong():
-    from benchmarks.gpu import graphs
-
-    exact, off = [np.array([1.0, -2.0])], [np.array([1.0, -1.0])]
-    assert graphs._differences(exact, exact) == [0.0] and graphs._differences(off, exact) == [0.5]
-    assert not graphs._differences([np.array([1.0, np.nan])], exact)[0] <= graphs.most("float16")
-
-
-@pytest.mark.nightly
-def test_claims_are_verified_and_then_timed_together(rehearsal):
-    folder, done, ends = rehearsal
-    own = {item: end for (step, item), end in ends.items() if step == "claims"}
-    assert {end["outcome"] for end in own.values()} == {"ok"}
+    own = of_step(ends, "claims")
     times = {end["claim"]: end for item, end in own.items() if item.endswith(": times")}
-    assert times.keys() == set(claims.REHEARSED)
+    assert {end["outcome"] for end in own.values()} == {"ok"} and times.keys() == set(claims.REHEARSED)
     for name, end in times.items():
-        assert len(own[f"{name}: kernels"]["kernels"]) == len(end["measured_us"]) >= 1
+        assert len(own[f"{name}: kernels"]["kernels"]) == len(end["measured_us"]) >= 1 and name in done.stdout
         assert all(0 < worst <= 1 for worst in end["worst"]) and end["vendors_us"]["cupy"] > 0
-        assert name in done.stdout
     found = {each["name"]: each for each in json.loads((folder / "out" / "summary.json").read_text())["claims"]}
     assert found["softmax_4096"]["family"] == "rows" and found["softmax_4096"]["vendors"]["cupy"] > 0
-
-
-@pytest.mark.nightly
-def test_planted_faults_are_noticed_and_cost_processes_not_results(rehearsal):
-    _, done, ends = rehearsal
-    plants = {item: end for (step, item), end in ends.items() if step == "fault_injection"}
+    plants = of_step(ends, "fault_injection")
     assert {end["outcome"] for end in plants.values()} == {"ok"} and len(plants) == 4
     assert "KernelFault" in plants["null pointer"]["noticed"]
     assert "outside the bound" in plants["sum cut short"]["noticed"]
@@ -160,6 +130,7 @@ def test_a_second_run_does_nothing_again_and_an_interrupted_one_goes_on(rehearsa
     assert journal.results()["families", name]["outcome"] == "timeout"
     device(folder / "out", "--db", folder / "kernels.db", "--steps", "families", "--retry", check=1)
     assert journal.results()["families", name]["outcome"] == "ok"
+    assert "holds results of" in device(folder / "out", "--arch", "sm_80", "--steps", "facts", check=2).stderr
 
 
 def test_two_steps_run_and_planted_faults_are_noticed(tmp_path):
@@ -174,17 +145,14 @@ def test_a_spent_budget_ends_the_run_with_what_there_is(tmp_path):
     assert "not reached" in done.stdout and not (tmp_path / "results.jsonl").exists()
 
 
-@pytest.mark.nightly
-def test_a_folder_of_another_part_is_refused(rehearsal):
-    done = device(rehearsal[0] / "out", "--arch", "sm_80", "--steps", "facts", check=2)
-    assert "holds results of" in done.stderr
-
-
-def test_only_some_items(tmp_path):
-    out = ["--out", str(tmp_path), "--emulate"]
+def test_only_some_items_and_steps(tmp_path, monkeypatch):
+    out, seen = ["--out", str(tmp_path), "--emulate"], []
     some, all_of_them = (command.parser().parse_args([*out, *more]) for more in (["--only", "^rows "], []))
     assert command.worker_command(some, "families", 5.0)[-3:] == ["--only", "^rows ", "--emulate"]
     assert command.inputs(some) != command.inputs(all_of_them)  # what is complete for some is not for all
+    monkeypatch.setattr(Supervisor, "run", lambda self, steps: seen.extend(steps))
+    assert command.main([*out, "--steps", "timing,facts"]) == 2
+    assert [step.name for step in seen] == ["facts", "timing"]
 
 
 def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch):
@@ -194,13 +162,6 @@ def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch
     for step in ("claims", "timing", "compiled", "public", "graphs", "families"):
         command.main(["--out", str(tmp_path), "--emulate", "--worker", step])
     assert [step for step, timed in made if timed] == ["claims", "timing", "compiled"]
-
-
-def test_only_some_steps(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(Supervisor, "run", lambda self, steps: seen.extend(steps))
-    assert command.main(["--out", str(tmp_path), "--emulate", "--steps", "timing,facts"]) == 2
-    assert [step.name for step in seen] == ["facts", "timing"]
 
 
 WORKER = """
@@ -249,14 +210,11 @@ def test_shrinking_keeps_the_class():
     assert small.class_key() == image.class_key() and max(small.size.values()) < 56
 
 
-def test_ranking_figures():
+def test_figures_of_rankings_and_summaries():
     assert timing.kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
     assert timing.kendall_tau([1, 2, float("inf")], [1, 2, 3]) is timing.kendall_tau([1, 1, 1], [1, 2, 3]) is None
     assert timing.best_of(range(10), [5, 9, 9, 9, 9, 9, 9, 9, 4, 9]) == 5 / 4
     assert timing.best_of(range(8), [1] * 8) is None
-
-
-def test_summary_figures():
     base = {"group": "rows softmax", "class": "x", "kernels": ["a"], "predicted_us": [2.0], "measured_us": [4.0]}
     base |= {"tau": None, "regret_at_8": None, "refused": {"torch": "why"}, "record_us": 4.0, "best_us": 4.0}
     ends = [
@@ -270,3 +228,6 @@ def test_summary_figures():
     assert found["all"]["vendors"]["torch"]["of"] == 1 and found["refused"] == {"torch: why": 2}
     assert found["measured_over_predicted"] == pytest.approx(2.0)
     assert np.isclose(found["groups"]["rows softmax"]["of_bound"], 2.0)
+    exact, off = [np.array([1.0, -2.0])], [np.array([1.0, -1.0])]
+    assert graphs._differences(exact, exact) == [0.0] and graphs._differences(off, exact) == [0.5]
+    assert not graphs._differences([np.array([1.0, np.nan])], exact)[0] <= graphs.most("float16")

@@ -28,10 +28,7 @@ def test_depths_and_streams_of_workloads():
         cases(["fp5"])
 
 
-# ---- units
-
-
-def test_clocks_of_products():
+def test_clocks_of_products_and_bytes_that_are_read():
     a100, h100, geforce = lookup("sm_80"), lookup("sm_90"), lookup("sm_86")
     half, group = Instruction("", "HMMA.16816.F32"), Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
     assert units.work(half) == 16 * 8 * 16 and units.clocks(half, a100) == 8 and units.clocks(half, geforce) == 32
@@ -41,17 +38,12 @@ def test_clocks_of_products():
     assert units.kind_of(Instruction("", "QGMMA.64x128x32.F32.E4M3.E4M3")) == "f8"
     with pytest.raises(ValueError, match="sm_86 has no rate of DMMA"):
         units.clocks(Instruction("", "DMMA.884"), geforce)
-
-
-def test_bytes_read_from_shared_memory():
     both = Instruction("", "HGMMA.64x256x16.F32", "R24, gdesc[UR8], R24")
     one = both._replace(operands="R24, R4, gdesc[UR8], R24")
     assert units.shared_read([both]) == (64 + 256) * 16 * 2 / 4 and units.shared_read([one]) == 256 * 16 * 2 / 4
     assert units.shared_read(code("LDSM.16.M88.4 R0", "LDS.64 R0", "LDG.E R0")) == 32 * (16 + 8)
     assert units.global_read(code("LDSM.16.M88.4 R0", "LDGSTS.E.BYPASS.128 R0", "LDG.E R0")) == 32 * (16 + 4)
 
-
-# ---- paths
 
 EPILOGUE = (
     "head: HMMA.16816.F32 | 4",
@@ -143,9 +135,6 @@ def test_a_whole_kernel_goes_around_no_loop_over_its_row():
     assert stalls == 6 + 2 * 9 + 2 * 11 + 5 and count == 2 + 2 * 2 + 2 * 3 + 1
 
 
-# ---- figures
-
-
 @pytest.fixture(scope="module")
 def half():
     """Our float16 product of 128 x 128 x 32 with three stages, compiled for an A100."""
@@ -212,8 +201,6 @@ def test_the_command_prints_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
     file.write_bytes(file.read_bytes()[:50])
     assert report.load(file) == {}
 
-
-# ---- what fails
 
 LINE = {
     "maker": "ours", "configuration": "", "unit": "f16", "grouped": False, "stack_bytes": 0, "rate": 1000.0,

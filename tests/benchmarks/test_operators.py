@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 from unittest import mock
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from benchmarks.gpu.families import OPERATORS
 from benchmarks.gpu.harness.rehearsal import RehearsedDevice
 from benchmarks.gpu.kernels import output_blocks, real_size
 from benchmarks.gpu.kernels.fitting import fitting, shrunk
-from benchmarks.gpu.vendors.registry import Vendors
+from benchmarks.gpu.vendors import registry
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.functions import vendor_call
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import MODULES
 from gensor_kernels.operators.attention import attention
 from gensor_kernels.operators.attention.forms import FORMS
+from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.epilogue import Step
@@ -76,7 +78,6 @@ def compare_parts(operands, made, arrays, steps=(), atol=1e-9):
 
 
 def compare_native(operands, made, root):
-    """Compare CuPy's own call, in the operands' types, with the reference."""
     workload = operands.workload
     native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
     assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
@@ -132,7 +133,7 @@ def test_windows_in_parts_and_by_pytorch(session, noise, workload, monkeypatch):
     made, arrays, _ = expected(operands)
     monkeypatch.setattr(output_blocks, "PRODUCT_WORK", 2000)
     compare_parts(operands, made, arrays)
-    torch = Vendors(session).torch
+    torch = registry.Vendors(session).torch
     result = torch.wide(torch.call(operands)())
     assert tolerance_base.check(result.astype(np.float32), made).ok
 
@@ -146,7 +147,7 @@ def test_pytorch_computes_every_operator(session, noise, row):
     workload = shrunk(row.workload, 16)
     operands = Operands(session.device, workload, noise)
     made, *_ = expected(operands)
-    torch = Vendors(session).torch
+    torch = registry.Vendors(session).torch
     call = torch.call(operands)
     # PyTorch has no call for uneven cropping, non-square causal masks, windows, soft caps and sequences of attention,
     # rows of no group, 8-bit floats, quantisation.
@@ -160,16 +161,22 @@ def test_pytorch_computes_every_operator(session, noise, row):
     assert np.max(np.abs(torch.wide(call()).reshape(made.values.shape) - made.values)) <= allowed
 
 
+def named(name):
+    return shrunk(next(row.workload for row in ROWS if row.name == name), 16)
+
+
+def ours(operands):
+    """Return a kernel that computes what CuPy does."""
+
+    def launch():
+        operands.out.view(np)[...] = operands.vendor()()
+
+    return launch
+
+
 def test_a_vendor_that_computes_something_else_is_left_out(session, noise, monkeypatch):
-    workload = shrunk(next(row.workload for row in ROWS if row.name == "softmax_fp16"), 16)
-
-    def ours(operands):
-        def launch():
-            operands.out.view(np)[...] = operands.vendor()()
-
-        return launch
-
-    vendors = Vendors(session)
+    workload = named("softmax_fp16")
+    vendors = registry.Vendors(session)
     good, refused = vendors.agreeing(workload, noise, ours, ("cupy",))
     assert good.keys() == {"cupy"} and not refused
     later = good["cupy"]
@@ -183,11 +190,7 @@ def test_a_vendor_that_computes_something_else_is_left_out(session, noise, monke
 
     wrong, refused = vendors.agreeing(workload, noise, other, ("cupy",))
     assert not wrong and "differ" in refused["cupy"]
-
-    def broken(operands):
-        raise OSError("libcudnn.so.9: cannot open")
-
-    monkeypatch.setattr(Operands, "vendor", broken)
+    monkeypatch.setattr(Operands, "vendor", Mock(side_effect=OSError("libcudnn.so.9: cannot open")))
     _, refused = vendors.agreeing(workload, noise, ours, ("cupy",))
     assert "libcudnn" in refused["cupy"]
 
@@ -196,9 +199,9 @@ def test_compiled_calls_go_through_torch_compile(session, noise, monkeypatch):
     torch = pytest.importorskip("torch")
     seen = []
     monkeypatch.setattr(torch, "compile", lambda function, **how: seen.append(how) or function)
-    workload = shrunk(next(row.workload for row in ROWS if row.name == "layernorm_fp32"), 16)
+    workload = named("layernorm_fp32")
     operands = Operands(session.device, workload, noise)
-    made = Vendors(session).torch
+    made = registry.Vendors(session).torch
     made.emulated = False
     call = made.call(operands, compiled=True)
     assert made.call(Operands(session.device, workload, noise, 1), compiled=True)() is not None  # not compiled again
@@ -206,7 +209,7 @@ def test_compiled_calls_go_through_torch_compile(session, noise, monkeypatch):
 
 
 def test_wrong_numbers_anywhere_are_seen_in_the_whole(session, noise):
-    workload = shrunk(next(row.workload for row in ROWS if row.name == "depthwise_fp16_nhwc"), 16)
+    workload = named("depthwise_fp16_nhwc")
     operands = Operands(session.device, workload, noise)
     operands.out.view(np)[...] = operands.vendor()()
     assert real_size.whole(session, operands) == {"whole": 0}
@@ -242,3 +245,14 @@ def test_memory_bounds_the_sizes_of_any_operator():
         assert found.class_key() == row.workload.class_key()
         cuttable = [extent for axis, extent in output_blocks.cuts_of(found).extents.items() if axis != "rows"]
         assert found.bytes_moved() <= 10 << 20 or max(cuttable, default=1) == 1
+
+
+def test_without_pytorch_attention_is_left_out_with_the_reason_and_products_do_not_miss_it(session, noise, monkeypatch):
+    monkeypatch.setattr(registry, "Torch", Mock(side_effect=ImportError("No module named 'torch'")))
+    monkeypatch.setattr(session, "vendors", ("cupy", "torch", "flash", "cudnn"))
+    vendors = registry.Vendors(session)
+    good, refused = vendors.agreeing(attention.workload(24, 24, heads=2, head=16), noise, ours, registry.EAGER)
+    assert good.keys() == {"cupy"} and refused.keys() == {"torch", "flash", "cudnn"}
+    assert "No module named 'torch'" in refused["flash"]
+    good, refused = vendors.agreeing(matmul.workload(8, 16, 24, dtype="float32"), noise, ours, registry.EAGER)
+    assert good.keys() == {"cupy"} and refused.keys() == {"torch"}

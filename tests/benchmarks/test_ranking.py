@@ -1,27 +1,70 @@
 """benchmarks.ranking: its statistics, the command, refused files, and the measured spaces, if present."""
 
+import csv
+import gzip
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import ranking
-from benchmarks.spaces import correlation, measured_space
+from benchmarks.spaces import clblast_terms, convolution_terms, correlation, measured_space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import archs, lookup
 
-from . import spaces
-from .spaces import write_space
+#: A good configuration of each kernel.
+GOOD = {
+    clblast_terms: dict(zip(clblast_terms.NAMES, (128, 128, 32, 16, 8, 16, 32, 2, 4, 4, 0, 0, 1, 1), strict=True)),
+    convolution_terms: dict(zip(convolution_terms.NAMES, (64, 2, 4, 4, 0, 0), strict=True)),
+}
+
+
+def columns(kernel, *changes):
+    """Return good configurations with changes, as columns."""
+    rows = [GOOD[kernel] | change for change in changes]
+    return {name: np.array([row[name] for row in rows]) for name in kernel.NAMES}
+
+
+def clblast():
+    """Return a few hundred legal configurations of CLBlast's kernel."""
+    changes = []
+    for m, n, x, y, v, w, sa, sb in itertools.product(
+        (32, 64, 128), (64, 128), (8, 16), (8, 16), *[(1, 4)] * 2, *[(0, 1)] * 2
+    ):
+        if m % (x * v) == 0 and n % (y * w) == 0:
+            change = {"MWG": m, "NWG": n, "MDIMC": x, "NDIMC": y, "VWM": v, "VWN": w, "SA": sa, "SB": sb}
+            changes.append(change | {"MDIMA": x, "NDIMB": y})
+    return columns(clblast_terms, *changes)
+
+
+def convolution():
+    """Return all blocks and tiles of the measured convolution that can be launched."""
+    values = ((16, 32, 48, 64, 128, 256), (1, 2, 4, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4), (0, 1), (0, 1))
+    space = dict(zip(convolution_terms.NAMES, np.array(list(itertools.product(*values))).T, strict=True))
+    legal = ~convolution_terms.refused(space) & (convolution_terms._shared_bytes(space) <= 49152)
+    return {name: column[legal] for name, column in space.items()}
+
+
+SPACES = {"clblast": clblast, "convolution": convolution}
+
+
+def write_space(path, space, times):
+    """Write a measured space, compressed where the name ends in .gz, and return its path as text."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt", encoding="utf-8", newline="") as file:
+        out = csv.writer(file)
+        out.writerow([*space, "time_ms"])
+        out.writerows(zip(*space.values(), times, strict=True))
+    return str(path)
+
 
 MEASURED = Path(__file__).resolve().parents[3] / "shared" / "measured"
 
 
-# ---- statistics
-
-
-def test_kendall_counts_pairs(monkeypatch):
+def test_kendall_counts_pairs_and_regret_is_of_the_best_among_the_best_predicted(monkeypatch):
     monkeypatch.setattr(correlation, "CHUNK", 7)
     x, y = np.random.default_rng(0).integers(0, 12, (2, 40)).astype(float)
     pairs = list(itertools.combinations(range(40), 2))
@@ -31,6 +74,8 @@ def test_kendall_counts_pairs(monkeypatch):
     assert correlation.kendall(x, y) == pytest.approx(expected)
     assert correlation.kendall(x, x) == pytest.approx(1) and correlation.spearman(x, -x) == pytest.approx(-1)
     assert correlation.ranks(np.array([3.0, 1, 3, 2])).tolist() == [3.5, 1, 3.5, 2]  # ties at their mean
+    predicted, measured = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 8, 2])
+    assert [correlation.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
 
 
 @pytest.mark.parametrize("picks", [1, 3, 9, 20])
@@ -39,14 +84,6 @@ def test_random_regret_is_the_mean_over_all_choices(picks):
     chosen = list(itertools.combinations(times, min(picks, 9)))
     expected = np.mean([min(each) for each in chosen]) / times.min() - 1
     assert correlation.random_regret(times, picks) == pytest.approx(expected)
-
-
-def test_regret_is_of_the_best_among_the_best_predicted():
-    predicted, measured = np.array([1.0, 2, 3, 4]), np.array([4.0, 3, 8, 2])
-    assert [correlation.regret(predicted, measured, k) for k in (1, 2, 3, 4)] == [1, 0.5, 0.5, 0]
-
-
-# ---- the command
 
 
 def run(tmp_path, data, part, *more):
@@ -62,7 +99,7 @@ def run(tmp_path, data, part, *more):
 
 @pytest.mark.parametrize(("name", "part"), [("clblast", "rtx-3090"), ("convolution", "rtx-a4000")])
 def test_a_space_is_predicted_in_its_order_and_compared_where_it_has_times(tmp_path, capsys, name, part):
-    shape, arch = {column: values[::9] for column, values in getattr(spaces, name)().items()}, lookup(part)
+    shape, arch = {column: values[::9] for column, values in SPACES[name]().items()}, lookup(part)
     expected = roofline.seconds(measured_space.KERNELS[name].terms(shape, arch), arch) * 1e3
     empty = write_space(tmp_path / "empty.csv", shape, [""] * len(expected))
     code, predicted, found = run(tmp_path, empty, part)
@@ -95,7 +132,7 @@ def part_file(tmp_path, head="", **changes):
 
 def space_file(tmp_path, **changes):
     """Write six configurations without times; `changes` apply to the fourth."""
-    columns = {name: values[:6].tolist() for name, values in spaces.clblast().items()} | {"time_ms": [""] * 6}
+    columns = {name: values[:6].tolist() for name, values in clblast().items()} | {"time_ms": [""] * 6}
     for name, value in changes.items():
         columns[name][3] = value
     return write_space(tmp_path / "space.csv", columns, columns.pop("time_ms"))
@@ -171,9 +208,6 @@ def test_one_time_alone_is_nothing_to_compare_with(tmp_path, capsys):
     assert "1 rows predicted, 1 of them measured" in capsys.readouterr().out
 
 
-# ---- the measured spaces
-
-
 @pytest.mark.parametrize(
     ("name", "part", "correlated", "lost"),
     [
@@ -189,3 +223,125 @@ def test_the_potential_ranks_a_measured_space(name, part, correlated, lost):
     space = measured_space.load(str(path), part)
     assert correlation.spearman(space.analytic_ms, space.time_ms) > correlated
     assert correlation.regret(space.analytic_ms, space.time_ms, 16) < lost
+
+
+#: A block has one tile, requests only its own data, and has no ring.
+ALONE = {"ahead": 0.0, "behind": 0.0, "arriving": 1.0, "request": 0.0, "slot": 1.0, "stalls": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "space", "part"),
+    [(clblast_terms, clblast(), "rtx-3090"), (convolution_terms, convolution(), "rtx-a4000")],
+    ids=["clblast", "convolution"],
+)
+def test_terms_are_finite_float32(kernel, space, part):
+    terms, count = vars(kernel.terms(space, lookup(part))), len(space[kernel.NAMES[0]])
+    assert {name: terms.pop(name) for name in ALONE} == ALONE
+    for name, values in terms.items():
+        assert values.shape == (count,) and values.dtype == np.float32, name
+        assert np.isfinite(values).all() and (values >= 0).all(), name
+    assert (terms["residents"] >= 1).all()
+
+
+def seconds(kernel, arch, *changes):
+    return roofline.seconds(kernel.terms(columns(kernel, *changes), arch), arch)
+
+
+@pytest.mark.parametrize(
+    ("width", "apart", "words", "clocks", "lines"),
+    [
+        (32, 1, 1, 1, 1),  # a row
+        (32, 2, 1, 2, 2),  # every other bank
+        (32, 32, 1, 32, 32),  # one bank
+        (-32, 8, 1, 1, 1),  # all lanes read one word
+        (32, 4, 4, 4, 4),  # 16 bytes each: a quarter warp at a time
+        (-8, 8, 4, 2, 1),  # 16 bytes, neighbours read one address: half a warp at a time
+        (-8, 8, 2, 1, 1),
+        (16, 8, 1, 4, 4),  # 16 lanes 8 words apart: 4 banks, the others repeat them
+    ],
+)
+def test_read_costs(width, apart, words, clocks, lines):
+    assert clblast_terms.read_costs(width, apart, words) == (clocks, lines)
+
+
+def test_copy_costs():
+    assert clblast_terms.copy_costs(8, 4, 4096, 4) == (4.0, 4.0)
+    assert clblast_terms.copy_costs(32, 1, 4096, 1) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("part", ["rtx-3090", "h200"])
+def test_physics_of_the_product(part):
+    arch = lookup(part)
+    single = {"MWG": 16, "NWG": 16, "NDIMC": 16, "NDIMB": 16, "VWM": 1, "VWN": 1}
+    changes = ({}, single, {"VWM": 1, "SA": 0}, {"MDIMC": 8})
+    good, small, narrow, spilling = seconds(clblast_terms, arch, *changes)
+    assert good < narrow < small and good * 2 < spilling
+    assert seconds(clblast_terms, replace(arch, clock_ghz=arch.clock_ghz / 2), {})[0] > good * 1.7
+    # Adjacent lanes read without conflicts.
+    both = columns(clblast_terms, {"VWM": 1, "STRM": 1}, {"VWM": 1})
+    split, joined = clblast_terms.terms(both, arch).wavefronts
+    assert split < joined
+
+
+def test_every_product_and_output_is_computed_and_spilled_words_are_touched_in_the_loop():
+    terms = clblast_terms.terms(clblast(), lookup("rtx-3090"))
+    assert (terms.blocks * terms.iterations * terms.multiplies * terms.warps * 32 == 4096.0**3).all()
+    terms = clblast_terms.terms(columns(clblast_terms, {}, {"MDIMC": 8}), lookup("rtx-3090"))
+    assert terms.registers[1] == 255 > terms.registers[0]
+    assert terms.l2_bytes[1] > 4 * terms.l2_bytes[0] and terms.issue[1] > terms.issue[0] * 4
+    space = convolution()
+    terms = convolution_terms.terms(space, lookup("rtx-a4000"))
+    outputs = terms.blocks * terms.warps * 32 * terms.multiplies / 225
+    assert (outputs >= 4096.0**2).all()
+    whole = (4096 % (space["block_size_x"] * space["tile_size_x"]) == 0) & (space["tile_size_y"] != 3)
+    assert (outputs[whole & (terms.warps * 32 == space["block_size_x"] * space["block_size_y"])] == 4096.0**2).all()
+
+
+@pytest.mark.parametrize(("rows", "x", "y"), [(1, 1, 1), (4, 1, 4), (8, 2, 3), (16, 4, 2)])
+def test_a_thread_reads_each_value_under_its_filters_once(rows, x, y):
+    change = {"block_size_x": 16, "block_size_y": rows, "tile_size_x": x, "tile_size_y": y}
+    values = {(b * rows + i, a * 16 + j) for a in range(x) for b in range(y) for i in range(15) for j in range(15)}
+    assert convolution_terms.reads(columns(convolution_terms, change)).tolist() == [len(values)]
+
+
+@pytest.mark.parametrize("tile", [1, 3, 4, 8])
+def test_waits_are_the_turns_of_a_warp_through_both_loops(tile):
+    """A warp waits where any of its threads takes the remainder loop, and where any takes the unrolled loop."""
+    floats = (tile + 1, tile)
+    turns = sum(any(turn < each % 4 for each in floats) for turn in range(3))
+    turns += sum(any(turn < each // 4 for each in floats) for turn in range(3))
+    assert convolution_terms.waits(np.array([tile])).tolist() == [turns]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "busy", "away", "cycle"),
+    [
+        (1, 5, 7, 12),
+        (2, 1, 1e6, 1e6 + 1),  # they hardly meet
+        (30, 10, 3, 300),  # the resource never rests
+        (4, 3, 0, 12),
+        (2, 1, 1, 2.5),  # 1/3 of the cycles find the resource busy (Buzen's formula by hand)
+    ],
+)
+def test_a_cycle_is_that_of_blocks_in_a_row(blocks, busy, away, cycle):
+    found = convolution_terms.cycle(*(np.array([each], float) for each in (blocks, busy, away)))
+    assert found[0] == pytest.approx(cycle, rel=1e-3)
+
+
+@pytest.mark.parametrize("part", ["rtx-a4000", "h200"])
+def test_physics_of_the_convolution(part):
+    arch = lookup(part)
+    changes = ({}, {"tile_size_x": 1, "tile_size_y": 1}, {"block_size_y": 16}, {"block_size_x": 16, "block_size_y": 1})
+    good, single, apart, narrow = seconds(convolution_terms, arch, *changes)
+    # One output per thread reads a value per tap; rows 16 apart share none; half of each warp is missing.
+    assert good * 1.3 < min(single, narrow) and good < apart
+    bound = 2 * 225 * 4096**2 / arch.peak("float32")
+    assert bound < good < 20 * bound
+
+
+def test_conflicts_cost_only_where_whole_warps_are_served_at_once():
+    both = columns(convolution_terms, *({"block_size_x": 16, "use_padding": padding} for padding in (0, 1)))
+    plain, padded = convolution_terms.terms(both, lookup("a100-40gb")).wavefronts
+    assert plain > 1.5 * padded
+    plain, padded = convolution_terms.terms(both, lookup("rtx-a4000")).wavefronts
+    assert plain == padded

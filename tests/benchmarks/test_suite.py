@@ -47,13 +47,10 @@ def test_a_rehearsal_collects(checkout):
     assert found == {"collected": 3, "status": 0}
 
 
-def test_without_a_checkout_it_is_skipped(tmp_path):
+def test_without_a_checkout_it_is_skipped_and_lost_tests_are_reported(tmp_path):
     for place in (None, tmp_path):
         found = suite.compare(SimpleNamespace(cupy_tests=place, emulate=False), suite.FILES[0])
         assert found["outcome"] == "skipped" and "--cupy-tests" in found["reason"]
-
-
-def test_lost_tests_are_reported():
     right = {"a": "passed", "b": "passed"}
     assert "outcome" not in suite.judge(right, right, {})
     assert suite.judge(right, {"a": "passed"}, {})["error"] == "b"

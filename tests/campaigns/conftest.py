@@ -6,8 +6,7 @@ from gensor_database import opening
 from tests.campaign_size import sample
 
 from .lives.checks import JOURNALS
-from .lives.lives import Zygote
-from .lives.stage import Stage
+from .lives.lives import Stage, Zygote
 
 
 @pytest.fixture(scope="session")

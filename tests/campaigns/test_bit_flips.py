@@ -87,7 +87,6 @@ class Layout:
         return found
 
     def flips(self):
-        """(offset, bit) of each flip."""
         generator = random.Random(SEED)
         chosen = self.structure if FULL else generator.sample(self.structure, FLIPS * 3 // 4)
         pages = self.overflow if FULL else generator.sample(self.overflow, min(20, len(self.overflow)))

@@ -3,22 +3,92 @@
 A sample of files/hostile_schemas.py in a push, all of them nightly.
 """
 
+import random
 import shutil
+import warnings
+from collections import Counter
 
 import pytest
 
-from gensor_database import ForeignStoreError, Kernel, Store, StoreError
+from gensor_database import Catalog, ForeignStoreError, Kernel, Store, StoreError, StoreWarning, open_layers
 from gensor_database.record import TABLES
-from tests.campaign_size import sample
-from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows
+from gensor_kernels.dispatch.selection import load, untrusted
+from gensor_kernels.machine.arch import lookup
+from tests.campaign_size import FULL, SEED, sample, tell
+from tests.doubles.store_rows import ARCH, PART, add_rows, kernel_rows, key, rows, stock
 
+from .files import odd_files
 from .files.hostile_schemas import ELSEWHERE, OPENED, REFUSED, make_database
-from .files.looks import every_look
 from .lives.checks import Clock
+
+#: The rows of the one Workload that is looked for.
+TRUE = {row.digest: row for row in rows(1)}
+
+
+def ways(path, writable):
+
+    def user():
+        with open_layers(ARCH, path, timeout=0.1) as layers:
+            layers.load(ARCH)
+
+    def site():
+        with open_layers(ARCH, None, path, timeout=0.1) as layers:
+            load.contents(layers.load(ARCH, None, untrusted.well_formed), lookup(ARCH))
+
+    def find(readonly=True):
+        with Store.open(path, readonly, timeout=0.1) as store:
+            entry = store.find(key(1), ARCH, PART)
+            assert entry is None or (entry.record in TRUE.values() and entry.kernel in TRUE.values())
+            Catalog([store], ARCH)
+
+    def table(kind):
+        with Store.open(path, readonly=True, immutable=True) as store:
+            for row in store.rows(kind):
+                assert row.digest_of([getattr(row, name) for name in row.columns()]) == row.digest
+
+    found = {"user": user, "site": site, "find": find}
+    found |= {kind.TABLE: lambda kind=kind: table(kind) for kind in TABLES}
+    return found | ({"open for writing": lambda: find(False)} if writable else {})
+
+
+def every_look(path, clock, writable=False):
+    """The number of refusals of each way, measured by a Clock."""
+    refused = Counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        for name, look in ways(path, writable).items():
+            with clock.measure(name):
+                try:
+                    look()
+                except StoreError:
+                    refused[name] += 1
+    return refused
+
+
+FILES = 5_000 if FULL else len(odd_files.KINDS)
+
+
+def test_garbage_files(tmp_path, monkeypatch):
+    image = stock(tmp_path / "sound.db", *range(20), journal="DELETE").read_bytes()
+    generator, clock, refused = random.Random(SEED), Clock(), 0
+    place = tmp_path / "place"
+    path = place / "kernels.db"
+    for number in range(FILES):
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        monkeypatch.chdir(place)  # a socket's path is short
+        kind = list(odd_files.KINDS)[number % len(odd_files.KINDS)]
+        odd_files.KINDS[kind](path, image, generator)
+        before = path.read_bytes() if path.is_file() and path.stat().st_size < 2**20 else None
+        refused += every_look(path, clock, writable=True).total()
+        if kind in odd_files.FOREIGN and before:
+            assert path.read_bytes() == before, kind
+    tell("garbage files", {"files": FILES, "refused": refused})
+    clock.check()
+    assert FILES < refused < 0.95 * FILES * len(ways(path, True))
 
 
 def look(path):
-    """The number of refusals of each way to read the file."""
     clock = Clock()
     refused = every_look(path, clock)
     clock.check()

@@ -1,31 +1,75 @@
 """Sixteen threads that call while kernels are raced, tuned and swapped: all results are correct.
 
 GENSOR_CAMPAIGN=full: 16 threads of 10,000 calls; by default a hundredth of that.
-
-HOT: runs after which a kind of call is tuned; TUNED: Workloads that tuning finds a kernel for; SWAPS: further times
-that all Plans are made again.
 """
 
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.tuning import background as background_tuning
+from gensor_kernels.operators.products import matmul as operator
 from tests.campaign_size import FULL
 from tests.doubles.device import FakeDevice
 from tests.doubles.exact import Exact, Turns
-from tests.doubles.kernels import workload
+from tests.doubles.kernels import aligned, kernels, workload
 
-from .lives.calls import KINDS, Kind, stock
-
+LAYOUTS = ((False, False), (True, False), (False, True))
+KINDS = 50
+EACH = 2  # kernels of a class
 THREADS = 16
+#: Calls of a thread, runs after which a kind of call is tuned, Workloads that tuning finds a kernel for, and how often
+#: all Plans are made again.
 CALLS, HOT, TUNED, SWAPS = (10_000, 64, 50, 20) if FULL else (100, 4, 5, 3)
+
+
+def stock():
+    """Return kernels by digest: default Programs of every layout, and of less demanding ones that fit too."""
+    found = {}
+    for trans_a, trans_b in LAYOUTS:
+        wanted = operator.workload(64, 64, 64, dtype="float32", trans_a=trans_a, trans_b=trans_b)
+        narrow = replace(wanted, alignment=tuple((name, 4) for name, _ in wanted.alignment))
+        for each in (wanted, narrow):
+            found |= dict(sorted(kernels(each).items())[:EACH])
+    return found
+
+
+class Kind:
+    """One kind of call: operands of small whole numbers, whose result is exact in float32."""
+
+    def __init__(self, index):
+        rng = np.random.default_rng(index)
+        m, n, k = (4 * int(size) for size in rng.integers(2, 14, 3))
+        lead = (2,) if index % 7 == 3 else ()
+        trans_a, trans_b = LAYOUTS[index % 3]
+        self.a, self.b = draw(rng, lead, m, k, trans_a), draw(rng, lead, k, n, trans_b)
+        self.steps, self.expected = (), np.matmul(self.a, self.b)
+        if index % 4 == 1:
+            bias = draw(rng, (), 1, n, False)[0]
+            self.steps = (Operation("bias", bias), Operation("relu"))
+            self.expected = np.maximum(self.expected + bias, 0)
+        self.with_out = index % 5 == 2
+
+    def call(self, runtime):
+        out = aligned(self.expected.shape) if self.with_out else None
+        found = runtime.call(self.a, self.b, out, self.steps, None, None)
+        assert out is None or found is out
+        return found
+
+
+def draw(rng, lead, rows, columns, transposed):
+    """Whole numbers from -4 to 4, in C order or transposed."""
+    array = aligned((*lead, columns, rows)).swapaxes(-1, -2) if transposed else aligned((*lead, rows, columns))
+    array[...] = rng.integers(-4, 5, array.shape)
+    return array
 
 
 class Stores:

@@ -23,12 +23,9 @@ def test_what_was_added_is_found_with_kernel_binary_and_source(store):
     binary, kernel, _ = kernel_rows(1)
     assert entry.kernel == kernel and entry.binary() == binary and entry.stored.source() == SOURCE
     assert entry.verified == "emulator" and entry.usable and entry.record.predicted_us == 12.5
-    assert store.find(key(3), ARCH, PART) is None
-    assert store.find(key(1), "sm_80", PART) is None
-    # another ABI of the family never answers
-    assert store.find(key(1), ARCH, PART, {"contraction_mma": ABI}) is not None
-    assert store.find(key(1), ARCH, PART, {"contraction_mma": ABI + 1}) is None
-    assert store.find(key(1), ARCH, PART, {}) is None
+    assert store.find(key(3), ARCH, PART) is None is store.find(key(1), "sm_80", PART)
+    for abis in ({"contraction_mma": ABI}, {"contraction_mma": ABI + 1}, {}):  # another ABI never answers
+        assert (store.find(key(1), ARCH, PART, abis) is not None) == (abis.get("contraction_mma") == ABI)
 
 
 def test_the_newest_successful_record_counts(store):
@@ -96,9 +93,8 @@ def test_merge_is_a_union_by_digest(store, tmp_path):
         other.replace_portfolio(ARCH, PART, class_key(), [kernel_rows(n)[1].digest for n in (3, 1, 2)])
         assert merge(store, other)["record"] == 1
         assert sum(merge(store, other).values()) == 0
-    assert store.counts() == {
-        "source": 1, "binary": 3, "kernel": 3, "verification": 3, "record": 3, "timing": 6, "portfolio": 3
-    }  # fmt: skip
+    threes = dict.fromkeys(("binary", "kernel", "verification", "record", "portfolio"), 3)
+    assert store.counts() == threes | {"source": 1, "timing": 6}
     merged = [stored.kernel.digest for stored in store.portfolio(ARCH, PART, class_key())]
     first, last = {kernel_rows(n)[1].digest for n in (1, 3)}, kernel_rows(2)[1].digest
     assert set(merged[:2]) == first and merged[2:] == [last]  # both were the first choice of a store
@@ -113,9 +109,8 @@ def test_merging_an_untrusted_database_takes_no_code_and_no_verdicts(store, tmp_
         merge(store, other)
         entry = store.find(key(1), ARCH, PART)
         assert entry.verified == "none" and entry.binary() is None and store.counts()["timing"] == 2
-        assert merge(store, other, binaries=True) == {
-            **{kind.TABLE: 0 for kind in TABLES}, "binary": 1, "verification": 1
-        }  # fmt: skip
+        added = merge(store, other, binaries=True)
+        assert {name: count for name, count in added.items() if count} == {"binary": 1, "verification": 1}
 
 
 def test_export_takes_what_serves_one_arch(store, tmp_path):
@@ -158,9 +153,6 @@ def test_rows_that_were_read_are_not_compressed_again(store, tmp_path, monkeypat
             assert list(other.rows(kind)) == list(store.rows(kind))
     with pytest.raises(TypeError):
         store.add(*rows(3))
-
-
-# ---- the winner from all timings of a Workload on a part
 
 
 def timings(**median_us):

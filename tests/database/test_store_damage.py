@@ -73,8 +73,7 @@ def test_text_and_a_database_of_another_application_are_left_alone(tmp_path):
             Store.open(path, readonly)
         with pytest.raises(CorruptStoreError, match=r"notes\.db"):
             Store.open(text, readonly)
-    with Store.open(tmp_path / "ours.db"):
-        pass
+    Store.open(tmp_path / "ours.db").close()
     with pytest.raises(ForeignStoreError):
         Store.open(altered(tmp_path / "ours.db", "PRAGMA application_id=0"))
     assert (path.read_bytes(), text.read_bytes()) == before

@@ -1,5 +1,6 @@
 """Several processes on one file: no lock error surfaces, no acknowledged row is lost, none is torn."""
 
+import fcntl
 import os
 import signal
 import sqlite3
@@ -15,8 +16,6 @@ import pytest
 from gensor_database import ForeignStoreError, LockedStoreError, Record, Store, opening, write_queue
 from gensor_database.write_queue import write_lock
 from tests.doubles.store_rows import ARCH, PART, key, rows
-
-fcntl = pytest.importorskip("fcntl")
 
 #: Adds workloads, printing each number once its commit is acknowledged.
 WRITER = """
@@ -129,7 +128,6 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, lock, monkeypatch):
             lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_forked_child_uses_a_connection_of_its_own(tmp_path):
     """The parent's connection stays usable, for any actions and any end of the child."""
     with Store.open(tmp_path / "kernels.db") as store:

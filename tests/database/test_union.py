@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gensor_database import Kernel, Portfolio, Record, Store, Timing, Verification, conflicts, merge, union
+from gensor_database import Portfolio, Record, Store, Timing, Verification, conflicts, merge, union
 from tests.doubles.store_rows import ABI, ARCH, PART, class_key, everything, kernel_rows, key, rows
 
 NUMBERS = st.integers(0, 5)
@@ -110,11 +110,10 @@ def test_adding_to_a_database_gives_the_rows_of_the_union(tmp_path):
 @pytest.fixture
 def pair(tmp_path):
     """(a, b): both know Workload 0, a by kernel 0 and b by kernel 1."""
-    a = Store.open(filled(tmp_path / "a.db", (rows(0), [])))
-    b = Store.open(filled(tmp_path / "b.db", ([*kernel_rows(1), record(0, 1, created=1_900_000_000)], [])))
-    yield a, b
-    a.close()
-    b.close()
+    newer = [*kernel_rows(1), record(0, 1, created=1_900_000_000)]
+    paths = filled(tmp_path / "a.db", (rows(0), [])), filled(tmp_path / "b.db", (newer, []))
+    with Store.open(paths[0]) as a, Store.open(paths[1]) as b:
+        yield a, b
 
 
 def test_the_newest_record_wins_where_nothing_was_timed_and_timings_decide_before_age(pair):
@@ -143,10 +142,3 @@ def test_a_verdict_that_rejects_wins_and_is_named(pair):
     found = next(each for each in conflicts([a, b]) if each.part is None)
     assert (found.subject, found.winner, found.arch) == (digest, "rejected", ARCH) and len(found.choices) == 2
     assert not any(each.part is None for each in conflicts([a, b], binaries=False))
-
-
-def test_without_binaries_a_union_has_programs_and_timings_alone(pair, tmp_path):
-    found = united(tmp_path / "data.db", *(store.path for store in pair), binaries=False)
-    kinds = Counter(type(row).TABLE for row in found.values())
-    assert kinds["kernel"] == 2 and kinds["timing"] == 2 and not kinds["binary"] and not kinds["verification"]
-    assert all(digest in found for digest in (row.digest for row in rows(0) if isinstance(row, Kernel | Timing)))

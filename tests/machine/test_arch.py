@@ -1,7 +1,8 @@
-"""The table of hardware facts: every number sourced, products equal to published peaks."""
+"""The table of hardware facts: every number sourced, products equal to published peaks; operands against memory."""
 
 import csv
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from gensor_kernels.errors import UnknownArchError
 from gensor_kernels.machine.arch import RATES, archs, capability_name, lookup
 from gensor_kernels.machine.attributes import from_attributes
+from gensor_kernels.machine.memory import too_large
+from gensor_kernels.operators.products import matmul, quantised
 
 #: dense peaks of data sheets and whitepapers, TFLOP/s or TOP/s
 PUBLISHED = Path(__file__).with_name("published_peaks.csv").read_text(encoding="utf-8").splitlines()[1:]
@@ -20,7 +23,7 @@ def test_rates_reproduce_published_peaks():
         assert lookup(part).peak(dtype, math) / 1e12 == pytest.approx(float(published), rel=0.03), (part, dtype, math)
 
 
-def test_products_of_floats_can_be_faster_than_multiply_adds():
+def test_rates_of_float_products_follow_the_capability():
     assert lookup("a100-40gb").fastest("float32") == pytest.approx(312e12 / 6, rel=0.03)
     assert lookup("h100-sxm").fastest("float32") == pytest.approx(989e12 / 6, rel=0.03)
     for part in ("t4", "rtx-3090", "rtx-4090", "a10", "l4", "rtx-5090"):
@@ -28,6 +31,12 @@ def test_products_of_floats_can_be_faster_than_multiply_adds():
     # Short sums are left to multiply-adds.
     assert lookup("a100-40gb").fastest("float32", terms=383) == lookup("a100-40gb").peak("float32")
     assert lookup("a100-40gb").fastest("float32", "tf32") == lookup("a100-40gb").peak("float32", "tf32")
+    for arch in archs():
+        slower = arch.rate("peak_f16") > arch.rate("mma_f16")
+        assert slower == (arch.name in ("sm_90", "sm_100")), arch.part
+    t4 = lookup("t4")
+    assert t4.peak("bfloat16") == t4.peak("float32") < t4.peak("float16")
+    assert "cp_async" not in t4.features
 
 
 def test_every_number_has_a_source_beside_it_and_estimates_are_marked_unsure():
@@ -92,18 +101,6 @@ def test_an_unknown_name_is_answered_by_similar_ones(name, words):
     assert words in str(told.value) and len(str(told.value)) < 300
 
 
-def test_mma_is_slower_than_wgmma_only_where_wgmma_exists():
-    for arch in archs():
-        slower = arch.rate("peak_f16") > arch.rate("mma_f16")
-        assert slower == (arch.name in ("sm_90", "sm_100")), arch.part
-
-
-def test_older_parts_have_no_bfloat16_tensor_cores():
-    t4 = lookup("t4")
-    assert t4.peak("bfloat16") == t4.peak("float32") < t4.peak("float16")
-    assert "cp_async" not in t4.features
-
-
 def test_an_unlisted_device_is_built_on_its_capability():
     arch = from_attributes((8, 6), "NVIDIA GeForce RTX 3070", 46, 1.725, dram_gb_s=448, l2_bytes=4 << 20)
     assert (arch.name, arch.part) == ("sm_86", "nvidia-geforce-rtx-3070")
@@ -113,3 +110,29 @@ def test_an_unlisted_device_is_built_on_its_capability():
     newer = from_attributes((12, 1), "GB10", 48, 2.5)
     assert newer.name == newer.target == "sm_121"
     assert newer.smem_per_block == lookup("sm_120").smem_per_block
+
+
+ORIN = lookup("orin-nano-8gb")
+
+
+def test_operands_may_fill_the_memory_and_are_told_with_their_sizes_beyond_it():
+    assert all(1 < arch.memory_gb < 500 for arch in archs())
+    whole = matmul.workload(2**15, 2**15, 2**15, dtype="float16")  # three times 2 GiB
+    assert too_large(whole, replace(ORIN, memory_gb=6.0)) is None
+    assert too_large(whole, replace(ORIN, memory_gb=5.99)) is not None
+    weights = 2**17  # two numbers of 4 bits per byte
+    assert too_large(quantised.workload(16, weights, weights, bits=4), ORIN) is None
+    assert too_large(quantised.workload(16, weights, weights, bits=8), ORIN) is not None
+    assert (
+        too_large(matmul.workload(2**20, 32, 4096, dtype="float32"), ORIN)
+        == "its operands (a 16 GiB, b 512 KiB, c 128 MiB) exceed the 8 GiB of orin-nano-8gb"
+    )
+    huge = too_large(matmul.workload(*[2**31 - 1] * 3, dtype="complex128"), lookup("h200"))
+    assert huge and "a 68,719,476,672 GiB" in huge and len(huge) < 300
+
+
+def test_a_device_that_is_not_listed_has_the_memory_of_its_driver():
+    huge = matmul.workload(2**16, 2**16, 2**16, dtype="float32")  # three times 16 GiB
+    seen = from_attributes((8, 6), "NVIDIA GeForce RTX 3070", 46, 1.725, memory_bytes=8 << 30)
+    assert "exceed the 8 GiB of nvidia-geforce-rtx-3070" in str(too_large(huge, seen))
+    assert too_large(huge, from_attributes((8, 6), "NVIDIA GeForce RTX 3070", 46, 1.725)) is None  # it is unknown

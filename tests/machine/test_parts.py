@@ -66,14 +66,11 @@ def test_only_jetsons_have_modes_of_at_most_their_sms(name):
         lookup(name)
 
 
-def test_doctor_says_what_a_gpu_is_taken_for():
+def test_an_orin_without_its_memory_is_told_by_its_l2_and_doctor_says_what_a_gpu_is_taken_for():
     assert describe(lookup("h200")) == "h200, sm_90, 132 SMs, 1.83 GHz, 4800 GB/s, 60 MB L2"
     built = describe(by_name("NVIDIA RTX 6000 Ada Generation"))
     assert built.startswith("nvidia-rtx-6000-ada-generation, sm_89, 142 SMs")
     assert built.endswith("; not listed: built from its driver's attributes")
-
-
-def test_an_orin_without_its_memory_is_told_by_its_l2():
     assert from_attributes((8, 7), "Orin", 8, 0.62475, None, 4 * M).part == "agx-orin-32gb-8sm-625mhz"
     assert from_attributes((8, 7), "Orin", 8, 0.62475, None, 2 * M) is lookup("orin-nano-8gb")
 
@@ -82,25 +79,22 @@ def test_an_orin_without_its_memory_is_told_by_its_l2():
 UNLISTED = [(name, dtype, float(peak)) for name, dtype, peak in listed("unlisted_peaks.csv")]
 
 
-def test_professional_parts_do_not_inherit_rates_of_geforce():
+def test_unlisted_parts_have_the_rates_of_their_kind():
     for name, dtype, published in UNLISTED:
         assert by_name(name).peak(dtype) / 1e12 == pytest.approx(published, rel=0.08), (name, dtype)
-
-
-def test_older_geforce_and_titan():
     rates = {
         name: from_attributes((7, 5), name, 46, 1.7, 448).rate("mma_f16")
         for name in ("NVIDIA GeForce RTX 2080", "NVIDIA TITAN RTX", "Quadro RTX 5000")
     }
     assert list(rates.values()) == [256, 512, 512]
-
-
-def test_listed_geforce_parts_have_the_rates_of_unlisted_ones():
     capabilities = table()["capability"]
     for arch in archs():
         if any("GeForce" in name for name in arch.device_names):
             expected = capabilities[arch.name]["geforce"]
             assert {name: arch.rate(name) for name in expected} == expected, arch.part
+    listed = by_name("NVIDIA RTX PRO 6000 Blackwell Workstation Edition")
+    built = from_attributes((12, 0), "NVIDIA RTX PRO 5000 Blackwell", 110, 2.617, 1344)
+    assert built.rates == replace(listed).rates
 
 
 def test_a_slice_has_its_own_memory_and_no_sustained_rate_of_the_whole():
@@ -126,9 +120,3 @@ def test_what_is_not_served_is_told_why(capability, sentence):
 def test_default_parts_are_what_databases_are_keyed_by():
     expected = "t4 a100-40gb rtx-3090 orin-nano-8gb rtx-4090 h100-sxm b200 rtx-5090".split()
     assert [lookup(name).part for name in table()["capability"]] == expected
-
-
-def test_the_rate_of_an_rtx_pro_does_not_depend_on_what_is_listed():
-    listed = by_name("NVIDIA RTX PRO 6000 Blackwell Workstation Edition")
-    built = from_attributes((12, 0), "NVIDIA RTX PRO 5000 Blackwell", 110, 2.617, 1344)
-    assert built.rates == replace(listed).rates

@@ -35,18 +35,12 @@ def base(problem, arch="sm_80", family=MMA):
     return lattice, family.starters(problem, lookup(arch))[0]
 
 
-# ---- the bound
-
-
-def test_bound_is_the_largest_of_three():
+def test_the_bound_is_the_largest_of_three_and_of_what_may_multiply_float32():
     a100 = lookup("a100-40gb")
     assert roofline.bound_us(workload(8192, 8192, 8192), a100) == pytest.approx(2 * 8192**3 / 311.87e6, rel=1e-3)
     copied = 2 * (4096 * 4096 + 4096 + 4096)
     assert roofline.bound_us(workload(1, 4096, 4096), a100) == pytest.approx(copied / 1555e3, rel=1e-3)
     assert roofline.bound_us(workload(8, 8, 8), a100) == a100.launch_us
-
-
-def test_the_bound_of_float32_is_that_of_what_may_multiply_it():
     a100 = lookup("a100-40gb")
     long, short = workload(4096, 4096, 384, dtype="float32"), workload(4096, 4096, 383, dtype="float32")
     assert roofline.arithmetic_peak(long, a100) == pytest.approx(312e12 / 6, rel=0.03)
@@ -77,9 +71,6 @@ def test_the_potential_does_not_depend_on_the_batch(index):
     assert lattice.explain(points[5])["seconds"] == together[5]
 
 
-# ---- residency
-
-
 @pytest.mark.parametrize(
     ("arch", "warps", "registers", "shared", "expected"),
     [
@@ -100,9 +91,6 @@ def test_residency(arch, warps, registers, shared, expected):
     assert roofline.residency(*values, lookup(arch))[0] == expected
 
 
-# ---- wavefronts
-
-
 def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
     assert [unswizzled_degree(length) for length in (16, 32, 48, 64, 80, 128, 144, 256)] == [1, 2, 1, 4, 1, 8, 1, 8]
     assert fragment_clocks("n", 4, 8, 4) == 4, "eight lanes, 16 bytes each, repeated four times"
@@ -113,22 +101,29 @@ def test_conflicts_of_ldmatrix_fragments_and_transposing_stores():
     assert transposing_clocks(2, 4, (128 + 4) * 4 % 128, 1, 4) == 1, "padded rows"
 
 
-# ---- sensitivity
+SMALL = {"block_m": 64, "block_n": 64, "warp_m": 32, "warp_n": 32}
+SKINNY = {"block_m": 16, "block_n": 32, "warp_m": 16, "warp_n": 16, "block_k": 32}
+#: Costs: sizes, changes of the first starter, what is faster, what is slower, and how many times at least.
+COSTS = {
+    **{
+        f"{name} of {value}": ((4096, 4096, 4096), {}, {}, {name: value}, 1.0)
+        for name, value in (("swizzle", 0), ("vector_a", 4), ("vector_c", 4), ("epilogue_staged", 0))
+    },
+    "an empty device": ((64, 64, 65536), SMALL, {"split_k": 32}, {}, 4.0),
+    "a split of a full device": ((8192, 8192, 1024), {}, {}, {"split_k": 8}, 1.0),
+    "latency that few stages do not hide": ((16, 2048, 8192), SKINNY, {"stages": 5}, {"stages": 2}, 1 / 0.7),
+}
 
 
-def test_conflicts_and_narrow_copies_cost_time():
-    lattice, good = base(workload(4096, 4096, 4096))
-    worse = [
-        good.replace(swizzle=0),
-        good.replace(vector_a=4),
-        good.replace(vector_c=4),
-        good.replace(epilogue_staged=0),
-    ]
-    times = seconds(lattice, good, *worse)
-    assert (times[1:] > times[0]).all()
+@pytest.mark.parametrize(("sizes", "changes", "better", "worse", "ratio"), COSTS.values(), ids=COSTS)
+def test_what_costs_time(sizes, changes, better, worse, ratio):
+    lattice, program = base(workload(*sizes))
+    program = program.replace(**changes)
+    fast, slow = seconds(lattice, program.replace(**better), program.replace(**worse))
+    assert slow > ratio * fast
 
 
-def test_edge_waste_multiplies_compute_only():
+def test_edge_waste_multiplies_compute_only_and_raster_groups_save_dram_traffic():
     lattice, good = base(workload(4096, 4096, 4096))
     ragged, _ = base(workload(4097, 4096, 4096))
     full, edge = lattice.explain(lattice.point(good)), ragged.explain(ragged.point(good))
@@ -136,29 +131,9 @@ def test_edge_waste_multiplies_compute_only():
     assert edge["math"] == full["math"]
     assert edge["dram_bytes"] == pytest.approx(full["dram_bytes"], rel=0.05)
     assert edge["blocks"] * edge["l2_bytes"] < full["blocks"] * full["l2_bytes"] * 1.02
-
-
-def test_raster_groups_save_dram_traffic():
     lattice, good = base(workload(16384, 16384, 4096))
     plain, grouped = (lattice.explain(lattice.point(good.replace(raster=raster))) for raster in (1, 8))
     assert grouped["dram_bytes"] < 0.7 * plain["dram_bytes"]
-
-
-def test_a_split_fills_the_device_when_the_grid_is_small():
-    lattice, good = base(workload(64, 64, 65536))
-    small = good.replace(block_m=64, block_n=64, warp_m=32, warp_n=32)
-    times = seconds(lattice, small, small.replace(split_k=32))
-    assert times[1] < times[0] / 4
-    large, good = base(workload(8192, 8192, 1024))
-    times = seconds(large, good, good.replace(split_k=8))
-    assert times[1] > times[0]
-
-
-def test_stages_hide_latency():
-    lattice, good = base(workload(16, 2048, 8192))
-    skinny = good.replace(block_m=16, block_n=32, warp_m=16, warp_n=16, block_k=32)
-    two, five = seconds(lattice, skinny.replace(stages=2), skinny.replace(stages=5))
-    assert five < 0.7 * two
 
 
 def test_a_tail_round_costs_a_round():
@@ -222,15 +197,12 @@ def loop_clocks(terms, residents, running):
     return roofline._rounds(terms, arch, np.full((1, 1), residents, np.float32), active, running * active)[1][0, 0]
 
 
-def test_blocks_share_dram_wherever_they_run():
+def test_blocks_share_dram_wherever_they_run_and_sub_cores_evenly():
     """SMs that have a block less than others in the last round do not prolong it."""
     terms = decoding("sm_86")
     assert loop_clocks(terms, 3, 2.5) / loop_clocks(terms, 3, 3.0) == pytest.approx(2.5 / 3, rel=0.02)
     terms.dram_bytes = terms.dram_bytes / 100
     assert loop_clocks(terms, 3, 2.5) == loop_clocks(terms, 3, 3.0)  # the fullest SM computes as long
-
-
-def test_work_that_does_not_hide_is_that_of_the_average_sub_core():
     terms = decoding("sm_86")
     assert loop_clocks(terms, 8, 8.0) / loop_clocks(terms, 2, 2.0) == pytest.approx(4, rel=1e-3)
 
@@ -251,9 +223,6 @@ def test_spills_are_penalised_not_forbidden():
     squeezed = program.replace(min_blocks=4)
     assert lattice.legal(lattice.point(squeezed)[None])[0]
     assert seconds(lattice, squeezed)[0] > 1.5 * seconds(lattice, program)[0]
-
-
-# ---- compiler facts
 
 
 def test_facts_of_a_binary_replace_the_estimates():
@@ -295,7 +264,7 @@ def test_no_loop_is_faster_than_its_stalls_let_a_warp_issue_it():
     assert lattice.explain(point)["stalls"] == 0, "machine code that was not read says nothing"
 
 
-def test_stalls_of_a_binary_correct_the_estimate_of_others():
+def test_facts_correct_the_estimates_of_others():
     lattice, program = base(workload(4096, 4096, 4096))
     other = program.replace(stages=2)
     assert lattice.explain(lattice.point(other))["stalls"] == 0
@@ -308,9 +277,6 @@ def test_stalls_of_a_binary_correct_the_estimate_of_others():
     assert lattice.explain(lattice.point(other))["stalls"] == pytest.approx(1.5 * pipe, rel=0.01)
     lattice.add_feedback(program, 255, 400, None, round(9 * own_pipe), {"HMMA.16816.F32": wanted})
     assert lattice.explain(lattice.point(other))["stalls"] == 0, "stalls of spills are no measure"
-
-
-def test_facts_correct_the_register_estimate_of_others():
     lattice, program = base(workload(4096, 4096, 4096))
     other = program.replace(stages=2)
     before = lattice.explain(lattice.point(other))["registers"]

@@ -87,15 +87,12 @@ def store(tmp_path):
         yield found
 
 
-def test_show_tells_it_in_the_table_and_keeps_the_data(store):
+def test_show_and_the_report_tell_it_and_keep_the_data(store):
     table = [line for line in record_lines(store, "sm_90", False) if "8192" in line]
     assert duration(LEAST) in next(line for line in table if "h100-sxm" in line)
     assert duration(1200.0) in next(line for line in table if "a-part-of" in line)
     assert {each["predicted_us"] for each in records(store, "sm_90")} == {1200.0}
     assert {json.loads(line)["predicted_us"] for line in record_lines(store, "sm_90", True)} == {1200.0}
-
-
-def test_the_report_tells_it(store):
     parts = {part.name: part for part in contents.parts(store, "sm_90")}
     (line,) = parts["h100-sxm"].lines
     assert line.predicted_us == line.time_us == pytest.approx(LEAST) and line.record.predicted_us == 1200.0

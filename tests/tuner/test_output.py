@@ -1,8 +1,10 @@
 """Files that commands write: replaced whole, through no link of somebody else's, and never in place of a device."""
 
+import fcntl
 import json
 import os
 import stat
+from unittest.mock import Mock
 
 import pytest
 
@@ -12,8 +14,6 @@ from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
 from tests.doubles.store_rows import umask
 from tests.doubles.stored import stock
-
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="pipes, devices and modes of files are POSIX")
 
 #: Commands that write a text file; FILE is its name.
 COMMANDS = {
@@ -51,9 +51,6 @@ def named(arguments, file):
 
 def wide_pipe(path):
     """A new named pipe that holds what a command writes, so that no reader is needed meanwhile; its reading end."""
-    fcntl = pytest.importorskip("fcntl")
-    if not hasattr(fcntl, "F_SETPIPE_SZ"):
-        pytest.skip("the size of pipes cannot be set")
     os.mkfifo(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 2**20)
@@ -112,18 +109,7 @@ def test_recording_to_a_pipe_is_refused(tmp_path):
 
 
 def refuse(number):
-    """A function of the system that fails with this errno."""
-
-    def refused(*_):
-        raise OSError(number, os.strerror(number))
-
-    return refused
-
-
-def plant(folder, victim):
-    """Puts links to `victim` wherever the file of a name that could be guessed would be made."""
-    for name in ("rows.jsonl", "calls.csv", "small.db", "records.csv"):
-        (folder / f".{name}.{os.getpid()}.partial").symlink_to(victim)
+    return Mock(side_effect=OSError(number, os.strerror(number)))
 
 
 WRITERS = {
@@ -139,7 +125,8 @@ def test_no_planted_link_is_followed(gensor_tune, tmp_path, arguments):
     shared, victim = tmp_path / "shared", tmp_path / "victim"
     shared.mkdir()
     victim.write_text("mine")
-    plant(shared, victim)
+    for name in ("rows.jsonl", "calls.csv", "small.db", "records.csv"):  # at names that could be guessed
+        (shared / f".{name}.{os.getpid()}.partial").symlink_to(victim)
     planted = {each.name for each in shared.iterdir()}
     if arguments is None:
         record_file.update(shared / "calls.csv", {(("op", "matmul"),): 2})

@@ -5,6 +5,7 @@ import gc
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -51,14 +52,12 @@ def expected(made):
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize(
-    ("dtype", "batch", "epilogue"),
-    [("float32", 1, ""), ("float64", 3, ""), ("int8", 1, "")]
-    + [("float32", 1, each) for each in ("relu", "bias", "bias_relu")],
+    "asked",
+    [{"dtype": "float64", "batch": 3}, {"dtype": "int8", "out": "int32"}]
+    + [{"dtype": "float32", "epilogue": each} for each in ("none", "relu", "bias", "bias_relu")],
 )
-def test_it_is_the_product_that_is_timed(opponent, trans_a, trans_b, dtype, batch, epilogue):
-    out = "int32" if dtype == "int8" else None
-    asked = {"dtype": dtype, "out": out, "batch": batch, "trans_a": trans_a, "trans_b": trans_b}
-    made = operands(matmul.workload(9, 20, 33, **asked, epilogue=[name for name in epilogue.split("_") if name]))
+def test_it_is_the_product_that_is_timed(opponent, trans_a, trans_b, asked):
+    made = operands(matmul.workload(9, 20, 33, **asked, trans_a=trans_a, trans_b=trans_b))
     opponent.call(made)()
     assert np.allclose(made.typed(made.out), expected(made), rtol=1e-5, atol=1e-4)
 
@@ -72,37 +71,29 @@ def test_products_of_8_bit_floats_lie_along_k(opponent):
     assert opponent.call(operands(matmul.workload(9, 32, 48, **asked))) is None  # B is contiguous along n
 
 
-def test_the_library_of_a_wheel_is_found(monkeypatch, library):
+def test_the_library_of_a_wheel_is_found_and_a_missing_one_named(monkeypatch, library):
     from cuda import pathfinder
 
     found = SimpleNamespace(abs_path=library)
     monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", lambda name: {"cublasLt": found}[name])
     monkeypatch.setattr(cublaslt, "_mapped_paths", list)
     assert cublaslt._load(None)._name == library
-
-    def absent(name):
-        raise RuntimeError(name)
-
-    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", absent)
+    monkeypatch.setattr(pathfinder, "load_nvidia_dynamic_lib", Mock(side_effect=RuntimeError("absent")))
     monkeypatch.setattr(cublaslt, "SONAMES", ("libnowhere.so",))
     with pytest.raises(ToolMissingError, match="libnowhere"):
         cublaslt._load(None)
+    with pytest.raises(ToolMissingError, match="cuBLASLt: "):
+        cublaslt.CublasLt(HostClock().measure, path="/nowhere/libcublasLt.so")
 
 
-def test_the_fastest_proposal_is_taken_and_remembered(opponent, library):
-    workload = matmul.workload(8, 8, 8, dtype="float32")
-    launches = (ctypes.c_int * 3).in_dll(ctypes.CDLL(library), "launches")
+def test_the_fastest_proposal_is_taken_and_remembered_and_descriptors_end_with_their_calls(opponent, library):
+    workload, loaded = matmul.workload(8, 8, 8, dtype="float32"), ctypes.CDLL(library)
+    launches, alive = (ctypes.c_int * 3).in_dll(loaded, "launches"), ctypes.c_int.in_dll(loaded, "alive")
     first = opponent.call(operands(workload))
     before = list(launches)
     first()
     opponent.call(operands(workload))()  # another set of operands: nothing is timed again
     assert [now - then for now, then in zip(launches, before, strict=True)] == [0, 2, 0]
-
-
-def test_descriptors_end_with_their_calls(opponent, library):
-    alive = ctypes.c_int.in_dll(ctypes.CDLL(library), "alive")
-    workload = matmul.workload(8, 8, 8, dtype="float32")
-    opponent.call(operands(workload))
     gc.collect()
     before = alive.value
     call = opponent.call(operands(workload))
@@ -124,11 +115,6 @@ def test_descriptors_end_with_their_calls(opponent, library):
 )
 def test_what_it_has_not_is_left_out(opponent, workload):
     assert opponent.call(operands(workload)) is None
-
-
-def test_a_missing_library_is_named():
-    with pytest.raises(ToolMissingError, match="cuBLASLt: "):
-        cublaslt.CublasLt(HostClock().measure, path="/nowhere/libcublasLt.so")
 
 
 def test_cublas_is_the_faster_of_its_two_ways():

@@ -86,7 +86,6 @@ def deep_json(connection):
 
 
 def wrong_types(connection):
-    """A value of another type in every column of every table."""
     for table in ("source", "binary", "kernel", "verification", "record", "portfolio", "timing"):
         names = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
         for place in range(len(names)):
@@ -124,7 +123,6 @@ def duplicated_keys(connection):
 
 
 def another_rows_digest(connection):
-    """Good rows under each other's digests."""
     for number in (1, 2):
         for row in rows(number):
             insert(connection, row)
@@ -179,7 +177,6 @@ OPENED = {
 
 
 def make_database(path, make):
-    """A database of ours, changed by `make`."""
     connection = sqlite3.connect(path, isolation_level=None)
     sql.create_tables(connection)
     connection.execute("PRAGMA synchronous=OFF")

@@ -49,13 +49,11 @@ ENDS = ("\n", "\n", "\r\n", "\r", "\n\n", "\x0b", "\u2028", "")
 
 
 def cell(generator):
-    kind = generator.randrange(10)
-    choices = NUMBERS if kind < 4 else WORDS if kind < 7 else HOSTILE if kind < 9 else ("",)
-    return generator.choice(choices)
+    return generator.choice(generator.choices((NUMBERS, WORDS, HOSTILE, ("",)), (4, 3, 2, 1))[0])
 
 
 def assemble(generator):
-    """Rows of an op with columns of any op."""
+    """Rows of an op with columns of any op; of some, nothing is quoted that should be."""
     names = generator.sample(COLUMNS, generator.randrange(1, 16))
     if generator.random() < 0.9 and "op" not in names:
         names.insert(generator.randrange(len(names) + 1), "op")
@@ -65,36 +63,24 @@ def assemble(generator):
     for _ in range(generator.randrange(5)):
         values = [generator.choice(OPS) if name == "op" else cell(generator) for name in names]
         rows.append(values[: generator.randrange(len(values) + 1)] if generator.random() < 0.1 else values)
-    return write(rows, generator)
-
-
-def write(rows, generator):
-    if generator.random() < 0.3:  # nothing is quoted that should be
+    if generator.random() < 0.3:
         return generator.choice(ENDS).join(",".join(row) for row in rows)
     text = io.StringIO()
-    delimiter = generator.choice(",,,,,,;\t|")
-    writer = csv.writer(text, delimiter=delimiter, lineterminator=generator.choice(ENDS[:-1]))
-    writer.writerows(rows)
+    csv.writer(text, delimiter=generator.choice(",,,,,,;\t|"), lineterminator=generator.choice(ENDS)).writerows(rows)
     return text.getvalue()
 
 
 def alter(generator):
-    """A sound file with some cells, characters or lines changed."""
-    lines = generator.choice(SOUND).splitlines()
+    """A sound file with some cells changed, added, left out or in another order."""
+    lines = [line.split(",") for line in generator.choice(SOUND).splitlines()]
     for _ in range(generator.randrange(1, 4)):
-        at = generator.randrange(len(lines))
-        parts = lines[at].split(",")
-        kind = generator.randrange(6)
-        if kind < 3:
-            parts[generator.randrange(len(parts))] = cell(generator)
-        elif kind == 3:
-            parts.insert(generator.randrange(len(parts) + 1), cell(generator))
-        elif kind == 4:
-            del parts[generator.randrange(len(parts))]
-        else:
-            generator.shuffle(parts)
-        lines[at] = ",".join(parts)
-    return generator.choice(ENDS[:4]).join(lines) + generator.choice(("\n", "", "\n#comment\n", "\n,,,\n", "\x1a"))
+        cells = generator.choice(lines)
+        at, more = generator.randrange(len(cells) + 1), generator.random() < 0.9
+        cells[at : at + generator.randrange(3)] = [cell(generator)] * more
+        if generator.random() < 0.2:
+            generator.shuffle(cells)
+    text = generator.choice(ENDS[:4]).join(",".join(cells) for cells in lines)
+    return text + generator.choice(("\n", "", "\n#comment\n", "\n,,,\n", "\x1a"))
 
 
 def long(generator):
@@ -105,15 +91,11 @@ def long(generator):
 
 
 def contents(generator):
-    """The bytes of one file."""
-    draw = generator.random()
-    if draw < 0.002:
-        text = long(generator)
-    elif draw < 0.05:
+    """The bytes of one file: long ones and junk are rare."""
+    if generator.random() < 0.05:
         return generator.randbytes(generator.randrange(3000))
-    else:
-        text = assemble(generator) if draw < 0.55 else alter(generator)
-    data = text.encode(generator.choice(ENCODINGS), "replace")
+    make = generator.choices((long, assemble, alter), (0.002, 0.5, 0.5))[0]
+    data = make(generator).encode(generator.choice(ENCODINGS), "replace")
     if generator.random() < 0.1:
         data = generator.choice([codecs.BOM_UTF8, codecs.BOM_UTF16_LE, b"\x00", b"\xff"]) + data
     if data and generator.random() < 0.1:

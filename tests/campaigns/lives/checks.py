@@ -22,7 +22,6 @@ HANGING = 20.0  # seconds by the clock
 
 
 def set_journal(journal: str) -> None:
-    """Every database this process opens from now on is in this mode."""
     opening.is_remote = lambda path: journal == "delete"
 
 
@@ -33,37 +32,31 @@ def read_reports(path: Path) -> list[dict]:
     return [line for line in lines if line["status"] == "ok"]
 
 
-def check(path: Path, lines: list[dict], readonly: bool = False) -> int:
+def check(path: Path, lines: list[dict]) -> int:
     """The number of Workloads with records; raises AssertionError unless the database has all reported rows."""
     if not path.exists():
         assert not lines, "rows were reported, and there is no database"
         return 0
     with warnings.catch_warnings():
         warnings.simplefilter("error", StoreWarning)
-        with Store.open(path, readonly=readonly) as store:
+        with Store.open(path) as store:
             assert store.connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             records = list(store.rows(Record))
             for record in records:
                 assert record.kernel_digest is None or is_whole(store, record.kernel_digest), record
             assert len(list(store.rows(Timing))) == store.counts()["timing"]
             for line in lines:
-                assert serves(store, line), line
+                entry = store.find(canonical(line["workload"]), ARCH, PART)
+                assert entry is not None and entry.usable and entry.kernel.digest == line["kernel"], line
     return len({record.key for record in records})  # a row of another name is another record of its Workload
 
 
 def is_whole(store: Store, digest: str) -> bool:
-    """Whether a kernel is there with its verdict, binary and source."""
     stored = store.kernel(digest)
     if stored is None or not stored.usable:
         return False
     binary = store.binary(stored.kernel)
     return binary is not None and store.source(binary) is not None
-
-
-def serves(store: Store, line: dict) -> bool:
-    """Whether the database answers with a reported row."""
-    entry = store.find(canonical(line["workload"]), ARCH, PART)
-    return entry is not None and entry.usable and entry.kernel.digest == line["kernel"]
 
 
 class Clock:
@@ -75,7 +68,6 @@ class Clock:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Times what is inside, whether it raises or not."""
         wall, cpu = time.perf_counter(), time.process_time()
         try:
             yield

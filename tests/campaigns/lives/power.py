@@ -49,7 +49,6 @@ class Disk:
         self.pending: list[tuple[str, Inode | None]] = []
 
     def take(self, what: str, name: str, first: int, data: bytes) -> None:
-        """One more entry of the log."""
         if what == "create":
             self._rename(name, Inode())
         elif what == "unlink":

@@ -34,7 +34,6 @@ def cli(journal: str, *arguments: str) -> None:
 
 
 def cli_to_its_end(*arguments: str) -> None:
-    """The same without the end of the process."""
     with suppress(SystemExit):
         cli("wal", *arguments)
 

@@ -18,6 +18,10 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from gensor_database import Store
+from gensor_kernels.build import nvrtc
+from gensor_tuner.strategies import request as request_module
+
 #: Seconds that a life waits for a lock, and of a whole life.
 PATIENCE, LIMIT = 0.3, 60.0
 
@@ -26,8 +30,10 @@ def serve() -> None:
     gate = ctypes.CDLL(os.environ.pop("LD_PRELOAD"))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    remember()
-    hurry()
+    request_module.search = functools.cache(request_module.search)
+    nvrtc.compile_cubin = functools.cache(nvrtc.compile_cubin)
+    opened = Store.__init__
+    Store.__init__ = lambda store, *rest: opened(store, *rest[:-1], min(rest[-1], PATIENCE))
     for line in sys.stdin:
         request = json.loads(line)
         if request.get("warm"):
@@ -39,21 +45,6 @@ def serve() -> None:
         if child == 0:
             live(gate, request)
         print(json.dumps({"status": wait_for(child), **calls(request)}), file=answers, flush=True)
-
-
-def remember() -> None:
-    from gensor_kernels.build import nvrtc
-    from gensor_tuner.strategies import request
-
-    request.search = functools.cache(request.search)
-    nvrtc.compile_cubin = functools.cache(nvrtc.compile_cubin)
-
-
-def hurry() -> None:
-    from gensor_database import Store
-
-    made = Store.__init__
-    Store.__init__ = lambda store, *rest: made(store, *rest[:-1], min(rest[-1], PATIENCE))
 
 
 def run(scene: str, arguments: list) -> None:

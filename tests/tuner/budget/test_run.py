@@ -1,4 +1,4 @@
-"""--budget is kept: what a run does under a clock that every slice and every kernel moves on."""
+"""--budget: which task of a model gets the next slice, and a run under a clock that slices and kernels move on."""
 
 import re
 from functools import partial
@@ -10,16 +10,18 @@ from gensor_database.record import Kernel, Verification
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary, toolchain
 from gensor_kernels.build.resources import EntryResources
+from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views
 from gensor_tuner.budget.run import BudgetedRun
-from gensor_tuner.budget.task_scheduler import SLICE
+from gensor_tuner.budget.task_scheduler import SLICE, Task, TaskScheduler, end_to_end, gains, merged, predicted
 from gensor_tuner.build.compile import Compile
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
+from gensor_tuner.search.trace import replay
 from gensor_tuner.shapes.reader import Row
-from gensor_tuner.strategies.request import Request
+from gensor_tuner.strategies.request import Request, search
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import ignore
 from gensor_tuner.verify.verify import Execute, Verdict
@@ -188,3 +190,72 @@ def test_what_is_verified_is_stored_whatever_stops_the_run(machine, store, monke
     machine.kinds[Execute] = real
     results, _, _ = run(machine, store, 0)
     assert [name for name, each in results.items() if each.status == "ok"] == ["int8-4096"]
+
+
+def task(best, calls=1.0, bound=0.0, flops=1.0, group="a"):
+    return Task(calls, bound, flops, group, list(best))
+
+
+def test_what_a_slice_gains_follows_calls_bounds_recent_gains_and_similar_tasks():
+    few, many, done = task([4, 2]), task([4, 2], calls=3), task([2, 2], bound=2)
+    assert end_to_end([few, many, done]) == 10
+    gain = gains([few, many, done])
+    assert gain[1] == pytest.approx(3 * gain[0]) and gain[0] > 0 and gain[2] == 0
+    falling, stuck = task([8, 4, 2]), task([8, 2, 2])
+    assert gains([falling])[0] > gains([stuck])[0] > 0
+    assert stuck.stale() == 1 and falling.stale() == 0
+    fading = [gains([task([8, *[2] * n])])[0] for n in range(2, 6)]
+    assert fading == sorted(fading, reverse=True) and fading[-1] < 0.1 * fading[0]
+    slow = task([9, 8, 8, 8, 8], flops=10)
+    alone = gains([slow, task([1, 1], flops=10, group="b")])[0]
+    beside = gains([slow, task([1, 1], flops=10)])[0]
+    assert beside > alone
+
+
+@pytest.fixture
+def campaign():
+    made = [matmul.workload(m, 256, 256, dtype="float32", epilogue=e) for m, e in ((192, ()), (256, ()), (384, "relu"))]
+    calls = {workload.key(): (workload, float(i + 1)) for i, workload in enumerate(made)}
+    return TaskScheduler(Request(made[0], ARCH, 0, "full"), calls)
+
+
+def test_every_task_gets_a_slice_and_the_whole_never_rises(campaign):
+    before = campaign.seconds
+    assert before == sum(task.calls * task.seconds for task in campaign.tasks)
+    whole = [before]
+    for seconds in campaign.run(Local(1)):
+        whole.append(seconds)
+        if len(whole) > 6:
+            break
+    assert all(task.slices for task in campaign.tasks)
+    assert whole == sorted(whole, reverse=True) and whole[-1] < before
+    assert campaign.evaluations <= len(whole) * (SLICE + 3 * len(campaign.tasks))
+
+
+def test_a_campaign_that_begins_late_leaves_out_what_comes_last(campaign):
+    calls = dict(zip((w.key() for w in campaign.workloads), ((w, 1.0) for w in campaign.workloads), strict=True))
+    moments = iter([False, True])
+    assert TaskScheduler(campaign.base, calls, lambda: next(moments)).workloads == campaign.workloads[:2]
+
+
+def test_similar_tasks_inform_each_other(campaign):
+    each = campaign.next(1)[0]
+    group = campaign.tasks[each.task].group
+    other = next(i for i, task in enumerate(campaign.tasks) if i != each.task and task.group == group)
+    found = search(campaign.request(each))
+    campaign.take(each, found)
+    tried = predicted(campaign.spaces[other], [program for program, _ in found.best[:3]])
+    assert tried and campaign.tasks[other].seconds <= min(tried.values())
+    assert campaign.tasks[other].slices == 0
+
+
+def test_what_slices_found_is_one_walk_with_trails(campaign):
+    for _ in range(4):
+        each = campaign._slice(1)
+        campaign.take(each, search(campaign.request(each)))
+    whole = campaign.founds()[campaign.workloads[1].key()]
+    seconds = [cost for _, cost in whole.best]
+    assert seconds == sorted(seconds) and seconds[0] == campaign.tasks[1].seconds
+    space = Space(campaign.workloads[1], ARCH)
+    assert [replay(space, trail) for trail in whole.trails] == [program for program, _ in whole.best]
+    assert merged([whole]).best == whole.best

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,7 +118,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="masks are read in /proc")
 def test_processes_that_walk_leave_the_signal_blocked_in_every_thread(tmp_path):
     """Every thread of the command and of its walkers blocks SIGINT; only sigwait takes it.
 
@@ -144,7 +144,6 @@ start.main()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.parametrize("asked", [None, "2"])
 def test_blas_has_no_threads_that_wait_at_full_speed(asked):
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
@@ -164,12 +163,30 @@ start.main()
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="children are found in /proc")
 def test_ctrl_c_waits_for_no_thread_and_leaves_no_child():
     child = started(LEAVING)
     out, err = child.communicate(timeout=120)  # the pipes are closed once the child's child is gone, too
     assert child.returncode == 130 and err == f"{STOPPED}\n"
     assert ends_soon(int(out))
+
+
+ALONE = """
+import os, time
+from gensor_tuner.cli import start
+from gensor_tuner.tasks.local import Local
+from tests.doubles.tasks import Counted
+with Local(2) as executor:
+    executor.map([Counted(number) for number in range(8)])
+    print(*start.descendants(os.getpid()), flush=True)
+    time.sleep(60)
+"""
+
+
+def test_walkers_end_with_a_command_that_is_killed_alone():
+    with started(ALONE, start_new_session=True) as child:
+        walkers = list(map(int, child.stdout.readline().split()))
+        child.kill()
+    assert len(walkers) >= 2 and all(ends_soon(walker, 60.0) for walker in walkers)
 
 
 def test_ctrl_c_that_is_ignored_stays_ignored():
@@ -184,11 +201,7 @@ def test_ctrl_c_that_is_ignored_stays_ignored():
 
 def test_walks_go_on_in_one_process_where_others_cannot_be_started(monkeypatch, capsys):
     """As without /dev/shm: semaphores are refused."""
-
-    def refuse(*_, **__):
-        raise OSError(38, "Function not implemented")
-
-    monkeypatch.setattr(local, "ProcessPoolExecutor", refuse)
+    monkeypatch.setattr(local, "ProcessPoolExecutor", Mock(side_effect=OSError(38, "Function not implemented")))
     with Local(2) as executor:
         assert executor.map(TASKS) == list(range(COUNT))
     assert "walks go on in one process" in capsys.readouterr().err
@@ -237,10 +250,7 @@ worker.main()
 
 @pytest.mark.parametrize("error", [MemoryError("no memory"), OSError(28, "No space left on device")])
 def test_a_machine_that_lacks_something_is_an_answer(error, monkeypatch, tmp_path):
-    def refuse(arch, number):
-        raise error
-
-    monkeypatch.setattr(worker, "open_timer", refuse)
+    monkeypatch.setattr(worker, "open_timer", Mock(side_effect=error))
     workload = matmul.workload(16, 16, 32, dtype="float64")
     request = {"workload": json.loads(workload.key()), "arch": "sm_87", "db": str(tmp_path / "user.db")}
     found = worker.answer(request)

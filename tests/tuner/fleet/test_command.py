@@ -42,13 +42,11 @@ LIAR = {"DASK_DISTRIBUTED__WORKER__PRELOAD": "['tests.doubles.liar']"}
 
 
 def run(line, **environment):
-    """A run that has ended."""
     environment = {**os.environ, **EPOCH, **environment}
     return subprocess.run(line, env=environment, capture_output=True, text=True, cwd=ROOT)
 
 
 def stored(folder):
-    """The number of records."""
     path = folder / "k.db"
     return sum(isinstance(row, Record) for row in everything(path).values()) if path.exists() else 0
 

@@ -4,7 +4,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
-import random
 import signal
 import threading
 import time
@@ -53,7 +52,6 @@ class Brief(Stub):
 
 
 def failing(folder, fault, *faults, kind=Stub):
-    """Tasks whose first runs fail."""
     return [kind(number, str(folder), fault, count) for number, count in enumerate(faults)]
 
 
@@ -126,35 +124,6 @@ def test_a_worker_that_hangs_is_restarted(opened, fleet, tmp_path):
     tasks = failing(tmp_path, "hang", 0, 1, kind=Brief)
     assert fleet.map(tasks) == [0, 1] and not fleet.lost and tasks[1].runs() == 2
     assert any("is restarted: a task did not end within 3 s" in line for line in opened[1])
-
-
-@pytest.mark.nightly
-def test_results_are_whole_whatever_is_killed(opened, fleet, tmp_path):
-    """Twenty kills at random moments; every task has its result, and nobody else's."""
-    cluster, _ = opened
-    drawn, over, killed = random.Random(7), threading.Event(), []
-
-    def kill():
-        while len(killed) < 20 and not over.is_set():
-            time.sleep(drawn.uniform(0.05, 0.4))
-            there = pids(cluster)
-            if there:
-                killed.append(drawn.choice(there))
-                os.kill(killed[-1], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    done, number = {}, 0
-    while killer.is_alive():
-        tasks = [Stub(number + each, str(tmp_path), sleep=0.02) for each in range(16)]
-        done |= dict(zip((task.number for task in tasks), fleet.map(tasks), strict=True))
-        number += len(tasks)
-    over.set()
-    killer.join()
-    assert len(killed) == 20
-    # Three deaths in a row may give a task up; it says so, and is no other's result.
-    assert {number: found for number, found in done.items() if found not in (number, -1)} == {}
-    assert list(done.values()).count(-1) == len(fleet.lost) <= 1
 
 
 def pids(cluster):

@@ -15,7 +15,6 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError
 from gensor_tuner.measure import command as measuring
 from gensor_tuner.measure.board import Board
-from gensor_tuner.verify.device_process import EndedError
 from tests.doubles import timed
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.stored import SIZES, cubin, kernel_rows, lines, record_of, stock
@@ -103,7 +102,6 @@ def test_what_would_need_compilation_is_said_and_skipped(measure, tmp_path, monk
     assert all("would have to be compiled" in each["error"] for each in found)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="trust follows from permissions")
 def test_cubins_that_others_could_write_are_not_run(measure, tmp_path):
     stock(tmp_path / "k.db")
     os.chmod(tmp_path / "k.db", 0o664)
@@ -126,21 +124,17 @@ def test_reasons_why_a_recorded_kernel_is_not_timed(measure, tmp_path):
         store.add(Record(*place, 0, None, None, None, "failed"))
         store.add(Record("{}", ARCH.name, ARCH.part, 0, None, 1, 1, "ok"))
     code, found, _ = measure()
-    reasons = [each["error"] for each in found]
-    assert code == 0 and {each["status"] for each in found} == {"unsupported"} and len(reasons) == 5
+    assert code == 0 and {each["status"] for each in found} == {"unsupported"} and len(found) == 5
     words = ("another ABI version: gensor-tune refresh", "verified none", "verified rejected", "no stored kernel")
     for expected in (*words, "not a workload of this version"):
-        assert any(expected in reason for reason in reasons), (expected, reasons)
+        assert any(expected in each["error"] for each in found), (expected, found)
 
 
 def test_out_of_memory_or_beyond_its_limit_one_shape_is_skipped(measure, tmp_path):
     stock(tmp_path / "k.db", ((64, 64, 64), (4096, 4096, 64)))
     code, found, _ = measure(plan={"memory": 1 << 22})
     assert code == 0 and sorted(each["status"] for each in found) == ["ok", "unsupported"]
-    assert (
-        next(each["error"] for each in found if each["error"])
-        == "out of device memory: MemoryError: planted: out of memory"
-    )
+    assert "out of device memory: MemoryError: planted: out of memory" in [each["error"] for each in found]
     code, found, _ = measure("--memory", "4M")
     assert code == 0 and "bytes, 4000000 are allowed" in next(each["error"] for each in found if each["error"])
     for wrong in ("0", "lots", "-5", "1.5G", ""):
@@ -190,22 +184,6 @@ def test_a_kernel_that_kills_the_process_twice_is_rejected(measure, tmp_path):
         assert [row.kernel_digest for row in store.rows(Verification, method="device")] == list(found["left"])
 
 
-def test_a_kernel_that_hangs_once_is_given_a_second_chance(measure, tmp_path):
-    stock(tmp_path / "k.db", SIZES[:1])
-    hung = []
-
-    class Hanging(timed.Here):
-        def ask(self, question, on_note=None):
-            if question[0] == "time" and not hung:
-                hung.append(1)
-                on_note(0)
-                raise EndedError("did not end within 300 s")
-            return super().ask(question, on_note)
-
-    code, (found,), _ = measure(board=Hanging)
-    assert code == 0 and hung and found["kernels"] == 3 and not found["left"]
-
-
 def test_a_device_that_always_fails_is_given_up_and_no_kernel_is_blamed(measure, tmp_path):
     stock(tmp_path / "k.db", [(64, 64, 32 * n) for n in range(1, 6)])
     code, found, told = measure(plan={"faulty": [""]})
@@ -214,7 +192,7 @@ def test_a_device_that_always_fails_is_given_up_and_no_kernel_is_blamed(measure,
         assert not list(store.rows(Verification, method="device"))
 
 
-def test_times_elsewhere_are_what_merge_takes_home(measure, tmp_path):
+def test_times_elsewhere_are_what_merge_takes_home_and_where_they_could_go_is_said(measure, tmp_path, monkeypatch):
     made = stock(tmp_path / "k.db")
     before = (tmp_path / "k.db").read_bytes()
     code, _, _ = measure("--out", str(tmp_path / "times.db"))
@@ -222,9 +200,6 @@ def test_times_elsewhere_are_what_merge_takes_home(measure, tmp_path):
     assert {each["status"] for each in measure("--out", str(tmp_path / "times.db"))[1]} == {"known"}
     with Store.open(tmp_path / "k.db") as home, Store.open(tmp_path / "times.db", readonly=True) as brought:
         assert sum(merge(home, brought).values()) == len(timings(tmp_path / "times.db")) == 4 * len(made)
-
-
-def test_a_database_that_cannot_be_written_says_where_times_could_go(measure, tmp_path, monkeypatch):
     stock(tmp_path / "k.db")
     (tmp_path / "file").touch()
     code, _, told = measure("--out", str(tmp_path / "file" / "times.db"))

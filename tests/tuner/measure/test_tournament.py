@@ -43,7 +43,6 @@ def test_alike_programs_are_off_alike_and_doubt_grows_with_distance():
 
 
 def flat(count):
-    """Candidates without any facts: (predicted, features, able)."""
     return np.full(count, 1e-3), np.ones((2, count), np.float32), np.ones(count, bool)
 
 
@@ -162,10 +161,13 @@ def test_the_fastest_is_found_whatever_the_clock_does(space, pool):
     assert tried[-1] is None and len(timer.rounds[0]) == 6
 
 
-def test_no_more_is_compiled_than_may_be(space, pool):
+def test_no_more_is_compiled_than_may_be_and_where_nothing_runs_nothing_is_picked(space, pool):
     held, timer, _ = contest(space, pool, np.full(len(pool.candidates), 1e-4), most=5)
     held.measured(pool)
     assert len(held.binaries.made) == 6 + 5 and {name for each in timer.rounds for name in each} == held.binaries.made
+    everything = range(len(pool.candidates))
+    held, timer, _ = contest(space, pool, np.ones(len(everything)), refused=everything)
+    assert held.measured(pool)[1].tolist() == [-1] and not timer.rounds
 
 
 def test_failures_are_values(space, pool):
@@ -174,9 +176,3 @@ def test_failures_are_values(space, pool):
     measured, picks = held.measured(pool)
     assert not np.isfinite(measured[0][[0, 1, 7, 8, 9]]).any() and picks[0] == 2
     assert len(pool.dead) == 3 and "not loaded: planted" in pool.dead.values()
-
-
-def test_where_nothing_runs_nothing_is_picked(space, pool):
-    everything = range(len(pool.candidates))
-    held, timer, _ = contest(space, pool, np.ones(len(everything)), refused=everything)
-    assert held.measured(pool)[1].tolist() == [-1] and not timer.rounds

@@ -17,6 +17,8 @@ from gensor_tuner.regression.runs import Run, Sample, read
 from gensor_tuner.regression.statistics import MOST, change
 from gensor_tuner.regression.verdicts import compare
 
+#: Which of 17 runs are new.
+NEW = np.arange(17) >= 12
 GPU = {"name": "NVIDIA H200", "driver_version": "550.54", "clocks.sm": "1500"}
 
 
@@ -63,11 +65,21 @@ def verdicts(out):
     return {line.split("::")[1].split(":")[0]: line[:15].strip() for line in rows}
 
 
+def one_kernel(path, ours, theirs=None, newer=GPU):
+    """Write 12 runs and 5 of a kernel with these times in microseconds, and its vendor's; return the arguments."""
+    for number, us in enumerate(ours):
+        info = {} if theirs is None else {"vendor_us": {"cupy": theirs[number]}}
+        folder, gpu = ("new", newer) if NEW[number] else ("old", GPU)
+        pytest_run(path / folder, number, {"test_matmul": (us * 1e-6, info)}, gpu)
+    return "--baseline", path / "old", "--results", path / "new"
+
+
 def test_a_slowdown_of_ours_fails(check, tmp_path):
     kernel_runs(tmp_path / "old", 12)
     kernel_runs(tmp_path / "new", 5, first=20, slower=0.05)
     junit = tmp_path / "junit.xml"
-    code, out, _ = check("--baseline", tmp_path / "old", "--results", tmp_path / "new", "--junit", junit)
+    results = [part for path in (tmp_path / "new").iterdir() for part in ("--results", path)]
+    code, out, _ = check("--baseline", tmp_path / "old", *results, "--junit", junit)
     ours = dict.fromkeys(("test_matmul", "test_softmax", "test_host"), "slower")
     assert code == 1 and verdicts(out) == {**ours, "test_cupy_softmax": "unchanged"}
     assert out.splitlines()[-1] == "3 slower, 1 unchanged" and "+5." in out
@@ -87,51 +99,33 @@ def test_a_slower_clock_does_not(check, tmp_path):
 
 def test_a_faster_vendor_does_not_where_its_software_changed(check, tmp_path):
     """With the same software a vendor's call does not become faster by itself: then it was the machine, and we lost."""
-    for driver, wanted in (("560.35", 0), ("550.54", 1)):
-        folder = tmp_path / driver
-        rng = np.random.default_rng(3)
-        for number in range(17):
-            new = number >= 12
-            ours, theirs = np.exp(rng.normal(0, 0.004, 2)) * (100, 110 if new else 120)
-            entry = {"test_matmul": (ours * 1e-6, {"vendor_us": {"cupy": theirs}})}
-            gpu = {**GPU, "driver_version": driver} if new else GPU
-            pytest_run(folder / ("new" if new else "old"), number, entry, gpu)
-        code, out, _ = check("--baseline", folder / "old", "--results", folder / "new")
-        assert code == wanted and verdicts(out)["test_matmul"] == ("slower" if wanted else "vendor faster")
+    ours, theirs = np.exp(np.random.default_rng(3).normal(0, 0.004, (2, 17)))
+    for driver, wanted, code in (("560.35", "vendor faster", 0), ("550.54", "slower", 1)):
+        times = 100 * ours, np.where(NEW, 110, 120) * theirs
+        asked = one_kernel(tmp_path / driver, *times, newer={**GPU, "driver_version": driver})
+        found, out, _ = check(*asked)
+        assert found == code and verdicts(out)["test_matmul"] == wanted
 
 
 def test_without_a_control_a_changed_machine_leaves_it_open(check, tmp_path):
-    rng = np.random.default_rng(4)
-    for number in range(17):
-        us = 100 * float(np.exp(rng.normal(0, 0.004))) * (1.08 if number >= 12 else 1.0)
-        for name, gpu in (("same", GPU), ("other", {**GPU, "driver_version": "560.35"})):
-            pytest_run(tmp_path / name, number, {"test_matmul": (us * 1e-6, {})}, gpu if number >= 12 else GPU)
-    for name, wanted, allowed in (("same", "slower", 1), ("other", "unclear", 0)):
-        new = [part for number in range(12, 17) for part in ("--results", tmp_path / name / f"{number:04}.json")]
-        code, out, _ = check("--baseline", tmp_path / name, *new)
+    us = 100 * np.exp(np.random.default_rng(4).normal(0, 0.004, 17)) * np.where(NEW, 1.08, 1.0)
+    for driver, wanted, allowed in (("550.54", "slower", 1), ("560.35", "unclear", 0)):
+        asked = one_kernel(tmp_path / driver, us, newer={**GPU, "driver_version": driver})
+        code, out, _ = check(*asked)
         assert code == 1 and verdicts(out)["test_matmul"] == wanted
-        assert check("--baseline", tmp_path / name, *new, "--allow-unclear")[0] == allowed
-
-
-def noisy_control_runs(path, slower, control, noise, seed):
-    """12 runs and 5 of a kernel that became slower, with noise of 0.4 %, with a noisy control, whose change
-    is given: runs of the same numbers differ in nothing else."""
-    rng = np.random.default_rng(seed)
-    ours, theirs = rng.normal(0, 0.004, 17), rng.normal(0, noise, 17)
-    theirs[12:] += np.log1p(control) - change((theirs[:12], theirs[12:]))
-    ours[12:] += np.log1p(slower) - change((ours[:12], ours[12:]))
-    for number in range(17):
-        entry = {"test_matmul": (100e-6 * np.exp(ours[number]), {"vendor_us": {"cupy": 120 * np.exp(theirs[number])}})}
-        pytest_run(path / ("new" if number >= 12 else "old"), number, entry)
-    return "--baseline", path / "old", "--results", path / "new"
+        assert check(*asked, "--allow-unclear")[0] == allowed
 
 
 @pytest.mark.parametrize("slower", [0.2, 0.51, 0.65, 0.8])
 def test_a_noisy_control_does_not_excuse_a_slowdown(check, tmp_path, slower):
     """The control rose by 0.7 %, so the machine did not become slower, however noisy the ratio is."""
+    junit = tmp_path / "junit.xml"
     for seed in range(3):
-        asked = noisy_control_runs(tmp_path / str(seed), slower, 0.007, 0.5, seed)
-        junit = tmp_path / "junit.xml"
+        logs = []
+        for width, rise in ((0.004, slower), (0.5, 0.007)):  # as logarithms: the noise alone, then the change
+            noise = np.random.default_rng(seed if width < 0.1 else seed + 100).normal(0, width, 17)
+            logs.append(noise + NEW * (np.log1p(rise) - change((noise[~NEW], noise[NEW]))))
+        asked = one_kernel(tmp_path / str(seed), 100 * np.exp(logs[0]), 120 * np.exp(logs[1]))
         code, out, said = check(*asked, "--junit", junit)
         assert code == 1 and verdicts(out)["test_matmul"] in ("slower", "unclear") and "+0.7%" in out
         if verdicts(out)["test_matmul"] == "unclear":
@@ -157,30 +151,26 @@ def test_the_machine_is_blamed_only_where_the_control_rose_by_as_much():
     """A control that has risen by itself, noisily, does not make a slowdown of ours the machine's."""
     rng = np.random.default_rng(21)
     ours, theirs, shift = rng.normal(0, 0.01, 25), rng.normal(0, 0.01, 25), np.arange(25) >= 20
+    drifting, two_speeds = theirs + 0.01 * np.arange(25), theirs + 0.35 * (rng.random(25) < 0.5)
+    for a, b, verdict in (
+        (ours + 0.2 * shift, theirs + 0.2 * shift, "machine slower"),
+        (ours + 0.2 * shift, theirs, "slower"),
+        (ours + 0.2 * shift, drifting, "unclear"),
+        (ours + 0.2 * shift, two_speeds, "unclear"),
+        (ours, drifting, "unchanged"),
+        (ours + 0.1 * shift, theirs + 0.3 * shift, "faster"),
+    ):
+        assert compared(100 * np.exp(a), 80 * np.exp(b)).verdict == verdict
 
-    def verdict(a, b):
-        return compared(100 * np.exp(a), 80 * np.exp(b)).verdict
 
-    assert verdict(ours + 0.2 * shift, theirs + 0.2 * shift) == "machine slower"
-    assert verdict(ours + 0.2 * shift, theirs) == "slower"
-    assert verdict(ours + 0.2 * shift, theirs + 0.01 * np.arange(25)) == "unclear"  # it drifts
-    assert verdict(ours + 0.2 * shift, theirs + 0.35 * (rng.random(25) < 0.5)) == "unclear"  # it has two speeds
-    assert verdict(ours, theirs + 0.01 * np.arange(25)) == "unchanged"
-    assert verdict(ours + 0.1 * shift, theirs + 0.3 * shift) == "faster"
-
-
-def test_runs_too_noisy_to_exclude_a_slowdown_are_unclear():
+def test_noisy_runs_are_unclear_and_only_the_newest_of_a_long_baseline_are_compared():
+    """Of 400 runs the oldest, on a machine twice as fast, say nothing; all pairs of them would not fit into memory."""
     rng = np.random.default_rng(22)
     for width, wanted in ((0.01, "unchanged"), (0.4, "unclear")):
         times = np.exp(rng.normal(0, width, (25, 2))) * 100
         for columns in (times.T, times.T[:1]):
             assert compared(*columns).verdict == wanted
-
-
-def test_a_long_baseline_is_compared_by_its_newest_runs():
-    """Of 400 runs the oldest, on a machine twice as fast, say nothing; all pairs of them would not fit into memory."""
-    rng = np.random.default_rng(23)
-    times = np.exp(rng.normal(0, 0.01, 400)) * np.where(np.arange(400) < 300, 50, 100)
+    times = np.exp(np.random.default_rng(23).normal(0, 0.01, 400)) * np.where(np.arange(400) < 300, 50, 100)
     found = compared(times)
     assert (found.verdict, found.before, found.after) == ("unchanged", MOST, 5)
 
@@ -223,21 +213,15 @@ def test_device_results(check, tmp_path):
     assert check("--baseline", tmp_path / "rehearsal")[0] == 2
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{", "is not a run of benchmarks"),
-        ("[]", "is not a run of benchmarks"),
-        ('{"benchmarks": [{"fullname": 1}], "machine_info": {}}', "is not a run of benchmarks"),
-        ('{"benchmarks": [], "machine_info": {}, "datetime": "2026-01-01"}', "holds no times"),
-        ("[" * 100_000, "is not a run of benchmarks"),
-    ],
-)
-def test_unusable_files_are_named(check, tmp_path, text, said):
-    (tmp_path / "bad.json").write_text(text)
+def test_unusable_files_are_named(check, tmp_path):
     kernel_runs(tmp_path / "old", 6)
-    code, _, err = check("--baseline", tmp_path / "old", "--results", tmp_path / "bad.json")
-    assert code == 2 and said in err and "bad.json" in err and "Traceback" not in err
+    strange = '{"benchmarks": [{"fullname": 1}], "machine_info": {}}'
+    empty = '{"benchmarks": [], "machine_info": {}, "datetime": "2026-01-01"}'
+    for text in ("{", "[]", strange, empty, "[" * 100_000):
+        (tmp_path / "bad.json").write_text(text)
+        code, _, err = check("--baseline", tmp_path / "old", "--results", tmp_path / "bad.json")
+        said = "holds no times" if text == empty else "is not a run of benchmarks"
+        assert code == 2 and said in err and "bad.json" in err and "Traceback" not in err
 
 
 def test_nothing_to_read(check, tmp_path):
@@ -267,7 +251,6 @@ def test_names_reach_terminal_and_junit_harmless(check, tmp_path):
 
 
 def test_what_pytest_benchmark_writes_is_read(tmp_path):
-    """A real run, in another process."""
     (tmp_path / "bench_it.py").write_text(
         "def test_ours(benchmark):\n    benchmark.extra_info['vendor_us'] = {'numpy': 3.5}\n    benchmark(sum, [1])\n"
     )

@@ -65,7 +65,7 @@ def test_the_shipped_database(gensor_tune, tmp_path, shipped):
     assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(", text)
 
 
-def test_timings_are_drawn(gensor_tune, tmp_path, shipped):
+def test_timings_are_drawn_and_a_page_that_cannot_be_written_is_a_sentence(gensor_tune, tmp_path, shipped):
     out = tmp_path / "report.html"
     assert gensor_tune("report", "--db", timed(tmp_path / "timed.db", every=2), "-o", out)[0] == 0
     page, text = Reader(out.read_text(encoding="utf-8")), out.read_text(encoding="utf-8")
@@ -74,6 +74,9 @@ def test_timings_are_drawn(gensor_tune, tmp_path, shipped):
     assert "Measured over predicted: median 1." in text and "the time of cupy.matmul over ours" in text
     assert page.count("circle", "hollow") == every - timings
     assert page.count("rect", "cell") >= 20 and page.count("svg", "chart") == 5
+    add_rows(tmp_path / "one.db", *rows(1))
+    code, _, said = gensor_tune("report", "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
+    assert code == 2 and "cannot be written: No such file" in said
 
 
 def test_texts_of_a_database_stay_texts(gensor_tune, tmp_path):
@@ -90,28 +93,16 @@ def test_texts_of_a_database_stay_texts(gensor_tune, tmp_path):
     assert not [text for text in HOSTILE[:4] if text in shown]
 
 
-def test_a_page_that_cannot_be_written_is_a_sentence(gensor_tune, tmp_path):
-    add_rows(tmp_path / "one.db", *rows(1))
-    code, _, said = gensor_tune("report", "--db", tmp_path / "one.db", "-o", tmp_path / "no" / "report.html")
-    assert code == 2 and "cannot be written: No such file" in said
-
-
 def recorded_terms(record):
-    """Terms of a record's kernel."""
     with Store.open(SHIPPED, readonly=True, immutable=True) as store:
         kernel = store.kernel(record.kernel_digest).kernel
         return terms_of(Workload.from_json(record.key), kernel, store.binary(kernel), ARCH)
 
 
 def only(terms, *names):
-    """The same terms without any resources but these."""
     nothing = {each.name: np.zeros(1, np.float32) for each in fields(terms) if each.name != "in_flight"}
     kept = ("blocks", "residents", "warps", "iterations", "registers", "shared_bytes", *names)
     return replace(terms, **nothing | {name: getattr(terms, name) for name in kept})
-
-
-def peak(workload):
-    return ARCH.fastest(operator(workload.operator).peak_dtype(workload), workload.math)
 
 
 def test_shares_sum_to_one_and_name_what_bounds(shipped):
@@ -119,7 +110,8 @@ def test_shares_sum_to_one_and_name_what_bounds(shipped):
         assert set(line.split) == {*RESOURCES, LAUNCH} and min(line.split.values()) >= 0
         assert sum(line.split.values()) == pytest.approx(1)
         from_dram = line.moved / (ARCH.dram_gb_s * 1e3) / line.record.predicted_us
-        multiplying = line.flops / peak(line.workload) * 1e6 / line.record.predicted_us
+        peak = ARCH.fastest(operator(line.workload.operator).peak_dtype(line.workload), line.workload.math)
+        multiplying = line.flops / peak * 1e6 / line.record.predicted_us
         ceilings = (from_dram, "DRAM"), (multiplying, "math"), (ARCH.launch_us / line.record.predicted_us, LAUNCH)
         # A kernel near one ceiling may be as near another: what is named is one of them.
         near = [line.split[name] for share, name in ceilings if share >= 0.8]

@@ -1,6 +1,8 @@
 """The table and the summary of a run: the user's words, order and counts, and times as times."""
 
+import doctest
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -63,7 +65,7 @@ def test_rows_keep_their_authors_words(rows):
     assert "4.5 µs   2.25 µs   2.00" in line
 
 
-def test_lines_come_in_the_order_of_the_file():
+def test_lines_come_in_the_order_of_the_file_and_the_end_names_the_next_commands(tmp_path):
     told: list[str] = []
     rows = [Row(line, f"row {line}") for line in range(2, 7)]
     ordered = InOrder([(0, row) for row in rows], lambda _, row, __: told.append(row.name))
@@ -77,6 +79,9 @@ def test_lines_come_in_the_order_of_the_file():
     ordered.add(0, rows[4], result)
     ordered.rest()
     assert told == ["row 2", "row 3", "row 4", "row 6"]
+    told = next_steps(Path("my kernels.db"), False)
+    assert told.startswith("next: gensor-tune report --db 'my kernels.db'; GENSOR_DB='my kernels.db' python ")
+    assert "GENSOR_DB" not in next_steps(tmp_path / "k.db", True)
 
 
 def test_totals_count_calls_by_model(rows):
@@ -100,7 +105,7 @@ def test_the_summary_names_the_dtype_of_exact_int8_calls(out, named):
     assert any('dtype="int32"' in line for line in lines) == named
 
 
-def test_the_end_names_the_next_commands(tmp_path):
-    told = next_steps(Path("my kernels.db"), False)
-    assert told.startswith("next: gensor-tune report --db 'my kernels.db'; GENSOR_DB='my kernels.db' python ")
-    assert "GENSOR_DB" not in next_steps(tmp_path / "k.db", True)
+@pytest.mark.parametrize("module", ["run.progress", "shapes.reader", "store.uses"])
+def test_examples_run(module):
+    found = doctest.testmod(import_module(f"gensor_tuner.{module}"))
+    assert found.attempted and not found.failed

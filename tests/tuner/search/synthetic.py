@@ -76,7 +76,6 @@ class ToySpace(FamilySpace):
         return points[self.legal(points)]
 
     def best(self):
-        """The least potential of all complete points."""
         return min(float(self.potential(points).min()) for points in self.enumerate())
 
 

@@ -5,13 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gensor_kernels.families.contraction.wgmma import cluster, cost
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.roofline import SM_L2_BYTES
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.windows import conv
 from gensor_tuner.search.graph import Graph
 from gensor_tuner.search.trace import Leg, Trail, expand, replay, route, start_of, visited
 from gensor_tuner.search.walk import walk
+from gensor_tuner.strategies.request import Request, search
+from tests.campaign_size import sample
 
 from .synthetic import Spaces, ToySpace
 
@@ -44,7 +49,7 @@ def test_trails_lead_to_their_programs_without_loops(real, graph):
             assert len(set(codes)) == len(codes), "the path has a loop"
 
 
-def test_replay_refuses_what_is_not_there(real):
+def test_nowhere_to_start_and_a_trail_of_what_is_not_there_are_errors(real):
     (trail,) = walk(real, chains=4, steps=30, start="random").trails
     (leg,) = trail.legs
     with pytest.raises(ValueError, match="no family 'rows'"):
@@ -53,6 +58,10 @@ def test_replay_refuses_what_is_not_there(real):
         replay(real, trail.then(replace(leg, path="warp_q+")))
     with pytest.raises(ValueError, match="does not exist"):
         replay(real, trail.then(replace(leg, path="level+*3")))
+    with pytest.raises(ValueError, match="no legal Program to start from"):
+        walk(real, start=[])
+    with pytest.raises(ValueError, match="graph must be one of"):
+        walk(real, graph="tree")
 
 
 def test_a_trail_goes_on_in_the_space_of_another_workload(real):
@@ -86,7 +95,7 @@ def test_a_route_changes_one_coordinate_after_the_other(real):
         route(Graph(family, "paper"), source, source.replace(vector_c=8))
 
 
-def test_walking_on_from_elites_never_loses_ground(real):
+def test_elites_never_lose_ground_and_feedback_moves_the_walk_away_from_spilling_programs(real):
     first = walk(real, seed=1, chains=4, steps=20, budget=400)
     start = [program for program, _ in first.best[:8]]
     again = walk(real, seed=1, chains=8, steps=50, start=start)
@@ -94,9 +103,6 @@ def test_walking_on_from_elites_never_loses_ground(real):
     (trail,) = again.trails
     axes = real.family(trail.family).coordinates
     assert dict(zip((c.name for c in axes), trail.start, strict=True)) in [program.by_name for program in start]
-
-
-def test_feedback_moves_the_walk_away_from_spilling_programs():
     space = Space(matmul.workload(2048, 2048, 2048, dtype="float16", trans_b=True), lookup("sm_87"))
     first = walk(space, chains=16, steps=100).best[0][0]
     family = space.family(first.family)
@@ -133,13 +139,6 @@ def test_the_graph_can_be_walked_from_its_root(sizes):
     usual, scratch = (walk(space, chains=48, steps=200, start=start, keep=1) for start in (None, "minimal"))
     assert scratch.trails[0].start[0] == 0
     assert scratch.best[0][1] <= 1.05 * usual.best[0][1]
-
-
-def test_nowhere_to_start_is_an_error(real):
-    with pytest.raises(ValueError, match="no legal Program to start from"):
-        walk(real, start=[])
-    with pytest.raises(ValueError, match="graph must be one of"):
-        walk(real, graph="tree")
 
 
 #: A seed of the random lattice, a family, sizes, a type, an epilogue and an arch of each enumerated space.
@@ -181,3 +180,91 @@ def test_walk_finds_the_optimum_of_enumerable_spaces():
         regrets.append((found.best[0][1] / times.min() - 1, np.mean(drawn) / times.min() - 1))
     walked, drawn = np.array(regrets).T
     assert (walked <= 0.02).all() and walked.mean() < drawn.mean()
+
+
+H100 = lookup("h100-sxm")
+FLOAT8 = {"dtype": "float8_e4m3fn", "out": "float16"}
+WORKLOADS = {
+    "float16 4096": matmul.workload(4096, 4096, 4096, trans_b=True),
+    "float16 8192": matmul.workload(8192, 8192, 8192, trans_b=True),
+    "float16 NN": matmul.workload(4096, 4096, 4096),
+    "bfloat16 TT": matmul.workload(8192, 8192, 8192, dtype="bfloat16", trans_a=True, trans_b=True),
+    "short k": matmul.workload(4096, 4096, 1024, dtype="bfloat16", trans_b=True),
+    "float8 4096": matmul.workload(4096, 4096, 4096, trans_b=True, **FLOAT8),
+    "float8 8192": matmul.workload(8192, 8192, 8192, trans_b=True, **FLOAT8),
+    "float8 few rows": matmul.workload(64, 7168, 2048, trans_b=True, **FLOAT8),
+    "int8": matmul.workload(4096, 4096, 4096, dtype="int8", out="int32", trans_b=True),
+    "tf32": matmul.workload(4096, 4096, 4096, dtype="float32", math="tf32", trans_b=True),
+    "projection": matmul.workload(512, 11008, 4096, trans_b=True),
+    "batched": matmul.workload(512, 512, 512, batch=96, trans_b=True),
+    "epilogue": matmul.workload(2048, 3072, 768, trans_b=True, epilogue="bias_gelu"),
+}
+
+
+def clocks(space, program):
+    """(clocks of the products or bytes of a step, clocks from a free buffer to its next tile) by themselves."""
+    v = program.by_name
+    terms = space.explain(space.point(program))
+    kind = cost.kind(space.workload)
+    bytes_of = (v["block_m"] + v["block_n"]) * v["block_k"] * kind.element
+    products = v["block_m"] * v["block_n"] * v["block_k"] / H100.rate(kind.rate)
+    shared = v["block_m"] / cluster.pair(v, "n") + v["block_n"] / cluster.pair(v, "m")
+    active = min(terms["blocks"], H100.sms)
+    chip = shared * v["block_k"] * kind.element * active / H100.l2_bytes_per_clk
+    transfer = max(bytes_of / SM_L2_BYTES, chip)
+    return max(products, transfer) * terms["residents"], H100.l2_latency + cost.COPY_LATENCY + transfer
+
+
+def deeper(family, program):
+    """The points of a Program with more stages that are legal."""
+    points = [family.point(program.replace(stages=each)) for each in cost.STAGES if each > program["stages"]]
+    return [point for point in points if family.legal(point[None])[0]]
+
+
+@pytest.mark.parametrize("name", sample(list(WORKLOADS), 2))
+def test_no_ring_is_shallower_than_its_fill_where_a_deeper_one_fits(name):
+    space = Space(WORKLOADS[name], H100)
+    family = space.family("contraction_wgmma")
+    found = walk(Spaces((family,)), chains=32, steps=150, keep=8, alike=family.family.main_loop)
+    for program, seconds in found.best:
+        step, fill = clocks(family, program)
+        residents = family.explain(family.point(program))["residents"]
+        for point in deeper(family, program):
+            # A deeper ring may leave room for fewer blocks, which hide each other's latencies.
+            assert family.potential(point[None])[0] > seconds
+            assert family.explain(point)["residents"] < residents or (program["stages"] - 1) * step >= fill
+
+
+def test_of_equal_predictions_the_deepest_ring_is_kept():
+    space = Space(matmul.workload(2048, 2048, 2048, dtype="float16"), lookup("sm_80"))
+    found = walk(space, chains=16, steps=80, keep=24, alike=lambda program: program)
+    rings = 0
+    for program, seconds in found.best:
+        family = space.family(program.family)
+        values = {c.name: c.values for c in family.coordinates}["stages"]
+        for ring in values[values.index(program["stages"]) + 1 :]:
+            point = family.point(program.replace(stages=ring))[None]
+            rings += 1
+            assert not family.legal(point)[0] or family.potential(point)[0] > seconds
+    assert rings > 10
+
+
+def test_a_tile_is_waited_for_in_a_shallow_ring():
+    space = Space(matmul.workload(8192, 8192, 8192, dtype="bfloat16", trans_b=True), H100)
+    family = space.family("contraction_wgmma")
+    program = next(each for each in family.family.starters(space.workload, H100) if each["block_n"] == 256)
+    program = program.replace(block_m=128, block_k=64, consumers=2, persistent=1, cluster=1)
+    times = family.potential(np.array([family.point(program.replace(stages=each)) for each in (2, 3, 4)]))
+    _, fill = clocks(family, program)
+    steps = 16 * 128  # of the fullest block: 2,048 tiles on 132 multiprocessors
+    least = steps * fill / H100.clock_ghz * 1e-9
+    assert times[0] > 1.4 * times[1] and times[1] == times[2]
+    assert least < times[0] < 1.4 * least
+
+
+def test_a_slower_kernel_with_a_longer_ring_has_a_trail():
+    """It may be among the best, whose actions are reported, though no action of the walk led to it."""
+    sizes = {"n": 8, "h": 28, "w": 28, "c": 224, "k_out": 224, "groups": 28, "r": 3, "s": 3, "layout": "nchw"}
+    pads = dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), 1)
+    found = search(Request(conv.workload(**sizes, **pads, dtype="float16"), lookup("sm_90"), 0, "full"))
+    assert found.trails

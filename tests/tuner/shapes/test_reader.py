@@ -25,10 +25,20 @@ def read(tmp_path, text):
     return read_shapes(path)
 
 
-def test_a_column_major_problem_is_the_transposed_row_major_one(tmp_path):
+def test_products_column_major_or_gated_are_those_of_kernels(tmp_path):
     (row,) = read(tmp_path, "op,m,n,k,trans_a,trans_b,order\nmatmul,64,128,256,1,0,col\n")
     assert (row.workload.size["m"], row.workload.size["n"]) == (128, 64)
     assert row.workload.layouts["a"] == "k" and row.workload.layouts["b"] == "k"
+    rows = read(tmp_path, "op,m,n,k,trans_b,epilogue\nmatmul,8,64,32,1,bias_swiglu_add\nmatmul,8,63,32,1,swiglu\n")
+    workload = rows[0].workload
+    assert (workload.operator, workload.size["n"], workload.epilogue) == ("bias_swiglu", 32, ("add",))
+    assert workload.layouts["b"] == "k" and "even number of columns" in rows[1].error
+    workload = views.workload("softmax", (4, 8), (1,), "float16")
+    cells = {name: str(cell) for name, cell in cells_of(workload).items()}
+    spelt = cells | {"dtype": "Half", "out": "float16", "acc": "single"}
+    rows = [",".join(each.values()) for each in (cells, spelt)]
+    first, second = read(tmp_path, "\n".join([",".join(cells), *rows]))
+    assert first.workload == second.workload == workload
 
 
 ELEMENTS = (
@@ -42,13 +52,6 @@ ELEMENTS = (
     (("tf32", "TF32"), "float32", "tf32"),
     (("complex64_3m", "csingle_3m"), "complex64", "3m"),
 )
-
-
-def test_element_types_have_their_usual_names(tmp_path):
-    for words, dtype, math in ELEMENTS:
-        rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
-        assert [row.error for row in rows] == [None] * len(words)
-        assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
 
 
 def test_products_with_scales_per_block(tmp_path):
@@ -65,15 +68,6 @@ def test_products_with_scales_per_block(tmp_path):
     assert "not float64" in doubles.unsupported
 
 
-def test_a_recorded_row_takes_these_names_too(tmp_path):
-    workload = views.workload("softmax", (4, 8), (1,), "float16")
-    cells = {name: str(cell) for name, cell in cells_of(workload).items()}
-    spelt = cells | {"dtype": "Half", "out": "float16", "acc": "single"}
-    rows = [",".join(each.values()) for each in (cells, spelt)]
-    first, second = read(tmp_path, "\n".join([",".join(cells), *rows]))
-    assert first.workload == second.workload == workload
-
-
 MISSPELT = {
     "op,m,n,k,Dtype": "column 'Dtype' is unknown: did you mean dtype?",
     "op,m,n,k,transb": "column 'transb' is unknown: did you mean trans_b?",
@@ -86,20 +80,22 @@ MISSPELT = {
 }
 
 
-def test_a_column_with_nearly_the_name_of_another_is_refused(tmp_path):
+def test_only_columns_near_those_that_the_operators_read_are_refused(tmp_path):
     for header, reason in MISSPELT.items():
         with pytest.raises(ShapesError) as error:
             read(tmp_path, f"{header}\nmatmul,1,2,3" + ",1" * (header.count(",") - 3))
         assert str(error.value) == f"{tmp_path / 'shapes.csv'}:1: {reason}"
-
-
-def test_only_columns_that_the_operators_of_the_file_read_are_near(tmp_path):
     conv = "conv2d,8,8,4,4,3,3,1"
     for column, near in ("padding", "pad_top, pad_bottom, pad_left, pad_right"), ("stride", "stride_h, stride_w"):
         with pytest.raises(ShapesError, match=rf"'{column}' is unknown: did you mean {near}\?"):
             read(tmp_path, f"op,h,w,c,k_out,r,s,{column}\n{conv}")
     (row,) = read(tmp_path, "op,m,n,k,padding\nmatmul,1,2,3,1")
     assert row.notes == {"padding": "1"}
+    rows = ("conv2d,,8,8,8,4,4,3,3,,", "conv2d,8,1,8,8,4,4,3,3,2,", "conv2d,8,8,8,8,4,4,3,3,2,2")
+    first, second, both = read(tmp_path, "\n".join(["op,n,batch,h,w,c,k_out,r,s,group,groups", *rows]))
+    assert "column 'batch': conv2d does not read it: did you mean n?" in first.error
+    assert "column 'group': conv2d does not read it: did you mean groups?" in second.error
+    assert both.error is None and both.notes == {"batch": "8", "group": "2"}
 
 
 @pytest.mark.parametrize(
@@ -137,14 +133,6 @@ def test_columns_that_are_not_read_are_reported_once(tmp_path):
         assert told == ([f"{path}: columns that are not read: {columns}"] if columns else [])
 
 
-def test_a_size_in_the_column_of_another_operator_is_an_error(tmp_path):
-    rows = ("conv2d,,8,8,8,4,4,3,3,,", "conv2d,8,1,8,8,4,4,3,3,2,", "conv2d,8,8,8,8,4,4,3,3,2,2")
-    first, second, both = read(tmp_path, "\n".join(["op,n,batch,h,w,c,k_out,r,s,group,groups", *rows]))
-    assert "column 'batch': conv2d does not read it: did you mean n?" in first.error
-    assert "column 'group': conv2d does not read it: did you mean groups?" in second.error
-    assert both.error is None and both.notes == {"batch": "8", "group": "2"}
-
-
 OPERATORS = {
     "matmul": ("gemm", "GEMM", "mm", "MatMul", "MATMUL", "mat_mul"),
     "batched_matmul": ("bmm", "BatchedMatMul"),
@@ -157,7 +145,7 @@ OPERATORS = {
 }
 
 
-def test_operators_have_their_usual_names(tmp_path):
+def test_element_types_and_operators_have_their_usual_names(tmp_path):
     assert {op_of(f" {word} ") for word in OPERATORS["conv2d"]} == {"conv2d"}
     for op, words in OPERATORS.items():
         assert {op_of(word) for word in words} == {op}
@@ -167,6 +155,10 @@ def test_operators_have_their_usual_names(tmp_path):
     assert "did you mean matmul (with dtype = fp64)?" in typed.error and "(with trans_b = 1)?" in linear.error
     (row,) = read(tmp_path, "op,shape,axes\nLayerNorm,4x8,1\n")
     assert row.workload.operator == "layernorm"
+    for words, dtype, math in ELEMENTS:
+        rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
+        assert [row.error for row in rows] == [None] * len(words)
+        assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
 
 
 def test_a_recording_without_calls_has_nothing_to_load(tmp_path, monkeypatch, capsys):
@@ -179,13 +171,6 @@ def test_a_recording_without_calls_has_nothing_to_load(tmp_path, monkeypatch, ca
     with pytest.raises(SystemExit, match="'Dtype' is unknown"):
         main()
     assert capsys.readouterr() == ("", "")
-
-
-def test_a_gate_halves_the_columns_and_may_have_operations_behind_it(tmp_path):
-    rows = read(tmp_path, "op,m,n,k,trans_b,epilogue\nmatmul,8,64,32,1,bias_swiglu_add\nmatmul,8,63,32,1,swiglu\n")
-    workload = rows[0].workload
-    assert (workload.operator, workload.size["n"], workload.epilogue) == ("bias_swiglu", 32, ("add",))
-    assert workload.layouts["b"] == "k" and "even number of columns" in rows[1].error
 
 
 @given(st.text(max_size=200))
@@ -231,7 +216,6 @@ def test_every_op_has_its_own_columns(tmp_path):
     assert rows[9].workload.size["causal"] == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this platform has no named pipes")
 def test_a_pipe_and_stdin_are_read_as_files_are(tmp_path, monkeypatch):
     """As in `gensor-tune --shapes <(...)` and `... | gensor-tune --shapes -`."""
     text = b"op,m,n,k\nmatmul,1,2,3\n"

@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,7 +22,6 @@ def store(tmp_path):
 
 
 def record(number, of, created, outcome="ok", abi=ABI):
-    """A record of Workload `number` that names kernel `of`."""
     kernel = kernel_rows(of)[1].digest if of is not None else None
     return Record(key(number), ARCH, PART, abi, kernel, 1.0, 1.0, outcome, created=created)
 
@@ -158,7 +158,7 @@ def test_where_names_every_database_and_what_is_in_it(gensor_tune, store, monkey
     assert code == 0 and order[:2] == ["user", "site"] and order[-1] == "cache" and "2 timing" in out
 
 
-def test_where_says_why_a_database_is_ignored(gensor_tune, store, monkeypatch, tmp_path):
+def test_where_says_why_a_database_or_the_cache_folder_is_not_used(gensor_tune, store, monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "absent.db"))
     monkeypatch.setenv("GENSOR_SITE_DB", str(tmp_path / "absent-site.db"))
     code, out, _ = gensor_tune("where", "--json")
@@ -172,22 +172,18 @@ def test_where_says_why_a_database_is_ignored(gensor_tune, store, monkeypatch, t
         code, out, _ = gensor_tune("where")
         assert code == 1 and "ignored: " in out and words in out
     assert not (tmp_path / "absent.db").exists()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="trust follows from permissions")
-def test_where_says_whose_cubins_are_not_loaded(gensor_tune, store, monkeypatch):
-    os.chmod(store.path, 0o664)
-    monkeypatch.setenv("GENSOR_SITE_DB", str(store.path))
-    code, out, _ = gensor_tune("where")
-    assert code == 0 and "cubins are not loaded: " in out
-
-
-def test_where_without_a_usable_cache_folder(gensor_tune, monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path / "file"))
     monkeypatch.delenv("GENSOR_DB")
     code, out, err = gensor_tune("where")
     assert code == 1 and not err and "cache     unusable: the cache folder cannot be used" in out
+
+
+def test_where_says_whose_cubins_are_not_loaded(gensor_tune, store, monkeypatch):
+    os.chmod(store.path, 0o664)
+    monkeypatch.setenv("GENSOR_SITE_DB", str(store.path))
+    code, out, _ = gensor_tune("where")
+    assert code == 0 and "cubins are not loaded: " in out
 
 
 def test_clean_deletes_what_was_built_and_nothing_else(gensor_tune, monkeypatch, tmp_path):
@@ -217,10 +213,6 @@ def test_clean_says_what_it_cannot_delete(gensor_tune, monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
     (tmp_path / "verdicts").mkdir()
     (tmp_path / "verdicts" / "a.json").touch()
-
-    def refuse(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    monkeypatch.setattr("pathlib.Path.unlink", Mock(side_effect=PermissionError(13, "Permission denied")))
     code, out, err = gensor_tune("clean")
     assert code == 1 and "a.json: Permission denied" in err and "deleted 0 files" in out

@@ -43,13 +43,10 @@ def test_conflicts_say_who_won_and_why(merge, pair, target):
     assert "conflict: matmul 64x64x64" in told and f"{second[:12]} counts: the fastest" in told
 
 
-def test_without_binaries_refresh_is_named(merge, pair, tmp_path):
+def test_without_binaries_refresh_is_named_and_a_key_of_another_version_is_merged(merge, pair, tmp_path):
     code, out, err = merge("a.db", "b.db", "-o", "two words.db")
     assert code == 0 and "binary" not in out and "verification" not in out
     assert f"gensor-tune refresh --db '{tmp_path / 'two words.db'}'" in err and "--binaries if you trust" in err
-
-
-def test_a_key_of_another_version_is_merged_and_told_without_control_characters(merge, pair, tmp_path):
     wanted, _ = pair
     for name, number in (("a.db", 0), ("b.db", 1)):
         record = record_of(wanted, kernel_rows(wanted)[number][2])

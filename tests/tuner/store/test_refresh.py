@@ -13,6 +13,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.compile import LEFT_OUT
 from gensor_tuner.search.trace import replay
+from gensor_tuner.store import refresh as refreshing
+from gensor_tuner.verify.verify import Verdict
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import everything
 from tests.doubles.stored import kernel_rows, lines, record_of, stock
@@ -163,9 +165,6 @@ def test_what_was_refuted_or_cannot_be_read_is_left(refresh, tmp_path):
 
 
 def test_a_kernel_that_is_wrong_when_built_again_fails_the_run_and_is_not_named(refresh, tmp_path, monkeypatch):
-    from gensor_tuner.store import refresh as refreshing
-    from gensor_tuner.verify.verify import Verdict
-
     outdated(tmp_path / "k.db", {})
     monkeypatch.setattr(refreshing, "verify", lambda *_: Verdict("wrong", "element 3 is 9", 4.0))
     before = everything(tmp_path / "k.db")
@@ -177,17 +176,12 @@ def test_a_kernel_that_is_wrong_when_built_again_fails_the_run_and_is_not_named(
     assert Store.open(tmp_path / "k.db", readonly=True).kernel(found["now"]).verified == "rejected"
 
 
-def test_a_budget_leaves_the_rest_to_the_next_run(refresh, tmp_path):
-    outdated(tmp_path / "k.db", {})
-    before = everything(tmp_path / "k.db")
-    code, (found,), _ = refresh("--budget", "0")
-    assert code == 1 and "the budget was spent" in found["reason"] and everything(tmp_path / "k.db") == before
-
-
-def test_an_interrupted_run_keeps_what_it_has_built_and_the_next_goes_on(refresh, tmp_path, monkeypatch):
-    from gensor_tuner.store import refresh as refreshing
-
+def test_an_interrupted_run_or_a_budget_keeps_what_is_built_and_leaves_the_rest(refresh, tmp_path, monkeypatch):
     outdated(tmp_path / "k.db", {}, {})
+    before = everything(tmp_path / "k.db")
+    code, found, _ = refresh("--budget", "0")
+    assert code == 1 and all("the budget was spent" in each["reason"] for each in found)
+    assert everything(tmp_path / "k.db") == before
     seen, verify = [], refreshing.verify
 
     def interrupted(*arguments):

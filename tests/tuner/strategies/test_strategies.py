@@ -1,6 +1,10 @@
-"""Search strategies: each keeps its budget, is deterministic, and searches as its publication says."""
+"""Search strategies: budgets, determinism, the search that a publication describes, and the keys of requests."""
 
 import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,7 +25,6 @@ LEARNING = ("evolution", "annealing")
 
 
 def toys():
-    """Two families, one of them much better."""
     return Spaces((ToySpace(name="near"), ToySpace(scale=3.0, name="far")))
 
 
@@ -42,7 +45,7 @@ def test_a_strategy_spends_its_evaluations_and_no_more(name):
         assert family.potential(family.point(program)[None])[0] == cost
 
 
-def test_exhaustive_finds_the_optimum_and_random_comes_nearer_with_more():
+def test_exhaustive_finds_the_optimum_or_refuses_and_random_comes_nearer_with_more():
     found = strategy("exhaustive")(Search(toys()))
     assert found.best[0][1] == ToySpace().best()
     assert found.evaluations == 2 * sum(len(points) for points in ToySpace().enumerate())
@@ -51,9 +54,6 @@ def test_exhaustive_finds_the_optimum_and_random_comes_nearer_with_more():
         for n in (16, 64, 256)
     ]
     assert regrets == sorted(regrets, reverse=True) and regrets[0] > regrets[2]
-
-
-def test_exhaustive_refuses_what_would_take_days():
     space = Space(matmul.workload(512, 512, 512), lookup("sm_87"))
     with pytest.raises(UnsupportedError, match="an exhaustive search looks at"):
         strategy("exhaustive")(Search(space))
@@ -109,3 +109,38 @@ def test_a_request_names_its_strategy_and_so_does_the_record(monkeypatch):
     assert found.best != search(Request(workload, arch, 0, "full")).best
     assert json.loads(provenance(Options(strategy="random")))["strategy"] == "random"
     assert provenance(Options(strategy="walk")) == provenance(Options()) and "strategy" not in provenance(Options())
+
+
+ASKED = """
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators.products import matmul
+from gensor_tuner.strategies.request import Request
+print(Request(matmul.workload(64, 48, 40), lookup("sm_87"), 0, "full").key)
+"""
+
+
+def test_equal_walks_have_one_key_in_every_process():
+    """A run that continues after an interruption is another process."""
+    own = Request(matmul.workload(64, 48, 40), lookup("sm_87"), 0, "full").key
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        found = subprocess.run(
+            [sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True
+        )
+        assert found.stdout.strip() == own
+
+
+def test_walks_that_may_find_something_else_have_another_key():
+    own = Request(matmul.workload(64, 48, 40), lookup("sm_87"), 0, "full")
+    arch = lookup("sm_87")
+    others = [
+        replace(own, seed=1),
+        replace(own, graph="paper"),
+        replace(own, strategy="random"),
+        replace(own, evaluations=10),
+        replace(own, workload=matmul.workload(64, 48, 56)),
+        replace(own, arch=lookup("sm_90")),
+        replace(own, arch=replace(arch, features=arch.features - {"tf32"})),
+        replace(own, arch=replace(arch, rates={**arch.rates, "imad": 1.0})),
+    ]
+    assert len({own.key, *(each.key for each in others)}) == 1 + len(others)

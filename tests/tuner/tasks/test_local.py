@@ -58,7 +58,11 @@ def test_another_walk_of_an_expected_workload_is_taken_itself(submitted):
         assert len(submitted) == len(NOW) + 2 * len(LATER)
 
 
-def test_only_a_few_are_taken_ahead(submitted, monkeypatch):
+def test_only_a_few_are_taken_ahead_and_none_without_processes(submitted, monkeypatch):
+    for jobs in (1, 2):
+        with Local(jobs) as executor:
+            executor.expect(NOW)
+            assert executor.map(LATER) == [search(each) for each in LATER] and not submitted
     monkeypatch.setattr(local, "AHEAD", 1)
     with Local(2) as executor:
         executor.expect(LATER)
@@ -66,13 +70,6 @@ def test_only_a_few_are_taken_ahead(submitted, monkeypatch):
         assert len(submitted) == len(NOW) + 2
         assert executor.map(LATER) == [search(each) for each in LATER]
         assert len(submitted) == len(NOW) + len(LATER)
-
-
-def test_without_processes_nothing_is_taken_ahead(submitted):
-    for jobs in (1, 2):
-        with Local(jobs) as executor:
-            executor.expect(NOW)
-            assert executor.map(LATER) == [search(each) for each in LATER] and not submitted
 
 
 def test_walks_that_were_lost_with_a_process_are_taken_here():

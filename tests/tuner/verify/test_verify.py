@@ -1,4 +1,4 @@
-"""The verifier: correct kernels pass every case, and each kind of wrong one has its outcome."""
+"""The verifier, on the emulator and on a device: right kernels pass every case, each wrong one has its outcome."""
 
 import errno
 import json
@@ -7,11 +7,14 @@ import subprocess
 import sys
 import tempfile
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
+from gensor_kernels.devices import cuda
+from gensor_kernels.dispatch.selection.library import code, constants
 from gensor_kernels.errors import MachineError
 from gensor_kernels.families.contraction.cases import granularity
 from gensor_kernels.families.core.cases import generic_epilogue
@@ -20,11 +23,13 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.verify.device_process import DeviceVerifier
-from gensor_tuner.verify.verify import check_compilers, verify
+from gensor_tuner.verify.on_device import verify_on
+from gensor_tuner.verify.verify import check_compilers, verified_epilogue, verify
 from tests.doubles import spoiled
 
 
@@ -79,16 +84,8 @@ def test_right_kernels_pass_with_every_branch_taken(family, workload, arch):
     assert verdict.runs >= 7
 
 
-EPILOGUES = (("bias",), ("relu", "add"), ("mul", "relu"))
-
-
 @pytest.mark.parametrize(
-    ("out", "epilogue"),
-    [
-        pytest.param(out, each, marks=[] if i == j else pytest.mark.nightly)
-        for i, out in enumerate(("float32", "float16", "bfloat16"))
-        for j, each in enumerate(EPILOGUES)
-    ],
+    ("out", "epilogue"), [("float32", ("bias",)), ("float16", ("relu", "add")), ("bfloat16", ("mul", "relu"))]
 )
 def test_integer_sums_take_operands_of_a_float_result(out, epilogue):
     """The steps before the first float operand are exact."""
@@ -123,13 +120,7 @@ def test_planted_bugs_are_caught(bug, monkeypatch):
     assert verdict.outcome in ("wrong", "failed") and verdict.detail, verdict
 
 
-def test_a_source_that_does_not_compile_is_a_verdict(monkeypatch):
-    each = smallest("contraction_simt", FLOAT)
-    monkeypatch.setattr(Candidate, "source", lambda self: "this is not C++")
-    assert verify(each, FLOAT, use_cache=False).outcome == "not_compiled"
-
-
-def test_verdicts_are_cached_and_a_damaged_one_is_made_again(monkeypatch, tmp_path):
+def test_verdicts_are_cached_and_a_source_that_does_not_compile_has_one(monkeypatch, tmp_path):
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
     each = smallest("contraction_simt", FLOAT)
     first = verify(each, FLOAT)
@@ -138,9 +129,10 @@ def test_verdicts_are_cached_and_a_damaged_one_is_made_again(monkeypatch, tmp_pa
     assert verify(each, FLOAT) == first
     path.write_text('{"outcome": "ok"')
     assert verify(each, FLOAT).outcome == "ok"
+    each = smallest("contraction_simt", FLOAT)
+    monkeypatch.setattr(Candidate, "source", lambda self: "this is not C++")
+    assert verify(each, FLOAT, use_cache=False).outcome == "not_compiled"
 
-
-# ---- `gensor-tune --verify device` over doubles of a GPU: what it stores, what it resumes, what it passes over
 
 ARCH = lookup("sm_87")
 WORKLOAD = matmul.workload(40, 48, 64, dtype="float32")
@@ -158,7 +150,6 @@ def tuned(path, verify, after=None, top=1):
 
 
 def fail_once(path, arrays, workspace):
-    """A fault at the first launch of all."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -216,11 +207,6 @@ def test_where_nothing_passes_the_row_fails_and_says_why(tmp_path):
     assert {row["device"].outcome for row in found.values()} == {"wrong"}
 
 
-def test_the_options_need_a_verifier(tmp_path):
-    with Store.open(tmp_path / "k.db") as store, pytest.raises(ValueError, match="DeviceVerifier"):
-        Run(ARCH, store, Options(verify="device"))
-
-
 def test_the_command_verifies_on_the_device(gensor_tune, monkeypatch, tmp_path):
     monkeypatch.setattr("gensor_tuner.cli.tuning.open_gpu", spoiled.of)
     (tmp_path / "shapes.csv").write_text("op,m,n,k,dtype\nmatmul,40,48,64,fp32\n")
@@ -229,17 +215,15 @@ def test_the_command_verifies_on_the_device(gensor_tune, monkeypatch, tmp_path):
     assert code == 0 and out.splitlines()[-1].split()[-1] == "device", err
 
 
-def test_a_cache_folder_that_cannot_be_written_is_named_before_any_work(monkeypatch):
-    def refuse(**_):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+def test_a_cache_folder_that_cannot_be_written_is_named_before_any_work_and_a_verifier_is_needed(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "TemporaryFile", Mock(side_effect=OSError(errno.EROFS, os.strerror(errno.EROFS))))
     with pytest.raises(MachineError, match=r"cache folder .* \(Read-only file system\): .*set GENSOR_CACHE_DIR"):
         check_compilers("emulator", 1)
     check_compilers("none", 1)
+    with Store.open(tmp_path / "k.db") as store, pytest.raises(ValueError, match="DeviceVerifier"):
+        Run(ARCH, store, Options(verify="device"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="limits of memory are set as on Linux")
 def test_too_little_memory_is_named_before_nvrtc_ends_the_process(tmp_path):
     (tmp_path / "shapes.csv").write_text("op,m,n,k\nmatmul,64,64,64\n")
     command = "ulimit -v 450000; python=$0; exec $python -m gensor_tuner.cli.start --arch sm_87 --jobs 2 "
@@ -247,3 +231,106 @@ def test_too_little_memory_is_named_before_nvrtc_ends_the_process(tmp_path):
     done = subprocess.run(["bash", "-c", command, sys.executable], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "k.db").exists()
     assert "may use 439 MiB of memory (ulimit -v), and compilers need 1408 MiB with --jobs 2" in done.stderr
+
+
+def coded(candidate, workload, target="sm_87"):
+    return code(candidate.family.text, constants(candidate.program, workload), target)
+
+
+def judged(after):
+    each = smallest("contraction_mma", HALF, split_k=2)
+    return verify_on(spoiled.device(after), each, coded(each, HALF), HALF)
+
+
+@pytest.mark.parametrize(
+    ("family", "workload"),
+    [
+        ("contraction_mma", HALF),
+        ("contraction_simt", FLOAT),
+        ("contraction_mma", matmul.workload(64, 64, 4096, dtype="int8", trans_b=True, epilogue="bias_relu")),
+        ("contraction_simt", matmul.workload(63, 61, 4095, dtype="bfloat16", trans_a=True)),
+    ],
+)
+def test_correct_kernels_pass_the_emulators_cases(family, workload):
+    split = 3 if workload in (HALF, FLOAT) else 1
+    each = smallest(family, workload, split_k=split)
+    verdict = verify_on(spoiled.device(), each, coded(each, workload), workload)
+    assert verdict.outcome == "ok", verdict.detail
+    assert (verdict.method, verdict.part) == ("device", "orin-nano-8gb")
+    assert 0 < verdict.worst <= 1 or workload.accumulator == "int32"
+    expected = each.family.cases(each.program, workload, verified_epilogue(each, workload))
+    assert [size["name"] for size in verdict.sizes] == [case.name for case in expected]
+    assert [size["k"] for size in verdict.sizes] == [case.workload.size["k"] for case in expected]
+    assert verdict.runs == len(expected)
+
+
+SPOILERS = {
+    "a wrong number": (spoiled.wrong_number, "wrong", "1 of 7056 outside"),
+    "a write behind C": (spoiled.write_behind_result, "wrong", "guard zone around C"),
+    "a write between rows": (spoiled.write_between_rows, "wrong", "between the elements of C"),
+    "a write into A": (spoiled.write_into_operand, "wrong", "an operand"),
+    "a write behind B": (spoiled.write_behind_operand, "wrong", "an operand"),
+    "a write before the workspace": (spoiled.write_before_workspace, "wrong", "workspace"),
+    "a fault": (spoiled.fault, "failed", "KernelFault"),
+    "a refusal": (spoiled.refuse, "not_compiled", "the driver refused"),
+}
+
+
+@pytest.mark.parametrize(("after", "outcome", "words"), SPOILERS.values(), ids=SPOILERS)
+def test_wrong_kernels_are_told_by_their_outcome(after, outcome, words):
+    verdict = judged(after)
+    assert (verdict.outcome, verdict.method) == (outcome, "device") and words in verdict.detail, verdict
+    assert outcome == "not_compiled" or "'name': 'blocks'" in verdict.detail
+    assert verdict.worst > 1 or after is not spoiled.wrong_number
+
+
+def asked(after, seconds=60.0):
+    each = smallest("contraction_simt", FLOAT)
+    with DeviceVerifier(partial(spoiled.device, after), seconds) as verifier:
+        return [verifier.verify(each, coded(each, FLOAT), FLOAT) for _ in range(2)]
+
+
+def test_a_process_serves_one_kernel_after_the_other():
+    first, second = asked(None)
+    assert first == second and first.outcome == "ok" and first.part == "orin-nano-8gb"
+    each = smallest("contraction_simt", FLOAT)
+    assert first == verify_on(spoiled.device(), each, coded(each, FLOAT), FLOAT)
+
+
+GRAVE = {
+    "a fault": (spoiled.fault, 60.0, "illegal memory access"),
+    "a process that dies": (spoiled.die, 60.0, "ended with 9, 2 times"),
+    "a hang": (spoiled.hang, 1.0, "did not end within 1 s, 2 times"),
+}
+
+
+@pytest.mark.parametrize(("after", "seconds", "words"), GRAVE.values(), ids=GRAVE)
+def test_the_next_kernel_gets_a_fresh_process(after, seconds, words):
+    for verdict in asked(after, seconds):
+        assert verdict.outcome == "failed" and verdict.method == "device" and words in verdict.detail, verdict
+
+
+def test_an_error_that_is_no_kernels_ends_the_run():
+    with pytest.raises(MemoryError):
+        judged(spoiled.no_memory)
+    with pytest.raises(GpuError, match="could not verify a kernel: MemoryError: out of memory"):
+        asked(spoiled.no_memory)
+
+
+@pytest.mark.parametrize(
+    ("opener", "words"), [(spoiled.absent, "^CuPy is not installed: a command$"), (spoiled.broken, "ended with 5")]
+)
+def test_a_device_that_does_not_open_is_a_sentence(opener, words):
+    with pytest.raises(GpuError, match=words), DeviceVerifier(opener):
+        pytest.fail("entered")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("family", "workload"), [("contraction_mma", HALF), ("contraction_simt", FLOAT)])
+def test_on_a_gpu(family, workload):
+    arch = cuda.CudaDevice(0).arch
+    each = smallest(family, workload, arch=arch.name, split_k=3)
+    with DeviceVerifier(partial(open_gpu, arch)) as verifier:
+        verdict = verifier.verify(each, coded(each, workload, arch.target), workload)
+    assert (verdict.outcome, verdict.part) == ("ok", arch.part), verdict
+    assert 0 < verdict.worst <= 1
