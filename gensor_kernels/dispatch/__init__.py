@@ -24,7 +24,23 @@ from .api.matmul import matmul
 from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
-from .api.reductions import argmax, argmin, logsumexp, max, mean, min, nansum, norm, prod, std, sum, var
+from .api.reductions import (
+    argmax,
+    argmin,
+    logsumexp,
+    max,
+    mean,
+    min,
+    nanmax,
+    nanmean,
+    nanmin,
+    nansum,
+    norm,
+    prod,
+    std,
+    sum,
+    var,
+)
 from .api.scaled_matmul import scaled_matmul
 
 __all__ = [
@@ -52,6 +68,9 @@ __all__ = [
     "max_pool2d",
     "mean",
     "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
     "nansum",
     "norm",
     "outer",

@@ -18,7 +18,7 @@ import numpy as np
 from gensor_kernels import dispatch
 from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.api.reductions import rows_parameters
+from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.functions.rows import Parameters, Replaced
 from gensor_kernels.dispatch.key import short
 
