@@ -61,7 +61,8 @@ def accelerate(*functions: str, report: bool = False) -> Iterator[Reached | None
     ==========  ====================================================================
     products    `cupy.matmul` and `@`, `dot`, `einsum`, `tensordot`, `inner`, `vdot`
     reductions  `cupy.sum`, `mean`, `prod`, `max`, `min`, `argmax`, `argmin`, `var`,
-                `std`, `linalg.norm`; the methods of arrays of these names
+                `std`, `linalg.norm`; the methods of arrays of these names; `nansum`,
+                `nanmean`, `nanmax`, `nanmin`
     special     `cupyx.scipy.special.softmax` and `logsumexp`
     ==========  ====================================================================
 

@@ -1,4 +1,4 @@
-"""Operators on rows for public functions: their parameters, and what the docstrings of reductions share. Imports little."""
+"""Operators on rows for public functions: their parameters, and what docstrings of reductions share."""
 
 from __future__ import annotations
 
