@@ -134,7 +134,7 @@ def _unknown(word: str) -> str:
 
 @contextmanager
 def _replaced(cupy: ModuleType, names: tuple[str, ...]) -> Iterator[None]:
-    """Within it, the functions of these names are replaced."""
+    """Replace the functions of these names within a block."""
     with _lock:
         for name in names:
             _selected[name] = _selected.get(name, 0) + 1
@@ -225,7 +225,7 @@ counting: Reached | None = None
 
 @contextmanager
 def _counting() -> Iterator[Reached]:
-    """Within it, calls are counted in a new report; an inner block has its own."""
+    """Count calls within a block in a new report; an inner block has its own."""
     global counting
     from gensor_kernels.dispatch.observe import record
 

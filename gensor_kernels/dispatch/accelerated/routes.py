@@ -29,8 +29,10 @@ Serve = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 #: replaced once a program has imported it.
 SPECIAL = "cupyx.scipy.special"
 PRODUCTS = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
-REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm")
-REDUCTIONS += ("nansum", "nanmean", "nanmax", "nanmin")
+REDUCTIONS = (
+    *("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm"),
+    *("nansum", "nanmean", "nanmax", "nanmin"),
+)
 ROWS = ("softmax", "logsumexp")
 #: Names of several functions.
 GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "special": ROWS}

@@ -104,7 +104,7 @@ def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any], out: DeviceArray) -> Any:
-    """One step on `v`, in the dtype of `v`; into `out` where there is one and the operation can write to it."""
+    """Apply one step to `v`, in the dtype of `v`; into `out` where there is one and the operation can write to it."""
     xp, name = device.xp, step.name
     scalar = v.dtype.type(step.scalar)
     if name == "mask":

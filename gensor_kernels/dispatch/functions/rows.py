@@ -24,6 +24,7 @@ from .base import (
     AbstractCall,
     Copy,
     Function,
+    Inputs,
     KernelCall,
     LibraryCall,
     NeedsCopies,
@@ -136,14 +137,14 @@ class Rows(Function):
         self.one_call = one_call
         self.name = "rows of one call" if one_call else "rows"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
+    def result(self, inputs: Inputs, parameters: Parameters) -> Result:
         """Return NumPy's shape and dtype."""
         x, p = inputs[0], parameters
         if p.operator in NEED_ELEMENTS and any(x.shape[axis] == 0 for axis in p.axes):
             raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
         return Result(_shape(x.shape, p), _dtype(x.dtype, p))
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
+    def nothing(self, inputs: Inputs, parameters: Parameters) -> float | None:
         """Return NumPy's result over rows without elements."""
         p = parameters
         if all(inputs[0].shape[axis] for axis in p.axes):
@@ -199,7 +200,7 @@ class Rows(Function):
         return Operands((x[:count],), None if out is None else out[:count], laid)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Over the last axes; eps is the one kernels are verified with."""
+        """Return the call over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
@@ -208,16 +209,9 @@ class Rows(Function):
         swap = methodcaller("transpose", 0, 2, 1)
         return LibraryCall((x,), p, swap, swap)
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Parameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
         """Return the library's own function where there is one, else the textbook's in at least float32."""
-        xp, x, p = device.xp, inputs[0], parameters
+        xp, x = device.xp, inputs[0]
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
         if p.operator == "elementwise":
             return x
@@ -244,8 +238,8 @@ class Positions(Rows):
 
 
 class Replaced(Rows):
-    """What `accelerate` serves in the place of a function of CuPy that launches several kernels: that function serves
-    where none of ours does, and is what ours race.
+    """Rows that `accelerate` computes in the place of a function of CuPy that launches several kernels: that function
+    serves where none of ours does, and is what ours race.
 
     `compute` calls CuPy's function, for an array and a Parameters.
     """
@@ -317,7 +311,7 @@ def _without(view: View, p: Parameters) -> View:
 
 
 def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters, out: DeviceArray) -> Any:
-    """argmax and argmin; over several axes, the position among all of them, in their order."""
+    """Compute argmax or argmin; over several axes, the position among all of them, in their order."""
     if len(p.axes) == 1 or (len(p.axes) == x.ndim and not p.keepdims):  # the library's own call makes no copy
         axis = p.axes[0] if len(p.axes) == 1 else None
         return function(x, axis=axis, out=out, keepdims=p.keepdims)

@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Copy, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import Convolution, joined_rows
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Pooling(Function):
     name = "pooling"
     stands_in = False  # there is no product in it at which the library could be faster
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: PoolParameters) -> Result:
+    def result(self, inputs: Inputs, parameters: PoolParameters) -> Result:
         """Return the image's dtype, axes and order in memory."""
         x, images = inputs[0], IMAGES[parameters.layout]
         if x.ndim != 4:
@@ -71,16 +71,9 @@ class Pooling(Function):
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return LibraryCall((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: PoolParameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """One pass over the image per position in the window."""
-        x, p = inputs[0], parameters
+    def library(self, device: Backend, inputs: Inputs, p: PoolParameters, math: str | None, out: Any = None) -> Any:
+        """Make one pass over the image per position in the window."""
+        x = inputs[0]
         images = IMAGES[p.layout]
         found = pool(device.xp, x.transpose(images), p, None if out is None else out.transpose(images))
         if out is not None:
@@ -94,7 +87,7 @@ class Depthwise(Convolution):
     name = "depthwise_conv2d"
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """Image and filter in the result's order of axes in memory, copied where they have another one."""
+        """Take image and filter in the result's order of axes in memory, and copy others."""
         (x, w), p = call.given, call.parameters
         images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
         dtype = np.promote_types(x.dtype, w.dtype).name

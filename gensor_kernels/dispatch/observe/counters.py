@@ -36,7 +36,7 @@ hits = {tier: Tally() for tier in range(5)}
 
 
 def note_hit(plan: Any) -> None:
-    """A call whose Plan was there already; those of the array library are counted as they are served."""
+    """Count a call whose Plan was there already; those of the array library are counted as they are served."""
     hits[getattr(plan, "tier", 0)].add()
 
 

@@ -60,7 +60,7 @@ class Served:
 
 
 def _plain(value: object) -> str:
-    """One line of text: the reader takes a line for a row."""
+    """Return one line of text: the reader takes a line for a row."""
     return " ".join(str(value).split())
 
 
@@ -133,7 +133,7 @@ def read(path: Path) -> dict[Cells, int]:
 
 
 def check(path: Path) -> None:
-    """Raises ForeignFileError or OSError where a recording could not be written to `path` as things stand."""
+    """Raise ForeignFileError or OSError where a recording could not be written to `path` as things stand."""
     if path.exists() and not path.is_file():
         raise ForeignFileError(f"{path} is no recording: it is no regular file")
     read(path)
@@ -143,7 +143,7 @@ def check(path: Path) -> None:
 
 
 def update(path: Path, counts: Mapping[Cells, int]) -> None:
-    """Adds counts to the recording at `path`, made where it is absent; most frequent rows first.
+    """Add counts to the recording at `path`, made where it is absent; most frequent rows first.
 
     In one step: a reader, or a process that dies on the way, sees the old file or the new one. Processes that share
     the file take turns. Raises ForeignFileError and OSError; then the file is as it was.
@@ -172,8 +172,8 @@ def _text(counts: Mapping[Cells, int]) -> str:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """One process at a time; where the system has no such locks, or somebody else holds them for good, two that end
-    together may lose one's counts."""
+    """Let one process in at a time; where the system has no such locks, or somebody else holds them for good, two that
+    end together may lose one's counts."""
     lock, deadline = path.with_name(f".{path.name}.lock"), time.monotonic() + PATIENCE
     while True:
         with file_lock(lock, deadline - time.monotonic()) as state:

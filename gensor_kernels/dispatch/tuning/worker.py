@@ -85,7 +85,7 @@ class Worker:
                 raise
 
     def close(self) -> None:
-        """Ends the process when it has answered; the next request starts another."""
+        """End the process when it has answered; the next request starts another."""
         with self._lock:
             self._end()
 
@@ -198,7 +198,7 @@ class Worker:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and those it has started."""
+    """End a process and those it has started."""
     with suppress(OSError):  # it may be gone
         os.killpg(process.pid, signal.SIGKILL)
 
