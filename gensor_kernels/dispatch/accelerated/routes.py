@@ -21,30 +21,34 @@ from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.linalg import tensordot_form
 from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.functions.rows import Parameters, Replaced
+from gensor_kernels.dispatch.functions.window import ReplacedConvolution
 from gensor_kernels.dispatch.key import short
 
 Serve = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-#: Where the functions of SciPy's names are. This module takes most of a second to import, so that its functions are
-#: replaced once a program has imported it.
-SPECIAL = "cupyx.scipy.special"
+#: Where the functions of SciPy's names are. These modules take most of a second to import, so that their functions are
+#: replaced once a program has imported them.
+SPECIAL, SIGNAL = "cupyx.scipy.special", "cupyx.scipy.signal"
 PRODUCTS = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
 REDUCTIONS = (
     *("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm"),
     *("nansum", "nanmean", "nanmax", "nanmin"),
 )
 ROWS = ("softmax", "logsumexp")
+CONVOLUTIONS = ("fftconvolve", "oaconvolve")
 #: Names of several functions.
-GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "special": ROWS}
-NAMES = (*PRODUCTS, *REDUCTIONS, *ROWS)
+GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "special": ROWS, "signal": CONVOLUTIONS}
+NAMES = (*PRODUCTS, *REDUCTIONS, *ROWS, *CONVOLUTIONS)
 #: Other names of the same functions.
 SYNONYMS = {"amax": "max", "amin": "min", "at": "matmul"}
 #: Functions that stay CuPy's, and why.
 LEFT = {
     "log_softmax": "where a row has an infinity, the results of our kernels are not those of cupyx.scipy.special",
-    "convolve": "of cupyx.scipy's convolutions, which have one channel, no kernel of ours has been faster",
+    "convolve": "where a weight is 0, CuPy leaves out infinities and NaN of the image, which our kernels do not",
 }
-LEFT |= dict.fromkeys(("correlate", "convolve2d", "correlate2d", "fftconvolve", "convolve1d"), LEFT["convolve"])
+LEFT |= dict.fromkeys(("correlate", "convolve2d", "correlate2d", "convolve1d", "correlate1d"), LEFT["convolve"])
+#: Elements of a filter, beyond which an FFT is faster.
+LARGEST_FILTER = 1024
 
 #: Dtypes of an operand of a product that kernels take; "E" is bfloat16.
 PRODUCT_TYPES = frozenset("efdFDbE")
@@ -102,6 +106,11 @@ def find_routes(cupy: ModuleType) -> list[Route]:
         serve = _variance(array, name == "std")
         routes += [Route(cupy, name, name, serve), Route(array, name, name, serve)]
     return [*routes, Route(cupy.linalg, "norm", "norm", _norm(array))]
+
+
+def find_signal_routes(cupy: ModuleType, signal: ModuleType) -> list[Route]:
+    """Return the Routes of `cupyx.scipy.signal`."""
+    return [Route(signal, name, name, _convolution(cupy.ndarray, name)) for name in CONVOLUTIONS]
 
 
 def find_special_routes(cupy: ModuleType, special: ModuleType) -> list[Route]:
@@ -201,6 +210,49 @@ def _contract(form: Any, a: Any, b: Any, out: Any = None) -> Any:
 def _promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of a product; cached, because `cupy.result_type` takes microseconds."""
     return np.promote_types(a, b)
+
+
+# ---- convolutions
+
+
+def _convolution(array: Any, name: str) -> Serve:
+    """Return the `serve` of a convolution by FFT, for two images of one dtype: kernels convolve them directly."""
+    order = ("in2", "mode", "axes")
+    names = frozenset(order)
+    functions = {mode: _replaced_convolution(name, mode) for mode in ("full", "same", "valid")}
+
+    def serve(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        given = _named(args, keywords, order, names) if args else None
+        if given is None or given.get("axes") is not None:
+            return None
+        x, mode = args[0], given.get("mode", "full")
+        w: Any = given.get("in2")
+        if type(x) is not array or type(w) is not array or x.dtype.char not in _WIDE or x.dtype != w.dtype:
+            return None
+        if x.ndim != 2 or w.ndim != 2 or type(mode) is not str or mode not in functions:
+            return None
+        (height, width), (r, s) = x.shape, w.shape
+        if not (2 <= r <= height and 2 <= s <= width and r * s <= LARGEST_FILTER):
+            return None
+        runtime = current.only or current.inside.get() or current.lookup()
+        device, function = runtime.device, functions[mode]
+        if not device.is_array(x):  # inside `emulated`
+            return None
+        call = function, (x[None, None], w[None, None, ::-1, ::-1]), function.parameters((r, s)), None, (), "ieee"
+        if not device.capturing():
+            found = runtime.serve(*call, True)
+            return None if found is None else found[0, 0]
+        with device.lasting():
+            return runtime.serve(*call)[0, 0]
+
+    return serve
+
+
+def _replaced_convolution(name: str, mode: str) -> ReplacedConvolution:
+    def compute(x: Any, w: Any, mode: str) -> Any:
+        return getattr(import_module(SIGNAL), name)(x, w, mode)
+
+    return ReplacedConvolution(f"cupyx {name}", mode, compute)
 
 
 # ---- reductions

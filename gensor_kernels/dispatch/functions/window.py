@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +113,33 @@ class Depthwise(Convolution):
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
         return LibraryCall((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
+
+
+class ReplacedConvolution(Depthwise):
+    """Convolution of two images (h, w), as (1, 1, h, w) with the second reversed, that `accelerate` computes in the
+    place of a function of CuPy: that serves where no kernel is faster, and is what kernels race.
+
+    `compute` calls CuPy's function, for two images and a mode: "full", "same" or "valid".
+    """
+
+    one_call = True
+
+    def __init__(self, name: str, mode: str, compute: Callable[[Any, Any, str], Any]):
+        self.name, self._mode, self._compute = f"{name} {mode}", mode, compute
+
+    def parameters(self, filter: Sequence[int]) -> Parameters:
+        """Return the Parameters of a filter's shape."""
+        sizes = {**dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "groups"), 1)}
+        for extent, before, after in zip(filter, ("pad_top", "pad_left"), ("pad_bottom", "pad_right"), strict=True):
+            whole = 0 if self._mode == "valid" else extent - 1
+            sizes[before] = extent // 2 if self._mode == "same" else whole
+            sizes[after] = whole - sizes[before] if self._mode == "same" else whole
+        return Parameters("NCHW", tuple(sizes.items()))
+
+    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+        """Call CuPy's function."""
+        x, w = (array[0, 0] for array in operands.inputs)
+        return operands.give(self._compute(x, w[::-1, ::-1], self._mode)[None, None])
 
 
 POOLING, DEPTHWISE = Pooling(), Depthwise()
