@@ -207,7 +207,7 @@ class Calls:
             if out is not None:
                 pc = out.data.ptr
                 key += (None, out.dtype, pc & 15, *out._shape, *out._strides)
-        except AttributeError:  # arrays that are not CuPy's
+        except (AttributeError, ValueError):  # arrays that are not CuPy's; NumPy has no buffer of bfloat16
             self.check(a, b, out, steps, None)
             pa, pb, pc = (0 if array is None else self.pointer(array) for array in (a, b, out))
             key = (form, dtype, self._layouts((a, b, out)))
