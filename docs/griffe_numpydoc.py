@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
 import griffe
@@ -34,4 +36,11 @@ class NumpyDoc(griffe.Extension):
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         """Rewrite one object's docstring."""
         if obj.docstring is not None:
-            obj.docstring.value = markdown(obj.docstring.value)
+            obj.docstring.value = markdown(complete(obj))
+
+
+def complete(obj: griffe.Object) -> str:
+    """Return a docstring as `help` prints it: a decorator adds to those of reductions (dispatch/api/rows.py)."""
+    if isinstance(obj, griffe.Function) and any(str(each.value) == "reduction" for each in obj.decorators):
+        return inspect.getdoc(getattr(import_module(obj.module.path), obj.name)) or ""
+    return obj.docstring.value if obj.docstring else ""

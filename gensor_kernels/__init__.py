@@ -22,7 +22,7 @@ Neural networks
 
 Reductions
     sum                also mean, prod, max, min, argmax, argmin, var, std,
-                       nansum, norm, logsumexp
+                       nansum, nanmean, nanmax, nanmin, norm, logsumexp
 
 Whole models
     load               a model from an ONNX file, as fused kernels
@@ -94,6 +94,9 @@ from .dispatch import (
     max_pool2d,
     mean,
     min,
+    nanmax,
+    nanmean,
+    nanmin,
     nansum,
     norm,
     outer,
@@ -173,6 +176,9 @@ __all__ = [
     "max_pool2d",
     "mean",
     "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
     "nansum",
     "norm",
     "outer",

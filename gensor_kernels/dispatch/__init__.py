@@ -21,10 +21,11 @@ from .api.grouped_matmul import grouped_matmul
 from .api.linalg import define, dot, einsum, inner, outer, tensordot, vdot
 from .api.linear import linear
 from .api.matmul import matmul
+from .api.nan_reductions import nanmax, nanmean, nanmin, nansum
 from .api.norms import layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
-from .api.reductions import argmax, argmin, logsumexp, max, mean, min, nansum, norm, prod, std, sum, var
+from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
 from .api.scaled_matmul import scaled_matmul
 
 __all__ = [
@@ -52,6 +53,9 @@ __all__ = [
     "max_pool2d",
     "mean",
     "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
     "nansum",
     "norm",
     "outer",

@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.01  # between two looks at a lock of another process
 
 
 class State(Enum):
-    """What became of a lock: it is ours, its holder has finished, it is held for too long, or there are no locks."""
+    """State of a lock: it is ours, its holder has finished, it is held for too long, or there are no locks."""
 
     HELD, FINISHED, BUSY, ABSENT = range(4)
 

@@ -192,28 +192,36 @@ class Calls:
         dtype: DTypeLike | None = None,
         steps: Steps = (),
         math: Any = None,
+        leaves: bool = False,
     ) -> Any:
         """Compute the contraction of `a` and `b` that `form` names (contractions/spec.py), into `out` or a new array.
 
-        The key begins with `form`, so that it equals no other function's.
+        The key begins with `form`, so that it equals no other function's. With `leaves`, see `serve`.
         """
-        pointer, pc = self.pointer, 0
+        pc = 0
         try:
-            pa, pb, type_a, type_b = pointer(a), pointer(b), a.dtype, b.dtype
+            pa, pb, type_a, type_b = a.data.ptr, b.data.ptr, a.dtype, b.dtype
             types: Any = type_a if type_b is type_a else (type_a, type_b)
             odd: Any = (pa & 15, pb & 15) if (pa | pb) & 15 else 0
-            key: tuple[Any, ...] = (form, a.shape, a.strides, b.shape, b.strides, types, odd, dtype)
+            key: tuple[Any, ...] = (form, types, odd, dtype, *a._shape, *a._strides, None, *b._shape, *b._strides)
             if out is not None:
-                pc = pointer(out)
-                key += (out.shape, out.strides, out.dtype, pc & 15)
+                pc = out.data.ptr
+                key += (None, out.dtype, pc & 15, *out._shape, *out._strides)
+        except (AttributeError, ValueError):  # arrays that are not CuPy's; NumPy has no buffer of bfloat16
+            self.check(a, b, out, steps, None)
+            pa, pb, pc = (0 if array is None else self.pointer(array) for array in (a, b, out))
+            key = (form, dtype, self._layouts((a, b, out)))
+        try:
             if steps or math is not None:
-                key += (math, *self._about(steps))
+                key += (None, math, *self._about(steps))
             if self.where is not None:
                 key += self._places((a, b, out), steps)
             plan = self.find(key)
         except (AttributeError, TypeError):
             self.check(a, b, out, steps, None)
             raise
+        if leaves and plan is not None and plan.tier == 4 and plan.leaves():
+            return None
         if plan is None:
             from .functions.contraction import CONTRACTION, Spec
 

@@ -324,6 +324,9 @@ _FUNCTIONS: dict[str, Callable[[], Asked]] = {
             "var",
             "std",
             "nansum",
+            "nanmean",
+            "nanmax",
+            "nanmin",
             "norm",
             "logsumexp",
         )

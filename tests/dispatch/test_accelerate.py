@@ -79,7 +79,7 @@ def test_functions_are_selected_by_names_and_groups(launched):
     [
         (("matmull",), ValueError, "did you mean 'matmul'.*products: matmul, dot"),
         (("log_softmax",), ValueError, "stays CuPy's: where a row has an infinity"),
-        (("fftconvolve",), ValueError, "stays CuPy's: .*one channel"),
+        (("convolve2d",), ValueError, "stays CuPy's: where a weight is 0"),
         ((cupy.sum,), TypeError, "names of functions, not"),
     ],
 )
@@ -177,3 +177,25 @@ def test_blocks_nest_and_end_with_errors(launched, monkeypatch):
         assert len(launched) == 2
         a @ a[:32]
     assert all(now is then for now, then in zip(routed(), before, strict=True))
+
+
+def test_contractions_that_cupy_serves_are_only_looked_up(launched, monkeypatch):
+    """Once their kind is known, whatever the function: what serves them is CuPy's own function, with its arguments."""
+    asked = []
+    for name in NAMES:
+        monkeypatch.setattr(cupy, name, lambda *args, name=name, **keywords: asked.append((name, args, keywords)) or a)
+    a, v = cupy.empty((64, 64), np.complex64), cupy.empty(64, np.complex64)  # of which no kernel is stored
+    calls = [
+        ("dot", (a, v), {}), ("einsum", ("ij,jk", a, a), {}), ("inner", (a, v), {}), ("vdot", (v, v), {}),
+        ("tensordot", (a, a), {}), ("tensordot", (a, a), {"axes": ([1], [0])}), ("tensordot", (a, v, 1), {}),
+        ("einsum", ("ij->ji", a), {}),
+    ]  # fmt: skip
+    with gensor_kernels.accelerate():
+        for name, args, keywords in calls * 2:
+            getattr(cupy, name)(*args, **keywords)
+        asked.clear()
+        monkeypatch.setattr(type(current.current_runtime()), "first", lambda *_: pytest.fail("it is planned again"))
+        for name, args, keywords in calls:
+            getattr(cupy, name)(*args, **keywords)
+            assert asked.pop() == (name, args, keywords) and not asked
+    assert not launched

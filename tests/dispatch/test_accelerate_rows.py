@@ -21,7 +21,9 @@ from tests.doubles.strict.stored import cubin  # noqa: E402
 SPECIAL = pytest.importorskip("cupyx.scipy.special")
 #: Functions of an array and `axis` by name; those of the first line are also methods of arrays.
 METHODS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std")
-FUNCTIONS = (*METHODS, "amax", "amin", "norm", "softmax", "logsumexp")
+DIRECT = (*METHODS, "amax", "amin", "norm", "softmax", "logsumexp")
+#: Those of the second line serve on a copy, which CuPy's kernels make.
+FUNCTIONS = (*DIRECT, "nansum", "nanmean", "nanmax", "nanmin")
 AXES = (None, 0, -1, (0, 2))
 
 
@@ -66,7 +68,7 @@ def spied(monkeypatch, result):
     return calls
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", DIRECT)
 def test_functions_are_ours_with_the_shapes_of_numpy(launched, name):
     x = cupy.empty((2, 3, 4), np.float32)
     with gensor_kernels.accelerate():
@@ -115,18 +117,29 @@ def test_results_have_cupys_dtypes(launched, monkeypatch, dtype):
     x = cupy.empty((3, 4), dtype)
     ours = {
         "float16": {"sum", "mean", "prod", "max", "min", "argmax", "argmin", "amax", "amin", "softmax", "logsumexp"},
-        "float32": set(FUNCTIONS),
-        "float64": set(FUNCTIONS),
+        "float32": set(DIRECT),
+        "float64": set(DIRECT),
     } | {each: {"sum", "max", "min", "argmax", "argmin", "amax", "amin"} for each in ("int8", "int32")}
     positions, sums = ("argmax", "argmin"), {"int8": "int64", "int32": "int64"}
     with gensor_kernels.accelerate():
-        for name in FUNCTIONS:
+        for name in DIRECT:
             found = getattr(owner_of(name), name)(x, axis=1)
             assert (found is not None) == (name in ours.get(dtype, ())), name
             if found is not None:
                 wanted = "int64" if name in positions else sums.get(dtype, dtype) if name == "sum" else dtype
                 assert found.dtype == wanted, name
-    assert {name for name, _ in calls} == set(FUNCTIONS) - ours.get(dtype, set())
+    assert {name for name, _ in calls} == set(DIRECT) - ours.get(dtype, set())
+
+
+def test_kernels_without_nan_are_looked_for_where_cupy_adds_up_as_they_do(asked):
+    """CuPy's `nanmean` of float16 adds up in float16, and integers have no NaN."""
+    before = gensor_kernels.counters()["fallbacks"]
+    with gensor_kernels.accelerate():
+        for dtype, looked in (("float16", 3), ("float32", 4), ("float64", 4), ("int32", 0), ("complex64", 0)):
+            for name in ("nansum", "nanmean", "nanmax", "nanmin"):
+                getattr(cupy, name)(cupy.empty((3, 4), dtype), axis=1)
+            assert gensor_kernels.counters()["fallbacks"] - before == looked, dtype
+            before += looked
 
 
 CHANGED = [

@@ -50,6 +50,9 @@ CALLS = {
     "var": ((drawn(8, 32), 1), {}, (8,)),
     "std": ((drawn(8, 32), 1), {}, (8,)),
     "nansum": ((drawn(8, 32), 1), {}, (8,)),
+    "nanmean": ((drawn(8, 32), 1), {}, (8,)),
+    "nanmax": ((drawn(8, 32), 1), {}, (8,)),
+    "nanmin": ((drawn(8, 32), 1), {}, (8,)),
     "norm": ((drawn(8, 32),), {"axis": 1}, (8,)),
     "logsumexp": ((drawn(8, 32), 1), {}, (8,)),
     "linear": ((drawn(16, 32), drawn(8, 32)), {"bias": drawn(8)}, (16, 8)),
@@ -57,7 +60,7 @@ CALLS = {
     "argmin": ((drawn(8, 32), 1), {}, (8,)),
 }
 #: Those of several launches, or whose arrays are copied before a launch or made of arguments.
-DISPATCHED = {"conv_transpose2d", "global_avg_pool2d", "grouped_matmul", "std", "nansum"}
+DISPATCHED = {"conv_transpose2d", "global_avg_pool2d", "grouped_matmul", "std", "nansum", "nanmean", "nanmax", "nanmin"}
 
 
 @pytest.mark.parametrize("name", CALLS)

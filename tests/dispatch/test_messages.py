@@ -70,7 +70,7 @@ SCALED = {
 }
 REDUCTIONS = (
     *("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "nansum"),
-    *("norm", "logsumexp"),
+    *("nanmean", "nanmax", "nanmin", "norm", "logsumexp"),
 )
 COMMON = {"bias": ROW, "activation": "relu"}
 RESULT = {"out": OUT, "dtype": "float32"}

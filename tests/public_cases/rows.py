@@ -22,16 +22,16 @@ from .serving import Served
 #: References of x in float64, axis and keepdims.
 REDUCTIONS: dict[str, Any] = {
     **{name: getattr(np, name) for name in ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std")},
-    "nansum": np.nansum,
+    **{name: getattr(np, name) for name in ("nansum", "nanmean", "nanmax", "nanmin")},
     "norm": lambda x, axis, keepdims: np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims)),
     "logsumexp": lambda x, axis, keepdims: _logsumexp(x, axis, keepdims),
 }
-NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "logsumexp")
+NEED_ELEMENTS = ("max", "min", "argmax", "argmin", "logsumexp", "nanmax", "nanmin")
 #: Dtypes that kernels of reductions do not take.
 OTHERS = ("complex64", "complex128", "bool", "uint8", "int16", "int64", "uint64")
-INTEGERS = ("sum", "nansum", "max", "min", "argmax", "argmin")
+INTEGERS = ("sum", "nansum", "max", "min", "argmax", "argmin", "nanmax", "nanmin")
 #: Bounds of other reductions, by the reduction whose result they are made of.
-BOUNDED = {"norm": "l2_norm", "std": "var", "nansum": "sum"}
+BOUNDED = {"norm": "l2_norm", "std": "var", "nansum": "sum", "nanmean": "sum", "nanmax": "max", "nanmin": "min"}
 MAPS = {"softmax": special.softmax, "log_softmax": special.log_softmax}
 
 
@@ -100,8 +100,8 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
     if dtype in OTHERS:
         return other_reduction(name, draw, served, x, (axis, given), keepdims, keywords)
     result = "int64" if name.startswith("arg") or (dtype.startswith("int") and name in ("sum", "nansum")) else dtype
-    if name in ("sum", "nansum", "mean", "prod", "var", "std") and dtype in FLOATS and draw.often(0.25):
-        widest = dtype == "float64" or name == "mean"
+    if name in ("sum", "nansum", "mean", "nanmean", "prod", "var", "std") and dtype in FLOATS and draw.often(0.25):
+        widest = dtype == "float64" or name in ("mean", "nanmean")
         result = keywords["dtype"] = "float64" if widest else draw.pick(["float32", "float64"])
         draw.traits.add("dtype=")
     more = {"ddof": keywords["ddof"]} if name in ("var", "std") else {}
@@ -115,9 +115,11 @@ def reduction(name: str, draw: Draw, served: Served) -> None:
         return
     accumulator = ACCUMULATORS[result if result == "float64" else dtype]
     operation, flat, ddof = BOUNDED.get(name, name), rows(x, axes), keywords.get("ddof", 0)
-    flat = np.where(np.isnan(flat), 0.0, flat) if name == "nansum" else flat
-    shaped = (values * values if name == "std" else values).reshape(flat.shape[:-1])
-    bound = tolerance_rows.bound(operation, flat, shaped, accumulator, structured=True, value=ddof)
+    count = np.maximum((~np.isnan(flat)).sum(-1), 1) if name == "nanmean" else np.ones(())
+    if name.startswith("nan"):
+        flat = np.where(np.isnan(flat), {"nanmax": -np.inf, "nanmin": np.inf}.get(name, 0.0), flat)
+    shaped = (values * values if name == "std" else values).reshape(flat.shape[:-1]) * count
+    bound = tolerance_rows.bound(operation, flat, shaped, accumulator, structured=True, value=ddof) / count
     # 0 / 0 where a row has equal elements, or something small over 0
     lost = "3m" if name in ("var", "std") and ddof >= k else "ieee"
     bound = bound.reshape(values.shape)

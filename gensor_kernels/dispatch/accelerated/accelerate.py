@@ -38,7 +38,7 @@ def accelerate(*functions: str, report: bool = False) -> Iterator[Reached | None
     ----------
     *functions : str
         Names of functions ("matmul", "softmax") and of groups ("products",
-        "reductions", "special"); by default all.
+        "reductions", "special", "signal"); by default all.
     report : bool, default False
         Whether the calls are counted: the context manager then gives an object whose
         text says which functions were reached, what served their calls, and how much
@@ -61,8 +61,10 @@ def accelerate(*functions: str, report: bool = False) -> Iterator[Reached | None
     ==========  ====================================================================
     products    `cupy.matmul` and `@`, `dot`, `einsum`, `tensordot`, `inner`, `vdot`
     reductions  `cupy.sum`, `mean`, `prod`, `max`, `min`, `argmax`, `argmin`, `var`,
-                `std`, `linalg.norm`; the methods of arrays of these names
+                `std`, `linalg.norm`; the methods of arrays of these names; `nansum`,
+                `nanmean`, `nanmax`, `nanmin`
     special     `cupyx.scipy.special.softmax` and `logsumexp`
+    signal      `cupyx.scipy.signal.fftconvolve` and `oaconvolve`
     ==========  ====================================================================
 
     The meaning of a call does not change, nor do its errors. CuPy serves, as before,
@@ -133,7 +135,7 @@ def _unknown(word: str) -> str:
 
 @contextmanager
 def _replaced(cupy: ModuleType, names: tuple[str, ...]) -> Iterator[None]:
-    """Within it, the functions of these names are replaced."""
+    """Replace the functions of these names within a block."""
     with _lock:
         for name in names:
             _selected[name] = _selected.get(name, 0) + 1
@@ -151,15 +153,19 @@ def _replaced(cupy: ModuleType, names: tuple[str, ...]) -> Iterator[None]:
 
 def _replace(cupy: ModuleType) -> None:
     """Replace the functions that are selected now and are not replaced yet."""
-    from .routes import ROWS, SPECIAL, find_routes, find_special_routes
+    from . import routes as known
 
-    routes = find_routes(cupy)
-    if any(map(_selected.get, ROWS)):
-        special = sys.modules.get(SPECIAL)
-        if special is not None and hasattr(special, "logsumexp"):
-            routes += find_special_routes(cupy, special)
-        else:
-            _later.watch(SPECIAL, cupy)
+    routes = known.find_routes(cupy)
+    for name, functions, find in (
+        (known.SPECIAL, known.ROWS, known.find_special_routes),
+        (known.SIGNAL, known.CONVOLUTIONS, known.find_signal_routes),
+    ):
+        if any(map(_selected.get, functions)):
+            module = sys.modules.get(name)
+            if module is not None and all(hasattr(module, function) for function in functions):
+                routes += find(cupy, module)
+            else:
+                _later.watch(name, cupy)
     for route in routes:
         if _selected.get(route.group) and (route.owner, route.name) not in _routed:
             _routed[route.owner, route.name] = Replacement(route)
@@ -184,25 +190,27 @@ def _after_fork() -> None:
 
 
 class _Later:
-    """Replaces the functions of a module once a program has imported it."""
+    """Replaces the functions of modules once a program has imported them."""
 
     def __init__(self) -> None:
-        self._name, self._cupy = "", sys
+        self._names, self._cupy = set[str](), sys
 
     def watch(self, name: str, cupy: ModuleType) -> None:
         """Wait for the import of a module."""
-        self._name, self._cupy = name, cupy
+        self._names.add(name)
+        self._cupy = cupy
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def forget(self) -> None:
         """Wait no longer."""
+        self._names.clear()
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Any, target: ModuleType | None = None) -> ModuleSpec | None:
         """Return the module's own spec, whose loader replaces the functions after it has run the module."""
-        if fullname != self._name:
+        if fullname not in self._names:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
@@ -224,7 +232,7 @@ counting: Reached | None = None
 
 @contextmanager
 def _counting() -> Iterator[Reached]:
-    """Within it, calls are counted in a new report; an inner block has its own."""
+    """Count calls within a block in a new report; an inner block has its own."""
     global counting
     from gensor_kernels.dispatch.observe import record
 

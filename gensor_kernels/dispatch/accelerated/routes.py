@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,34 +18,42 @@ import numpy as np
 from gensor_kernels import dispatch
 from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.api.reductions import rows_parameters
+from gensor_kernels.dispatch.api.linalg import tensordot_form
+from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.functions.rows import Parameters, Replaced
+from gensor_kernels.dispatch.functions.window import ReplacedConvolution
 from gensor_kernels.dispatch.key import short
 
 Serve = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
-#: Where the functions of SciPy's names are. This module takes most of a second to import, so that its functions are
-#: replaced once a program has imported it.
-SPECIAL = "cupyx.scipy.special"
+#: Where the functions of SciPy's names are. These modules take most of a second to import, so that their functions are
+#: replaced once a program has imported them.
+SPECIAL, SIGNAL = "cupyx.scipy.special", "cupyx.scipy.signal"
 PRODUCTS = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
-REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm")
+REDUCTIONS = (
+    *("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm"),
+    *("nansum", "nanmean", "nanmax", "nanmin"),
+)
 ROWS = ("softmax", "logsumexp")
+CONVOLUTIONS = ("fftconvolve", "oaconvolve")
 #: Names of several functions.
-GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "special": ROWS}
-NAMES = (*PRODUCTS, *REDUCTIONS, *ROWS)
+GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "special": ROWS, "signal": CONVOLUTIONS}
+NAMES = (*PRODUCTS, *REDUCTIONS, *ROWS, *CONVOLUTIONS)
 #: Other names of the same functions.
 SYNONYMS = {"amax": "max", "amin": "min", "at": "matmul"}
 #: Functions that stay CuPy's, and why.
 LEFT = {
     "log_softmax": "where a row has an infinity, the results of our kernels are not those of cupyx.scipy.special",
-    "convolve": "of cupyx.scipy's convolutions, which have one channel, no kernel of ours has been faster",
+    "convolve": "where a weight is 0, CuPy leaves out infinities and NaN of the image, which our kernels do not",
 }
-LEFT |= dict.fromkeys(("correlate", "convolve2d", "correlate2d", "fftconvolve", "convolve1d"), LEFT["convolve"])
+LEFT |= dict.fromkeys(("correlate", "convolve2d", "correlate2d", "convolve1d", "correlate1d"), LEFT["convolve"])
+#: Elements of a filter, beyond which an FFT is faster.
+LARGEST_FILTER = 1024
 
 #: Dtypes of an operand of a product that kernels take; "E" is bfloat16.
 PRODUCT_TYPES = frozenset("efdFDbE")
 _FLOATS, _INTEGERS = frozenset("efd"), frozenset("bi")
-#: The types in which CuPy's sums of squares have the precision of ours: it adds float16 up in float16.
+#: The types in which CuPy's sums of squares and `nanmean` have the precision of ours: it adds float16 up in float16.
 _WIDE = frozenset("fd")
 #: Positional arguments after the array, as the functions of CuPy have them.
 _AXIS_DTYPE = ("axis", "dtype", "out", "keepdims")
@@ -83,15 +91,26 @@ def find_routes(cupy: ModuleType) -> list[Route]:
         ("min", _AXIS, _AXIS, "reduce_min", _FLOATS | _INTEGERS),
         ("argmax", _AXIS_DTYPE, _AXIS_OUT, "argmax", _FLOATS | _INTEGERS),
         ("argmin", _AXIS_DTYPE, _AXIS_OUT, "argmin", _FLOATS | _INTEGERS),
+        ("nansum", _AXIS_DTYPE, None, "nansum", _FLOATS),
+        ("nanmean", _AXIS_DTYPE, None, "nanmean", _WIDE),
+        ("nanmax", _AXIS, None, "nanmax", _FLOATS),
+        ("nanmin", _AXIS, None, "nanmin", _FLOATS),
     ):
-        function, method = (_reduction(array, order, operator, dtypes) for order in (positional, of_method))
-        routes += [Route(cupy, name, name, function), Route(array, name, name, method)]
+        function = _reduction(array, positional, operator, dtypes)
+        routes.append(Route(cupy, name, name, function))
+        if of_method is not None:
+            routes.append(Route(array, name, name, _reduction(array, of_method, operator, dtypes)))
         if name in ("max", "min"):
             routes.append(Route(cupy, f"a{name}", name, function))
     for name in ("var", "std"):
         serve = _variance(array, name == "std")
         routes += [Route(cupy, name, name, serve), Route(array, name, name, serve)]
     return [*routes, Route(cupy.linalg, "norm", "norm", _norm(array))]
+
+
+def find_signal_routes(cupy: ModuleType, signal: ModuleType) -> list[Route]:
+    """Return the Routes of `cupyx.scipy.signal`."""
+    return [Route(signal, name, name, _convolution(cupy.ndarray, name)) for name in CONVOLUTIONS]
 
 
 def find_special_routes(cupy: ModuleType, special: ModuleType) -> list[Route]:
@@ -118,7 +137,7 @@ def _products(cupy: ModuleType) -> list[Route]:
         def serve(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
             if len(args) == 3 and not keywords:
                 a, b, out = args
-            elif len(args) == 2 and keywords.keys() <= {"out"}:
+            elif len(args) == 2 and (not keywords or (len(keywords) == 1 and "out" in keywords)):
                 (a, b), out = args, keywords.get("out")
             else:
                 return None
@@ -127,24 +146,32 @@ def _products(cupy: ModuleType) -> list[Route]:
             type_a, type_b = a.dtype, b.dtype
             if type_a.char not in PRODUCT_TYPES and type_b.char not in PRODUCT_TYPES:
                 return None
-            if out.dtype != (type_a if type_a is type_b else _promoted(type_a, type_b)):
+            wanted = type_a if type_a is type_b else _promoted(type_a, type_b)
+            if out.dtype is not wanted and out.dtype != wanted:
                 return None  # into another dtype, ours would add up in that
             return function(a, b, out)
 
         return serve
 
     def contraction(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if len(args) < 2 or type(args[0]) is not str or (keywords and keywords.keys() != {"optimize"}):
-            return None
+        if len(args) == 3 and not keywords:
+            text, a, b = args
+            return _contract(text, a, b) if type(text) is str and type(a) is array and type(b) is array else None
+        if len(args) < 3 or type(args[0]) is not str or (keywords and keywords.keys() != {"optimize"}):
+            return None  # CuPy serves what is no product
         for each in args[1:]:
             if type(each) is not array:
                 return None
         return dispatch.einsum(*args, **keywords)
 
-    def axes(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        if len(args) not in (2, 3) or not has_kernels(*args[:2]) or not keywords.keys() <= {"axes"}:
+    def summed(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if len(args) == 3 and not keywords:
+            a, b, axes = args
+        elif len(args) == 2 and (not keywords or (len(keywords) == 1 and "axes" in keywords)):
+            (a, b), axes = args, keywords.get("axes", 2)
+        else:
             return None
-        return dispatch.tensordot(*args, **keywords)
+        return _contract(tensordot_form(axes), a, b) if has_kernels(a, b) else None
 
     def two(function: Callable[..., Any]) -> Serve:
         def serve(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -152,7 +179,10 @@ def _products(cupy: ModuleType) -> list[Route]:
 
         return serve
 
-    dot = dispatch.dot
+    def vdot(a: Any, b: Any) -> Any:
+        return _contract(("vdot",), a, b) if a.shape == b.shape else dispatch.vdot(a, b)
+
+    dot, inner, tensordot = (partial(_contract, form) for form in (("dot",), ("inner",), tensordot_form(2)))
     matmul = short(current, dispatch.matmul.__wrapped__, leaves=True)  # type: ignore[attr-defined]
     return [
         Route(cupy, "matmul", "matmul", pair(matmul), matmul),
@@ -160,16 +190,69 @@ def _products(cupy: ModuleType) -> list[Route]:
         Route(cupy, "dot", "dot", pair(dot), dot),
         Route(array, "dot", "dot", pair(dot), dot),
         Route(cupy, "einsum", "einsum", contraction),
-        Route(cupy, "tensordot", "tensordot", axes, dispatch.tensordot),
-        Route(cupy, "inner", "inner", two(dispatch.inner), dispatch.inner),
-        Route(cupy, "vdot", "vdot", two(dispatch.vdot), dispatch.vdot),
+        Route(cupy, "tensordot", "tensordot", summed, tensordot),
+        Route(cupy, "inner", "inner", two(inner), inner),
+        Route(cupy, "vdot", "vdot", two(vdot), vdot),
     ]
+
+
+def _contract(form: Any, a: Any, b: Any, out: Any = None) -> Any:
+    """Serve a contraction, or return None."""
+    runtime = current.only or current.inside.get() or current.lookup()
+    device = runtime.device
+    if not device.capturing():
+        return runtime.contract(form, a, b, out, None, (), None, True)
+    with device.lasting():
+        return runtime.contract(form, a, b, out)
 
 
 @lru_cache
 def _promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of a product; cached, because `cupy.result_type` takes microseconds."""
     return np.promote_types(a, b)
+
+
+# ---- convolutions
+
+
+def _convolution(array: Any, name: str) -> Serve:
+    """Return the `serve` of a convolution by FFT, for two images of one dtype: kernels convolve them directly."""
+    order = ("in2", "mode", "axes")
+    names = frozenset(order)
+    functions = {mode: _replaced_convolution(name, mode) for mode in ("full", "same", "valid")}
+
+    def serve(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        given = _named(args, keywords, order, names) if args else None
+        if given is None or given.get("axes") is not None:
+            return None
+        x, mode = args[0], given.get("mode", "full")
+        w: Any = given.get("in2")
+        if type(x) is not array or type(w) is not array or x.dtype.char not in _WIDE or x.dtype != w.dtype:
+            return None
+        if x.ndim != 2 or w.ndim != 2 or type(mode) is not str or mode not in functions:
+            return None
+        (height, width), (r, s) = x.shape, w.shape
+        if not (2 <= r <= height and 2 <= s <= width and r * s <= LARGEST_FILTER):
+            return None
+        runtime = current.only or current.inside.get() or current.lookup()
+        device, function = runtime.device, functions[mode]
+        if not device.is_array(x):  # inside `emulated`
+            return None
+        call = function, (x[None, None], w[None, None, ::-1, ::-1]), function.parameters((r, s)), None, (), "ieee"
+        if not device.capturing():
+            found = runtime.serve(*call, True)
+            return None if found is None else found[0, 0]
+        with device.lasting():
+            return runtime.serve(*call)[0, 0]
+
+    return serve
+
+
+def _replaced_convolution(name: str, mode: str) -> ReplacedConvolution:
+    def compute(x: Any, w: Any, mode: str) -> Any:
+        return getattr(import_module(SIGNAL), name)(x, w, mode)
+
+    return ReplacedConvolution(f"cupyx {name}", mode, compute)
 
 
 # ---- reductions

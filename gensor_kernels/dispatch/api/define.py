@@ -95,7 +95,7 @@ def _words(part: str) -> list[str]:
 def _step(
     item: Any, numbers: dict[str, int], output: Labels, of: str, known: Sequence[str] = tuple(OPERATIONS)
 ) -> tuple[str, float, Labels | None]:
-    """(operation, scalar, labels of its array's axes or None) of one that is applied to an array `of` these axes."""
+    """Return (operation, scalar, labels of its array's axes or None) of one on an array `of` these axes."""
     name, *rest = (item,) if isinstance(item, str) else tuple(item)
     if name not in known:
         raise ValueError(f"{name!r} is not one of {', '.join(known)}")

@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls.arguments import plain_operations
 
 from .current import current_runtime
 from .interop import public
-from .reductions import rows_parameters
+from .rows import rows_parameters
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike

@@ -39,8 +39,8 @@ def public(function: PublicFunction) -> PublicFunction:
 
 
 def adopting(function: PublicFunction) -> PublicFunction:
-    """`function`, which takes arrays of other libraries too. The result is of the first array's kind: a tensor where
-    that is one, else the device's; with `out`, it is that."""
+    """Return `function`, which takes arrays of other libraries too. The result is of the first array's kind: a
+    tensor where that is one, else the device's; with `out`, it is that."""
 
     @wraps(function)
     def adapt(*args: Any, **keywords: Any) -> Any:
@@ -119,7 +119,7 @@ def _is_swapped(value: Any) -> bool:
 
 
 def tensor_type() -> Any:
-    """torch.Tensor where PyTorch is loaded, else a type of nothing."""
+    """Return torch.Tensor where PyTorch is loaded, else a type of nothing."""
     return getattr(sys.modules.get("torch"), "Tensor", _Nothing)
 
 
@@ -128,7 +128,7 @@ class _Nothing:
 
 
 def is_foreign(value: Any, device: Any) -> bool:
-    """Whether it is an array that this device's library is to be given; NumPy's and CuPy's are taken for mistakes."""
+    """Return whether it is an array to give to this device's library; NumPy's and CuPy's are taken for mistakes."""
     if isinstance(value, tensor_type()):
         return True
     if device.is_array(value):
@@ -204,7 +204,7 @@ class Exchange:
 
 
 def _check(tensor: Any, device: Any) -> None:
-    """Raises for tensors whose values or gradients a kernel cannot see to."""
+    """Raise for tensors whose values or gradients a kernel cannot see to."""
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise RuntimeError(
             "gensor_kernels computes no gradients: call it under torch.no_grad(), or detach() tensors that require them"
@@ -217,7 +217,7 @@ def _check(tensor: Any, device: Any) -> None:
 
 
 def _of_tensor(tensor: Any, device: Any) -> Any:
-    """This device's array on a tensor's memory."""
+    """Return this device's array on a tensor's memory."""
     name = str(tensor.dtype).removeprefix("torch.")
     if tensor.is_conj() or tensor.is_neg():  # lazily conjugated and negated: the memory does not have it yet
         tensor = tensor.resolve_conj().resolve_neg()
@@ -231,7 +231,7 @@ def _of_tensor(tensor: Any, device: Any) -> Any:
 
 
 def _of(value: Any, device: Any) -> Any:
-    """This device's array on the memory of an object with an interface, or with the values of a NumPy array."""
+    """Return this device's array on the memory of an object with an interface, or with the values of a NumPy array."""
     if _is_swapped(value):
         native = value.astype(value.dtype.newbyteorder("="))
         native.flags.writeable = value.flags.writeable

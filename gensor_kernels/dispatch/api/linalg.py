@@ -182,8 +182,11 @@ def _axes(axes: Any) -> Any:
         return operator.index(axes)
     except ValueError:
         raise ValueError("axes must be a number or a pair of axes") from None
-    given = ((each,) if not hasattr(each, "__len__") else each for each in (first, second))
-    return tuple(tuple(map(operator.index, each)) for each in given)
+    return _places(first), _places(second)
+
+
+def _places(axes: Any) -> tuple[int, ...]:
+    return tuple(map(operator.index, axes)) if hasattr(axes, "__len__") else (operator.index(axes),)
 
 
 @public

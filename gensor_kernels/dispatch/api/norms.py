@@ -13,7 +13,7 @@ from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import public
-from .reductions import named_axes, rows_parameters
+from .rows import named_axes, rows_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -101,8 +101,8 @@ def _swap_axes(view: View) -> View:
 
 
 def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bool, rows: int) -> float:
-    """Predicted seconds of the best default Program with weights laid out as `view`, or as they are; infinity where
-    kernels do not take them."""
+    """Return the predicted seconds of the best default Program with weights laid out as `view`, or as they are;
+    infinity where kernels do not take them."""
     from gensor_kernels.dispatch.calls.problem import multiply, view_of
     from gensor_kernels.dispatch.selection.predict import few_seconds
     from gensor_kernels.errors import UnsupportedError

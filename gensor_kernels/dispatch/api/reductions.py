@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import operator
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.dispatch.calls.whole import real
 
 from .current import current_runtime
-from .interop import public
+from .rows import named_axes, reduce, reduction
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,11 +15,9 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from gensor_kernels.arrays import ArrayLike
-    from gensor_kernels.dispatch.calls.array import DeviceArray
-    from gensor_kernels.dispatch.functions.rows import Parameters, Rows
 
 
-@public
+@reduction
 def sum(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -36,29 +31,14 @@ def sum(
 
     Parameters
     ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
     dtype : dtype, optional
         Dtype of the result; by default int64 for integers (uint64 for
         unsigned), else the dtype of `a`.
-    out : array, optional
-        Array that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
     array
         Sums, or `out`.
-
-    Raises
-    ------
-    ValueError
-        If an axis does not exist.
-    TypeError
-        If `a` is not an array of this device.
 
     Notes
     -----
@@ -72,10 +52,10 @@ def sum(
     ...     gensor_kernels.sum(a, axis=1)
     array([ 6., 18.], dtype=float32)
     """
-    return _reduce("reduce_sum", a, axis, out, keepdims, dtype=dtype)
+    return reduce("reduce_sum", a, axis, out, keepdims, dtype=dtype)
 
 
-@public
+@reduction
 def mean(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -87,30 +67,10 @@ def mean(
 
     The signature is that of `cupy.mean`.
 
-    Parameters
-    ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
-    dtype : dtype, optional
-        Dtype of the result; by default float64 for integers, else the dtype of `a`.
-    out : array, optional
-        Array that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
-
     Returns
     -------
     array
         Averages, or `out`.
-
-    Raises
-    ------
-    ValueError
-        If an axis does not exist.
-    TypeError
-        If `a` is not an array of this device.
 
     Notes
     -----
@@ -124,10 +84,10 @@ def mean(
     ...     gensor_kernels.mean(a, axis=1)
     array([2., 6.], dtype=float32)
     """
-    return _reduce("reduce_mean", a, axis, out, keepdims, dtype=dtype)
+    return reduce("reduce_mean", a, axis, out, keepdims, dtype=dtype)
 
 
-@public
+@reduction
 def prod(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -141,26 +101,13 @@ def prod(
 
     Parameters
     ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
     dtype : dtype, optional
         Dtype of the result, with the default of `sum`.
-    out : array, optional
-        Array that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
     array
         Products, or `out`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `sum`.
 
     Notes
     -----
@@ -173,27 +120,16 @@ def prod(
     ...     gensor_kernels.prod(a, axis=1)
     array([  6., 192.], dtype=float32)
     """
-    return _reduce("reduce_prod", a, axis, out, keepdims, dtype=dtype)
+    return reduce("reduce_prod", a, axis, out, keepdims, dtype=dtype)
 
 
-@public
+@reduction
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
     """Take the maximum over axes.
 
     The signature is that of `cupy.max`.
-
-    Parameters
-    ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
-    out : array, optional
-        Array that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
@@ -218,27 +154,16 @@ def max(
     ...     gensor_kernels.max(a, axis=1)
     array([3., 8.], dtype=float32)
     """
-    return _reduce("reduce_max", a, axis, out, keepdims)
+    return reduce("reduce_max", a, axis, out, keepdims)
 
 
-@public
+@reduction
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> Any:
     """Take the minimum over axes.
 
     The signature is that of `cupy.min`.
-
-    Parameters
-    ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce, as in `max`.
-    out : array, optional
-        Array that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
@@ -257,10 +182,10 @@ def min(
     ...     gensor_kernels.min(a, axis=1)
     array([1., 4.], dtype=float32)
     """
-    return _reduce("reduce_min", a, axis, out, keepdims)
+    return reduce("reduce_min", a, axis, out, keepdims)
 
 
-@public
+@reduction
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
@@ -271,15 +196,11 @@ def argmax(
 
     Parameters
     ----------
-    a : array
-        Input.
     axis : int or sequence of int, optional
         Axes to reduce; by default all axes. A position counts through
         all reduced axes in their order.
     out : array, optional
         Array of signed integers that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
@@ -304,10 +225,10 @@ def argmax(
     ...     gensor_kernels.argmax(a, axis=1)
     array([2, 2])
     """
-    return _reduce("argmax", a, axis, out, keepdims)
+    return reduce("argmax", a, axis, out, keepdims)
 
 
-@public
+@reduction
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
 ) -> Any:
@@ -318,14 +239,8 @@ def argmin(
 
     Parameters
     ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce, as in `argmax`.
     out : array, optional
         Array of signed integers that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
@@ -344,10 +259,10 @@ def argmin(
     ...     gensor_kernels.argmin(a, axis=1)
     array([0, 0])
     """
-    return _reduce("argmin", a, axis, out, keepdims)
+    return reduce("argmin", a, axis, out, keepdims)
 
 
-@public
+@reduction
 def var(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -366,30 +281,13 @@ def var(
 
     Parameters
     ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
-    dtype : dtype, optional
-        Dtype of the result; by default float64 for integers, else the dtype of `a`.
-    out : array, optional
-        Array that receives the result.
     ddof : float, default 0
         Number that is taken off the count of elements.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
     array
         Variances, which are real, or `out`.
-
-    Raises
-    ------
-    ValueError
-        If an axis does not exist.
-    TypeError
-        If `a` is not an array of this device.
 
     Notes
     -----
@@ -408,7 +306,7 @@ def var(
     array([1., 4.], dtype=float32)
     """
     ddof = ddof if type(ddof) is int else _ddof(ddof)
-    return _reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
+    return reduce("reduce_var", a, axis, out, keepdims, dtype=dtype, ddof=ddof)
 
 
 def _ddof(given: Any) -> float:
@@ -419,7 +317,7 @@ def _ddof(given: Any) -> float:
     return number
 
 
-@public
+@reduction
 def std(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -434,28 +332,13 @@ def std(
 
     Parameters
     ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
-    dtype : dtype, optional
-        Dtype of the result, with the default of `var`.
-    out : array, optional
-        Array that receives the result.
     ddof : float, default 0
         Number that is taken off the count of elements.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
 
     Returns
     -------
     array
         Standard deviations, which are real, or `out`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `var`.
 
     Notes
     -----
@@ -470,61 +353,10 @@ def std(
     ...     gensor_kernels.std(a, axis=1)
     array([1., 2.], dtype=float32)
     """
-    return _reduce("reduce_std", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof))
+    return reduce("reduce_std", a, axis, out, keepdims, dtype=dtype, ddof=_ddof(ddof))
 
 
-@public
-def nansum(
-    a: ArrayLike,
-    axis: int | Sequence[int] | None = None,
-    dtype: DTypeLike | None = None,
-    out: ArrayLike | None = None,
-    keepdims: bool = False,
-) -> Any:
-    """Sum the elements over axes that are not NaN.
-
-    The signature is that of `cupy.nansum`.
-
-    Parameters
-    ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
-    dtype : dtype, optional
-        Dtype of the result, with the default of `sum`.
-    out : array, optional
-        Array that receives the result.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
-
-    Returns
-    -------
-    array
-        Sums, or `out`; 0 where all elements are NaN.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `sum`.
-
-    Notes
-    -----
-    Kernels sum a copy in which 0 stands for NaN. With this copy they must be faster
-    than `cupy.nansum` in a race before they serve.
-
-    Examples
-    --------
-    >>> a = np.array([[1, np.nan, 3], [4, 6, 8]], "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.nansum(a, axis=1)
-    array([ 4., 18.], dtype=float32)
-    """
-    name = "reduce_sum" if getattr(getattr(a, "dtype", None), "kind", "") in ("i", "u", "b") else "nansum"
-    return _reduce(name, a, axis, out, keepdims, dtype=dtype)
-
-
-@public
+@reduction
 def norm(
     x: ArrayLike,
     ord: float | str | None = None,
@@ -551,10 +383,6 @@ def norm(
         largest singular value, -2 the smallest, "nuc" their sum.
     axis : int or sequence of int, optional
         Axis of vectors, or axes (row, column) of matrices; by default all axes.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
-    out : array, optional
-        Array that receives the result.
 
     Returns
     -------
@@ -584,7 +412,7 @@ def norm(
     (array([ 5., 10.], dtype=float32), array([ 7., 14.], dtype=float32))
     """
     if ord is None:
-        return _reduce("l2_norm", x, axis, out, keepdims)
+        return reduce("l2_norm", x, axis, out, keepdims)
     from gensor_kernels.dispatch.plans import composed
 
     runtime = current_runtime()
@@ -592,7 +420,7 @@ def norm(
     return composed.norm(runtime, x, ord, named_axes(axis), bool(keepdims), out)
 
 
-@public
+@reduction
 def logsumexp(
     a: ArrayLike,
     axis: int | Sequence[int] | None = None,
@@ -609,15 +437,9 @@ def logsumexp(
 
     Parameters
     ----------
-    a : array
-        Input.
-    axis : int or sequence of int, optional
-        Axes to reduce; by default all axes.
     b : array, optional
         Factors of the exponentials, of any sign, by default 1. It broadcasts with `a`.
         Elements of `a` where it is 0 have no effect.
-    keepdims : bool, default False
-        Whether reduced axes stay, with one element.
     return_sign : bool, default False
         Whether the result is the logarithm of the magnitude of the sum, and its sign.
         Without it the logarithm of a negative sum is NaN.
@@ -657,59 +479,9 @@ def logsumexp(
     array([3000., 8000.], dtype=float32)
     """
     if b is None and not return_sign:
-        return _reduce("logsumexp", a, axis, out, keepdims)
+        return reduce("logsumexp", a, axis, out, keepdims)
     from gensor_kernels.dispatch.plans import composed
 
     runtime = current_runtime()
     runtime.require("a", a)
     return composed.logsumexp(runtime, a, b, named_axes(axis), bool(keepdims), bool(return_sign), out)
-
-
-def named_axes(axis: Any) -> int | tuple[int, ...] | None:
-    """Return axes as integers, which can be hashed; raise TypeError for others."""
-    if axis is None or type(axis) is int:
-        return axis
-    try:
-        return operator.index(axis)
-    except TypeError:
-        return tuple(map(operator.index, axis))
-
-
-@lru_cache(maxsize=4096, typed=True)
-def rows_parameters(
-    name: str,
-    axis: int | tuple[int, ...] | None,
-    rank: int,
-    keepdims: bool = False,
-    dtype: str | None = None,
-    value: float | None = None,
-    ddof: float = 0,
-) -> tuple[Rows, Parameters]:
-    """Return the Function of an operator on rows, and its parameters; cached, because every call needs them.
-
-    Raises AxisError, a ValueError, as NumPy does.
-    """
-    from gensor_kernels.dispatch.functions.rows import Parameters, function_of
-    from gensor_kernels.operators.rows.views import normal_axes
-
-    axes = normal_axes(range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,), rank)
-    root = name == "reduce_std"
-    name = "reduce_var" if root else name
-    return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof, root)
-
-
-def _reduce(
-    name: str,
-    a: DeviceArray,
-    axis: Any,
-    out: DeviceArray,
-    keepdims: bool,
-    *,
-    dtype: DTypeLike | None = None,
-    ddof: float = 0,
-) -> Any:
-    runtime = current_runtime()
-    runtime.require("a", a)
-    dtype_name = None if dtype is None else named_dtype(dtype).name
-    function, parameters = rows_parameters(name, named_axes(axis), a.ndim, bool(keepdims), dtype_name, ddof=ddof)
-    return runtime.serve(function, (a,), parameters, out)

@@ -105,7 +105,7 @@ class BoundKernel(NamedTuple):
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A function to call after each of `total` steps."""
+    """Return a function to call after each of `total` steps."""
     try:
         from tqdm import tqdm
     except ImportError:
@@ -177,7 +177,7 @@ def _code(kernel: Kernel) -> Code | None:
 
 
 def _load(runtime: Runtime, placed: Sequence[BoundKernel]) -> None:
-    """Loads one kernel for all Workloads it is to serve, unless that would compile it."""
+    """Load one kernel for all Workloads it is to serve, unless that would compile it."""
     kernel, device = placed[0].kernel, runtime.device
     code = _code(kernel)
     if code is None or not device.is_built(code):

@@ -132,7 +132,7 @@ def operations(
 
 
 def plain_operations(function: str, *given: Any) -> tuple[Operation, ...]:
-    """`operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
+    """Return `operations` of a function whose kernels have neither gates nor norms: UnsupportedError for these."""
     try:
         return operations(*given)
     except FusedEpilogue:
@@ -161,7 +161,7 @@ def _scalar(name: str, value: Any) -> float:
 
 
 def _parse_item(item: Any) -> Operation:
-    """Return one entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
+    """Read one entry of `epilogue=`: "relu", ("scale", 2.0), ("bias", array) or ("mask", array, fill)."""
     name, *values = item if isinstance(item, (tuple, list)) and item else (item,)
     if not isinstance(name, str):
         raise TypeError(f"an epilogue operation is a name, or a tuple such as ('bias', x), not {shown(item)}")
@@ -180,7 +180,7 @@ def _parse_item(item: Any) -> Operation:
 
 
 def named_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the dtype that a caller names in any spelling, in the machine's byte order, as NumPy's results have."""
+    """Return the dtype that a caller names in any spelling, in the machine's byte order, as NumPy's results are."""
     if isinstance(dtype, str):
         return array_dtype(dtype).newbyteorder("=")
     try:
@@ -247,7 +247,7 @@ def check_product(product: Product, out: DeviceArray, steps: tuple[Operation, ..
 
 
 def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
-    """TypeError for complex numbers in a real epilogue, UnsupportedError for operations that complex ones lack."""
+    """Raise TypeError for complex numbers in a real epilogue, UnsupportedError for operations that they lack."""
     for name, operand, scalar in steps:
         if result.kind == "c":
             if not OPERATIONS[name].of_complex:

@@ -51,7 +51,7 @@ class TooManyAxesError(UnsupportedError):
 
 
 def broadcast(view: View, shape: tuple[int, ...]) -> View:
-    """`view` with stride 0 along the axes of `shape` it lacks or has one element of."""
+    """Return `view` with stride 0 along the axes of `shape` it lacks or has one element of."""
     missing = len(shape) - len(view.shape)
     strides = [0] * missing + [
         0 if extent == 1 else stride for extent, stride in zip(view.shape, view.strides, strict=True)
@@ -98,7 +98,7 @@ class Axes:
         self.column = [view.strides[-1] for view in views]
 
     def fold(self, columns: bool = True) -> None:
-        """Fewest batch axes; without `columns`, none becomes more columns."""
+        """Fold to the fewest batch axes; without `columns`, none becomes more columns."""
         self._merge()
         while self.batch and (self._into_rows() or (columns and self._into_columns())):
             pass
@@ -142,7 +142,7 @@ class Axes:
         return True
 
     def transpose(self) -> None:
-        """C^T = B^T A^T: a and b change places, rows and columns too."""
+        """Compute C^T = B^T A^T: a and b change places, rows and columns too."""
         self.m, self.n = self.n, self.m
         self.row, self.column = self.column, self.row
         for strides in (self.row, self.column, *(strides for _, strides in self.batch)):
@@ -165,7 +165,7 @@ class Axes:
         return tuple(None if view is None else self.strides(next(numbers)) for view in operands)
 
     def view(self, index: int, like: View) -> View:
-        """Operand `index` (0 a, 1 b, 2 c) as a View of the folded axes."""
+        """Return operand `index` (0 a, 1 b, 2 c) as a View of the folded axes."""
         shape = ((self.m, self.k), (self.k, self.n), (self.m, self.n))[index]
         lead = tuple(extent for extent, _ in self.batch)
         strides = (*(strides[index] for _, strides in self.batch), self.row[index], self.column[index])
@@ -240,7 +240,7 @@ def byte_range(array: DeviceArray) -> tuple[int, int]:
 
 
 def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
-    """Exclusive bounds of `out` minus `array`, in bytes, where they overlap; (0, 0) without both."""
+    """Return exclusive bounds of `out` minus `array`, in bytes, where they overlap; (0, 0) without both."""
     if array is None or out is None:
         return 0, 0
     (low, high), (begin, end) = byte_range(array), byte_range(out)

@@ -94,7 +94,7 @@ NOT_STAGED = Staging()
 
 
 def strides_of(labels: Labels, shape: Sequence[int], strides: Sequence[int]) -> Strides:
-    """Stride of every label with more than one element; a repeated label steps along the diagonal."""
+    """Return the stride of every label with more than one element; a repeated label steps along the diagonal."""
     found: Strides = {}
     for label, extent, stride in zip(labels, shape, strides, strict=True):
         if extent != 1:

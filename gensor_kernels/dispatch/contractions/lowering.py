@@ -55,12 +55,12 @@ class Lowered:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The result's."""
+        """The shape of the result."""
         return tuple(self.extents[label] for label in self.subscripts.output)
 
     @property
     def is_staged(self) -> bool:
-        """Whether an operand is copied or summed first."""
+        """Return whether an operand is copied or summed first."""
         return self.staging != NOT_STAGED
 
     @property

@@ -24,7 +24,7 @@ from gensor_kernels.operators.attention.forms import (
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
+from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
@@ -57,16 +57,16 @@ class Attention(Function):
 
     name = "attention"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """The queries, with heads of the size of v's, in the promoted dtype; ValueError for shapes that do not fit."""
+    def result(self, inputs: Inputs, parameters: Parameters) -> Result:
+        """Return the queries' shape, with heads of the size of v's, in the promoted dtype; ValueError for misfits."""
         q, k, v, mask = inputs
         check(q.shape, k.shape, v.shape, None if mask is None else mask.shape)
         if mask is not None and mask.dtype.kind not in "bf" and mask.dtype.name != "bfloat16":
             raise TypeError(f"mask is of bool (which keys count) or float (added to the scores), not {mask.dtype}")
         return Result((*q.shape[:3], v.shape[3]), result_dtype(q, k, v))
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
-        """Zeros where there are no keys."""
+    def nothing(self, inputs: Inputs, parameters: Parameters) -> float | None:
+        """Return zeros where there are no keys."""
         return 0.0 if inputs[1].shape[2] == 0 else None
 
     def lower(self, call: AbstractCall) -> KernelCall:
@@ -93,16 +93,9 @@ class Attention(Function):
         mask = mask != 0 if form.mask == "bool" else mask
         return LibraryCall((arrays["a"], arrays["b"], arrays["d"], mask), parameters_of(workload))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Parameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """Scores, a softmax and a product, in at least float32."""
-        return compute(device, inputs, parameters, math, out)
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
+        """Compute scores, a softmax and a product, in at least float32."""
+        return compute(device, inputs, p, math, out)
 
 
 ATTENTION = Attention()
@@ -159,7 +152,7 @@ def result_dtype(q: DeviceArray, k: DeviceArray, v: DeviceArray) -> np.dtype[Any
 
 
 def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[int] | None) -> None:
-    """ValueError, in words, for shapes that do not fit together."""
+    """Raise ValueError, in words, for shapes that do not fit together."""
     if not len(q) == len(k) == len(v) == 4:
         raise ValueError(f"q, k and v have the axes (batch, heads, rows, head), not {tuple(q)}, {tuple(k)}, {tuple(v)}")
     if tuple(k[:3]) != tuple(v[:3]):
@@ -185,10 +178,8 @@ def parameters_of(workload: Workload) -> Parameters:
     return Parameters(False if word == "none" else word, None, (left, right), softcap, form.ragged, form.paged)
 
 
-def compute(
-    device: Backend, inputs: Sequence[DeviceArray], p: Parameters, math: str | None, out: DeviceArray = None
-) -> Any:
-    """Attention by the array library, in at least float32; into a contiguous `out` of the same dtype."""
+def compute(device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: DeviceArray = None) -> Any:
+    """Compute attention by the array library, in at least float32; into a contiguous `out` of the same dtype."""
     q, k, v, mask = inputs
     xp = device.xp
     wide = np.promote_types(np.promote_types(np.promote_types(q.dtype, k.dtype), v.dtype), np.float32)

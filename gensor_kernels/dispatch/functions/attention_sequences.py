@@ -13,7 +13,7 @@ from gensor_kernels.operators.attention.sequences import spans, workload_from_vi
 from gensor_kernels.operators.types.workload import View, Workload
 
 from .attention import Parameters, check, compute, pad_heads, parameters_of, result_dtype
-from .base import AbstractCall, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
+from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -28,8 +28,8 @@ class Sequences(Function):
     name = "attention"
     stands_in = False  # the library's calls wait for the device, which this function promises not to do
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
-        """Queries with heads of the size of v's, in the promoted dtype; ValueError for shapes that do not fit."""
+    def result(self, inputs: Inputs, parameters: Parameters) -> Result:
+        """Return the queries' shape, with heads of v's size, in the promoted dtype; ValueError for misfits."""
         q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
         batch = q.shape[0] if q.ndim == 4 else 0
         if parameters.paged:
@@ -50,8 +50,8 @@ class Sequences(Function):
             _count("block_table", table, (count, *table.shape[1:2]))
         return Result((*q.shape[:3], v.shape[3]), result_dtype(q, k, v))
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
-        """Zeros where there are no keys, or no sequences."""
+    def nothing(self, inputs: Inputs, parameters: Parameters) -> float | None:
+        """Return zeros where there are no keys, or no sequences."""
         _, k, _, _, keys, table = _split_inputs(inputs, parameters)
         return 0.0 if 0 in (keys.shape[0], k.shape[0], k.shape[2], 1 if table is None else table.shape[1]) else None
 
@@ -82,23 +82,16 @@ class Sequences(Function):
         inputs = operator(workload.operator).names[:-1]
         return LibraryCall(tuple(arrays[name] for name in inputs), parameters_of(workload))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Parameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """Attention of one sequence after the other; ends and table are read, which waits for the device."""
-        q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
+        """Compute attention of one sequence after the other; ends and table are read, which waits for the device."""
+        q, k, v, ends, keys, table = _split_inputs(inputs, p)
         value = out
         if value is None:
             value = device.xp.zeros((*q.shape[:3], v.shape[3]), np.promote_types(result_dtype(q, k, v), np.float32))
         else:
             value[...] = 0
-        rows = spans(ends.tolist(), q.shape[2]) if parameters.ragged else [(0, q.shape[2])] * q.shape[0]
-        if parameters.paged:
+        rows = spans(ends.tolist(), q.shape[2]) if p.ragged else [(0, q.shape[2])] * q.shape[0]
+        if p.paged:
             most = table.shape[1] * k.shape[2]
             found = [(0, min(max(int(length), 0), most)) for length in keys.tolist()]
         else:
@@ -106,12 +99,12 @@ class Sequences(Function):
         for number, ((first, last), (begin, end)) in enumerate(zip(rows, found, strict=True)):
             if first == last or begin == end:
                 continue
-            entry = slice(0, 1) if parameters.ragged else slice(number, number + 1)
-            if parameters.paged:
+            entry = slice(0, 1) if p.ragged else slice(number, number + 1)
+            if p.paged:
                 own = (_gather(device, x, table[number], end) for x in (k, v))
             else:
                 own = (x[:, :, begin:end] for x in (k, v))
-            part = compute(device, (q[entry, :, first:last], *own, None), parameters, math)
+            part = compute(device, (q[entry, :, first:last], *own, None), p, math)
             value[entry, :, first:last] = part
         return value
 

@@ -25,6 +25,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 SUMS_OF_NOTHING = "the sums have no terms"
 
 Steps = tuple[Operation, ...]
+Inputs = Sequence[DeviceArray]
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,7 @@ class Function:
     #: whether the library's calls serve where a kernel is predicted to take longer (plans/unfused.py)
     stands_in = True
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Any:
+    def result(self, inputs: Inputs, parameters: Any) -> Any:
         """Return the Result of a call; ValueError and TypeError for arguments that do not fit."""
         raise NotImplementedError
 
@@ -300,7 +301,7 @@ class Function:
         """Lower a call; raise NeedsCopies, or UnsupportedError if no kernel takes it."""
         raise NotImplementedError
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
+    def nothing(self, inputs: Inputs, parameters: Any) -> float | None:
         """Return the value of every element of the result where there is nothing to compute it from, else None.
 
         A Function whose calls have an epilogue sums, and returns 0.
@@ -311,17 +312,11 @@ class Function:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `lower`."""
         raise NotImplementedError
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Any,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
         """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in.
 
-        `out` is an array of the result's shape and dtype that shares no memory with the inputs. Where the library can
+        `p` are the parameters of the call, `math` the mode of its products, as public functions take it. `out` is an
+        array of the result's shape and dtype that shares no memory with the inputs. Where the library can
         write to it, it is what is returned.
         """
         raise NotImplementedError

@@ -26,6 +26,7 @@ from .base import (
     AbstractCall,
     Copying,
     Function,
+    Inputs,
     KernelCall,
     NeedsCopies,
     Result,
@@ -91,7 +92,7 @@ class Contraction(Function):
     name = "contraction"
     arguments = ("a", "b")
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Spec) -> ContractionResult:
+    def result(self, inputs: Inputs, parameters: Spec) -> ContractionResult:
         """Return the shape that the form says, laid out in memory as the product writes it best."""
         lowered = product = lower(parameters.form, *map(strided, inputs), parameters.dtype)
         while product.is_staged:
@@ -125,7 +126,7 @@ class Contraction(Function):
         """Return einsum, whatever the function was called."""
         return "einsum"
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Spec) -> float | None:
+    def nothing(self, inputs: Inputs, parameters: Spec) -> float | None:
         """Return 0 for sums without terms."""
         return 0.0 if lower(parameters.form, *map(strided, inputs), parameters.dtype).is_empty else None
 
@@ -168,16 +169,9 @@ class Contraction(Function):
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
         return KernelCall(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Spec,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Spec, math: str | None, out: Any = None) -> Any:
         """Call the library's function of the same name."""
-        return library_call(device.xp, parameters.form, inputs[0], inputs[1], None, parameters.dtype)
+        return library_call(device.xp, p.form, inputs[0], inputs[1], None, p.dtype)
 
     def by_library(
         self, device: Backend, operands: Operands, parameters: Spec, result: ContractionResult, math: str | None

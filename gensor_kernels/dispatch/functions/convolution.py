@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import conv, conv_folded
 from gensor_kernels.operators.windows.sides import output_size
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact
+from .base import AbstractCall, Copy, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -31,7 +31,7 @@ class Convolution(Function):
     #: whether neighbouring columns may become channels, and bands of rows images (windows/conv_folded.py)
     folds = True
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
+    def result(self, inputs: Inputs, parameters: Parameters) -> Result:
         """Return (n, k, oh, ow) or (n, oh, ow, k), in the order of the image in memory where kernels take that."""
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
@@ -44,8 +44,8 @@ class Convolution(Function):
         last = x.shape[1] > 1 and abs(x.strides[1]) < min(abs(stride) for stride in x.strides[2:])
         return Result((sizes["n"], sizes["k_out"], oh, ow), dtype, (0, 2, 3, 1) if last and not grouped else None)
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
-        """Zeros where the image has no channels, or nothing but padding."""
+    def nothing(self, inputs: Inputs, parameters: Any) -> float | None:
+        """Return zeros where the image has no channels, or nothing but padding."""
         return 0.0 if inputs[0].size == 0 else None
 
     def op(self, parameters: Parameters) -> str:
@@ -105,17 +105,10 @@ class Convolution(Function):
         inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
         return LibraryCall(inputs, p, lambda value: value.reshape(shape))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Parameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """One product per tap of the filter."""
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
+        """Add up one product per tap of the filter."""
         x, w = inputs
-        return convolve(device, x, w, full_sizes(x.shape, w.shape, parameters), parameters, math)
+        return convolve(device, x, w, full_sizes(x.shape, w.shape, p), p, math)
 
 
 CONVOLUTION = Convolution()
@@ -164,7 +157,7 @@ def _name_axes(view: View, axes: Sequence[int], names: str) -> Named:
 def _fold(
     sizes: dict[str, int], layouts: dict[str, str], named: dict[str, Named], dtype: str
 ) -> tuple[dict[str, int], dict[str, str], dict[str, Named]]:
-    """(sizes, layouts, operands) with neighbouring columns as channels, as far as windows move by as many of them."""
+    """Return (sizes, layouts, operands) with neighbouring columns as channels, as far as windows move by as many."""
     by, c = conv_folded.fold(sizes, dtype), sizes["c"]
     for name, column in (("x", "w"), ("w", "s")):
         axes = named[name][1]
@@ -203,7 +196,7 @@ def _split_bands(named: Mapping[str, Named], by: int) -> dict[str, Named]:
 
 
 def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int:
-    """Bytes that divide the address and every stride but those of the run; an element's where the run has a gap."""
+    """Return the bytes that divide the address and all strides but the run's; an element's where the run has a gap."""
     size, reach = facts(view.dtype).itemsize, 1
     for name in reversed(run):
         extent, stride = axes[name]
@@ -215,7 +208,7 @@ def _alignment(view: View, axes: Mapping[str, tuple[int, int]], run: str) -> int
 
 
 def _has_channels_last(out: View, images: Sequence[int]) -> bool:
-    """Whether the result's channels are innermost in memory; UnsupportedError where neither they nor its rows are."""
+    """Return whether the result's channels are innermost in memory; UnsupportedError where its rows are not either."""
     (_, h, w, c), strides = (out.shape[a] for a in images), [out.strides[a] for a in images]
     if (strides[3] == 1 and c > 1) or (c == 1 and h * w > 1 and strides[2] != 1):
         return True
@@ -257,7 +250,7 @@ def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
 def convolve(
     device: Backend, x: DeviceArray, w: DeviceArray, sizes: Mapping[str, int], p: Parameters, math: str | None
 ) -> Any:
-    """A convolution by the array library: a product of the strided, padded image and the weights for every tap."""
+    """Convolve by the array library: a product of the strided, padded image and the weights for every tap."""
     xp, groups = device.xp, sizes["groups"]
     dtype = np.promote_types(x.dtype, w.dtype)
     wide = np.dtype(np.int32) if dtype == np.int8 else np.dtype(np.float32) if dtype.itemsize == 2 else dtype

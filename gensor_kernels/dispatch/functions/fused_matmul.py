@@ -23,6 +23,7 @@ from .base import (
     AbstractCall,
     Copy,
     Function,
+    Inputs,
     KernelCall,
     LibraryCall,
     NeedsCopies,
@@ -45,7 +46,7 @@ class GatedMatmul(Function):
     def __init__(self, name: str):
         self.name = name
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: np.dtype[Any] | None) -> Result:
+    def result(self, inputs: Inputs, parameters: np.dtype[Any] | None) -> Result:
         """Return the Result, (..., m, n); ValueError if shapes do not fit, TypeError if it is not of real floats."""
         a, b, bias = inputs
         if b.ndim < 2 or b.shape[-1] % 2:
@@ -85,17 +86,10 @@ class GatedMatmul(Function):
         bias = None if d is None else d.reshape(-1)
         return LibraryCall((a, b.reshape(*b.shape[:2], -1), bias), given_dtype(arrays))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Any,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
         """Compute one product with both matrices, and element-wise operations in at least float32."""
         a, b, bias = inputs
-        both = _wide_product(device, a, b, parameters, math)
+        both = _wide_product(device, a, b, p, math)
         wide = both.dtype
         if bias is not None:
             both = both + bias.astype(wide, copy=False)
@@ -119,7 +113,7 @@ class NormedMatmul(Function):
 
     name = "matmul with a norm"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Norm) -> Result:
+    def result(self, inputs: Inputs, parameters: Norm) -> Result:
         """Return the Result of matmul; ValueError if b has no columns, TypeError if it is not of real floats."""
         a, b = inputs
         if b.ndim < 2:
@@ -146,16 +140,9 @@ class NormedMatmul(Function):
         norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], given_dtype(arrays))
         return LibraryCall((arrays["a"], arrays["b"]), norm)
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Norm,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Norm, math: str | None, out: Any = None) -> Any:
         """Compute the product in at least float32, without the norm, which `finish` applies."""
-        return _wide_product(device, inputs[0], inputs[1], parameters.dtype, math)
+        return _wide_product(device, inputs[0], inputs[1], p.dtype, math)
 
     def finish(
         self,
@@ -207,7 +194,7 @@ class PrologueMatmul(Function):
 
     name = "matmul with a prologue"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Prologue) -> Result:
+    def result(self, inputs: Inputs, parameters: Prologue) -> Result:
         """Return the Result of matmul; TypeError if it is not of real numbers."""
         product = resolve(inputs[0], inputs[1], None, (), parameters.dtype)
         if product.inputs.kind in "iub":
@@ -236,19 +223,12 @@ class PrologueMatmul(Function):
         parameters = Prologue(workload.prologue, prologue.VERIFIED_SCALE, given_dtype(arrays))
         return LibraryCall((arrays["a"], arrays["b"], *vectors), parameters)
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Prologue,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """Element-wise operations on a in at least float32, rounded to its dtype, and a product."""
+    def library(self, device: Backend, inputs: Inputs, p: Prologue, math: str | None, out: Any = None) -> Any:
+        """Apply operations to a in at least float32, round to its dtype, and multiply."""
         a, b, *vectors = inputs
-        product = resolve(a, b, None, (), parameters.dtype)
+        product = resolve(a, b, None, (), p.dtype)
         dtype = product.inputs
-        a = apply_steps(device, a.astype(dtype, copy=False), parameters.steps(vectors), dtype, dtype)
+        a = apply_steps(device, a.astype(dtype, copy=False), p.steps(vectors), dtype, dtype)
         return _multiply(device, a, b, product, math, out)
 
 

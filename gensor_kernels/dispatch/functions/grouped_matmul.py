@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,18 @@ from gensor_kernels.operators.products import ragged
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result, compact, given_dtype
+from .base import (
+    AbstractCall,
+    Copy,
+    Function,
+    Inputs,
+    KernelCall,
+    LibraryCall,
+    NeedsCopies,
+    Result,
+    compact,
+    given_dtype,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -24,8 +35,8 @@ class GroupedMatmul(Function):
     name = "grouped_matmul"
     stands_in = False  # the library's calls wait for the device, which this function promises not to do
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Any) -> Result:
-        """(m, n) of the promoted dtype, or of the wider one in `parameters`; ValueError for shapes that do not fit."""
+    def result(self, inputs: Inputs, parameters: Any) -> Result:
+        """Return (m, n) of the promoted dtype, or of the wider one in `parameters`; ValueError for misfits."""
         x, w, ends = inputs
         if x.ndim != 2 or w.ndim != 3 or x.shape[1] != w.shape[1]:
             raise ValueError(
@@ -41,8 +52,8 @@ class GroupedMatmul(Function):
             dtype = parameters
         return Result((x.shape[0], w.shape[2]), dtype)
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
-        """Zeros where there are no groups, or no k."""
+    def nothing(self, inputs: Inputs, parameters: Any) -> float | None:
+        """Return zeros where there are no groups, or no k."""
         return 0.0 if 0 in inputs[1].shape[:2] else None
 
     def lower(self, call: AbstractCall) -> KernelCall:
@@ -59,21 +70,14 @@ class GroupedMatmul(Function):
         return KernelCall.of_views(workload, views)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """As it is declared."""
+        """Return the operands as they are declared."""
         return LibraryCall((arrays["a"], arrays["b"], arrays["d"]), given_dtype(arrays))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Any,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
         """Compute one product per group, after reading the ends, which waits for the device."""
         x, w, ends = inputs
         own = np.promote_types(x.dtype, w.dtype)
-        if parameters is not None and own == np.int8:
+        if p is not None and own == np.int8:
             own = np.dtype(np.int32)  # exact products, as the kernels' are
         x, w = x.astype(own, copy=False), w.astype(own, copy=False)
         value = out

@@ -4,7 +4,7 @@ library."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from .base import (
     AbstractCall,
     Copy,
     Function,
+    Inputs,
     KernelCall,
     LibraryCall,
     NeedsCopies,
@@ -49,7 +50,7 @@ class ElementTypes:
     b: str | None
     result: np.dtype[Any] | None
 
-    def names(self, inputs: Sequence[DeviceArray]) -> tuple[str, str]:
+    def names(self, inputs: Inputs) -> tuple[str, str]:
         """Return the element types of a and b; TypeError for an array that does not hold the type it is given."""
         given = (self.a, self.b)
         for array, name in zip(inputs, given, strict=True):
@@ -68,8 +69,8 @@ class MixedMatmul(Function):
 
     name = "matmul"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: ElementTypes) -> Result:
-        """As matmul's; by default the dtype is that of the wider operand, or of the accumulator."""
+    def result(self, inputs: Inputs, parameters: ElementTypes) -> Result:
+        """Return matmul's Result; by default the dtype is that of the wider operand, or of the accumulator."""
         a, b = inputs
         _, _, shape = product_shapes(tuple(a.shape), tuple(b.shape))
         first, second = parameters.names(inputs)
@@ -91,16 +92,9 @@ class MixedMatmul(Function):
         found = multiply(a, b, call.out, call.operands, call.epilogue, "ieee")
         return KernelCall(found.workload, found.geometry, operands=found.operands)
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: ElementTypes,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: ElementTypes, math: str | None, out: Any = None) -> Any:
         """Return the operands widened to float32 (or float64, or int32), and multiplied."""
-        types = parameters.names(inputs)
+        types = p.names(inputs)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
         dtype = np.dtype(np.int32) if set(types) == {"int8"} else wide
         a, b = (_widen(device.xp, x, name, dtype) for x, name in zip(inputs, types, strict=True))
@@ -112,7 +106,7 @@ class BlockScaledMatmul(Function):
 
     name = "scaled_matmul"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: ElementTypes) -> Result:
+    def result(self, inputs: Inputs, parameters: ElementTypes) -> Result:
         """Return (..., n) of `dtype`, by default float32; ValueError or TypeError if operands do not fit."""
         a, b, *scales = inputs
         if a.ndim == 0 or b.ndim != 2 or a.shape[-1] != b.shape[0]:
@@ -137,7 +131,7 @@ class BlockScaledMatmul(Function):
         """Return the operator's name."""
         return block_scaled.NAME
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: ElementTypes) -> float | None:
+    def nothing(self, inputs: Inputs, parameters: ElementTypes) -> float | None:
         """Return zero where rows have no elements."""
         return 0.0 if inputs[0].shape[-1] == 0 else None
 
@@ -168,17 +162,10 @@ class BlockScaledMatmul(Function):
         inputs = arrays["a"], arrays["b"].T, arrays["d"], arrays["e"].T
         return LibraryCall(inputs, ElementTypes(stored[0], stored[1], arrays["c"].dtype))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: ElementTypes,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: ElementTypes, math: str | None, out: Any = None) -> Any:
         """Multiply the operands, dequantised in float32, by the array library."""
         xp, (a, b, scale_a, scale_b) = device.xp, inputs
-        types, wide = parameters.names((a, b)), np.dtype(np.float32)
+        types, wide = p.names((a, b)), np.dtype(np.float32)
         if not set(types) <= set(EIGHT_BIT_FLOATS):  # numbers that were widened before
             wide = np.result_type(wide, a.dtype, b.dtype)
         step, panel = (xp.arange(extent) // BLOCK for extent in b.shape)
@@ -244,17 +231,17 @@ class QuantisedLinear(Function):
 
     name = "linear"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Weights) -> Result:
+    def result(self, inputs: Inputs, parameters: Weights) -> Result:
         """Return (..., out) in x's dtype."""
         x, w = inputs[:2]
         return Result((*x.shape[:-1], w.shape[0]), np.dtype(x.dtype))
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Any) -> float | None:
-        """Zeros where rows have no elements."""
+    def nothing(self, inputs: Inputs, parameters: Any) -> float | None:
+        """Return zeros where rows have no elements."""
         return 0.0 if inputs[0].shape[-1] == 0 else None
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """Rows of x and weights that are runs in memory; others are copied, as are scales of another type than x."""
+        """Take rows of x and weights that are runs in memory; copy others, and scales of another type than x."""
         x, w, scales, *zeros = call.given
         copies = [None if _is_rows(view) else compact(view) for view in (x, w)]
         copies.append(None if scales.dtype == x.dtype else compact(scales, x.dtype))
@@ -269,23 +256,16 @@ class QuantisedLinear(Function):
         return KernelCall.of_views(workload, views, declared=partial(_row_strides, call.out))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Operands are in the order of the arguments."""
+        """Return operands in the order of the arguments."""
         bits = 4 if workload.dtype["b"] == "uint4x2" else 8
         inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
         return LibraryCall(inputs, Weights(bits, workload.size["group"]))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Weights,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """Weights dequantised in float32, and a product."""
+    def library(self, device: Backend, inputs: Inputs, p: Weights, math: str | None, out: Any = None) -> Any:
+        """Dequantise the weights in float32, and multiply."""
         x, w, scales, zeros = inputs
         wide = np.result_type(np.float32, x.dtype)
-        weights = parameters.dequantise(device.xp, w, scales, zeros, wide)
+        weights = p.dequantise(device.xp, w, scales, zeros, wide)
         return multiply_into(device, x.astype(wide, copy=False), weights.T, math, out)
 
 
@@ -341,5 +321,5 @@ def _transpose(view: View) -> View:
 
 
 def _pairs(view: View) -> View:
-    """Scales as (out, groups)."""
+    """Return scales as (out, groups)."""
     return view if len(view.shape) == 2 else view._replace(shape=(*view.shape, 1), strides=(*view.strides, 0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from gensor_kernels.dispatch.calls.problem import TooManyAxesError, multiply
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-from .base import AbstractCall, Copy, Function, KernelCall, NeedsCopies, Result, Steps, convert
+from .base import AbstractCall, Copy, Function, Inputs, KernelCall, NeedsCopies, Result, Steps, convert
 
 #: Products of int8 that an int32 sum holds without wrapping: 2^31 / (128 * 128), rounded down.
 MOST_INT8_PRODUCTS = 2**17 - 1
@@ -35,7 +34,7 @@ class Matmul(Function):
     name = "matmul"
     arguments = ("a", "b")
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: np.dtype[Any] | None) -> MatmulResult:
+    def result(self, inputs: Inputs, parameters: np.dtype[Any] | None) -> MatmulResult:
         """Return NumPy's shape and dtype."""
         product = resolve(inputs[0], inputs[1], None, (), parameters)
         return MatmulResult(product.shape, product.dtype, product=product)

@@ -5,7 +5,7 @@ Transposed and depthwise ones too: each is the convolution of another Function, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +17,7 @@ from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv_prologue
 
-from .base import AbstractCall, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Inputs, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import CONVOLUTION, Convolution
 from .fused_matmul import Prologue, vector_copy
 from .window import DEPTHWISE, Depthwise
@@ -43,7 +43,7 @@ class PrologueConvolution(Convolution):
     folds = False  # the prologue's vectors are per channel
     plain: Convolution = CONVOLUTION
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: PrologueParameters) -> Result:  # type: ignore[override]
+    def result(self, inputs: Inputs, parameters: PrologueParameters) -> Result:  # type: ignore[override]
         """Return the Result of the convolution."""
         return super().result(inputs[:2], parameters.convolution)
 
@@ -52,7 +52,7 @@ class PrologueConvolution(Convolution):
         return self.plain.op(parameters.convolution)
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """As of the convolution; vectors of types that kernels do not read are converted."""
+        """Lower the convolution; convert vectors of types that kernels do not read."""
         before: Prologue = call.parameters.prologue
         x, w, *vectors = call.given
         dtype = np.promote_types(x.dtype, w.dtype).name
@@ -74,20 +74,13 @@ class PrologueConvolution(Convolution):
         before = Prologue(workload.prologue, prologue.VERIFIED_SCALE)
         return LibraryCall((*plain.inputs, *vectors), PrologueParameters(before, plain.parameters), plain.declared)
 
-    def library(  # type: ignore[override]
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: PrologueParameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """Element-wise operations on x in at least float32, rounded to its dtype, and a convolution."""
+    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
+        """Apply operations to x in at least float32, round to its dtype, and convolve."""
         x, w, *vectors = inputs
-        dtype, p = np.promote_types(x.dtype, w.dtype), parameters.convolution
-        vectors = [x.reshape(-1, *ones(p)) for x in vectors]
-        x = apply_steps(device, x.astype(dtype, copy=False), parameters.prologue.steps(vectors), dtype, dtype)
-        return super().library(device, (x, w), p, math)
+        dtype, plain = np.promote_types(x.dtype, w.dtype), p.convolution
+        vectors = [x.reshape(-1, *ones(plain)) for x in vectors]
+        x = apply_steps(device, x.astype(dtype, copy=False), p.prologue.steps(vectors), dtype, dtype)
+        return super().library(device, (x, w), plain, math)
 
 
 class PrologueDepthwise(PrologueConvolution, Depthwise):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +17,14 @@ from gensor_kernels.dispatch.calls.fallback import holds
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from .base import (
     AbstractCall,
     Copy,
     Function,
+    Inputs,
     KernelCall,
     LibraryCall,
     NeedsCopies,
@@ -43,14 +47,21 @@ LIBRARY = {
     "reduce_prod": "prod",
     "argmax": "argmax",
     "argmin": "argmin",
-    "nansum": "nansum",
+    **{name: name for name in ("nansum", "nanmean", "nanmax", "nanmin")},
+}
+#: Reductions of what is not NaN: the reduction of a copy, and what stands for NaN in it.
+WITHOUT_NAN = {
+    "nansum": ("reduce_sum", 0.0),
+    "nanmean": ("reduce_sum", 0.0),
+    "nanmax": ("reduce_max", -math.inf),
+    "nanmin": ("reduce_min", math.inf),
 }
 #: Reductions that a row without elements has no result of, and what it gives the others.
-NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp")
+NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp", "nanmax", "nanmin")
 OF_NOTHING = {
     **dict.fromkeys(("reduce_sum", "nansum", "l2_norm"), 0.0),
     "reduce_prod": 1.0,
-    **dict.fromkeys(("reduce_mean", "reduce_var"), math.nan),
+    **dict.fromkeys(("reduce_mean", "nanmean", "reduce_var"), math.nan),
 }
 
 
@@ -58,7 +69,7 @@ OF_NOTHING = {
 class Parameters:
     """Parameters of a call; `axes` are sorted and not negative, `value` is a norm's eps.
 
-    `root`: the square root of the reduction follows. The operator nansum is reduce_sum after a copy without NaN.
+    `root`: the square root of the reduction follows. Operators of WITHOUT_NAN are others after a copy without NaN.
     """
 
     operator: str
@@ -72,14 +83,42 @@ class Parameters:
 
 @dataclass(frozen=True)
 class WithoutNan(Copy):
-    """A contiguous copy in which 0 stands for NaN."""
+    """A contiguous copy in which a number stands for NaN.
+
+    Unless `marks` is None, the copy has a second half along a new first axis: 1 where an element is NaN if `marks` is
+    true, else 1 where it is a number. The same reduction of it counts the numbers of a row, or says if there are any.
+    """
+
+    fill: float = 0.0
+    marks: bool | None = None
+
+    def view(self, view: View) -> View:
+        """Return the View of the copy."""
+        return contiguous(view.shape if self.marks is None else (2, *view.shape), self.dtype)
 
     def make(self, device: Device, array: DeviceArray) -> Any:
         """Make the copy."""
         wide = array if array.dtype.kind == "f" else array.astype(np.float32)  # CuPy has no functions of bfloat16
+        missing = device.xp.isnan(wide)
         # Not nan_to_num: it copies numbers from the host, which a graph must not do again.
-        found = device.xp.where(device.xp.isnan(wide), wide.dtype.type(0), wide)
-        return found.astype(array.dtype, copy=False)
+        found = device.xp.where(missing, wide.dtype.type(self.fill), wide)
+        if self.marks is None:
+            return found.astype(array_dtype(self.dtype), copy=False)
+        halves = device.empty((2, *array.shape), array_dtype(self.dtype))
+        halves[0], halves[1] = found, missing if self.marks else ~missing
+        return halves
+
+
+def use_marks(operator: str, device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+    """Compute a reduction of what is not NaN from those of the halves of a copy; see WithoutNan and NeedsCopies."""
+    xp, (found, marks) = device.xp, value
+    if operator == "nanmean":
+        with np.errstate(invalid="ignore"):
+            return round_result(device, xp.divide(found, marks), result, out)
+    found = xp.where(marks == (operator == "nanmin"), found.dtype.type(np.nan), found)
+    if not device.capturing() and bool(xp.isnan(found).any()):  # CuPy waits for the device here, too
+        warnings.warn("All-NaN slice encountered", RuntimeWarning, stacklevel=2)
+    return round_result(device, found, result, out)
 
 
 def take_root(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
@@ -98,14 +137,14 @@ class Rows(Function):
         self.one_call = one_call
         self.name = "rows of one call" if one_call else "rows"
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> Result:
+    def result(self, inputs: Inputs, parameters: Parameters) -> Result:
         """Return NumPy's shape and dtype."""
         x, p = inputs[0], parameters
         if p.operator in NEED_ELEMENTS and any(x.shape[axis] == 0 for axis in p.axes):
             raise ValueError(f"{p.operator.removeprefix('reduce_')} of a row without elements")
         return Result(_shape(x.shape, p), _dtype(x.dtype, p))
 
-    def nothing(self, inputs: Sequence[DeviceArray], parameters: Parameters) -> float | None:
+    def nothing(self, inputs: Inputs, parameters: Parameters) -> float | None:
         """Return NumPy's result over rows without elements."""
         p = parameters
         if all(inputs[0].shape[axis] for axis in p.axes):
@@ -117,10 +156,8 @@ class Rows(Function):
         (x,), p = call.given, call.parameters
         if not x.shape:
             raise UnsupportedError("an array without axes has nothing to reduce: give it one, as in x[None]")
-        if p.operator == "nansum":
-            inner = replace(p, operator="reduce_sum")
-            copy = WithoutNan(x.dtype, tuple(range(len(x.shape))))
-            raise NeedsCopies(copy, words="NaN are replaced by 0 in a copy", parameters=inner)
+        if p.operator in WITHOUT_NAN:
+            raise _without_nan(call, x, p)
         if p.root:
             inner = replace(p, root=False, dtype="float32" if call.out.dtype in ("float16", "bfloat16") else p.dtype)
             out = contiguous(call.out.shape, inner.dtype or call.out.dtype)
@@ -163,7 +200,7 @@ class Rows(Function):
         return Operands((x[:count],), None if out is None else out[:count], laid)
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
-        """Over the last axes; eps is the one kernels are verified with."""
+        """Return the call over the last axes; eps is the one kernels are verified with."""
         given: Any = operator(workload.operator)
         x, size = arrays["a"], workload.size
         p = Parameters(workload.operator, tuple(range(3, x.ndim)), value=given.value, ddof=size.get("ddof", 0))
@@ -172,16 +209,9 @@ class Rows(Function):
         swap = methodcaller("transpose", 0, 2, 1)
         return LibraryCall((x,), p, swap, swap)
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: Parameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
         """Return the library's own function where there is one, else the textbook's in at least float32."""
-        xp, x, p = device.xp, inputs[0], parameters
+        xp, x = device.xp, inputs[0]
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
         if p.operator == "elementwise":
             return x
@@ -208,8 +238,8 @@ class Positions(Rows):
 
 
 class Replaced(Rows):
-    """What `accelerate` serves in the place of a function of CuPy that launches several kernels: that function serves
-    where none of ours does, and is what ours race.
+    """Rows that `accelerate` computes in the place of a function of CuPy that launches several kernels: that function
+    serves where none of ours does, and is what ours race.
 
     `compute` calls CuPy's function, for an array and a Parameters.
     """
@@ -229,6 +259,24 @@ ONE_CALL, POSITIONS, COMPOSED = Rows(True), Positions(True), Rows(False)
 def function_of(name: str) -> Rows:
     """Return the Function of an operator on rows."""
     return POSITIONS if name in ("argmax", "argmin") else ONE_CALL if name in LIBRARY else COMPOSED
+
+
+def _without_nan(call: AbstractCall, x: View, p: Parameters) -> NeedsCopies:
+    """Return the copy without NaN of a call that leaves them out, and what is done with it."""
+    name, fill = WITHOUT_NAN[p.operator]
+    words = f"a copy has {fill:g} for NaN"
+    order = tuple(range(len(x.shape)))
+    if p.operator == "nansum":
+        return NeedsCopies(WithoutNan(x.dtype, order, fill=fill), words=words, parameters=replace(p, operator=name))
+    dtype = np.promote_types(array_dtype(p.dtype or x.dtype), np.float32).name  # counts leave the range of 16 bits
+    inner = Parameters(name, tuple(axis + 1 for axis in p.axes), p.keepdims)
+    return NeedsCopies(
+        WithoutNan(dtype, order, fill=fill, marks=p.operator == "nanmin"),
+        words=words,
+        parameters=inner,
+        after=partial(use_marks, p.operator),
+        out=contiguous((2, *call.out.shape), dtype),
+    )
 
 
 def _shape(shape: Sequence[int], p: Parameters) -> tuple[int, ...]:
@@ -263,7 +311,7 @@ def _without(view: View, p: Parameters) -> View:
 
 
 def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters, out: DeviceArray) -> Any:
-    """argmax and argmin; over several axes, the position among all of them, in their order."""
+    """Compute argmax or argmin; over several axes, the position among all of them, in their order."""
     if len(p.axes) == 1 or (len(p.axes) == x.ndim and not p.keepdims):  # the library's own call makes no copy
         axis = p.axes[0] if len(p.axes) == 1 else None
         return function(x, axis=axis, out=out, keepdims=p.keepdims)

@@ -79,14 +79,14 @@ def library_call(
 
 
 def precision_of(workload: Workload) -> str:
-    """TF32 or not: other ways to form products are ours, and no reason for the library to be less precise."""
+    """Return "tf32" or "ieee": other ways to form products are no reason for the library to be less precise."""
     return "tf32" if workload.math == "tf32" else "ieee"
 
 
 def _product(
     device: Backend, workload: Workload, arrays: Mapping[str, DeviceArray], steps: tuple[Operation, ...]
 ) -> Callable[[], Any]:
-    """One matmul; without a batch of two-dimensional arrays, as callers have them."""
+    """Return a function of one matmul; without a batch of two-dimensional arrays, as callers have them."""
     a, b, c = (arrays[name] for name in "abc")
     single = workload.size["batch"] == 1
     if single:
@@ -125,7 +125,7 @@ def _sum_of_products(
     output: Any,
     steps: Sequence[Operation],
 ) -> Callable[[], Any]:
-    """One einsum; sums of 16-bit and 8-bit numbers in what kernels sum them in."""
+    """Return a function of one einsum; sums of 16-bit and 8-bit numbers in what kernels sum them in."""
     view = declared.view(workload)
     axes = [axis.name for axis in (*view.batch, *view.m, *view.n, *view.k)]
     wide = {"float16": "float32", "bfloat16": "float32", "int8": "int32"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from gensor_kernels.operators.types.workload import View, Workload
 from gensor_kernels.operators.windows import depthwise, pooling
 from gensor_kernels.operators.windows.sliding import DEFAULTS, sides
 
-from .base import AbstractCall, Copy, Function, KernelCall, LibraryCall, NeedsCopies, Result
+from .base import AbstractCall, Copy, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result
 from .convolution import Convolution, joined_rows
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Pooling(Function):
     name = "pooling"
     stands_in = False  # there is no product in it at which the library could be faster
 
-    def result(self, inputs: Sequence[DeviceArray], parameters: PoolParameters) -> Result:
+    def result(self, inputs: Inputs, parameters: PoolParameters) -> Result:
         """Return the image's dtype, axes and order in memory."""
         x, images = inputs[0], IMAGES[parameters.layout]
         if x.ndim != 4:
@@ -71,16 +71,9 @@ class Pooling(Function):
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return LibraryCall((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
-    def library(
-        self,
-        device: Backend,
-        inputs: Sequence[DeviceArray],
-        parameters: PoolParameters,
-        math: str | None,
-        out: DeviceArray = None,
-    ) -> Any:
-        """One pass over the image per position in the window."""
-        x, p = inputs[0], parameters
+    def library(self, device: Backend, inputs: Inputs, p: PoolParameters, math: str | None, out: Any = None) -> Any:
+        """Make one pass over the image per position in the window."""
+        x = inputs[0]
         images = IMAGES[p.layout]
         found = pool(device.xp, x.transpose(images), p, None if out is None else out.transpose(images))
         if out is not None:
@@ -94,7 +87,7 @@ class Depthwise(Convolution):
     name = "depthwise_conv2d"
 
     def lower(self, call: AbstractCall) -> KernelCall:
-        """Image and filter in the result's order of axes in memory, copied where they have another one."""
+        """Take image and filter in the result's order of axes in memory, and copy others."""
         (x, w), p = call.given, call.parameters
         images, taps = IMAGES[p.layout], (p.weights[1], p.weights[2], p.weights[0])
         dtype = np.promote_types(x.dtype, w.dtype).name
@@ -120,6 +113,33 @@ class Depthwise(Convolution):
         sizes = {name: workload.size[name] for name in DEFAULTS} | {"groups": workload.size["c"]}
         filters = arrays["w"].transpose(2, 0, 1)[..., None]
         return LibraryCall((arrays["x"], filters), Parameters("NHWC", tuple(sizes.items())))
+
+
+class ReplacedConvolution(Depthwise):
+    """Convolution of two images (h, w), as (1, 1, h, w) with the second reversed, that `accelerate` computes in the
+    place of a function of CuPy: that serves where no kernel is faster, and is what kernels race.
+
+    `compute` calls CuPy's function, for two images and a mode: "full", "same" or "valid".
+    """
+
+    one_call = True
+
+    def __init__(self, name: str, mode: str, compute: Callable[[Any, Any, str], Any]):
+        self.name, self._mode, self._compute = f"{name} {mode}", mode, compute
+
+    def parameters(self, filter: Sequence[int]) -> Parameters:
+        """Return the Parameters of a filter's shape."""
+        sizes = {**dict.fromkeys(("stride_h", "stride_w", "dilation_h", "dilation_w", "groups"), 1)}
+        for extent, before, after in zip(filter, ("pad_top", "pad_left"), ("pad_bottom", "pad_right"), strict=True):
+            whole = 0 if self._mode == "valid" else extent - 1
+            sizes[before] = extent // 2 if self._mode == "same" else whole
+            sizes[after] = whole - sizes[before] if self._mode == "same" else whole
+        return Parameters("NCHW", tuple(sizes.items()))
+
+    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+        """Call CuPy's function."""
+        x, w = (array[0, 0] for array in operands.inputs)
+        return operands.give(self._compute(x, w[::-1, ::-1], self._mode)[None, None])
 
 
 POOLING, DEPTHWISE = Pooling(), Depthwise()

@@ -124,7 +124,7 @@ class Explanation:
     # ---- words
 
     def _sentences(self) -> list[str]:
-        """Yield who serves, the steps before the kernel, the times of kernel, bound and library, and a faster way."""
+        """Return who serves, the steps before the kernel, the times of kernel, bound and library, and a faster way."""
         found = [self._server()]
         if self.staged:
             found.append(f"Besides, {self.staged}.")
@@ -194,7 +194,7 @@ class Explanation:
         return rows
 
     def _bars(self) -> str:
-        """Draw times as bars, in colours that are visible on light and on dark pages."""
+        """Return times as bars, in colours that are seen on light and on dark pages."""
         theirs = self._theirs()
         times = [("bound", self.bound_us, "#888888"), ("measured", self.measured_us, "#3b82f6")]
         times += [("predicted", self.predicted_us, "#3b82f6"), ("CuPy", theirs[0] if theirs else None, "#d97706")]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Counts:
-    """What is told of every call."""
+    """Counts of calls, by their kind."""
 
     def __init__(self) -> None:
         self.reset()
@@ -58,13 +58,13 @@ class Recording(Counts):
         self.counts: dict[Cells, int] = {}
 
     def count(self, row: Cells, asked: Question | None = None) -> None:
-        """Count one call."""
+        """Count one call more."""
         with self.lock:
             self.used = True
             self.counts[row] = self.counts.get(row, 0) + 1
 
     def write(self) -> None:
-        """Add the counts to the file; a warning where that is impossible."""
+        """Add what was counted to the file; warn where that cannot be done."""
         from .record_file import update
 
         with self.lock:
@@ -100,7 +100,7 @@ _at_exit = False
 
 
 def attach(runtime: Any) -> None:
-    """Called once by each Runtime. The first one in a process reads `GENSOR_RECORD`.
+    """Attach a Runtime, once. The first one in a process reads `GENSOR_RECORD`.
 
     While anything is recorded, `runtime.bypass` lets warm calls take the way of first ones, on which they are counted.
     """
@@ -236,7 +236,7 @@ def _bypass() -> None:
 
 
 def _write_all() -> None:
-    """At exit, write the recording of the environment, and those of blocks that threads have not left."""
+    """Write, at exit, the recording of the environment, and those of blocks that threads have not left."""
     for recording in active:
         recording.write()
 
@@ -250,7 +250,7 @@ def _warn(path: Path, what: str, error: Exception) -> None:
 
 @forking.in_child
 def _after_fork() -> None:
-    """Forget the parent's calls, and make new locks."""
+    """Let a child count its own calls: those before the fork are the parent's, and so are the locks."""
     global _lock
     _lock = threading.RLock()
     for recording in active:

@@ -60,7 +60,7 @@ class Served:
 
 
 def _plain(value: object) -> str:
-    """Return a text as one line, because the reader takes a line for a row."""
+    """Return one line of text: the reader takes a line for a row."""
     return " ".join(str(value).split())
 
 
@@ -133,7 +133,7 @@ def read(path: Path) -> dict[Cells, int]:
 
 
 def check(path: Path) -> None:
-    """Raise ForeignFileError or OSError where a recording could not be written to `path` now."""
+    """Raise ForeignFileError or OSError where a recording could not be written to `path` as things stand."""
     if path.exists() and not path.is_file():
         raise ForeignFileError(f"{path} is no recording: it is no regular file")
     read(path)
@@ -172,7 +172,8 @@ def _text(counts: Mapping[Cells, int]) -> str:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Exclude other processes. Without such locks, or if another process holds one for good, counts may be lost."""
+    """Let one process in at a time; where the system has no such locks, or somebody else holds them for good, two that
+    end together may lose one's counts."""
     lock, deadline = path.with_name(f".{path.name}.lock"), time.monotonic() + PATIENCE
     while True:
         with file_lock(lock, deadline - time.monotonic()) as state:

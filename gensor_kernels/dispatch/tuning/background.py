@@ -102,7 +102,7 @@ def tune(
     first: bool = False,
     again: bool = False,
 ) -> bool:
-    """Tune one Workload into the user's database, or wait while another process does; False where there is no kernel.
+    """Tune one Workload into the user's database, or waits while another process does; False where there is no kernel.
 
     It is measured on the GPU of number `device`. In the `background` this program keeps using that GPU, so its times
     are stored as such, and a race decides whether the kernel serves. Why there is none is a warning of the process that
@@ -125,7 +125,7 @@ def tune(
 
 @contextmanager
 def claim(database: Path, key: str, patience: float) -> Iterator[bool]:
-    """Yield whether the caller is to do what `key` names: False where another process has done it meanwhile, or is
+    """Return whether the caller is to do what `key` names: False where another process has done it meanwhile, or is
     not done with it after `patience` seconds. Waiting processes then read what has been stored.
 
     Where no file can be made or locked, everybody does it: twice the work, and the same rows.
@@ -138,7 +138,7 @@ def claim(database: Path, key: str, patience: float) -> Iterator[bool]:
 
 
 def _can_store(database: Path) -> bool:
-    """Return whether a result could be stored, with one warning where not: no call is to wait for a useless walk."""
+    """Return whether what is tuned could be stored; where not, say so once: nobody is to wait for a walk in vain."""
     try:
         with Store.open(database) as store:
             store.add()
@@ -198,13 +198,13 @@ class Background:
         _all.add(self)
 
     def after_fork(self) -> None:
-        """Make new locks and an empty queue: the thread is the parent's."""
+        """Forget the thread and what waits for it: they are the parent's."""
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Workload, bool]] = deque()  # and whether a kernel serves it already
         self._thread: threading.Thread | None = None
 
     def consider(self, workload: Workload) -> None:
-        """Tune a hot Workload, unless that was done or cannot gain anything. Raises nothing: a call waits."""
+        """Tune a hot Workload, unless that was done or cannot gain anything. Nothing is raised: a call waits."""
         try:
             if self._may_tune() and not self._is_good(workload):
                 self._start(workload)
@@ -214,7 +214,7 @@ class Background:
             config.logger().warning("tuning in the background failed: %s", error, exc_info=True)
 
     def refine(self, workload: Workload) -> None:
-        """Tune a Workload that has its first kernel to the end, unless that is not allowed, or done already.
+        """Tune a Workload to the end that has its first kernel, unless that is not allowed, or done already.
 
         Raises nothing.
         """
@@ -232,7 +232,7 @@ class Background:
             thread.join(timeout)
 
     def drop(self) -> None:
-        """Drop the Workloads that wait."""
+        """Drop what waits to be tuned."""
         with self._lock:
             self._waiting.clear()
 
@@ -298,7 +298,7 @@ _all: WeakSet[Background] = WeakSet()
 
 @atexit.register
 def _stop() -> None:
-    """End the tuning process, and with it the threads that wait for it: a program that ends does not wait."""
+    """End the process, and with it the threads: a program that ends does not wait for what it tunes."""
     running = list(_all)
     for each in running:
         each.drop()

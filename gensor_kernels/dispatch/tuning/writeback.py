@@ -31,13 +31,13 @@ class Notes:
         self._waiting: list[Row] = []
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Store rows, and those that wait."""
+        """Store rows, and whatever is waiting."""
         with self._lock:
             self._waiting += rows
         self.flush(PATIENCE)
 
     def flush(self, timeout: float) -> None:
-        """Store the rows that wait. A database that cannot be written is one warning; a locked one is tried later."""
+        """Store what is waiting. That a database cannot be written is said once; one that is locked is tried later."""
         with self._lock:
             if self._refused or not self._waiting:
                 self._waiting = []

@@ -24,6 +24,7 @@ from gensor_kernels import (
 )
 from gensor_kernels.dispatch.functions.base import Copy
 from gensor_kernels.dispatch.functions.contraction import StridedCopy
+from gensor_kernels.operators.types.dtypes import array_dtype
 from tests.campaign_size import FULL
 from tests.dispatch.einsum_cases import agrees, expected, written_call
 from tests.doubles.stored import SIMT, stock_classes
@@ -303,3 +304,11 @@ def test_definitions_that_are_refused():
     with pytest.raises(ValueError):
         function(a, b, np.zeros(5))
     assert function(a[:0], b, np.zeros(4)).shape == (0, 4)
+
+
+def test_operands_that_have_no_buffer():
+    """NumPy exports none of bfloat16, by whose address calls of CuPy arrays are known."""
+    a = np.ones((4, 4), array_dtype("bfloat16"))
+    with emulated("sm_87"):
+        for found in (einsum("ij,jk->ik", a, a), dot(a, a), inner(a, a), tensordot(a, a, 1)):
+            assert found.dtype == a.dtype and (found == 4).all()

@@ -99,7 +99,7 @@ CASES = {
 }
 for name, value in dict(
     sum=0, nansum=0, mean=np.nan, prod=1, var=np.nan, std=np.nan, norm=0, max=None, min=None, argmax=None,
-    argmin=None, logsumexp=None,
+    argmin=None, logsumexp=None, nanmean=np.nan, nanmax=None, nanmin=None,
     softmax=None, log_softmax=None,
 ).items():  # fmt: skip
     CASES[name] = (lambda i, j, k, f=name: getattr(gk, f)(ones(i, j, k), axis=1)), IJK, value

@@ -15,7 +15,8 @@ W = np.linspace(1, 2, 90).reshape(6, 15).astype(np.float32)
 IMAGE, ROWS = np.ones((1, 2, 6, 6), np.float32), np.ones((1, 2, 4, 16), np.float32)
 HALF = ROWS.astype(np.float16)
 BIAS, SCALE = W[:, 0].copy(), W[0].copy()
-REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "nansum", "norm", "logsumexp")
+REDUCTIONS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm", "logsumexp")
+REDUCTIONS += ("nansum", "nanmean", "nanmax", "nanmin")
 ACTIVATIONS = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 #: Calls without `out`, whose last operation can write to one.
 CALLS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.api.reductions import rows_parameters
+from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
 from gensor_kernels.families.registry import FAMILIES

@@ -9,7 +9,7 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.devices import sampling
 from gensor_kernels.dispatch.api import current
-from gensor_kernels.dispatch.api.reductions import rows_parameters
+from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.plans import trial
 from gensor_kernels.operators.rows.views import workload as rows

@@ -1,0 +1,105 @@
+"""Operators on rows for public functions: their parameters, and what docstrings of reductions share."""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from gensor_kernels.dispatch.calls.arguments import named_dtype
+
+from .current import current_runtime
+from .interop import PublicFunction, public
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.functions.rows import Parameters, Rows
+
+#: What docstrings of reductions say of parameters and errors that they do not describe themselves.
+PARAMETERS = {
+    "a": "a : array\n    Input.",
+    "axis": "axis : int or sequence of int, optional\n    Axes to reduce; by default all axes.",
+    "dtype": (
+        "dtype : dtype, optional\n    Dtype of the result; by default float64 for integers, else the dtype of `a`."
+    ),
+    "out": "out : array, optional\n    Array that receives the result.",
+    "keepdims": "keepdims : bool, default False\n    Whether reduced axes stay, with one element.",
+}
+RAISES = """ValueError
+    If an axis does not exist.
+TypeError
+    If `a` is not an array of this device."""
+
+
+def reduction(function: PublicFunction) -> PublicFunction:
+    """Return a public function whose docstring also has the parameters and errors that all reductions have."""
+    function.__doc__ = complete(inspect.getdoc(function), list(inspect.signature(function).parameters))
+    return public(function)
+
+
+def complete(text: str | None, names: list[str]) -> str | None:
+    """Return a docstring with all parameters, in their order, and with errors."""
+    if text is None:  # python -OO
+        return None
+    summary, *parts = re.split(r"\n\n(?=\w+\n-+\n)", text)
+    sections = dict(re.split(r"\n-+\n", part, maxsplit=1) for part in parts)
+    own = re.split(r"\n(?=\w)", sections.pop("Parameters", ""))
+    described = PARAMETERS | {entry.partition(" : ")[0]: entry for entry in own}
+    first = {"Parameters": "\n".join(described[name] for name in names), "Returns": "", "Raises": RAISES}
+    every = [f"{title}\n{'-' * len(title)}\n{body}" for title, body in (first | sections).items()]
+    return "\n\n".join([summary, *every])
+
+
+def named_axes(axis: Any) -> int | tuple[int, ...] | None:
+    """Return axes as integers, which can be hashed; raise TypeError for others."""
+    if axis is None or type(axis) is int:
+        return axis
+    try:
+        return operator.index(axis)
+    except TypeError:
+        return tuple(map(operator.index, axis))
+
+
+@lru_cache(maxsize=4096, typed=True)
+def rows_parameters(
+    name: str,
+    axis: int | tuple[int, ...] | None,
+    rank: int,
+    keepdims: bool = False,
+    dtype: str | None = None,
+    value: float | None = None,
+    ddof: float = 0,
+) -> tuple[Rows, Parameters]:
+    """Return the Function of an operator on rows, and its parameters; cached, because every call needs them.
+
+    Raises AxisError, a ValueError, as NumPy does.
+    """
+    from gensor_kernels.dispatch.functions.rows import Parameters, function_of
+    from gensor_kernels.operators.rows.views import normal_axes
+
+    axes = normal_axes(range(rank) if axis is None else axis if isinstance(axis, tuple) else (axis,), rank)
+    root = name == "reduce_std"
+    name = "reduce_var" if root else name
+    return function_of(name), Parameters(name, axes, keepdims, dtype, value, ddof, root)
+
+
+def reduce(
+    name: str,
+    a: DeviceArray,
+    axis: Any,
+    out: DeviceArray,
+    keepdims: bool,
+    *,
+    dtype: DTypeLike | None = None,
+    ddof: float = 0,
+) -> Any:
+    """Serve a reduction as its public function was called."""
+    runtime = current_runtime()
+    runtime.require("a", a)
+    dtype_name = None if dtype is None else named_dtype(dtype).name
+    function, parameters = rows_parameters(name, named_axes(axis), a.ndim, bool(keepdims), dtype_name, ddof=ddof)
+    return runtime.serve(function, (a,), parameters, out)
