@@ -8,14 +8,12 @@ own residency.  Arrays are float32, one element per Program.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from .arch import Arch
 
 F = np.float32
 #: Schedulers, register files and math pipes of an SM: a warp lives on one of four.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,12 +22,10 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Facts, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, residency
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
 from .shape import ELEMENT, Sizes, sizes_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
 CUT_ISSUE = 3.0

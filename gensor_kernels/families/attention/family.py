@@ -6,7 +6,6 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
 from . import cost, rules
@@ -30,10 +31,6 @@ from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
 from .sequence_cases import sequence_cases
 from .shape import sizes_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 OUTPUTS = ("float16", "bfloat16", "float32")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import complex as contraction_complex
 from . import prologue as contraction_prologue
@@ -30,10 +31,6 @@ from .cases import contraction_cases, impossible_edges
 from .cost import WHOLE_ROWS, in_workspace
 from .norm import CODES
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 RASTERS = (1, 2, 4, 8, 16)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.operators.types.workload import Workload
 
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-    from gensor_kernels.operators.types.workload import Workload
 
 NAME = "form"
 #: Complex numbers as they are; Gauss's formula.

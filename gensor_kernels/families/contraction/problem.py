@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,12 +23,9 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Prologue
 from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
-
 
 #: Bytes of a scale of blocks.
 FLOAT = 4.0

@@ -7,7 +7,6 @@ of it is copied asynchronously. Materialised, it is read and written once more, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +19,10 @@ from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: The coordinate, last of a family's and only where there is a prologue; and its values.
 NAME = "materialised"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gensor_kernels.families.core.macros import macro_token
 from gensor_kernels.families.core.rules import Rule
 from gensor_kernels.operators.types.dtypes import PARTS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import complex as contraction_complex
 from . import stream_k
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Macros of coordinates with other names.
 COORDINATES = {"A_VECTOR": "vector_a", "B_VECTOR": "vector_b", "C_VECTOR": "vector_c", "BLOCKS": stream_k.NAME}

@@ -10,20 +10,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate, Launch
 from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES, Terms
 
 from .problem import Extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
 
 NAME = "stream"
 #: Blocks of a stream, the same on every part: one, two or more on each multiprocessor of most, and less.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from gensor_kernels.families.core.source import code, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sliding import Sliding
 
 from .cases import Case
@@ -22,10 +24,6 @@ from .columns import Column
 from .params import Tiling
 from .program import Program
 from .tensor_maps import TensorMap
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 Values = Mapping[str, np.ndarray]
 #: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (lattice.py).

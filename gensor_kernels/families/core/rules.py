@@ -14,20 +14,18 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import count
 from types import CodeType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from .columns import Column, Numbers
 from .family import Columns, Family, Part, Values
 from .lattice import Columns as Gathered
 from .program_batch import once
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 #: Share of Programs up to which the others are left out before numbers are computed for them.

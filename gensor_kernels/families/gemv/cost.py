@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.families.contraction.complex import RATES
@@ -13,11 +11,9 @@ from gensor_kernels.families.contraction.prologue import element_issue, vector_w
 from gensor_kernels.families.core.family import Columns, Facts
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, promised_registers, residency
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import Shape, of_form, shape
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 23.0

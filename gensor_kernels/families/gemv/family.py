@@ -6,7 +6,6 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,6 +23,8 @@ from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import rules
 from .cost import registers, terms
@@ -39,10 +40,6 @@ from .shape import (
     shape,
     step_of,
 )
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 POWERS = tuple(2**p for p in range(11))
 SMALLS = (1, 2, 3, 4, 6, 8, 12, 16)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.families.contraction.problem import Extents, extents, power_of_two_in
 from gensor_kernels.families.core.family import Points
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Most entries of the small axis that the family serves.
 MOST_SMALL = 16

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.prologue import inlined_branches
 from gensor_kernels.families.core.cases import USUAL, Case, Schedule
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sides import output_size
 
 from .shape import call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,16 +22,14 @@ from gensor_kernels.families.core.rules import Ruled, bound
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost as window_cost
 from . import rules
 from . import shape as parts
 from .cases import branches_of, window_cases
 from .shape import call_of, tiles
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 CHANNELS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512)
 PIXELS = (*range(1, 17), 18, 20, 21, 22, 24, 28, 30, 32, 36, 40, 42, 48, 56, 64, 84, 96, 128)

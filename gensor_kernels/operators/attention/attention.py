@@ -59,6 +59,7 @@ from .forms import (
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Axis, Expression
 
+
 #: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
 MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
 #: Behind the mask's address: strides along (batch, head of K and V, head of the group, query, key), scale, diagonal

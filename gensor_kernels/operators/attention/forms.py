@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.shown import shown
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 CAUSAL = {"none": 0, "lower_right": 1, "upper_left": 2}
 #: The size of a window's side without a bound.

@@ -39,6 +39,7 @@ from .forms import FAR, FORMS, VERIFIED_SOFTCAP, Form, capacity, causal_code, re
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 #: Behind attention's tail: addresses of both ends and of the table, its stride, sequences, alignment of the diagonals,
 #: the power of two of a page's keys, pages.
 _TOLD = struct.Struct("<3Q q 4i")

@@ -12,7 +12,8 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import decode, encode, facts
@@ -22,9 +23,6 @@ from gensor_kernels.operators.types.workload import View, Workload, alignment_cl
 
 from .lowered import Prologue
 from .operator import Arrays, Bounded, Conditions, Operand, Operator
-
-if TYPE_CHECKING:
-    import numpy as np
 
 VECTORS = ("d", "e")
 #: The number that kernels with a scale are verified with.

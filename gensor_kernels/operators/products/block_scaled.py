@@ -25,6 +25,7 @@ from .scaled import ScaledProduct, scaled_workload
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 NAME = "matmul_block_scaled"
 #: Elements of k, and rows of B, that share a scale.
 BLOCK = 128

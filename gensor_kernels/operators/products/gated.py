@@ -27,6 +27,7 @@ from . import matmul
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression, Value
 
+
 BIASED = "bias_"
 _TAIL = struct.Struct("<q")
 #: Sizes of a portfolio's grid.

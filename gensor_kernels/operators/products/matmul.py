@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
     from gensor_kernels.operators.tolerance.base import Expected, Magnitude
 
+
 NAME = "matmul"
 Axes: TypeAlias = "Mapping[str, tuple[str, ...]]"
 

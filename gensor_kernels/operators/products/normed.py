@@ -28,6 +28,7 @@ from . import matmul
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 PREFIX = "matmul_"
 _TAIL = struct.Struct("<d i")
 #: Sizes of a portfolio's grid.

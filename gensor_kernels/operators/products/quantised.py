@@ -26,6 +26,7 @@ from .scaled import ScaledProduct, scaled_workload
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 #: Elements of k that may share a scale.
 GROUPS = (0, 32, 64, 128)
 

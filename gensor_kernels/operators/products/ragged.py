@@ -26,6 +26,7 @@ from . import matmul
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 NAME = "ragged_matmul"
 #: Sizes of a portfolio's grid.
 USUAL = {"groups": (8, 64), "m": (64, 512, 4096, 16384), "n": (2048, 4096), "k": (2048, 7168)}

@@ -17,6 +17,7 @@ from .softmax import declare_map, row_map
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 #: The eps of verification, large enough that a kernel without it is found wrong in every dtype.
 VERIFIED_EPS = 0.125
 

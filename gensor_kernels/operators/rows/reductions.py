@@ -19,6 +19,7 @@ from .rows import Reference, RowOperator
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 SIZES = ("batch", "m", "n", "k", "i", "j")
 
 

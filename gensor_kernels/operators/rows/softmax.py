@@ -17,6 +17,7 @@ from .rows import Reference, RowOperator
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 #: Axes of x and C; kernels need n only where k is not the innermost axis in memory.
 SIZES = ("batch", "m", "n", "k")
 SMALLEST = tuple((size, 1) for size in SIZES)

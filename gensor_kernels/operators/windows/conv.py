@@ -28,6 +28,7 @@ from .sides import PADS, SIDES, STEPS, check_outputs, check_steps, declare_outpu
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Axis, Expression
 
+
 #: Sizes of a Workload with their default values.
 DEFAULTS = {**STEPS, "groups": 1, **PADS}
 

@@ -18,6 +18,7 @@ from .sliding import DEFAULTS, FILTERS, IMAGES, ONES, Sliding, contiguous, workl
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 NAME = "depthwise_conv2d"
 
 

@@ -21,6 +21,7 @@ from .sliding import DEFAULTS, IMAGES, ONES, Sliding, contiguous, sides, workloa
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 _SHAPING = {"count_include_pad": 0, "ceil_mode": 0}
 #: Names of sizes by operator.  A window of an average has no holes.
 _MAX = {**ONES, "ceil_mode": 0}

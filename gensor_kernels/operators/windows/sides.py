@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.affine import Axis
 
+
 #: Sizes of the window, and of the padding before and after the image, by side.
 SIDES = {"h": ("r", "pad_top", "pad_bottom"), "w": ("s", "pad_left", "pad_right")}
 #: Sizes that shape a declaration, with their default values.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from gensor_kernels.families.contraction.wgmma.cost import (
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.machine.arch import Arch
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Rows per block: 64 for each warpgroup that multiplies.
 BLOCKS_Q = (64, 128, 192)

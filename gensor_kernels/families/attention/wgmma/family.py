@@ -5,8 +5,6 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
@@ -31,12 +29,10 @@ from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Queries, keys and values, by operand.
 COPIED = {"a": "queries", "b": "keys", "d": "values"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,14 +41,12 @@ from gensor_kernels.families.core.banks import wavefronts
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
 from .instructions import MMA_LATENCY, Code, instructions, kind, waits
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 BLOCKS = tuple(range(16, 257, 16))
 #: Bytes of k per main-loop step.

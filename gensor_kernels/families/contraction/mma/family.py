@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,14 +26,12 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
 from . import split_float as mma_split_float
 from .cost import BLOCKS
 from .instructions import INSTRUCTIONS, SHORT_SUM, Code, default_instruction, instructions, kind
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
 OUTPUTS["complex128"] = ("complex128",)

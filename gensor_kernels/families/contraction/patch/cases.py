@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.cases import SMALL, thin
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import MERGED, PLANE, call_of, channel_step, verified_window
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: The case of whole steps where groups are merged.
 WHOLE = "blocks"

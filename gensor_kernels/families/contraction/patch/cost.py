@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,13 +16,11 @@ from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as patch
 from . import shape as shapes
 from .shape import MERGED, SPARE_PIXELS, call_of, filter_bytes, sector_share, shape, slab_bytes, verified_pixels
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Pieces of a patch that a block may have on their way.
 MOST_PIECES = 2048

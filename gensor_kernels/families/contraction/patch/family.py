@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -46,7 +45,8 @@ from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as patch
 from . import cost as patch_cost
@@ -54,10 +54,6 @@ from . import rules
 from . import shape as shapes
 from .cases import patch_branches, patch_cases
 from .shape import call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
 #: Block tiles of starters.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.base import ContractionFamily, constants_of_stored
 from gensor_kernels.families.contraction.problem import extents
@@ -17,14 +16,12 @@ from gensor_kernels.families.contraction.wgmma.cost import KINDS, kind
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import copy_launch
 from .base import Constants, Rewritten
 from .copy_launch import CHUNK, Copy, CopyOperands
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of a thread per store without its loads, and for widening, from the SASS.
 ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0

@@ -6,10 +6,9 @@ launch, and the changes to the main loop's space and launches; ``Rewritten`` is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +19,8 @@ from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 Constants = dict[str, int | str]
 

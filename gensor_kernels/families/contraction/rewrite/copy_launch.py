@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
+from gensor_kernels.operators.types.workload import Workload
 
 from .base import Constants, Rewrite
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Bytes of an access of tensor copies, and of a store of the copying launch; threads of a block, and its stores.
 CHUNK, THREADS, BLOCK_CHUNKS = 16, 256, 1024

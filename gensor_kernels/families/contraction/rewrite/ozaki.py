@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +23,9 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import SLICE_PRODUCTS, Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES, fixed_us
 from gensor_kernels.operators.tolerance.sliced import SLICES
+from gensor_kernels.operators.types.workload import Workload
 
 from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Coordinates of contraction_mma that have one value here.
 FIXED = {"split_k": 1, "copy": 1, "vector_a": 16, "vector_b": 16, "swizzle": 1, "instruction": 3}

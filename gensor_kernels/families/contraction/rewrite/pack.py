@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
 from gensor_kernels.families.contraction.cases import SMALL, THIN, one_tap
@@ -27,6 +27,8 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv import OPERATORS as CONVOLUTIONS
 from gensor_kernels.operators.windows.conv_packed import (
     NARROWEST,
@@ -39,10 +41,6 @@ from gensor_kernels.operators.windows.conv_packed import (
 from gensor_kernels.operators.windows.sides import output_size
 
 from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024

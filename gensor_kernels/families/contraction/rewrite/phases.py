@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import lcm, prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,13 +32,11 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_phased import NAME, all_phases, axis, least_depth, phases
 from gensor_kernels.operators.windows.sides import output_size
 
 from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Registers of a thread for its phase and its position in the filter: an average over the SASS of 32 Programs, which
 #: have -30 to 40.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import prologue
 from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
@@ -16,16 +15,14 @@ from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.contraction.wgmma import store, tma
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Launch
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 ENTRY = "contraction_prepare"
 #: Bytes of which lines of the prepared operand are multiples.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.base import ContractionFamily
 from gensor_kernels.families.contraction.cases import THIN, one_tap
@@ -24,15 +23,13 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import PARTS
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_packed import thin_sizes
 
 from . import copy_launch
 from .base import Constants, Rewritten
 from .copy_launch import CHUNK, Copy, CopyOperands
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Terms of the shortest sums. At 512 the largest of 4,096 errors is above that of multiply-adds for one of twelve kinds
 #: of inputs (8.6 against 8.1; typical, 1.28 against 1.67); from 1,000 on none is, on the coarsest tensor core known.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +23,9 @@ from gensor_kernels.families.core.banks import wavefronts
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as simt
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 BLOCKS = (1, 2, 4, 8, *range(16, 257, 16))
 STEPS = (4, 8, 16, 32, 64)

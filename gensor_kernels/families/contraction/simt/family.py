@@ -7,7 +7,7 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,13 +39,11 @@ from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as simt
 from . import cost, rules
 from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, is_transposed, load_clocks, matrices
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
 SAVED = 4.2

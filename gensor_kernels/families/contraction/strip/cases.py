@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction.patch.shape import tiles
 from gensor_kernels.families.core.cases import USUAL, Case, Schedule
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import ACCESSES, EIGHT, call_of, filter_bytes, shape, sides
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Outputs of a row that is shorter than a tile, at least.
 SHORT = 13

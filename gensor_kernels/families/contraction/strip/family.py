@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +36,8 @@ from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as strip
 from . import cost as strip_cost
@@ -45,10 +45,6 @@ from . import rules
 from . import shape as shapes
 from .cases import strip_branches, strip_cases
 from .shape import call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c")
 #: (outputs, filters) of the block tiles of starters.

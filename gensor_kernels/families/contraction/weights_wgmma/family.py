@@ -6,7 +6,6 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,11 +29,9 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 NAME = "contraction_weights_wgmma"
 OUTPUTS = ("float16", "bfloat16", "float32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,14 +16,12 @@ from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as wgmma
 from .cluster import cluster_parts
 from .implicit_gemm import taps
 from .store import copies, store_parts
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 class Kind(NamedTuple):

@@ -6,7 +6,6 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,12 +28,10 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cluster, cost, implicit_gemm, rules, store, tma
 from . import column as wgmma
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Bytes of the flag with which a warp passes on its share of a tile that is streamed.
 FLAG_BYTES = 8
