@@ -134,7 +134,7 @@ def launches(program: Program, e: Extents) -> list[Launch]:
     """Return the first launch, if there is one."""
     if not is_materialised(program):
         return []
-    lines, run = _lines(e)
+    lines, run = lines_of(e)
     width = program["vector_a"] // e.bytes_a if e.unit["a"] != "s" else 1
     accesses = e.batch * lines * -(-run // width)
     return [Launch("contraction_prepare", -(-accesses // PREPARE_THREADS), PREPARE_THREADS, 0)]
@@ -144,11 +144,12 @@ def prepared_bytes(program: Program, e: Extents) -> int:
     """Return the bytes of the materialised operand."""
     if not is_materialised(program):
         return 0
-    lines, run = _lines(e)
+    lines, run = lines_of(e)
     return e.batch * lines * -(-run * e.bytes_a // PITCH_BYTES) * PITCH_BYTES
 
 
-def _lines(e: Extents) -> tuple[int, int]:
+def lines_of(e: Extents) -> tuple[int, int]:
+    """Return (lines of A along its contiguous axis, elements of one)."""
     return (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
 
 

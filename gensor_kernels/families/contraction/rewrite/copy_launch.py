@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
+from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.program import Program
@@ -14,7 +14,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import Constants, Rewrite
+from .base import Constants, Rewritten
 
 #: Bytes of an access of tensor copies, and of a store of the copying launch; threads of a block, and its stores.
 CHUNK, THREADS, BLOCK_CHUNKS = 16, 256, 1024
@@ -150,40 +150,40 @@ def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tup
     return starts, end
 
 
-class CopyOperands(Rewrite):
+class CopyOperands(Rewritten):
     """Copies of operands before a product that reads them by tensor copies.
 
     ``entry`` is the kernel that makes the ``copies``.
     """
 
-    def __init__(self, entry: str, copies: Callable[[Workload], tuple[Copy, ...]]) -> None:
-        self._entry, self._copies = entry, copies
+    entry: str
+    copies: Callable[[Workload], tuple[Copy, ...]]
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of the copies."""
-        e, copies = extents(workload), self._copies(workload)
+        e, copies = extents(workload), self.copies(workload)
         written = float(sum(copy.bytes(e) for copy in copies))
         issue = sum(copy.warp_issue(e) for copy in copies)
         return first_launch_cost(sum(copy.dram_bytes(e) for copy in copies), written, issue, arch)
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the macros of the copying launch."""
-        return constants | macros(self._copies(workload))
+        return super().constants(program, workload) | macros(self.copies(workload))
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put the copying launch before the product, whose tensor maps describe the copies."""
-        main, *rest = launches
-        copies = self._copies(workload)
+        main, *rest = super().launches(program, workload)
+        copies = self.copies(workload)
         starts, _ = offsets(copies, program, workload)
         maps = tuple(replace(each, copied_at=starts.get(each.operand)) for each in main.maps)
-        first = copy_launch(self._entry, copies, workload)
+        first = copy_launch(self.entry, copies, workload)
         return (first, replace(main, maps=maps, dependent=True), *rest)
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Add the copies."""
-        return offsets(self._copies(workload), program, workload)[1]
+        return offsets(self.copies(workload), program, workload)[1], False
 
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of the product and of the copies."""
-        copied = {f"copied_{copy.operand}" for copy in self._copies(workload)}
-        return main.branches(program, workload) | copied | {"nothing_to_copy"}
+        copied = {f"copied_{copy.operand}" for copy in self.copies(workload)}
+        return self.main.branches(program, workload) | copied | {"nothing_to_copy"}
