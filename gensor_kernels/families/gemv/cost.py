@@ -134,7 +134,7 @@ def _fitting(c: Columns, e: Extents, s: Shape, facts: Facts | None, arch: Arch) 
     return used, spilled
 
 
-def terms(c: Columns, workload: Workload, arch: Arch, facts: Facts | None) -> Terms:
+def terms(c: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
     """See machine.roofline.Terms.  An iteration is a step of k."""
     e = extents(workload)
     s = shape(c, e)

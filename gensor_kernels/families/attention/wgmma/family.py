@@ -5,6 +5,8 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 
 from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
@@ -21,7 +23,17 @@ from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, Part, operators
+from gensor_kernels.families.core.family import (
+    EPILOGUE_FIXED,
+    LEVEL,
+    MIN_BLOCKS,
+    WARPGROUPS,
+    Columns,
+    Coordinate,
+    Facts,
+    Launch,
+    operators,
+)
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
@@ -44,7 +56,10 @@ class AttentionWgmma(Attention):
     name = "attention_wgmma"
     abi = 3
     source = "attention_wgmma.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
+    #: the launch bound, part of the main loop, stays
+    unbound = MappingProxyType({"epilogue_fixed": 0})
     names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
@@ -71,22 +86,18 @@ class AttentionWgmma(Attention):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return the tiles of rows and keys, the head's tile, split, ring, epilogue."""
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("block_q", cost.BLOCKS_Q, 0, "tile", "rows (query, head of a group) of a block's tile"),
             Coordinate("block_k", HEADS, 0, "tile", "keys of one main-loop step"),
             Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            EPILOGUE_FIXED,
             vector(workload, "vector_c", "c", 2),
             # Registers change hands only under a bound.
-            Coordinate("min_blocks", (1, 2, 3), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            MIN_BLOCKS._replace(values=(1, 2, 3)),
         )
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what attention_wgmma tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """Return whether there is a mask, and whether sequences have different lengths."""
@@ -169,10 +180,6 @@ class AttentionWgmma(Attention):
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with stores as wide as the alignment class, staged."""
         return program.replace(vector_c=workload.align["c"], epilogue_staged=1)
-
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
-        return program.replace(epilogue_fixed=0)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 rows and 32 bytes of k that a warp takes part in: of all elements of a head, of all keys."""

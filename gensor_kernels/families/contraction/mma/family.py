@@ -21,7 +21,7 @@ from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms
 from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
@@ -77,6 +77,7 @@ class ContractionMma(ContractionFamily):
 
     abi = 7
     source = "contraction_mma.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
     names = (
         *shared.GRID_NAMES,
@@ -153,10 +154,6 @@ class ContractionMma(ContractionFamily):
             return super().starts(columns, workload, arch)
         held = self.registers(columns, workload, arch) * columns[column.DOWN] * columns[column.ACROSS] * 32
         return held <= arch.regs_per_sm
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_mma tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""

@@ -33,7 +33,7 @@ from gensor_kernels.families.contraction.problem import (
     masked_coordinate,
     power_of_two_in,
 )
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
@@ -96,6 +96,7 @@ class ContractionSimt(ContractionFamily):
 
     abi = 8
     source = "contraction_simt.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
     names = (
         *shared.GRID_NAMES,
@@ -146,10 +147,6 @@ class ContractionSimt(ContractionFamily):
             return super().starts(columns, workload, arch)
         threads = columns[column.DOWN] * columns[column.ACROSS]
         return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_simt tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""

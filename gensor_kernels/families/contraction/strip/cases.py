@@ -20,7 +20,7 @@ def strip_branches(program: Program, workload: Workload) -> frozenset[str]:
     return frozenset(copies | {"single_elements", "bands", "runs", "cut", "next_tile", "other_filters"})
 
 
-def strip_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
+def strip_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
     """Return the problems that a Program is verified on; large cases run ``epilogue``.
 
     They have output rows shorter and longer than a tile, more filters than a block, several images; segments with and
@@ -84,6 +84,6 @@ def _sized(
 
 def verified_bytes(workload: Workload, program: Program) -> int:
     """Shared bytes, at most, of filters and lines of the cases."""
-    made = [call_of(case.workload) for case in strip_cases(workload, program, ())]
+    made = [call_of(case.workload) for case in strip_cases(program, workload, ())]
     outputs, filters = sides(program.by_name, made[0])
     return max(filter_bytes(call.steps, filters) + 2 * int(shape(call, outputs).stage) for call in made)
