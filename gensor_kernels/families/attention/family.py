@@ -251,10 +251,13 @@ class Attention(Ruled):
             for keys in (64, 32, 16)
         ]
         found = complete(self, wanted, workload, arch, MOST_STARTING_REGISTERS)
-        found = found or complete(self, wanted, workload, arch, np.inf)
-        # The longest step of each kind, then the others.
-        longest = {tuple(p[name] for name in ("block_q", "warp_q", "split_k")): p for p in reversed(found)}
-        return list(dict.fromkeys([*(p for p in found if p in longest.values()), *found]))[:8]
+        return one_of_each(found or complete(self, wanted, workload, arch, np.inf), "block_q", "warp_q", "split_k")
+
+
+def one_of_each(found: list[Program], *kind: str) -> list[Program]:
+    """Return at most 8 Programs: the first of each kind, which has the longest step, then the others."""
+    first = {tuple(program[name] for name in kind): program for program in reversed(found)}
+    return list(dict.fromkeys([*(program for program in found if program in first.values()), *found]))[:8]
 
 
 def combining(program: Program, workload: Workload) -> tuple[Launch, ...]:

@@ -14,6 +14,7 @@ from gensor_kernels.families.attention.family import (
     EPILOGUE_NAMES,
     Attention,
     combining,
+    one_of_each,
     shared_constants,
     vector,
 )
@@ -140,6 +141,7 @@ class AttentionWgmma(Attention):
         """Return the terms of the roofline."""
         c = columns
         loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], np.full_like(c[column.MATH], 2.0))
+        loop.slot = 0.5  # keys, then values
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
 
@@ -196,10 +198,7 @@ class AttentionWgmma(Attention):
             for rows, split in kinds
             for step in keys
         ]
-        found = complete(self, wanted, workload, arch, np.inf)
-        # The first step that fits of each kind, then the others.
-        best = {tuple(p[name] for name in ("block_q", "split_k")): p for p in reversed(found)}
-        return list(dict.fromkeys([*(p for p in found if p in best.values()), *found]))[:8]
+        return one_of_each(complete(self, wanted, workload, arch, np.inf), "block_q", "split_k")
 
 
 def _tiles(program: Program, queries: int, group: int) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms
 from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.families.core.cases import Case
+from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
@@ -219,9 +219,9 @@ class ContractionMma(ContractionFamily):
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
-        def known() -> dict[str, Any]:
+        def known() -> dict[str, Numbers]:
             memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
-            return fixed_terms(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
+            return fixed_terms(c, e.steps, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)

@@ -7,7 +7,6 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -33,6 +32,7 @@ from gensor_kernels.families.contraction.problem import (
     masked_coordinate,
     power_of_two_in,
 )
+from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
@@ -233,8 +233,8 @@ class ContractionSimt(ContractionFamily):
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
-        def known() -> dict[str, Any]:
-            return fixed_terms(c, e, arch, facts, self._loop(c, workload))
+        def known() -> dict[str, Numbers]:
+            return fixed_terms(c, e.steps, arch, facts, self._loop(c, workload))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
