@@ -120,9 +120,9 @@ def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
     return wait, busy
 
 
-def terms(c: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+def terms(columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
     """See machine.roofline.Terms.  An iteration is a step of k."""
-    e = extents(workload)
+    c, e = columns, extents(workload)
     s = shape(c, e)
     warps = s.threads / 32.0
     limit = promised_registers(np.maximum(c["min_blocks"], 1) * warps, arch)

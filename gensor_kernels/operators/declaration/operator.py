@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -142,6 +143,8 @@ class Operator:
     parameters: tuple[str, ...] = ()
     smallest: tuple[tuple[str, int], ...] = ()
     columns = 1
+    #: sizes whose combinations `usual` returns
+    usual_sizes: ClassVar[Mapping[str, Sequence[int]]] = MappingProxyType({})
 
     # ---- methods of each operator
 
@@ -201,7 +204,7 @@ class Operator:
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return further sizes that a portfolio of this Workload's class should serve."""
-        return []
+        return grid(workload, **self.usual_sizes) if self.usual_sizes else []
 
     def peak_dtype(self, workload: Workload) -> str:
         """Return the element type whose peak rate bounds this Workload, in the words of Arch.peak."""

@@ -91,8 +91,7 @@ def with_prologue(base: Workload, names: Sequence[str], vectors: Sequence[View])
     UnsupportedError for types without such functions.
     """
     own, other = (base.dtype[name] for name in sides(base))
-    kind = facts(base.accumulator)
-    if kind.is_integer or kind.is_complex or any(base.conjugated.values()):
+    if not base.is_real or any(base.conjugated.values()):
         raise UnsupportedError(f"a prologue of {own}: its operations are those of real numbers")
     if own != other or facts(own).itemsize < 2:
         raise UnsupportedError(f"a prologue of {own} with {other}: kernels take one dtype")

@@ -7,30 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from gensor_kernels.operators.declaration import prologue
 from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.declaration.operator import grid
 from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import matmul
-
-#: Sizes of a portfolio's grid.
-USUAL = {"batch": (1,), "m": (1, 16, 128, 1024), "n": (1024, 4096), "k": (1024, 4096)}
 
 
 @dataclass(frozen=True)
 class PreparedMatmul(prologue.Prepared, matmul.Matmul):
     """A product after a prologue."""
 
+    usual_sizes = MappingProxyType({"batch": (1,), "m": (1, 16, 128, 1024), "n": (1024, 4096), "k": (1024, 4096)})
+
     def product(self, workload: Workload) -> Product:
         """Return the product with its prologue."""
         return replace(super().product(workload), prologue=prologue.prologue_of(workload))
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of sizes of language models."""
-        return grid(workload, **USUAL)
 
 
 def _make_operator(vectors: int) -> PreparedMatmul:
