@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from gensor_kernels.families.core.macros import macro_token
@@ -65,7 +63,7 @@ def absent(workload: Workload, streams: bool) -> dict[str, int]:
     return found | ({} if e.is_complex else {contraction_complex.NAME.upper(): 1})
 
 
-def names(workload: Workload) -> dict[str, Any]:
+def names(workload: Workload) -> dict[str, object]:
     """Return the macros that a class decides."""
     e = extents(workload)
     stored = {f"{x.upper()}_STORED": e.multiplied if e.dtype[x] == PARTS else e.dtype[x] for x in "ab"}

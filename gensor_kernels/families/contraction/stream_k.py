@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -113,12 +113,12 @@ def least_blocks(columns: Columns, arch: Arch) -> Numbers:
     return 0 if blocks is None else -(-blocks // arch.sms)
 
 
-def default(columns: Columns, arch: Arch) -> dict[str, Any]:
+def default(columns: Columns, arch: Arch) -> dict[str, Numbers]:
     """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
     return {"min_blocks": least_blocks(columns, arch)} if NAME in columns else {}
 
 
-def place_bytes(c: Mapping[Any, Any]) -> Any:
+def place_bytes(c: Columns | Mapping[str, int]) -> Numbers:
     """Return the bytes of shared memory after a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
     blocks = c.get(NAME)
     return 0 if blocks is None else (blocks > 0) * PLACE_BYTES

@@ -34,6 +34,10 @@ Arrays: TypeAlias = "Mapping[str, np.ndarray]"
 Bounded: TypeAlias = "tuple[np.ndarray, np.ndarray]"
 
 
+#: Makes the expressions of an operator from its parameters; the last one gives the output.
+Declare: TypeAlias = "Callable[..., Expression | Sequence[Expression]]"
+
+
 class Conditions(NamedTuple):
     """Conditions under which a kernel's error is bounded.
 
@@ -70,9 +74,7 @@ def even(count: int, least: Sequence[int], most: Sequence[int]) -> np.ndarray:
 
 
 @lru_cache(maxsize=1024)
-def _stages(
-    declare: Callable[..., Expression | Sequence[Expression]], parameters: tuple[tuple[str, int], ...]
-) -> tuple[Expression, ...]:
+def _stages(declare: Declare, parameters: tuple[tuple[str, int], ...]) -> tuple[Expression, ...]:
     from gensor_kernels.operators.expression.expression import Expression
 
     declared = declare(**dict(parameters))
@@ -139,7 +141,7 @@ class Operator:
     """
 
     name: str
-    declare: Callable[..., Expression | Sequence[Expression]]
+    declare: Declare
     parameters: tuple[str, ...] = ()
     smallest: tuple[tuple[str, int], ...] = ()
     columns = 1

@@ -8,22 +8,23 @@ logsumexp follows SciPy: -inf for nothing but -inf, inf for a row with inf.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gensor_kernels.operators.declaration.operator import Declare
 from gensor_kernels.operators.types.workload import Workload
 
 from .rows import Reference, RowOperator
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Axis, Expression, Read
 
 
 SIZES = ("batch", "m", "n", "k", "i", "j")
 
 
-def _read() -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+def _read() -> tuple[Read, tuple[Axis, ...], tuple[Axis, ...]]:
     """Return (x read at [batch, m, n, i, j, k], kept axes in the order of C, reduced axes)."""
     from gensor_kernels.operators.expression.expression import axes, tensor
 
@@ -87,7 +88,7 @@ class Product(RowOperator):
 
 
 def _operator(
-    name: str, operation: str, row: Reference, declare: Any, kind: type[RowOperator] = RowOperator
+    name: str, operation: str, row: Reference, declare: Declare, kind: type[RowOperator] = RowOperator
 ) -> RowOperator:
     parameters = ("ddof",) if operation == "var" else ()
     smallest = tuple((size, 1) for size in SIZES) + tuple((size, 0) for size in parameters)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from gensor_kernels.operators.declaration.operator import Declare
 
 from .rows import Reference, RowOperator
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Expression, Value
 
 
 #: Axes of x and C; kernels need n only where k is not the innermost axis in memory.
@@ -23,12 +25,12 @@ SIZES = ("batch", "m", "n", "k")
 SMALLEST = tuple((size, 1) for size in SIZES)
 
 
-def row_map(name: str, declare: Callable[[], Any], row: Reference, value: float = 0.0) -> RowOperator:
+def row_map(name: str, declare: Declare, row: Reference, value: float = 0.0) -> RowOperator:
     """Return the operator of a map over k; ``value`` is its scalar argument."""
     return RowOperator(name, declare, (), SMALLEST, name, row, True, value)
 
 
-def declare_map(combiner: str, function: Callable[[Any], Any]) -> Expression:
+def declare_map(combiner: str, function: Callable[[Value], Value]) -> Expression:
     """Declare a map over k: ``function(x)`` of each element and the row's results."""
     from gensor_kernels.operators.expression.combiners import COMBINERS
     from gensor_kernels.operators.expression.expression import Expression, axes, tensor
@@ -38,13 +40,13 @@ def declare_map(combiner: str, function: Callable[[Any], Any]) -> Expression:
     return Expression("c", every, x, COMBINERS[combiner], over=every[-1:], map=function(x))
 
 
-def _softmax_of(x: Any) -> Any:
+def _softmax_of(x: Value) -> Value:
     from gensor_kernels.operators.expression.expression import exp, result
 
     return exp(x - result("max")) / result("sumexp")
 
 
-def _log_softmax_of(x: Any) -> Any:
+def _log_softmax_of(x: Value) -> Value:
     from gensor_kernels.operators.expression.expression import log, result
 
     return x - result("max") - log(result("sumexp"))
