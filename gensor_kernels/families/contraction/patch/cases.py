@@ -132,4 +132,7 @@ def _sized(workload: Workload, side: str, outputs: int) -> Workload:
     call, z, axis = call_of(workload), workload.size, "hw".index(side)
     ends = ("top", "bottom") if side == "h" else ("left", "right")
     reach = (outputs - 1) * call.step[axis] + (call.window[axis] - 1) * call.dilation[axis] + 1
-    return workload.with_sizes(**{side: reach - sum(z[f"pad_{end}"] for end in ends)})
+    pads = sum(z[f"pad_{end}"] for end in ends)
+    if pads > reach:  # few outputs under few taps: no image is as small as that
+        return workload.with_sizes(**{side: reach}, **{f"pad_{end}": 0 for end in ends})
+    return workload.with_sizes(**{side: reach - pads})
