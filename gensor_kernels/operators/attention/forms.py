@@ -31,26 +31,17 @@ _MASKS = {"": "", "bool": "_masked", "added": "_biased"}
 
 
 class Form(NamedTuple):
-    """The computation of an operator of attention.
+    """The computation of an operator of attention."""
 
-    Attributes
-    ----------
-    mask : str
-        Kind of mask: "" for none, "bool" (True keeps a key) or "added".
-    capped : bool
-        Whether scores s become softcap tanh(s / softcap), before the mask.
-    windowed : bool
-        Whether a Workload has the sizes of a window.
-    ragged : bool
-        Whether sequences have different numbers of queries, stored one after the other.
-    paged : bool
-        Whether the keys of each sequence are stored in pages.
-    """
-
+    #: kind of mask: "" for none, "bool" (True keeps a key) or "added"
     mask: str = ""
+    #: whether scores s become softcap tanh(s / softcap), before the mask
     capped: bool = False
+    #: whether a Workload has the sizes of a window
     windowed: bool = False
+    #: whether sequences have different numbers of queries, stored one after the other
     ragged: bool = False
+    #: whether the keys of each sequence are stored in pages
     paged: bool = False
 
     @property

@@ -39,20 +39,13 @@ Declare: TypeAlias = "Callable[..., Expression | Sequence[Expression]]"
 
 
 class Conditions(NamedTuple):
-    """Conditions under which a kernel's error is bounded.
+    """Conditions under which a kernel's error is bounded."""
 
-    Attributes
-    ----------
-    structured : bool
-        Whether the bound holds for data of any order, not only for independent random numbers.
-    steps : Sequence[Step]
-        Operations of the epilogue before a norm.
-    away : np.ndarray, optional
-        Largest distance of a kernel's first operand from the given one, element by element (prologues).
-    """
-
+    #: whether the bound holds for data of any order, not only for independent random numbers
     structured: bool = False
+    #: operations of the epilogue before a norm
     steps: Sequence[Step] = ()
+    #: largest distance of a kernel's first operand from the given one, element by element (prologues)
     away: np.ndarray | None = None
 
 
@@ -83,29 +76,19 @@ def _stages(declare: Declare, parameters: tuple[tuple[str, int], ...]) -> tuple[
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a Workload: its shape in the declared order of axes, and its memory layout.
+    """An operand of a Workload: its shape in the declared order of axes, and its memory layout."""
 
-    Attributes
-    ----------
-    name : str
-        Name in the declaration.  The last Operand of an operator is its output.
-    shape : tuple[int, ...]
-        Extents of the declared axes.
-    order : tuple[int, ...]
-        Axes from the outermost to the innermost in memory.
-    dense : int
-        Number of innermost axes without gaps between them.
-    step : int
-        Stride of the innermost axis: 1, or more where the layout promises no unit stride.
-    boolean : bool
-        Whether an int8 operand is compared with 0 only.
-    """
-
+    #: name in the declaration.  The last Operand of an operator is its output.
     name: str
+    #: extents of the declared axes
     shape: tuple[int, ...]
+    #: axes from the outermost to the innermost in memory
     order: tuple[int, ...]
+    #: number of innermost axes without gaps between them
     dense: int = 1
+    #: stride of the innermost axis: 1, or more where the layout promises no unit stride
     step: int = 1
+    #: whether an int8 operand is compared with 0 only
     boolean: bool = False
 
     def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:

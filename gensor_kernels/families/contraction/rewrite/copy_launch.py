@@ -30,41 +30,27 @@ ACROSS = {"a": {"m": "k", "k": "m"}, "b": {"n": "k", "k": "n"}}
 
 
 class Copy(NamedTuple):
-    """A copy of an operand, written in lines along one axis.
+    """A copy of an operand, written in lines along one axis."""
 
-    Attributes
-    ----------
-    operand : str
-        Its name, "a" or "b".
-    unit : str
-        Axis of the lines.
-    piece : int
-        Bytes of a load.
-    turned : bool
-        Whether elements of a line are not adjacent in the operand.
-    element : int
-        Bytes of an element of the copy.
-    issue : float
-        Instructions of a thread for a chunk, without its loads.
-    read : int
-        Bytes of an element of the operand; 0 for those of the copy.
-    parts : int
-        Number of elements that are written for one that is read, each into lines of its own part.
-    whole : int
-        Bytes of which a line is a multiple.
-    shape : tuple of int, optional
-        (elements of a line, lines) of a convolution's operand.
-    """
-
+    #: its name, "a" or "b"
     operand: str
+    #: axis of the lines
     unit: str
+    #: bytes of a load
     piece: int
+    #: whether elements of a line are not adjacent in the operand
     turned: bool
+    #: bytes of an element of the copy
     element: int
+    #: instructions of a thread for a chunk, without its loads
     issue: float
+    #: bytes of an element of the operand; 0 for those of the copy
     read: int = 0
+    #: number of elements that are written for one that is read, each into lines of its own part
     parts: int = 1
+    #: bytes of which a line is a multiple
     whole: int = CHUNK
+    #: (elements of a line, lines) of a convolution's operand
     shape: tuple[int, int] | None = None
 
     def lines(self, e: Extents) -> tuple[int, int]:
