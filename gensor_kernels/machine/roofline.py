@@ -31,7 +31,7 @@ HIDDEN_US = RAMP_US / 2
 
 @dataclass
 class Terms:
-    """A family's description of Programs; clocks are those of an SM, arrays are float32 (n,), an element per Program."""
+    """A family's description of Programs: clocks are those of an SM, arrays float32 (n,), an element per Program."""
 
     #: thread blocks of the grid, blocks that fit on one SM (see ``residency``), warps per block, main-loop steps per
     #: block

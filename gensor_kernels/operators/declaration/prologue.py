@@ -21,7 +21,7 @@ from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_V
 from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .lowered import Prologue
+from .lowered import Product, Prologue
 from .operator import Arrays, Bounded, Conditions, Operand, Operator
 
 VECTORS = ("d", "e")
@@ -146,6 +146,11 @@ class Prepared(Operator):
         shape = first.shape[-self.columns :]
         vectors = (Operand(name, shape, tuple(range(len(shape))), len(shape)) for name in names)
         return (first, second, *vectors, output)
+
+    def product(self, workload: Workload) -> Product | None:
+        """Return the product with its prologue, if it is one."""
+        product = super().product(workload)
+        return product and replace(product, prologue=prologue_of(workload))
 
     def prologue_geometry(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
         """Return the product's geometry with the place of the vectors and the number of the scale."""
