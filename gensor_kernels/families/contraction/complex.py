@@ -15,13 +15,7 @@ NAME = "form"
 #: Complex numbers as they are; Gauss's formula.
 PLAIN, GAUSS = 4, 3
 #: The instruction that multiplies, by accumulator.
-RATES = {
-    "float32": "fma_f32",
-    "float64": "fma_f64",
-    "int32": "imad",
-    "complex64": "fma_f32",
-    "complex128": "fma_f64",
-}
+RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad", "complex64": "fma_f32", "complex128": "fma_f64"}
 
 
 def forms(workload: Workload) -> tuple[int, ...]:

@@ -86,13 +86,7 @@ def in_workspace(v: Program | Values | Mapping[str, int], e: Extents) -> Numbers
 
 
 def reduction(
-    split: np.ndarray,
-    e: Extents,
-    arch: Arch,
-    sums: int = 1,
-    *,
-    through: np.ndarray | None = None,
-    passes: int = 1,
+    split: np.ndarray, e: Extents, arch: Arch, sums: int = 1, *, through: np.ndarray | None = None, passes: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an
     output.

@@ -120,11 +120,7 @@ def macros(prologue: Prologue | None, of_b: bool = False, materialised: bool = F
     if not prologue:
         return {}
     codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(prologue.names))
-    found: dict[str, int | str] = {
-        "PROLOGUE": codes,
-        "PROLOGUE_OF_B": int(of_b),
-        "MATERIALISED": int(materialised),
-    }
+    found: dict[str, int | str] = {"PROLOGUE": codes, "PROLOGUE_OF_B": int(of_b), "MATERIALISED": int(materialised)}
     for name, (dtype, align) in zip("DE", prologue.vectors, strict=False):
         found |= {f"{name}_TYPE": macro_token(dtype), f"{name}_VECTOR": align}
     return found

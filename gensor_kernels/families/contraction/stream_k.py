@@ -25,10 +25,7 @@ from .problem import Extents
 
 NAME = "stream"
 #: Blocks of a stream, the same on every part: one, two or more on each multiprocessor of most, and less.
-BLOCKS = (
-    *(4, 8, 16, 24, 32, 40, 56, 64, 80, 108, 128, 132, 148, 160, 170),
-    *(216, 256, 264, 296, 324, 340, 396, 432),
-)
+BLOCKS = (4, 8, 16, 24, 32, 40, 56, 64, 80, 108, 128, 132, 148, 160, 170, 216, 256, 264, 296, 324, 340, 396, 432)
 #: Bytes of a block's flag in the workspace; sums begin at a multiple of 16.
 FLAG_BYTES = 16
 #: Shared bytes of a tile's place while a main loop has no registers for it.

@@ -119,11 +119,7 @@ class Lattice:
     """
 
     def __init__(
-        self,
-        family: Family,
-        workload: Workload,
-        arch: Arch,
-        restrict: Mapping[str, Collection[int]] | None = None,
+        self, family: Family, workload: Workload, arch: Arch, restrict: Mapping[str, Collection[int]] | None = None
     ):
         self.family, self.workload, self.arch = family, workload, arch
         self.coordinates = family.coordinates(workload, arch)

@@ -27,18 +27,7 @@ from gensor_kernels.operators.types.workload import Workload
 
 from . import rules
 from .cost import registers, terms
-from .shape import (
-    A_COLUMNS,
-    A_ROWS,
-    B_COLUMNS,
-    INPUT_BYTES,
-    MOST_SMALL,
-    SUM_BYTES,
-    forms,
-    long_tile,
-    shape,
-    step_of,
-)
+from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, INPUT_BYTES, MOST_SMALL, SUM_BYTES, forms, long_tile, shape, step_of
 
 POWERS = tuple(2**p for p in range(11))
 SMALLS = (1, 2, 3, 4, 6, 8, 12, 16)

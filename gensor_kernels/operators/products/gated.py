@@ -182,11 +182,7 @@ def workload_from_operands(
         align["d"], types["d"] = alignment_class(d, None), d.dtype
         layout["d"] = "n" if d.strides[-1] == 1 or d.shape[-1] <= 1 else "s"
     return replace(
-        base,
-        operator=name,
-        dtypes=tuple(types.items()),
-        layout=tuple(layout.items()),
-        alignment=tuple(align.items()),
+        base, operator=name, dtypes=tuple(types.items()), layout=tuple(layout.items()), alignment=tuple(align.items())
     )
 
 

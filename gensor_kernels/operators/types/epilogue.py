@@ -99,10 +99,7 @@ SPELLINGS = {"swish": "silu", "residual": "add", "multiply": "mul", "add_bias": 
 
 #: Operations of a prologue, applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
 #: along k.
-PROLOGUES = (
-    *("scale", "bias", "mul"),
-    *("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"),
-)
+PROLOGUES = ("scale", "bias", "mul", "relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 #: Vectors, and numbers of scale, that a prologue may have.
 MAX_VECTORS, MAX_SCALES = 2, 1
 

@@ -116,10 +116,7 @@ def workload(
     sizes = _sizes(op, n=n, h=h, w=w, c=c, **parameters)
     complete = _complete(sizes)
     shape = (n, output_size(complete, "h"), output_size(complete, "w"), c)
-    views = {
-        "x": contiguous((n, h, w, c), IMAGES[layout], dtype),
-        "y": contiguous(shape, IMAGES[layout], dtype),
-    }
+    views = {"x": contiguous((n, h, w, c), IMAGES[layout], dtype), "y": contiguous(shape, IMAGES[layout], dtype)}
     return _make_workload(op, sizes, views, layout, epilogue)
 
 

@@ -67,10 +67,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
     def groups(v: Values) -> dict[Column, np.ndarray]:
         count = consumers(v)
-        return {
-            column.WARPS: 4 * (count + 1),
-            wgmma.STORING: 4 * count,
-        }
+        return {column.WARPS: 4 * (count + 1), wgmma.STORING: 4 * count}
 
     def stages(v: Values) -> dict[Column, np.ndarray]:
         # Two tiles to a step, and while a step is multiplied two buffers are not free.

@@ -131,10 +131,7 @@ def _warps(axis: str) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
         count = np.maximum(block // warp, 1)
-        return {
-            {"m": column.DOWN, "n": column.ACROSS}[axis]: count,
-            mma.POWER[axis]: power_of_two_in(count),
-        }
+        return {{"m": column.DOWN, "n": column.ACROSS}[axis]: count, mma.POWER[axis]: power_of_two_in(count)}
 
     return Part((f"block_{axis}", f"warp_{axis}"), function, fixed=True)
 

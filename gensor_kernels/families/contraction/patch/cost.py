@@ -41,7 +41,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
     return (
         *split_parts(e, arch),
-        _slabs(e.batch),
+        Part(("split_k", MERGED), lambda v: {column.SLABS: v["split_k"] * e.batch / np.maximum(v[MERGED], 1)}),
         _filters(e.m),
         _outputs(workload),
         _steps(workload),
@@ -66,11 +66,6 @@ def _filters(extent: int) -> Part:
         }
 
     return Part(("block_m", "warp_m", MERGED), function)
-
-
-def _slabs(batch: int) -> Part:
-    """Grids of tiles: merged groups share one."""
-    return Part(("split_k", MERGED), lambda v: {column.SLABS: v["split_k"] * batch / np.maximum(v[MERGED], 1)})
 
 
 def _outputs(workload: Workload) -> Part:

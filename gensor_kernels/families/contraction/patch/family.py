@@ -13,13 +13,7 @@ import numpy as np
 
 from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import rules as shared_rules
-from gensor_kernels.families.contraction.base import (
-    RASTERS,
-    SPLITS,
-    reduce_launch,
-    vector_coordinate,
-    workspace_bytes,
-)
+from gensor_kernels.families.contraction.base import RASTERS, SPLITS, reduce_launch, vector_coordinate, workspace_bytes
 from gensor_kernels.families.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS, WARP_TILES_M, WARP_TILES_N

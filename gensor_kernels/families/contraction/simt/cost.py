@@ -170,10 +170,7 @@ def _fragment(workload: Workload, operand: str) -> Part:
         clocks = np.array([fragment_clocks(axis, *key) for key in keys])
         reads = thread / np.minimum(power_of_two_in(group), np.maximum(1, 16 // word))
         tiles = planes(v["form"]) * matrices(workload, operand)
-        return {
-            column.READ_ISSUE[operand]: tiles * reads,
-            column.READ_CLOCKS[operand]: tiles * groups * clocks,
-        }
+        return {column.READ_ISSUE[operand]: tiles * reads, column.READ_CLOCKS[operand]: tiles * groups * clocks}
 
     return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function, fixed=True)
 

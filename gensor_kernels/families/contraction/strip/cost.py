@@ -196,10 +196,4 @@ def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
         whole = call.pixel_rows | stored_whole(call, shape(call, n), group)  # type: ignore[arg-type]
         whole = whole & whole_stores(warp_n, wide, e.bytes_c)
         width = np.where(whole, np.maximum(width, wide), width)
-    return {
-        "warp_m": warp_m,
-        "warp_n": warp_n,
-        "epilogue_fixed": 0 * like,
-        "vector_c": width,
-        "min_blocks": like,
-    }
+    return {"warp_m": warp_m, "warp_n": warp_n, "epilogue_fixed": 0 * like, "vector_c": width, "min_blocks": like}

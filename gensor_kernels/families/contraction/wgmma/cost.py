@@ -204,10 +204,7 @@ def _requests(kind: Kind, e: Extents) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else v[f"block_{y}"]) / unit for x, y in ("am", "bn"))
         issuing = STEP_ISSUE + COPY_ISSUE * kind.parts * (boxes_a + e.matrices * boxes_b)
-        return {
-            wgmma.ISSUING: issuing,
-            wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY,
-        }
+        return {wgmma.ISSUING: issuing, wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY}
 
     return Part(("block_m", "block_n", "block_k", "cluster"), function)
 
