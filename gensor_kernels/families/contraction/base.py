@@ -213,12 +213,8 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
     """Return the macros every contraction binds from the class and from shared coordinates."""
     e, p = extents(workload), program.by_name
     return {
-        "IN_TYPE": macro_token(e.multiplied),
-        "OUT_TYPE": macro_token(e.dtype["c"]),
-        "ACC_TYPE": macro_token(workload.accumulator),
-        "A_LAYOUT": int(e.unit["a"] == "m"),
-        "B_LAYOUT": int(e.unit["b"] == "n"),
-        "C_UNIT": int(e.unit["c"] != "s"),
+        **rules.type_macros(e, workload.accumulator),
+        **rules.layout_macros(e),
         "C_VECTOR": p["vector_c"],
         "BLOCK_M": p["block_m"],
         "BLOCK_N": p["block_n"],

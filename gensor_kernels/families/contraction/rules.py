@@ -68,7 +68,8 @@ def names(workload: Workload) -> dict[str, object]:
     e = extents(workload)
     stored = {f"{x.upper()}_STORED": e.multiplied if e.dtype[x] == PARTS else e.dtype[x] for x in "ab"}
     return {
-        **class_macros(e, workload.accumulator),
+        **type_macros(e, workload.accumulator),
+        **layout_macros(e),
         **{name: macro_token(dtype) for name, dtype in stored.items()},
         **{f"{x}_UNIT": int(e.unit[x.lower()] != "s") for x in "ABC"},
         "GATE": bool(e.gate),
@@ -88,13 +89,12 @@ def sizes(workload: Workload) -> dict[str, int | np.int64]:
     return {"K": np.int64(e.k), "N": np.int64(e.n)}
 
 
-def class_macros(e: Extents, accumulator: str) -> dict[str, int | str]:
-    """Return the types and layouts of operands."""
-    return {
-        "IN_TYPE": macro_token(e.multiplied),
-        "OUT_TYPE": macro_token(e.dtype["c"]),
-        "ACC_TYPE": macro_token(accumulator),
-        "A_LAYOUT": int(e.unit["a"] == "m"),
-        "B_LAYOUT": int(e.unit["b"] == "n"),
-        "C_UNIT": int(e.unit["c"] != "s"),
-    }
+def type_macros(e: Extents, accumulator: str) -> dict[str, int | str]:
+    """Return the types of operands and sums, and whether columns of C are adjacent."""
+    types = {"IN_TYPE": e.multiplied, "OUT_TYPE": e.dtype["c"], "ACC_TYPE": accumulator}
+    return {**{name: macro_token(dtype) for name, dtype in types.items()}, "C_UNIT": int(e.unit["c"] != "s")}
+
+
+def layout_macros(e: Extents) -> dict[str, int | str]:
+    """Return the layouts of both factors."""
+    return {"A_LAYOUT": int(e.unit["a"] == "m"), "B_LAYOUT": int(e.unit["b"] == "n")}

@@ -33,7 +33,7 @@ from gensor_kernels.families.core.family import (
     Launch,
     operators,
 )
-from gensor_kernels.families.core.macros import epilogue_codes, macro_token
+from gensor_kernels.families.core.macros import epilogue_codes
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
@@ -189,10 +189,7 @@ class ContractionPatch(Ruled):
         e = extents(workload)
         names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "taps", "copies", "min_blocks")
         return {
-            "IN_TYPE": macro_token(e.multiplied),
-            "OUT_TYPE": macro_token(e.dtype["c"]),
-            "ACC_TYPE": macro_token(workload.accumulator),
-            "C_UNIT": int(e.unit["c"] != "s"),
+            **shared_rules.type_macros(e, workload.accumulator),
             "A_VECTOR": program["vector_a"],
             "C_VECTOR": program["vector_c"],
             "SPLIT": int(program["split_k"] > 1),

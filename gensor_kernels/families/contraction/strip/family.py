@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import vector_coordinate
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS
@@ -28,7 +29,7 @@ from gensor_kernels.families.core.family import (
     Launch,
     operators,
 )
-from gensor_kernels.families.core.macros import epilogue_codes, macro_token
+from gensor_kernels.families.core.macros import epilogue_codes
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
@@ -181,10 +182,7 @@ class ContractionStrip(Ruled):
         e, call = extents(workload), call_of(workload)
         names = ("block_m", "block_n", "warp_m", "warp_n", "lines", "octets", "planes", "min_blocks")
         return {
-            "IN_TYPE": macro_token(e.multiplied),
-            "OUT_TYPE": macro_token(e.dtype["c"]),
-            "ACC_TYPE": macro_token(workload.accumulator),
-            "C_UNIT": int(e.unit["c"] != "s"),
+            **shared_rules.type_macros(e, workload.accumulator),
             "C_VECTOR": program["vector_c"],
             "CHANNELS_LAST": int(call.last),
             "PIXEL_ROWS": int(call.pixel_rows),
