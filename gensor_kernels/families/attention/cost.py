@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE, Loop, fixed_terms, reduction
+from gensor_kernels.families.contraction.cost import BLOCK_START, BOUNDS, L2_USABLE, Loop, fixed_terms, reduction
 from gensor_kernels.families.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.families.contraction.mma.instructions import (
     BARRIER,
@@ -150,15 +150,11 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
         written, after = reduction(v["split_k"], e, arch)  # type: ignore[arg-type]
         return {column.SLABS: v["split_k"] * e.batch, column.WRITTEN: written, column.AFTER: after}
 
-    def bounds(v: Values) -> dict[Column, np.ndarray]:
-        promised = np.maximum(v["min_blocks"], 1)
-        return {column.PROMISED: promised}
-
     return (
         Part(("block_q",), grid),
         Part(("block_q", "block_k", "split_k"), _iterations(e, whole)),
         Part(("split_k",), splits),
-        Part(("min_blocks",), bounds),
+        BOUNDS,
         Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
     )
 

@@ -32,6 +32,8 @@ BLOCK_START = 150.0
 
 # ---- tabulated parts
 
+BOUNDS = Part(("min_blocks",), lambda v: {column.PROMISED: np.maximum(v["min_blocks"], 1)}, fixed=True)
+
 
 def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
     """Tabulate steps, splits, bounds and raster; each of ``taps`` parts of k has whole steps."""
@@ -68,13 +70,9 @@ def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
         written, after = reduction(v["split_k"], e, arch, e.matrices)
         return slabs | {column.WRITTEN: written, column.AFTER: after}
 
-    def bounds(v: Values) -> dict[Column, np.ndarray]:
-        promised = np.maximum(v["min_blocks"], 1)
-        return {column.PROMISED: promised}
-
     return (
         Part(("split_k",), splits),
-        Part(("min_blocks",), bounds, fixed=True),
+        BOUNDS,
         Part(("raster",), lambda v: {column.RASTER_ROWS: v["raster"]}, fixed=True),
     )
 
