@@ -23,6 +23,12 @@ MADE = {
     "figures/benchmarks.md": "benchmarks/README.md",
     "figures/results.md": "benchmarks/results/README.md",
 }
+FAMILIES = ROOT / "gensor_kernels" / "families"
+#: The pages of kernel families are in the families' folders: contraction/mma/README.md is contraction_mma.md.
+MADE |= {
+    f"families/{'_'.join(page.relative_to(FAMILIES).parent.parts) or 'README'}.md": page.relative_to(ROOT).as_posix()
+    for page in sorted(FAMILIES.rglob("README.md"))
+}
 HELP = "reference/help.md"
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 FETCHED = re.compile(r"""(?:\ssrc=|<link[^>]+stylesheet[^>]*href=)["']?(https?://[^"'>\s]+)""")

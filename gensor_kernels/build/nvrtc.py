@@ -102,9 +102,7 @@ def compile_cubin(source: str, target: str) -> Binary:
 
 
 def compile_many(
-    requests: Sequence[tuple[str, str]],
-    jobs: int | None = None,
-    done: Callable[[int, Binary], None] | None = None,
+    requests: Sequence[tuple[str, str]], jobs: int | None = None, done: Callable[[int, Binary], None] | None = None
 ) -> list[Binary]:
     """Compiles (source, target) pairs, `jobs` at a time (default: every usable core); results in the order given.
 

@@ -36,49 +36,34 @@ _WAITS_SHIFT, _WAITS_MASK = 116 - 64, 63
 class Steady:
     """An iteration of the hot loop, as often as the compiler unrolled it, on the path of whole steps.
 
-    Attributes
-    ----------
-    instructions : int
-        Instructions that one warp issues.
-    stalls : int
-        Clocks that one warp needs to issue them at the least: the sum of the encoded stall counts.
-    products : Mapping[str, int]
-        Matrix instructions (without any: multiply-adds) by opcode with modifiers, such as "HMMA.16816.F32".
-
     Examples
     --------
     >>> Steady(4, 12, {"HMMA.16816.F32": 1}).products
     {'HMMA.16816.F32': 1}
     """
 
+    #: instructions that one warp issues
     instructions: int = 0
+    #: clocks that one warp needs to issue them at the least: the sum of the encoded stall counts
     stalls: int = 0
+    #: matrix instructions (without any: multiply-adds) by opcode with modifiers, such as "HMMA.16816.F32"
     products: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Sass:
-    """Machine code of one entry point.
+    """Machine code of one entry point."""
 
-    Attributes
-    ----------
-    opcodes : Mapping[str, int]
-        Instructions by base opcode.
-    hot_loop : Mapping[str, int]
-        The same for the innermost loop with the most matrix instructions (without any: with the most multiply-adds),
-        among the loops with a block barrier if there are such loops.
-    accesses : Mapping
-        LDG, STG, LDGSTS, LDS and STS by bytes per thread.
-    steady : Steady
-        The steady path of the hot loop; empty where there is no hot loop.
-    unguarded : int
-        DMMAs that read sums which a DMMA before may still be writing (hazards.py): their results may be wrong.
-    """
-
+    #: instructions by base opcode
     opcodes: dict[str, int] = field(default_factory=dict)
+    #: the same for the innermost loop with the most matrix instructions (without any: with the most multiply-adds),
+    #: among the loops with a block barrier if there are such loops
     hot_loop: dict[str, int] = field(default_factory=dict)
+    #: LDG, STG, LDGSTS, LDS and STS by bytes per thread
     accesses: dict[str, dict[int, int]] = field(default_factory=dict)
+    #: the steady path of the hot loop; empty where there is no hot loop
     steady: Steady = field(default_factory=Steady)
+    #: DMMAs that read sums which a DMMA before may still be writing (hazards.py): their results may be wrong
     unguarded: int = 0
 
     @classmethod

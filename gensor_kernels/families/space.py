@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,14 +16,12 @@ from gensor_database.lazy import cached_property
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from .core.family import Facts, Family
 from .core.lattice import COMPLETE, Lattice
 from .core.program import Program
 from .registry import FAMILIES
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 class Read(NamedTuple):

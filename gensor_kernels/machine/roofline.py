@@ -8,14 +8,12 @@ own residency.  Arrays are float32, one element per Program.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from .arch import Arch
 
 F = np.float32
 #: Schedulers, register files and math pipes of an SM: a warp lives on one of four.
@@ -33,76 +31,54 @@ HIDDEN_US = RAMP_US / 2
 
 @dataclass
 class Terms:
-    """A family's description of Programs; clocks are those of an SM, each array float32 (n,), one element per Program.
+    """A family's description of Programs: clocks are those of an SM, arrays float32 (n,), an element per Program."""
 
-    Attributes
-    ----------
-    blocks, residents, warps, iterations
-        Thread blocks of the grid, blocks that fit on one SM (see ``residency``), warps per block, main-loop steps per
-        block.
-    math, multiplies
-        Clocks that a warp keeps its sub-core's math pipe busy per iteration, and the number of math instructions.
-    issue
-        Further instructions of a warp per iteration.
-    wavefronts
-        128-byte accesses of shared memory per block and iteration, conflicts included.
-    chain
-        Clocks of an iteration that a warp cannot overlap with its own math.
-    l2_bytes, dram_bytes
-        Bytes requested from the L2 per block and iteration; bytes from DRAM in the whole main loop.
-    in_flight
-        Iterations that pass between the request for a tile and its use: of a ring, its stages but one.
-    exposed
-        Share of the work of the less busy resources that is not hidden by the busiest resource.
-    prologue, epilogue
-        Clocks before and after the loop that one block cannot hide from itself.
-    epilogue_busy, epilogue_bytes
-        Clocks of the epilogue in which the block uses the SM's pipes; its DRAM bytes in all.
-    after
-        Microseconds of further launches (split-K reduction).
-    registers, shared_bytes
-        Per thread, and per block: already contained in ``residents``, kept for explanations.
-    ahead
-        1 if blocks are persistent and prefetch the next tile: only the first tile waits for its prologue.
-    behind
-        Main loops of a block that run during a tile's epilogue, which hide it except for the last tile.
-    arriving
-        Bytes that reach an SM per byte it requests: above 1 if blocks request tiles for other blocks too (multicast).
-    request
-        Clocks between a free place for a tile and its request, and between the tile's arrival and its use, plus the
-        latency of memory.
-    slot
-        Iterations whose tiles are requested together.
-    stalls
-        Clocks in which a warp issues the instructions of an iteration, however many warps there are: the sum of the
-        stall counts that the compiler encoded, or an estimate for the warp that requests tiles. 0 where not known.
-    """
-
+    #: thread blocks of the grid, blocks that fit on one SM (see ``residency``), warps per block, main-loop steps per
+    #: block
     blocks: np.ndarray
     residents: np.ndarray
     warps: np.ndarray
     iterations: np.ndarray
+    #: clocks that a warp keeps its sub-core's math pipe busy per iteration, and the number of math instructions
     math: np.ndarray
     multiplies: np.ndarray
+    #: further instructions of a warp per iteration
     issue: np.ndarray
+    #: 128-byte accesses of shared memory per block and iteration, conflicts included
     wavefronts: np.ndarray
+    #: clocks of an iteration that a warp cannot overlap with its own math
     chain: np.ndarray
+    #: bytes requested from the L2 per block and iteration; bytes from DRAM in the whole main loop
     l2_bytes: np.ndarray
     dram_bytes: np.ndarray
+    #: iterations that pass between the request for a tile and its use: of a ring, its stages but one
     in_flight: np.ndarray | float
+    #: share of the work of the less busy resources that is not hidden by the busiest resource
     exposed: np.ndarray
+    #: clocks before and after the loop that one block cannot hide from itself
     prologue: np.ndarray | float
     epilogue: np.ndarray
+    #: clocks of the epilogue in which the block uses the SM's pipes; its DRAM bytes in all
     epilogue_busy: np.ndarray
     epilogue_bytes: np.ndarray
+    #: microseconds of further launches (split-K reduction)
     after: np.ndarray
+    #: per thread, and per block: already contained in ``residents``, kept for explanations
     registers: np.ndarray
     shared_bytes: np.ndarray
+    #: 1 if blocks are persistent and prefetch the next tile: only the first tile waits for its prologue
     ahead: np.ndarray | float = 0.0
+    #: main loops of a block that run during a tile's epilogue, which hide it except for the last tile
     behind: np.ndarray | float = 0.0
+    #: bytes that reach an SM per byte it requests: above 1 if blocks request tiles for other blocks too (multicast)
     arriving: np.ndarray | float = 1.0
+    #: clocks between a free place for a tile and its request, and between the tile's arrival and its use, plus the
+    #: latency of memory
     request: np.ndarray | float = 0.0
+    #: iterations whose tiles are requested together
     slot: np.ndarray | float = 1.0
+    #: clocks in which a warp issues the instructions of an iteration, however many warps there are: the sum of the
+    #: stall counts that the compiler encoded, or an estimate for the warp that requests tiles. 0 where not known.
     stalls: np.ndarray | float = 0.0
 
 

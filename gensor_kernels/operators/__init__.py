@@ -14,6 +14,7 @@ from . import types
 if TYPE_CHECKING:
     from .declaration.operator import Operator
 
+
 #: Names of operators by the module that declares them: one declaration file, one line here.  A module's OPERATORS are
 #: its operators by name, or OPERATOR its only one.
 _DECLARED = {

@@ -16,14 +16,18 @@ from gensor_tuner.shapes.reader import read_shapes
 
 from .test_packaging import PROJECT, ROOT
 
-DOCS = ROOT / "docs"
+DOCS, FAMILY_PAGES = ROOT / "docs", ROOT / "gensor_kernels" / "families"
 HOME = PROJECT["project"]["urls"]["Homepage"]
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-    for path in sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+    for path in sorted(
+        [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "benchmarks").glob("*.md"), *FAMILY_PAGES.rglob("README.md")]
+    )
 }
 README = PAGES["README.md"]
-DOCUMENTATION = "".join(text for name, text in PAGES.items() if name == "README.md" or name.startswith("docs/"))
+DOCUMENTATION = "".join(
+    text for name, text in PAGES.items() if name == "README.md" or name.startswith(("docs/", "gensor_kernels/"))
+)
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
@@ -184,9 +188,10 @@ def test_every_action_is_in_the_documentation():
 
 
 def test_every_family_is_in_the_documentation():
-    own = {Path(name).stem for name in PAGES if name.startswith("docs/families/")} & set(FAMILIES)
-    page = PAGES["docs/families/rewrites.md"]
+    folders = [Path(name).parent for name in PAGES if name.startswith("gensor_kernels/families/")]
+    own = {"_".join(folder.parts[2:]) for folder in folders} & set(FAMILIES)
+    page = PAGES["gensor_kernels/families/contraction/rewrite/README.md"]
     rewritten = dict(re.findall(r"^\| `(\w+)` \| [^|]+ \| `(\w+)` \|", page, re.MULTILINE))
     assert set(FAMILIES) == own | set(rewritten) and not own & set(rewritten)
-    assert not [name for name in FAMILIES if name not in PAGES["docs/families/README.md"]]
+    assert not [name for name in FAMILIES if name not in PAGES["gensor_kernels/families/README.md"]]
     assert not [name for name, main in rewritten.items() if FAMILIES[name].names != FAMILIES[main].names]

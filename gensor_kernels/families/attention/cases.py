@@ -7,16 +7,12 @@ keys, heads that share K and V, masks that vary along some axes only, and window
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.attention.attention import MASK_AXES
 from gensor_kernels.operators.attention.forms import FORMS, window_sizes
 from gensor_kernels.operators.types.dtypes import facts
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 LATE, EARLY = "late", "early"
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE, Loop, grants, reduction, stalls
+from gensor_kernels.families.contraction.cost import BLOCK_START, BOUNDS, L2_USABLE, Loop, fixed_terms, reduction
 from gensor_kernels.families.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.families.contraction.mma.instructions import (
     BARRIER,
@@ -22,13 +21,11 @@ from gensor_kernels.families.contraction.problem import power_of_two_in
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Facts, Part, Values
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import Terms, residency
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
 from .shape import ELEMENT, Sizes, sizes_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
 CUT_ISSUE = 3.0
@@ -54,6 +51,7 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
         outputs=c[column.OUTPUTS],
         staging=c["epilogue_staged"] * (c["warp_q"] / 16.0) * (60.0 + warps * c[column.STAGING_CLOCKS]),
         touched=np.float32(2.0) * np.ones_like(warps),
+        slot=0.5,  # keys, then values
     )
 
 
@@ -74,38 +72,18 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
 def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
     """Return the complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
-    registers, spilling, issue = grants(loop, c, facts, arch)
-    if facts is not None:
-        issue = np.where(np.isnan(facts.issue), issue, np.maximum(issue - cut, 0.0))
-    residents = np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0)
-    stores = loop.outputs * c[column.STORES]
-    finish = stores * 6.0 + loop.outputs * ((3 + 2 * e.steps) / 32)
+    known = fixed_terms(c, e.steps, arch, facts, loop, finishing=3, cut=cut)
     rows = c[own.HELD_Q] * (e.n * ELEMENT)
-    storing = loop.warps if loop.storing is None else loop.storing
     return Terms(
+        **known,
         blocks=blocks,
-        residents=residents,
-        warps=loop.warps,
         iterations=c[column.ITERATIONS],
-        math=loop.math,
-        multiplies=loop.multiplies,
-        issue=issue,
-        wavefronts=loop.wavefronts + spilling * loop.warps,
-        chain=loop.chain,
         l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n + c[own.HELD_Q] * e.mask_bytes),
-        dram_bytes=dram_bytes(c, e, blocks, residents, arch),
-        in_flight=loop.in_flight,
-        slot=0.5,  # keys, then values
-        exposed=loop.exposed,
+        dram_bytes=dram_bytes(c, e, blocks, known["residents"], arch),
         # Rows of Q: about ten instructions a piece, four on their way at a time.
         prologue=BLOCK_START + rows / (16 * 32) / loop.warps * 30.0,
-        epilogue=finish * 2.0 + loop.staging + 100.0,
-        epilogue_busy=storing * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
         epilogue_bytes=c[column.WRITTEN],
         after=c[column.AFTER],
-        registers=registers,
-        shared_bytes=loop.memory,
-        stalls=stalls(loop, facts),
     )
 
 
@@ -172,15 +150,11 @@ def shared_parts(workload: Workload, arch: Arch, whole: bool) -> tuple[Part, ...
         written, after = reduction(v["split_k"], e, arch)  # type: ignore[arg-type]
         return {column.SLABS: v["split_k"] * e.batch, column.WRITTEN: written, column.AFTER: after}
 
-    def bounds(v: Values) -> dict[Column, np.ndarray]:
-        promised = np.maximum(v["min_blocks"], 1)
-        return {column.PROMISED: promised}
-
     return (
         Part(("block_q",), grid),
         Part(("block_q", "block_k", "split_k"), _iterations(e, whole)),
         Part(("split_k",), splits),
-        Part(("min_blocks",), bounds),
+        BOUNDS,
         Part(("head_tile", "epilogue_staged", "vector_c", "split_k"), _store(e)),
     )
 

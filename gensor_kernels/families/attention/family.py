@@ -5,15 +5,25 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 import numpy as np
 
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.base import WORKSPACE_GROUP
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import Columns, Coordinate, Facts, Launch, Need, Part, operators
+from gensor_kernels.families.core.family import (
+    EPILOGUE_FIXED,
+    LEVEL,
+    MIN_BLOCKS,
+    Columns,
+    Coordinate,
+    Facts,
+    Launch,
+    Need,
+    access_widths,
+    operators,
+)
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.families.core.program import Program
@@ -23,6 +33,8 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
 from . import cost, rules
@@ -30,10 +42,6 @@ from .cases import attention_cases, has_partial_keys
 from .cost import assemble, loop_of
 from .sequence_cases import sequence_cases
 from .shape import sizes_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 EPILOGUE_NAMES = ("epilogue_staged", "epilogue_fixed", "vector_c", "min_blocks")
 OUTPUTS = ("float16", "bfloat16", "float32")
@@ -55,7 +63,12 @@ class Attention(Ruled):
     name = "attention"
     abi = 3
     source = "attention.cu"
+    parts = staticmethod(cost.parts)
+    sizes = staticmethod(rules.sizes)
     rules = rules.RULES
+    ends = EPILOGUE_NAMES
+    #: all registers for one block
+    unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 1})
     names: tuple[str, ...] = (
         *("level", "block_q", "block_k", "head_tile", "split_k"),
         *("stages", "copy", "vector_k", "vector_v", "swizzle"),
@@ -86,7 +99,7 @@ class Attention(Ruled):
         codes = tuple(i.code for i in cost.choices(workload, arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("block_q", cost.BLOCKS, 0, "tile", "rows (query, head of a group) per block"),
             Coordinate("block_k", cost.BLOCKS, 0, "tile", "keys of one main-loop step"),
             Coordinate("head_tile", cost.HEADS, 0, "tile", "elements of a head with padding"),
@@ -100,23 +113,15 @@ class Attention(Ruled):
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
             Coordinate("q_registers", (0, 1), 2, "layout", "1: a warp's rows of Q stay in its registers"),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            EPILOGUE_FIXED,
             vector(workload, "vector_c", "c", 2),
-            Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            MIN_BLOCKS._replace(values=(1, 2, 3, 4)),
         )
 
     @staticmethod
     def _asynchronous(workload: Workload, arch: Arch) -> bool:
         """cp.async moves 4 bytes or more."""
         return "cp_async" in arch.features and min(workload.align[x] for x in "bd") >= 4
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what attention tabulates (cost.py)."""
-        return cost.parts(workload, arch)
-
-    def sizes(self, workload: Workload) -> dict[str, int]:
-        """See rules.py."""
-        return rules.sizes(workload)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
@@ -229,15 +234,6 @@ class Attention(Ruled):
         align = workload.align
         return program.replace(vector_k=align["b"], vector_v=align["d"], vector_c=align["c"], epilogue_staged=1)
 
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue and all registers for one block."""
-        return program.replace(epilogue_fixed=0, min_blocks=1)
-
-    def main_loop(self, program: Program) -> Hashable:
-        """Return whether the keys are split, and every coordinate except epilogue and launch bounds."""
-        rest = ("split_k", *EPILOGUE_NAMES)
-        return program.family, program["split_k"] > 1, tuple(v for name, v in program.values if name not in rest)
-
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions of both products."""
         needed = next(i.needed for i in cost.INSTRUCTIONS[cost.kind(workload)] if i.code == program["instruction"])
@@ -255,10 +251,13 @@ class Attention(Ruled):
             for keys in (64, 32, 16)
         ]
         found = complete(self, wanted, workload, arch, MOST_STARTING_REGISTERS)
-        found = found or complete(self, wanted, workload, arch, np.inf)
-        # The longest step of each kind, then the others.
-        longest = {tuple(p[name] for name in ("block_q", "warp_q", "split_k")): p for p in reversed(found)}
-        return list(dict.fromkeys([*(p for p in found if p in longest.values()), *found]))[:8]
+        return one_of_each(found or complete(self, wanted, workload, arch, np.inf), "block_q", "warp_q", "split_k")
+
+
+def one_of_each(found: list[Program], *kind: str) -> list[Program]:
+    """Return at most 8 Programs: the first of each kind, which has the longest step, then the others."""
+    first = {tuple(program[name] for name in kind): program for program in reversed(found)}
+    return list(dict.fromkeys([*(program for program in found if program in first.values()), *found]))[:8]
 
 
 def combining(program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -292,8 +291,7 @@ def shared_constants(program: Program, workload: Workload) -> dict[str, int | st
 
 def vector(workload: Workload, name: str, operand: str, level: int) -> Coordinate:
     """Return the bytes of one global access of an operand: at least an element, at most its alignment class."""
-    element = facts(workload.dtype[operand]).itemsize
-    widths = tuple(w for w in (1, 2, 4, 8, 16) if element <= w <= max(workload.align[operand], element))
+    widths = access_widths(facts(workload.dtype[operand]).itemsize, workload.align[operand])
     return Coordinate(name, widths, level, "copy_width", f"bytes per global access of {name[-1].upper()}")
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction.mma.instructions import Code
 from gensor_kernels.families.contraction.mma.rules import COPIES
 from gensor_kernels.families.contraction.rules import COLUMNS_OF_C
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import sizes_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 COORDINATES = {"BLOCK_KEYS": "block_k", "HEAD": "head_tile", "C_VECTOR": "vector_c"}
 #: Rules that attention_wgmma shares.

@@ -7,17 +7,13 @@ rows, more sequences than a warp counts at once, pages longer and shorter than a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.attention.forms import FORMS, window_sizes
 from gensor_kernels.operators.attention.sequences import KEY_SHARES, QUERY_SHARES, capacity
+from gensor_kernels.operators.types.workload import Workload
 
 from .cases import EARLY, LATE, head_step
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ...], group: int = 3) -> list[Case]:

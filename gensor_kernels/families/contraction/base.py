@@ -6,14 +6,22 @@ are in cost.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import Columns, Coordinate, Family, Launch
+from gensor_kernels.families.core.family import (
+    EPILOGUE_FIXED,
+    LEVEL,
+    MIN_BLOCKS,
+    Columns,
+    Coordinate,
+    Family,
+    Launch,
+    access_widths,
+)
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, ragged_tiles, tiling
 from gensor_kernels.families.core.program import Program
@@ -22,6 +30,8 @@ from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import complex as contraction_complex
 from . import prologue as contraction_prologue
@@ -30,10 +40,6 @@ from .cases import contraction_cases, impossible_edges
 from .cost import WHOLE_ROWS, in_workspace
 from .norm import CODES
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128)
 RASTERS = (1, 2, 4, 8, 16)
@@ -54,7 +60,7 @@ def grid_coordinates(
     """The level itself and the choices of level 0: block tile, split (none of groups of different rows), raster."""
     splits = (1,) if extents(workload).rows else SPLITS
     return (
-        Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+        LEVEL,
         Coordinate("block_m", tuple(block_m), 0, "tile", "rows of C per block"),
         Coordinate("block_n", tuple(block_n), 0, "tile", "columns of C per block"),
         Coordinate("block_k", tuple(block_k), 0, "tile", "k extent of one main-loop step"),
@@ -67,8 +73,7 @@ def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinat
     """Bytes of one global access of an operand: 1 to 16, at least an element, at most its alignment class."""
     e = extents(workload)
     element = {"a": e.bytes_a, "b": e.bytes_b, "c": e.bytes_c}[operand]
-    most = max(e.align[operand], element)
-    widths = tuple([width for width in (1, 2, 4, 8, 16) if element <= width <= most])
+    widths = access_widths(element, e.align[operand])
     return Coordinate(f"vector_{operand}", widths, level, "copy_width", f"bytes per global access of {operand.upper()}")
 
 
@@ -78,20 +83,17 @@ def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
     ways = (0, 1, WHOLE_ROWS) if norm else (0, 1)
     return (
         Coordinate("epilogue_staged", ways, 2, "epilogue", "1: C leaves through shared memory; 2: as whole rows"),
-        Coordinate(
-            "epilogue_fixed", (0,) if norm else (0, 1), 2, "epilogue", "1: the list of operations is compiled in"
-        ),
+        EPILOGUE_FIXED._replace(values=(0,)) if norm else EPILOGUE_FIXED,
         vector_coordinate(workload, "c", 2),
-        Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+        MIN_BLOCKS,
     )
 
 
 class ContractionFamily(Ruled):
     """The answers that main loops of contractions share."""
 
-    def sizes(self, workload: Workload) -> dict[str, int | np.int64]:
-        """See rules.sizes."""
-        return dict(rules.sizes(workload))
+    ends = EPILOGUE_NAMES
+    sizes = staticmethod(rules.sizes)
 
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""
@@ -147,12 +149,6 @@ class ContractionFamily(Ruled):
     def shared(self, program: Program) -> Program:
         """Return the Program with the run-time epilogue, and no promise to the compiler beyond a stream's need."""
         return program.replace(epilogue_fixed=0, min_blocks=stream_k.promise(program))
-
-    def main_loop(self, program: Program) -> Hashable:
-        """Return whether k is split or streamed, and every coordinate except epilogue, launch bounds and grid order."""
-        rest = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES)
-        values = tuple(value for name, value in program.values if name not in rest)
-        return program.family, program["split_k"] > 1, stream_k.blocks_of(program) > 0, values
 
     #: block tiles whose default completions are the starters
     starter_blocks: tuple[tuple[int, int], ...] = ()
@@ -217,12 +213,8 @@ def common_constants(program: Program, workload: Workload) -> dict[str, int | st
     """Return the macros every contraction binds from the class and from shared coordinates."""
     e, p = extents(workload), program.by_name
     return {
-        "IN_TYPE": macro_token(e.multiplied),
-        "OUT_TYPE": macro_token(e.dtype["c"]),
-        "ACC_TYPE": macro_token(workload.accumulator),
-        "A_LAYOUT": int(e.unit["a"] == "m"),
-        "B_LAYOUT": int(e.unit["b"] == "n"),
-        "C_UNIT": int(e.unit["c"] != "s"),
+        **rules.type_macros(e, workload.accumulator),
+        **rules.layout_macros(e),
         "C_VECTOR": p["vector_c"],
         "BLOCK_M": p["block_m"],
         "BLOCK_N": p["block_n"],

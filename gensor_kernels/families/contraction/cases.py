@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.dtypes import element_bytes
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sides import output_size
 
 from .problem import extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.declaration.lowered import Product
-    from gensor_kernels.operators.types.workload import Workload
 
 
 def granularity(workload: Workload) -> dict[str, int]:

@@ -4,7 +4,7 @@ A main loop has further columns in a module of this name in its own folder."""
 
 from __future__ import annotations
 
-from gensor_kernels.families.core.columns import Column, each
+from gensor_kernels.families.core.columns import Column, each, terms
 
 TILES = each("tiles", "mn", "tiles of the grid along an axis of C")
 HELD = each("held", "mn", "rows or columns of C that a tile holds, on the average")
@@ -17,13 +17,7 @@ INLINED = Column("inlined", "whether the prologue is applied as its operand is l
 PROMISED = Column("promised", "blocks per multiprocessor promised to the compiler, at least 1")
 ITERATIONS = Column("iterations", "main-loop iterations of a block")
 STEP = each("step", "ab", "bytes of an operand that an iteration brings per row or column of C")
-MATH = Column("math", "see roofline.Terms")
-MULTIPLIES = Column("multiplies", "see roofline.Terms")
-CHAIN = Column("chain", "see roofline.Terms")
-IN_FLIGHT = Column("in_flight", "see roofline.Terms")
-EXPOSED = Column("exposed", "see roofline.Terms")
-ISSUE = Column("issue", "see roofline.Terms")
-WARPS = Column("warps", "see roofline.Terms")
+MATH, MULTIPLIES, CHAIN, IN_FLIGHT, EXPOSED, ISSUE, WARPS = terms("math multiplies chain in_flight exposed issue warps")
 OUTPUTS = Column("outputs", "outputs of a warp")
 K_STEPS = Column("k_steps", "steps of k of one instruction in an iteration")
 STEP_ISSUE = Column("step_issue", "instructions of a warp's iteration except copies, fragment reads and math")

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.operators.types.workload import Workload
 
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-    from gensor_kernels.operators.types.workload import Workload
 
 NAME = "form"
 #: Complex numbers as they are; Gauss's formula.
 PLAIN, GAUSS = 4, 3
 #: The instruction that multiplies, by accumulator.
-RATES = {
-    "float32": "fma_f32",
-    "float64": "fma_f64",
-    "int32": "imad",
-    "complex64": "fma_f32",
-    "complex128": "fma_f64",
-}
+RATES = {"float32": "fma_f32", "float64": "fma_f64", "int32": "imad", "complex64": "fma_f32", "complex128": "fma_f64"}
 
 
 def forms(workload: Workload) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -32,6 +31,8 @@ BLOCK_START = 150.0
 
 
 # ---- tabulated parts
+
+BOUNDS = Part(("min_blocks",), lambda v: {column.PROMISED: np.maximum(v["min_blocks"], 1)}, fixed=True)
 
 
 def shared_parts(e: Extents, arch: Arch, taps: int = 1) -> tuple[Part, ...]:
@@ -69,13 +70,9 @@ def split_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
         written, after = reduction(v["split_k"], e, arch, e.matrices)
         return slabs | {column.WRITTEN: written, column.AFTER: after}
 
-    def bounds(v: Values) -> dict[Column, np.ndarray]:
-        promised = np.maximum(v["min_blocks"], 1)
-        return {column.PROMISED: promised}
-
     return (
         Part(("split_k",), splits),
-        Part(("min_blocks",), bounds, fixed=True),
+        BOUNDS,
         Part(("raster",), lambda v: {column.RASTER_ROWS: v["raster"]}, fixed=True),
     )
 
@@ -87,13 +84,7 @@ def in_workspace(v: Program | Values | Mapping[str, int], e: Extents) -> Numbers
 
 
 def reduction(
-    split: np.ndarray,
-    e: Extents,
-    arch: Arch,
-    sums: int = 1,
-    *,
-    through: np.ndarray | None = None,
-    passes: int = 1,
+    split: np.ndarray, e: Extents, arch: Arch, sums: int = 1, *, through: np.ndarray | None = None, passes: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (DRAM bytes the main kernel writes, microseconds of the reduction kernel), by split count; ``sums`` of an
     output.
@@ -192,23 +183,25 @@ def register_limit(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
     return promised_registers(warps * c[column.PROMISED], arch)
 
 
-def grants(loop: Loop, c: Columns, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (registers per thread, spill accesses and other instructions of a warp's iteration).
+def granted(
+    wanted: np.ndarray,
+    limit: np.ndarray,
+    facts: Facts | None,
+    touched: np.ndarray | float = 1.0,
+    least: float = -np.inf,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (registers per thread, accesses to spilled words): estimates, or compiler facts where they are known.
 
-    Estimates under the launch bounds, or compiler facts where they are known.  Spill bytes are the bytes of loads and
-    stores in the code, and the hot loop contains them.
+    A word that is spilled is loaded and stored again each time that it is ``touched``.  Spill bytes of compilers are
+    those of loads and stores in the code.  Corrected estimates are at ``least`` so large.
     """
-    limit = register_limit(c, loop.warps, arch)
-    wanted = loop.registers if facts is None else loop.registers + facts.register_offset
+    wanted = wanted if facts is None else np.maximum(wanted + facts.register_offset, least)
     used = np.minimum(wanted, limit)
-    # Each time it is touched, a spilled word is loaded and stored again.
-    spilling = (wanted - used) * (loop.touched * 2.0)
+    spilling = (wanted - used) * (touched * 2.0)
     if facts is None:
-        return used, spilling, loop.issue + spilling
+        return used, spilling
     used = np.where(np.isnan(facts.registers), used, facts.registers)
-    spilling = np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * 0.25)
-    counted = np.maximum(facts.issue * loop.share - loop.multiplies, 0.0)
-    return used, spilling, np.where(np.isnan(facts.issue), loop.issue + spilling, counted)
+    return used, np.where(np.isnan(facts.spill_bytes), spilling, facts.spill_bytes * 0.25)
 
 
 def stalls(loop: Loop, facts: Facts | None) -> np.ndarray | float:
@@ -220,35 +213,39 @@ def stalls(loop: Loop, facts: Facts | None) -> np.ndarray | float:
     return np.maximum(loop.stalls, clocks * loop.taking)
 
 
-def fixed_terms(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> dict[str, Any]:
-    """Return the terms of a contraction that a family's loop decides, whatever the sizes."""
-    registers, spilling, issue = grants(loop, c, facts, arch)
+#: Numbers of a Loop that are terms.
+SAME = ("warps", "math", "multiplies", "chain", "in_flight", "exposed", "ahead", "behind", "request", "slot")
+
+
+def fixed_terms(
+    c: Columns, steps: int, arch: Arch, facts: Facts | None, loop: Loop, finishing: int = 2, cut: Numbers = 0.0
+) -> dict[str, Numbers]:
+    """Return the terms that a family's loop decides, whatever the sizes.
+
+    An output takes ``finishing`` instructions, and two for each of ``steps`` operations; ``cut`` are instructions of
+    the compiled main loop, spills included, that most iterations skip.
+    """
+    registers, spilling = granted(loop.registers, register_limit(c, loop.warps, arch), facts, loop.touched)
+    issue = loop.issue + spilling
+    if facts is not None:
+        counted = np.maximum(np.maximum(facts.issue * loop.share - loop.multiplies, 0.0) - cut, 0.0)
+        issue = np.where(np.isnan(facts.issue), issue, counted)
     stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
-    finish = stores * 6.0 + loop.outputs * ((2 + 2 * e.steps) / 32)
-    return {
+    finish = stores * 6.0 + loop.outputs * ((finishing + 2 * steps) / 32)
+    return {name: getattr(loop, name) for name in SAME} | {
         "residents": np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0),
-        "warps": loop.warps,
-        "math": loop.math,
-        "multiplies": loop.multiplies,
         "issue": issue,
         "wavefronts": loop.wavefronts + spilling * loop.warps,
-        "chain": loop.chain,
-        "in_flight": loop.in_flight,
-        "exposed": loop.exposed,
         "epilogue": finish * 2.0 + loop.staging + 100.0,
         "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
         "registers": registers,
         "shared_bytes": loop.memory,
-        "ahead": loop.ahead,
-        "behind": loop.behind,
-        "request": loop.request,
-        "slot": loop.slot,
         "stalls": stalls(loop, facts),
     }
 
 
-def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Any]) -> Terms:
+def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Numbers]) -> Terms:
     """Return the complete terms from the `settled` terms."""
     tiles, residents = c[column.TILES["m"]] * c[column.TILES["n"]], known["residents"]
     blocks = tiles * c[column.SLABS]
@@ -276,4 +273,4 @@ def searching(e: Extents) -> float:
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """Return the complete terms of a contraction from a family's loop."""
-    return complete_terms(c, e, arch, fixed_terms(c, e, arch, facts, loop))
+    return complete_terms(c, e, arch, fixed_terms(c, e.steps, arch, facts, loop))

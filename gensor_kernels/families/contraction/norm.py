@@ -31,17 +31,11 @@ def norm_parts(e: Extents, arch: Arch) -> tuple[Part, ...]:
 
     def tile(v: Values) -> dict[Column, np.ndarray]:
         whole = v["epilogue_staged"] == WHOLE_ROWS
-        return {
-            column.TILE: tile_bytes(v, e),
-            column.ROW_CLOCKS: whole * v["block_m"] * ROW_CLOCKS,
-        }
+        return {column.TILE: tile_bytes(v, e), column.ROW_CLOCKS: whole * v["block_m"] * ROW_CLOCKS}
 
     def leave(v: Values) -> dict[Column, np.ndarray]:
         passes = 1 if e.n <= CHUNK else PASSES[e.norm]
         written, after = reduction(v["split_k"], e, arch, through=in_workspace(v, e), passes=passes)
         return {column.WRITTEN: written, column.AFTER: after}
 
-    return (
-        Part(("block_m", "block_n", "epilogue_staged"), tile),
-        Part(("split_k", "epilogue_staged"), leave),
-    )
+    return (Part(("block_m", "block_n", "epilogue_staged"), tile), Part(("split_k", "epilogue_staged"), leave))

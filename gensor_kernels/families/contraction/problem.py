@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,37 +20,28 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.declaration.lowered import BLOCKS, Prologue
+from gensor_kernels.operators.declaration.lowered import BLOCKS, Product
 from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
-
 
 #: Bytes of a scale of blocks.
 FLOAT = 4.0
 
 
-@dataclass(frozen=True)
-class Extents:
-    """A contraction's sizes (an empty axis, an operand without elements count as 1) and element bytes; ``extra`` are
+@dataclass(frozen=True, kw_only=True)
+class Extents(Product):
+    """A contraction's product (an empty axis, an operand without elements count as 1) and element bytes; ``extra`` are
     epilogue operand bytes.
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
-    ``whole_b`` the bytes of all elements of one batch entry.  ``window`` and ``order``: see operators' Product.
-    ``conjugated`` says which operands are conjugated, ``is_complex`` whether all operands are complex.  ``multiplied``
-    is the type in which the elements of a and b are multiplied, ``element`` its bytes: one of them may be stored
-    narrower. ``scaled`` and ``group``: see operators' Side.  ``gate``, ``biased``, ``rows``, ``norm`` and ``prologue``:
-    see Product.
+    ``whole_b`` the bytes of all elements of one batch entry.  ``conjugated`` says which operands are conjugated,
+    ``is_complex`` whether all operands are complex.  ``multiplied`` is the type in which the elements of a and b are
+    multiplied, ``element`` its bytes: one of them may be stored narrower. ``scaled`` and ``group``: see Side.
     """
 
-    batch: int
-    m: int
-    n: int
-    k: int
     bytes_a: int
     bytes_b: float
     bytes_c: int
@@ -63,19 +53,12 @@ class Extents:
     unit: Mapping[str, str]
     align: Mapping[str, int]
     dtype: Mapping[str, str]
-    window: str
-    order: int
     conjugated: Mapping[str, bool]
     is_complex: bool
     multiplied: str
     element: int
     scaled: int
     group: int
-    gate: str
-    biased: bool
-    rows: int
-    norm: str
-    prologue: Prologue | None
 
     @property
     def prepared(self) -> str:
@@ -122,7 +105,8 @@ def extents(workload: Workload) -> Extents:
         raise UnsupportedError(f"{workload.operator} is no matrix product")
     sides = {"a": p.a, "b": p.b, "c": p.c}
     width = {name: element_bytes(side.dtype) for name, side in sides.items()}
-    batch, m, n, k = (max(1, extent) for extent in (p.batch, p.m, p.n, p.k))
+    sizes = {name: max(1, extent) for name, extent in (("batch", p.batch), ("m", p.m), ("n", p.n), ("k", p.k))}
+    batch, m, n, k = sizes.values()
     multiplied, extra = product_type(p.a.dtype, p.b.dtype), 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
@@ -130,7 +114,11 @@ def extents(workload: Workload) -> Extents:
     scales = _scale_bytes(p.b.scaled, p.b.group)
     scales_of_a = FLOAT / p.b.group if p.b.scaled == BLOCKS else 0.0
     return Extents(
-        *(batch, m, n, k, int(width["a"]), width["b"], facts(p.c.dtype).itemsize, facts(workload.accumulator).itemsize),
+        **vars(p) | sizes,
+        bytes_a=int(width["a"]),
+        bytes_b=width["b"],
+        bytes_c=facts(p.c.dtype).itemsize,
+        bytes_acc=facts(workload.accumulator).itemsize,
         extra=extra,
         steps=len(workload.epilogue),
         whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch) * (width["a"] + scales_of_a),
@@ -138,19 +126,12 @@ def extents(workload: Workload) -> Extents:
         unit={name: side.unit for name, side in sides.items()},
         align={name: side.align for name, side in sides.items()},
         dtype={name: side.dtype for name, side in sides.items()},
-        window=p.window,
-        order=p.order,
         conjugated={name: side.conjugated for name, side in sides.items()},
         is_complex=facts(workload.accumulator).is_complex,
         multiplied=multiplied,
         element=facts(multiplied).itemsize,
         scaled=p.b.scaled,
         group=p.b.group,
-        gate=p.gate,
-        biased=p.biased,
-        rows=p.rows,
-        norm=p.norm,
-        prologue=p.prologue,
     )
 
 

@@ -7,7 +7,6 @@ of it is copied asynchronously. Materialised, it is read and written once more, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,12 +19,10 @@ from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: The coordinate, last of a family's and only where there is a prologue; and its values.
 NAME = "materialised"
@@ -123,11 +120,7 @@ def macros(prologue: Prologue | None, of_b: bool = False, materialised: bool = F
     if not prologue:
         return {}
     codes = sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(prologue.names))
-    found: dict[str, int | str] = {
-        "PROLOGUE": codes,
-        "PROLOGUE_OF_B": int(of_b),
-        "MATERIALISED": int(materialised),
-    }
+    found: dict[str, int | str] = {"PROLOGUE": codes, "PROLOGUE_OF_B": int(of_b), "MATERIALISED": int(materialised)}
     for name, (dtype, align) in zip("DE", prologue.vectors, strict=False):
         found |= {f"{name}_TYPE": macro_token(dtype), f"{name}_VECTOR": align}
     return found
@@ -137,7 +130,7 @@ def launches(program: Program, e: Extents) -> list[Launch]:
     """Return the first launch, if there is one."""
     if not is_materialised(program):
         return []
-    lines, run = _lines(e)
+    lines, run = lines_of(e)
     width = program["vector_a"] // e.bytes_a if e.unit["a"] != "s" else 1
     accesses = e.batch * lines * -(-run // width)
     return [Launch("contraction_prepare", -(-accesses // PREPARE_THREADS), PREPARE_THREADS, 0)]
@@ -147,11 +140,12 @@ def prepared_bytes(program: Program, e: Extents) -> int:
     """Return the bytes of the materialised operand."""
     if not is_materialised(program):
         return 0
-    lines, run = _lines(e)
+    lines, run = lines_of(e)
     return e.batch * lines * -(-run * e.bytes_a // PITCH_BYTES) * PITCH_BYTES
 
 
-def _lines(e: Extents) -> tuple[int, int]:
+def lines_of(e: Extents) -> tuple[int, int]:
+    """Return (lines of A along its contiguous axis, elements of one)."""
     return (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
 
 

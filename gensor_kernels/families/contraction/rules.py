@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from gensor_kernels.families.core.macros import macro_token
 from gensor_kernels.families.core.rules import Rule
 from gensor_kernels.operators.types.dtypes import PARTS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import complex as contraction_complex
 from . import stream_k
 from .problem import Extents, extents
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Macros of coordinates with other names.
 COORDINATES = {"A_VECTOR": "vector_a", "B_VECTOR": "vector_b", "C_VECTOR": "vector_c", "BLOCKS": stream_k.NAME}
@@ -67,12 +63,13 @@ def absent(workload: Workload, streams: bool) -> dict[str, int]:
     return found | ({} if e.is_complex else {contraction_complex.NAME.upper(): 1})
 
 
-def names(workload: Workload) -> dict[str, Any]:
+def names(workload: Workload) -> dict[str, object]:
     """Return the macros that a class decides."""
     e = extents(workload)
     stored = {f"{x.upper()}_STORED": e.multiplied if e.dtype[x] == PARTS else e.dtype[x] for x in "ab"}
     return {
-        **class_macros(e, workload.accumulator),
+        **type_macros(e, workload.accumulator),
+        **layout_macros(e),
         **{name: macro_token(dtype) for name, dtype in stored.items()},
         **{f"{x}_UNIT": int(e.unit[x.lower()] != "s") for x in "ABC"},
         "GATE": bool(e.gate),
@@ -92,13 +89,12 @@ def sizes(workload: Workload) -> dict[str, int | np.int64]:
     return {"K": np.int64(e.k), "N": np.int64(e.n)}
 
 
-def class_macros(e: Extents, accumulator: str) -> dict[str, int | str]:
-    """Return the types and layouts of operands."""
-    return {
-        "IN_TYPE": macro_token(e.multiplied),
-        "OUT_TYPE": macro_token(e.dtype["c"]),
-        "ACC_TYPE": macro_token(accumulator),
-        "A_LAYOUT": int(e.unit["a"] == "m"),
-        "B_LAYOUT": int(e.unit["b"] == "n"),
-        "C_UNIT": int(e.unit["c"] != "s"),
-    }
+def type_macros(e: Extents, accumulator: str) -> dict[str, int | str]:
+    """Return the types of operands and sums, and whether columns of C are adjacent."""
+    types = {"IN_TYPE": e.multiplied, "OUT_TYPE": e.dtype["c"], "ACC_TYPE": accumulator}
+    return {**{name: macro_token(dtype) for name, dtype in types.items()}, "C_UNIT": int(e.unit["c"] != "s")}
+
+
+def layout_macros(e: Extents) -> dict[str, int | str]:
+    """Return the layouts of both factors."""
+    return {"A_LAYOUT": int(e.unit["a"] == "m"), "B_LAYOUT": int(e.unit["b"] == "n")}

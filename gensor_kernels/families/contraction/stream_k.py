@@ -10,27 +10,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate, Launch
 from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES, Terms
 
 from .problem import Extents
 
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-
 NAME = "stream"
 #: Blocks of a stream, the same on every part: one, two or more on each multiprocessor of most, and less.
-BLOCKS = (
-    *(4, 8, 16, 24, 32, 40, 56, 64, 80, 108, 128, 132, 148, 160, 170),
-    *(216, 256, 264, 296, 324, 340, 396, 432),
-)
+BLOCKS = (4, 8, 16, 24, 32, 40, 56, 64, 80, 108, 128, 132, 148, 160, 170, 216, 256, 264, 296, 324, 340, 396, 432)
 #: Bytes of a block's flag in the workspace; sums begin at a multiple of 16.
 FLAG_BYTES = 16
 #: Shared bytes of a tile's place while a main loop has no registers for it.
@@ -115,12 +110,12 @@ def least_blocks(columns: Columns, arch: Arch) -> Numbers:
     return 0 if blocks is None else -(-blocks // arch.sms)
 
 
-def default(columns: Columns, arch: Arch) -> dict[str, Any]:
+def default(columns: Columns, arch: Arch) -> dict[str, Numbers]:
     """Return the blocks that a stream needs as a default of ``min_blocks``, where a family has streams."""
     return {"min_blocks": least_blocks(columns, arch)} if NAME in columns else {}
 
 
-def place_bytes(c: Mapping[Any, Any]) -> Any:
+def place_bytes(c: Columns | Mapping[str, int]) -> Numbers:
     """Return the bytes of shared memory after a ring in which a stream keeps a tile's place (PLACE_BYTES)."""
     blocks = c.get(NAME)
     return 0 if blocks is None else (blocks > 0) * PLACE_BYTES

@@ -6,12 +6,9 @@ A verification case must exercise every branch a Program has (docs/verification.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gensor_kernels.operators.types.dtypes import facts
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: (copies, warp order) of the runs of a case, where it names no others.
 USUAL = (("late", "reverse"), ("early", "forward"))

@@ -25,6 +25,11 @@ class Column:
         return f"Column({self.name!r})"
 
 
+def terms(names: str) -> list[Column]:
+    """Return columns that are terms of the roofline, where they are described."""
+    return [Column(name, "see roofline.Terms") for name in names.split()]
+
+
 def each(name: str, of: str, doc: str) -> Mapping[str, Column]:
     """Return a column for each operand or axis ``of`` which the name has one letter."""
     return {letter: Column(f"{name}_{letter}", doc) for letter in of}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from gensor_kernels.families.core.source import code, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sliding import Sliding
 
 from .cases import Case
@@ -23,18 +25,11 @@ from .params import Tiling
 from .program import Program
 from .tensor_maps import TensorMap
 
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
-
 Values = Mapping[str, np.ndarray]
 #: Many Programs at once: values (int32) by the name of a coordinate, outputs of parts (float32) by Column (lattice.py).
 Columns = Mapping[str | Column, np.ndarray]
 #: Coordinate values of one Program or of many, by name.
 Points = Columns | Mapping[str, Any]
-
-#: The memory levels a construction descends: block tile, shared memory, registers.
-LEVELS = (0, 1, 2)
 
 
 class Coordinate(NamedTuple):
@@ -51,6 +46,17 @@ class Coordinate(NamedTuple):
     kind: str
     doc: str
     runtime: bool = False
+
+
+#: The memory levels a construction descends: block tile, shared memory, registers.
+LEVEL = Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached")
+EPILOGUE_FIXED = Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in")
+MIN_BLOCKS = Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler")
+
+
+def access_widths(element: float, most: int) -> tuple[int, ...]:
+    """Return the bytes of one global access: 1 to 16, at least an element, at most an alignment class."""
+    return tuple([width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element)])
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,10 @@ class Family:
     always: tuple[str, ...] = ()
     #: coordinates whose values follow from a Workload's sizes, which are no part of its class, and all that they may be
     own: Mapping[str, Collection[int]] = MappingProxyType({})
+    #: coordinates of how results leave, and of the launch: no part of a main loop
+    ends: tuple[str, ...] = ()
+    #: values without a compiled epilogue and launch bounds
+    unbound: Mapping[str, int] = MappingProxyType({})
     #: operators, arithmetic and features of the Arch that the family is for, checked in this order before ``refusal``
     needs: tuple[Need, ...] = ()
 
@@ -250,11 +260,14 @@ class Family:
 
     def shared(self, program: Program) -> Program:
         """Return the Program without its compiled epilogue and launch bounds; it may not be legal."""
-        return program
+        return program.replace(**self.unbound)
 
     def main_loop(self, program: Program) -> Hashable:
-        """Return a key that Programs with the same main loop share: they differ in how results leave, if at all."""
-        return program
+        """Return a key that Programs with the same main loop share: they differ in how results leave, if at all, and
+        not in whether k is split or streamed."""
+        rest = ("raster", "split_k", "stream", *self.ends)
+        values = tuple(value for name, value in program.values if name not in rest)
+        return program.family, program.get("split_k", 1) > 1, program.get("stream") > 0, values
 
     def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:
         """Return the Programs that share the binary of ``program`` and divide k among blocks in other ways, itself

@@ -8,19 +8,16 @@ points.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from .columns import Column
 from .family import Coordinate, Family, Part
 from .program import Program
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 COMPLETE = 2
 
@@ -122,11 +119,7 @@ class Lattice:
     """
 
     def __init__(
-        self,
-        family: Family,
-        workload: Workload,
-        arch: Arch,
-        restrict: Mapping[str, Collection[int]] | None = None,
+        self, family: Family, workload: Workload, arch: Arch, restrict: Mapping[str, Collection[int]] | None = None
     ):
         self.family, self.workload, self.arch = family, workload, arch
         self.coordinates = family.coordinates(workload, arch)

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.workload import Workload
 
 from .columns import Column
 from .family import Columns, Coordinate, Family, Part
 from .program import Program
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
-
 
 Made = TypeVar("Made")
 

@@ -14,20 +14,18 @@ from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import count
 from types import CodeType, MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gensor_database.lazy import cached_property
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from .columns import Column, Numbers
 from .family import Columns, Family, Part, Values
 from .lattice import Columns as Gathered
 from .program_batch import once
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 #: Share of Programs up to which the others are left out before numbers are computed for them.
@@ -134,7 +132,7 @@ class Bound:
     ``known`` are macros that the class decides, and macros of coordinates that its lattice does not have.
     """
 
-    def __init__(self, rules: Rules, known: Mapping[str, Any]):
+    def __init__(self, rules: Rules, known: Mapping[str, object]):
         self.rules, self.known = rules, {**FUNCTIONS, **TYPES, **rules.constants, **known}
         every = [(rule, operand) for rule in rules.table if not rule.given for operand in rule.of or ("",)]
         self._fixed = [each for each in every if not each[0].sized]
@@ -171,7 +169,7 @@ class Bound:
 
         return tuple(part(*group) for group in self._groups)
 
-    def _hold(self, rules: Sequence[Asserted], columns: Values | Columns, computed: Mapping[str, Numbers]) -> Any:
+    def _hold(self, rules: Sequence[Asserted], columns: Values | Columns, computed: Mapping[str, Numbers]) -> Numbers:
         names, held = Names(self, columns, computed), True
         for rule, operand in rules:
             held = held & names.holds(rule, operand)
@@ -218,7 +216,7 @@ class Ruled(Family):
         """Return the rules as static_asserts."""
         return f'#line 1 "{self.name}.rules"\n{self.rules.static_asserts()}'
 
-    def known(self, workload: Workload) -> Mapping[str, Any]:
+    def known(self, workload: Workload) -> Mapping[str, object]:
         """Return macros that the class decides, and macros of coordinates that its lattice does not have."""
         return NONE
 
@@ -250,7 +248,7 @@ def bound(family: Ruled, workload: Workload, arch: Arch) -> Bound:
 
 
 @lru_cache(maxsize=256)
-def _bind(rules: Rules, known: frozenset[tuple[str, Any]]) -> Bound:
+def _bind(rules: Rules, known: frozenset[tuple[str, object]]) -> Bound:
     return Bound(rules, dict(known))
 
 
@@ -277,7 +275,7 @@ BYTES = {
 TYPES = {name: name for name in BYTES}
 
 
-def _decides(value: Any, holds: bool) -> bool:
+def _decides(value: Numbers, holds: bool) -> bool:
     """Whether a number, not an array, makes a condition true or false."""
     return not isinstance(value, np.ndarray) and bool(value) == holds
 
@@ -305,7 +303,7 @@ class Names(dict[str, Any]):
         self.update(computed)
         self.rules, self.columns = bound.rules, columns
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> Numbers:
         rules = self.rules
         if name in rules.derived:
             self[name] = self.value(rules.derived[name])
@@ -317,13 +315,13 @@ class Names(dict[str, Any]):
             self[name] = self.columns[rules.coordinates.get(name, name.lower())]
         return self[name]
 
-    def holds(self, rule: Rule, operand: str = "") -> Any:
+    def holds(self, rule: Rule, operand: str = "") -> Numbers:
         """Return for which Programs a rule holds."""
         names = self[f"Tile{operand}"] if operand else self
         text = f"not ({rule.when}) or ({rule.condition})" if rule.when else rule.condition
         return names.value(text) != 0
 
-    def value(self, text: str) -> Any:
+    def value(self, text: str) -> Numbers:
         """Return the value of an expression."""
         return eval(_compiled(text), {}, self)
 
@@ -334,7 +332,7 @@ class _OfOperand(dict[str, Any]):
     def __init__(self, names: Names, operand: str):
         self.names, self.operand = names, operand
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> Numbers:
         names, rules, own = self.names, self.names.rules, f"{self.operand}_{name}"
         if name in rules.of_operand:
             self[name] = self.value(rules.of_operand[name])
@@ -345,7 +343,7 @@ class _OfOperand(dict[str, Any]):
 
     __getattr__ = dict.__getitem__  # TileA.NAME
 
-    def value(self, text: str) -> Any:
+    def value(self, text: str) -> Numbers:
         """Return the value of an expression about the operand."""
         return eval(_compiled(text), {}, self)
 
@@ -424,7 +422,7 @@ CHOICE, ANY, ALL, EQUAL, LESS, SUM, PRODUCT, ATOM = range(8)
 class _Cpp(ast.NodeVisitor):
     """Prints expressions; each method returns the text and how strongly its operator binds."""
 
-    def __init__(self, constants: Mapping[str, Any]):
+    def __init__(self, constants: Mapping[str, object]):
         self.constants = constants
 
     def text(self, node: ast.expr, least: int) -> str:
@@ -466,6 +464,6 @@ class _Cpp(ast.NodeVisitor):
         return (f"{name}<{arguments}>" if name in TEMPLATES else f"{name}({arguments})"), ATOM
 
 
-def in_cpp(condition: str, constants: Mapping[str, Any] = NONE) -> str:
+def in_cpp(condition: str, constants: Mapping[str, object] = NONE) -> str:
     """Return a condition as C++; ``constants`` maps names to what it prints for them."""
     return _Cpp(constants).text(_parsed(condition), CHOICE)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.families.contraction.complex import RATES
-from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE, reduction
+from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE, granted, reduction
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.contraction.prologue import element_issue, vector_words
 from gensor_kernels.families.core.family import Columns, Facts
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, promised_registers, residency
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import Shape, of_form, shape
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 23.0
@@ -124,26 +120,13 @@ def _meeting(c: Columns, e: Extents, s: Shape) -> tuple[np.ndarray, np.ndarray]:
     return wait, busy
 
 
-def _fitting(c: Columns, e: Extents, s: Shape, facts: Facts | None, arch: Arch) -> tuple[np.ndarray, np.ndarray]:
-    """Return (registers per thread, accesses of spilled words in a step): estimated, or compiler facts."""
-    wanted = registers(c, e, s)
-    limit = promised_registers(np.maximum(c["min_blocks"], 1) * s.threads / 32, arch)
-    if facts is not None:
-        wanted = wanted + facts.register_offset
-    used = np.minimum(wanted, limit)
-    spilled = (wanted - used) * 2.0
-    if facts is not None:
-        used = np.where(np.isnan(facts.registers), used, facts.registers)
-        spilled = np.where(np.isnan(facts.spill_bytes), spilled, facts.spill_bytes / 4)
-    return used, spilled
-
-
-def terms(c: Columns, workload: Workload, arch: Arch, facts: Facts | None) -> Terms:
+def terms(columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
     """See machine.roofline.Terms.  An iteration is a step of k."""
-    e = extents(workload)
+    c, e = columns, extents(workload)
     s = shape(c, e)
     warps = s.threads / 32.0
-    used, spilled = _fitting(c, e, s, facts, arch)
+    limit = promised_registers(np.maximum(c["min_blocks"], 1) * warps, arch)
+    used, spilled = granted(registers(c, e, s), limit, facts)
     single = [np.asarray(x, dtype=np.float32) for x in (warps, used, s.memory)]
     residents = np.maximum(residency(single[0], single[1], single[2], arch), 1.0)
     multiplies, issue = _multiplies(c, e), _issue(c, e, s) + spilled

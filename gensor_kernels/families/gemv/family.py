@@ -5,8 +5,7 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,33 +15,19 @@ from gensor_kernels.families.contraction.cases import contraction_cases, impossi
 from gensor_kernels.families.contraction.complex import RATES
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
+from gensor_kernels.families.core.family import EPILOGUE_FIXED, LEVEL, PRODUCTS, Columns, Coordinate, Launch
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import rules
 from .cost import registers, terms
-from .shape import (
-    A_COLUMNS,
-    A_ROWS,
-    B_COLUMNS,
-    INPUT_BYTES,
-    MOST_SMALL,
-    SUM_BYTES,
-    forms,
-    long_tile,
-    shape,
-    step_of,
-)
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
+from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, INPUT_BYTES, MOST_SMALL, SUM_BYTES, forms, long_tile, shape, step_of
 
 POWERS = tuple(2**p for p in range(11))
 SMALLS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -50,7 +35,6 @@ SMALLS = (1, 2, 3, 4, 6, 8, 12, 16)
 #: weights along k, and of weights along the long axis.
 ROW_STARTERS = ((32, 8, 1), (16, 8, 1), (32, 1, 1), (128, 2, 1), (256, 1, 1), (32, 4, 2), (256, 1, 4), (1024, 1, 16))
 COLUMN_STARTERS = ((16, 8, 1), (8, 32, 1), (16, 4, 1), (32, 8, 1), (64, 4, 1), (8, 16, 4), (16, 8, 4), (4, 16, 16))
-_OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
 class Gemv(Ruled):
@@ -59,7 +43,11 @@ class Gemv(Ruled):
     name = "gemv"
     abi = 3
     source = "gemv.cu"
+    known = staticmethod(rules.names)
+    terms = staticmethod(terms)
     rules = rules.RULES
+    ends = ("epilogue_fixed", "min_blocks")
+    unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 0})
     names = (
         *("level", "form", "threads_k", "threads_l", "small", "split_k"),
         *("vector", "items", "rows", "x_shared", "epilogue_fixed", "min_blocks"),
@@ -84,7 +72,7 @@ class Gemv(Ruled):
         width = max((e.align["ab"[form < A_ROWS]] // e.bytes_a for form in possible), default=1)
         by_rows = any(form in (0, A_ROWS) for form in possible)
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("form", possible, 0, "layout", "streamed operand: 0 B, 2 A; +1: contiguous along the long axis"),
             Coordinate("threads_k", POWERS, 0, "tile", "threads that share an output"),
             Coordinate("threads_l", POWERS, 0, "tile", "threads, or groups of them, along the long axis"),
@@ -102,17 +90,13 @@ class Gemv(Ruled):
                 "layout",
                 "1: x comes through shared memory",
             ),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            EPILOGUE_FIXED,
             Coordinate("min_blocks", (0, 1, 2, 3, 4, 6, 8), 2, "launch_bounds", "blocks per SM promised"),
         )
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """The extent of k."""
         return {"K": extents(workload).k}
-
-    def known(self, workload: Workload) -> dict[str, object]:
-        """See rules.py."""
-        return rules.names(workload)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
@@ -149,10 +133,6 @@ class Gemv(Ruled):
             "epilogue_fixed": 0 * like,
             "min_blocks": 0 * like,
         }
-
-    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
-        """See cost.py."""
-        return terms(columns, workload, arch, facts)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """See cost.py."""
@@ -231,14 +211,6 @@ class Gemv(Ruled):
         """Return the Program with accesses as wide as the alignment class of the streamed operand."""
         e = extents(workload)
         return program.replace(vector=max(1, e.align["ab"[program["form"] < A_ROWS]] // e.bytes_a))
-
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue and no promise to the compiler."""
-        return program.replace(epilogue_fixed=0, min_blocks=0)
-
-    def main_loop(self, program: Program) -> Hashable:
-        """Return whether k is split, and every coordinate except epilogue and launch bounds."""
-        return program["split_k"] > 1, tuple(value for name, value in program.values if name not in _OUTER)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Return default completions of some block tiles for the smallest tile that holds the small axis; at most 8."""

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.macros import macro_token
 from gensor_kernels.families.core.rules import GRID, LAUNCH, Rule, Rules
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import INPUT_BYTES, SUM_BYTES, widths
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 RULES = Rules(
     (

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.families.contraction.problem import Extents, extents, power_of_two_in
+from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Points
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Most entries of the small axis that the family serves.
 MOST_SMALL = 16
@@ -38,12 +37,12 @@ def widths(e: Extents) -> dict[str, int]:
     return {x: max(1, e.align[x] // e.bytes_a) if e.unit[x] != "s" else 1 for x in "ab"}
 
 
-def step_of(v: Points) -> Any:
+def step_of(v: Points) -> Numbers:
     """Extent of k in one step."""
     return v["threads_k"] * v["items"] * np.where(v["form"] % 2 == 1, 1, v["vector"])
 
 
-def long_tile(v: Points) -> Any:
+def long_tile(v: Points) -> Numbers:
     """Entries of the long axis per block."""
     return v["threads_l"] * np.where(v["form"] % 2 == 1, v["vector"], v["rows"])
 
@@ -73,7 +72,7 @@ class Shape(NamedTuple):
     memory: np.ndarray
 
 
-def of_form(v: Points, streams_b: Any, streams_a: Any) -> np.ndarray:
+def of_form(v: Points, streams_b: Numbers, streams_a: Numbers) -> Numbers:
     """Return the value for the operand that is streamed."""
     return np.where(v["form"] >= A_ROWS, streams_a, streams_b)
 
@@ -114,14 +113,16 @@ def shape(v: Points, e: Extents) -> Shape:
     )
 
 
-def _scratch(c: Mapping[str, np.ndarray], e: Extents, by_columns: np.ndarray, parts: np.ndarray) -> tuple[Any, Any]:
+def _scratch(
+    c: Mapping[str, np.ndarray], e: Extents, by_columns: np.ndarray, parts: np.ndarray
+) -> tuple[Numbers, Numbers]:
     """Return (bytes in which sums meet, rounds they do it in): gemv_store.cuh."""
     banks, small = 128 // e.bytes_acc, c["small"]
     piece = np.minimum(c["vector"], max(1, 16 // e.bytes_acc))
     pieces, wanted = np.maximum(c["vector"] // piece, 1), c["threads_l"] * piece
     line = pieces * (wanted + np.where(pieces > 1, banks // pieces, 0))
 
-    def columns(entries: Any) -> Any:
+    def columns(entries: Numbers) -> Numbers:
         words = entries * line
         return parts * (words + np.where(wanted < banks, (wanted - words) % banks, 0)) * e.bytes_acc
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.prologue import inlined_branches
 from gensor_kernels.families.core.cases import USUAL, Case, Schedule
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sides import output_size
 
 from .shape import call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def granules(workload: Workload) -> tuple[int, int]:
     return 1, call.align["y"] // call.bytes_y
 
 
-def branches_of(workload: Workload, program: Program) -> frozenset[str]:
+def window_branches(program: Program, workload: Workload) -> frozenset[str]:
     """Return the coverage names that runs at verification sizes must count."""
     channels, columns = granules(workload)
     names = {"padding", "full_tile"}
@@ -77,7 +74,7 @@ def _whole_image(workload: Workload) -> bool:
     return "r" not in workload.size
 
 
-def window_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
+def window_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
     """Return the cases; large cases run ``epilogue``.
 
     A binary with a compile-time epilogue runs its own everywhere.

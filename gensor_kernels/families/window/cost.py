@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE
+from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE, granted
 from gensor_kernels.families.contraction.prologue import element_issue
 from gensor_kernels.families.core.family import Facts, Points
 from gensor_kernels.machine.arch import Arch
@@ -31,7 +31,7 @@ def terms(
     """
     warps = (t.threads / 32).astype(F)
     limit = promised_registers(np.maximum(c["min_blocks"], 1) * warps, arch)
-    used, spilling = _registers(wanted, limit, facts)
+    used, spilling = granted(wanted, limit, facts, least=24.0)
     memory = shared_bytes(c, t, call).astype(F)
     residents = np.maximum(residency(warps, used.astype(F), memory, arch), 1.0)
     blocks = grid(t, call)
@@ -66,17 +66,6 @@ def terms(
         "shared_bytes": memory,
     }
     return Terms(**{name: np.asarray(value, dtype=F) for name, value in values.items()})
-
-
-def _registers(wanted: np.ndarray, limit: np.ndarray, facts: Facts | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return (registers per thread, accesses to spilled words), estimated or as the compiler said."""
-    wanted = wanted if facts is None else np.maximum(wanted + facts.register_offset, 24.0)
-    used = np.minimum(wanted, limit)
-    spilled = 2.0 * (wanted - used)
-    if facts is not None:
-        used = np.where(np.isnan(facts.registers), used, facts.registers)
-        spilled = np.where(np.isnan(facts.spill_bytes), spilled, facts.spill_bytes * 0.25)
-    return used, spilled
 
 
 def _ending(c: Points, t: Tiles, call: Call, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

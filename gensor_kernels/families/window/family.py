@@ -5,17 +5,24 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from itertools import product
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.families.contraction import prologue as contraction_prologue
-from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.columns import Column
-from gensor_kernels.families.core.family import SLIDING, Columns, Coordinate, Facts, Launch
+from gensor_kernels.families.core.family import (
+    EPILOGUE_FIXED,
+    LEVEL,
+    MIN_BLOCKS,
+    SLIDING,
+    Columns,
+    Coordinate,
+    Facts,
+    Launch,
+    access_widths,
+)
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
@@ -23,16 +30,14 @@ from gensor_kernels.families.core.rules import Ruled, bound
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost as window_cost
 from . import rules
 from . import shape as parts
-from .cases import branches_of, window_cases
+from .cases import window_branches, window_cases
 from .shape import call_of, tiles
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 CHANNELS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512)
 PIXELS = (*range(1, 17), 18, 20, 21, 22, 24, 28, 30, 32, 36, 40, 42, 48, 56, 64, 84, 96, 128)
@@ -55,7 +60,12 @@ class Window(Ruled):
     name = "window"
     abi = 3
     source = "window.cu"
+    known = staticmethod(rules.names)
+    branches = staticmethod(window_branches)
+    cases = staticmethod(window_cases)
     rules = rules.RULES
+    ends = EPILOGUE_NAMES
+    unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 0})
     names = (
         *("level", "block_c", "block_h", "block_w"),
         *("vector_a", "window", "staged", "filter_held", "split"),
@@ -74,9 +84,10 @@ class Window(Ruled):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, how x is loaded and the window walked, thread tile, epilogue."""
         call = call_of(workload)
-        loads = _widths(call.bytes_x, call.align["x"] if call.channels_last else call.bytes_x)
+        stores = access_widths(call.bytes_y, call.align["y"])
+        loads = access_widths(call.bytes_x, call.align["x"] if call.channels_last else call.bytes_x)
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("block_c", CHANNELS, 0, "tile", "channels of y per block"),
             Coordinate("block_h", PIXELS, 0, "tile", "rows of y per block"),
             Coordinate("block_w", PIXELS, 0, "tile", "columns of y per block"),
@@ -97,16 +108,10 @@ class Window(Ruled):
             Coordinate("split", SPLITS, 1, "split", "threads that share a window"),
             Coordinate("thread_h", THREAD_TILES, 2, "tile", "rows of y per thread"),
             Coordinate("thread_w", THREAD_TILES, 2, "tile", "columns of y per thread"),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
-            Coordinate(
-                "vector_c", _widths(call.bytes_y, call.align["y"]), 2, "copy_width", "bytes per store of y, at most"
-            ),
-            Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            EPILOGUE_FIXED,
+            Coordinate("vector_c", stores, 2, "copy_width", "bytes per store of y, at most"),
+            MIN_BLOCKS,
         )
-
-    def known(self, workload: Workload) -> dict[str, object]:
-        """See rules.py."""
-        return rules.names(workload)
 
     def sizes(self, workload: Workload) -> dict[str, bool]:
         """Return whether filters can slide."""
@@ -195,27 +200,11 @@ class Window(Ruled):
         """Return no counts: the kernel counts its tiles itself."""
         return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
 
-    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """See cases.py."""
-        return window_cases(workload, program, epilogue)
-
-    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """See cases.py."""
-        return branches_of(workload, program)
-
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with accesses as wide as the alignment class of each operand."""
         call = call_of(workload)
         loads = call.align["x"] if call.channels_last else call.bytes_x
         return program.replace(vector_a=loads, vector_c=call.align["y"])
-
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue and no promise to the compiler."""
-        return program.replace(epilogue_fixed=0, min_blocks=0)
-
-    def main_loop(self, program: Program) -> Hashable:
-        """Return every coordinate except epilogue and launch bounds."""
-        return program.family, tuple(value for name, value in program.values if name not in EPILOGUE_NAMES)
 
     def starters(self, workload: Workload, arch: Arch) -> list[Program]:
         """Return the fastest of each kind of some thousand Programs."""
@@ -237,11 +226,6 @@ class Window(Ruled):
             )
             kinds.setdefault(kind, Program(self.name, tuple(values.items())))
         return list(kinds.values())[:8]
-
-
-def _widths(element: int, most: int) -> tuple[int, ...]:
-    """Return the bytes of one access: 1 to 16, at least an element, at most its alignment class."""
-    return tuple(width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element))
 
 
 def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.core.macros import macro_token
 from gensor_kernels.families.core.rules import LAUNCH, ONE_DIMENSION, Rule, Rules
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import KINDS, MOST_UNROLLED, call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 RULES = Rules(
     (

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,10 +19,8 @@ from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.declaration.prologue import prologue_of
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sliding import IMAGES, Side, Sliding
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Operations of a kernel in the window, in the order of its parameter OPERATION.
 KINDS = ("multiply", "average", "maximum")

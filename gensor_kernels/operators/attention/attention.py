@@ -24,10 +24,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -57,7 +57,8 @@ from .forms import (
 )
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Axis, Expression
+    from gensor_kernels.operators.expression.expression import Axis, Expression, Value
+
 
 #: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
 MASK_AXES = {"batch": 8, "heads": 4, "queries": 2, "keys": 1}
@@ -100,7 +101,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
     return scores, softmax_average((batch, heads, i, d), score, v[batch, group, j, d])
 
 
-def scaled(form: Form, score: Any, sizes: Mapping[str, int]) -> Any:
+def scaled(form: Form, score: Value, sizes: Mapping[str, int]) -> Value:
     """Return a declared score after the scale and, if the form has one, the soft cap."""
     from gensor_kernels.operators.expression.expression import tanh
 
@@ -108,7 +109,7 @@ def scaled(form: Form, score: Any, sizes: Mapping[str, int]) -> Any:
     return VERIFIED_SOFTCAP * tanh(score * (1.0 / VERIFIED_SOFTCAP)) if form.capped else score
 
 
-def softmax_average(axes: tuple[Axis, ...], score: Any, value: Any) -> Expression:
+def softmax_average(axes: tuple[Axis, ...], score: Value, value: Value) -> Expression:
     """Declare the softmax average of values: 0 for a query that sees no key."""
     from gensor_kernels.operators.expression import expression as ex
 
@@ -285,7 +286,9 @@ class Attention(Operator):
         return 4 * z["batch"] * z["heads"] * z["head"] * seen_pairs(mean_sizes(workload))
 
 
-def declare_form(kind: type[Attention], declare: Callable[..., Any], form: Form, own: Mapping[str, int]) -> Attention:
+def declare_form(
+    kind: type[Attention], declare: Callable[..., Sequence[Expression]], form: Form, own: Mapping[str, int]
+) -> Attention:
     """Return the operator of a form, with its ``own`` sizes."""
     sizes = {**own, **(dict.fromkeys(WINDOW, UNBOUNDED) if form.windowed else {})}
     parameters = tuple(name for name in sizes if name != "batch")

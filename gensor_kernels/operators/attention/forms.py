@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.shown import shown
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 CAUSAL = {"none": 0, "lower_right": 1, "upper_left": 2}
 #: The size of a window's side without a bound.
@@ -33,26 +31,17 @@ _MASKS = {"": "", "bool": "_masked", "added": "_biased"}
 
 
 class Form(NamedTuple):
-    """The computation of an operator of attention.
+    """The computation of an operator of attention."""
 
-    Attributes
-    ----------
-    mask : str
-        Kind of mask: "" for none, "bool" (True keeps a key) or "added".
-    capped : bool
-        Whether scores s become softcap tanh(s / softcap), before the mask.
-    windowed : bool
-        Whether a Workload has the sizes of a window.
-    ragged : bool
-        Whether sequences have different numbers of queries, stored one after the other.
-    paged : bool
-        Whether the keys of each sequence are stored in pages.
-    """
-
+    #: kind of mask: "" for none, "bool" (True keeps a key) or "added"
     mask: str = ""
+    #: whether scores s become softcap tanh(s / softcap), before the mask
     capped: bool = False
+    #: whether a Workload has the sizes of a window
     windowed: bool = False
+    #: whether sequences have different numbers of queries, stored one after the other
     ragged: bool = False
+    #: whether the keys of each sequence are stored in pages
     paged: bool = False
 
     @property

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,8 @@ from .attention import Attention, declare_form, group_of, scaled, softmax_averag
 from .forms import FAR, FORMS, VERIFIED_SOFTCAP, Form, capacity, causal_code, relative_diagonals, window_sizes
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Axis, Expression, Tensor, Value
+
 
 #: Behind attention's tail: addresses of both ends and of the table, its stride, sequences, alignment of the diagonals,
 #: the power of two of a page's keys, pages.
@@ -62,14 +63,14 @@ class _Keys(NamedTuple):
     """Declared keys of a sequence: stages that find them, K and V as they are read, and where they begin and end."""
 
     stages: list[Expression]
-    axes: tuple[Any, ...]
-    place: Any
-    operands: list[Any]
-    begin: Any
-    end: Any
+    axes: tuple[Axis, ...]
+    place: Value
+    operands: Sequence[Tensor | Expression]
+    begin: Value
+    end: Value
 
 
-def _declare_keys(form: Form, batch: Any, kv_heads: Any, d: Any, sizes: Mapping[str, int]) -> _Keys:
+def _declare_keys(form: Form, batch: Axis, kv_heads: Axis, d: Axis, sizes: Mapping[str, int]) -> _Keys:
     """Declare the keys of a sequence; of pages, with stages that read each sequence's pages."""
     from gensor_kernels.operators.expression import expression as ex
 
@@ -100,6 +101,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
     stages, begin, end = [*keys.stages], keys.begin, keys.end
     one = ex.Axis("one", 1) if form.ragged else batch
     q, lead = ex.tensor("a", one, heads, i, d), (batch if form.paged else 0, group, *keys.axes, d)
+    k: Value
     k, v = (operand[lead] for operand in keys.operands)
     upper = sizes["causal"] == 2
     moved = 0.0 * end if upper else end - float(sizes["queries"])  # the own key of query 0, less query 0
@@ -107,7 +109,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
         ends = ex.tensor("f", batch)
         bounds = [ex.minimum(each, float(sizes["queries"])) for each in (ends.pad()[batch - 1], ends[batch])]
 
-        def own(value: Any) -> Any:
+        def own(value: Value) -> Value:
             """Return the value for the sequence of query i, 0 for others."""
             after, before = ex.less_equal(bounds[0], ex.index(i)), ex.less(ex.index(i), bounds[1])
             return ex.where(after, ex.where(before, value, 0.0), 0.0)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,21 +34,18 @@ Arrays: TypeAlias = "Mapping[str, np.ndarray]"
 Bounded: TypeAlias = "tuple[np.ndarray, np.ndarray]"
 
 
+#: Makes the expressions of an operator from its parameters; the last one gives the output.
+Declare: TypeAlias = "Callable[..., Expression | Sequence[Expression]]"
+
+
 class Conditions(NamedTuple):
-    """Conditions under which a kernel's error is bounded.
+    """Conditions under which a kernel's error is bounded."""
 
-    Attributes
-    ----------
-    structured : bool
-        Whether the bound holds for data of any order, not only for independent random numbers.
-    steps : Sequence[Step]
-        Operations of the epilogue before a norm.
-    away : np.ndarray, optional
-        Largest distance of a kernel's first operand from the given one, element by element (prologues).
-    """
-
+    #: whether the bound holds for data of any order, not only for independent random numbers
     structured: bool = False
+    #: operations of the epilogue before a norm
     steps: Sequence[Step] = ()
+    #: largest distance of a kernel's first operand from the given one, element by element (prologues)
     away: np.ndarray | None = None
 
 
@@ -69,9 +67,7 @@ def even(count: int, least: Sequence[int], most: Sequence[int]) -> np.ndarray:
 
 
 @lru_cache(maxsize=1024)
-def _stages(
-    declare: Callable[..., Expression | Sequence[Expression]], parameters: tuple[tuple[str, int], ...]
-) -> tuple[Expression, ...]:
+def _stages(declare: Declare, parameters: tuple[tuple[str, int], ...]) -> tuple[Expression, ...]:
     from gensor_kernels.operators.expression.expression import Expression
 
     declared = declare(**dict(parameters))
@@ -80,29 +76,19 @@ def _stages(
 
 @dataclass(frozen=True)
 class Operand:
-    """An operand of a Workload: its shape in the declared order of axes, and its memory layout.
+    """An operand of a Workload: its shape in the declared order of axes, and its memory layout."""
 
-    Attributes
-    ----------
-    name : str
-        Name in the declaration.  The last Operand of an operator is its output.
-    shape : tuple[int, ...]
-        Extents of the declared axes.
-    order : tuple[int, ...]
-        Axes from the outermost to the innermost in memory.
-    dense : int
-        Number of innermost axes without gaps between them.
-    step : int
-        Stride of the innermost axis: 1, or more where the layout promises no unit stride.
-    boolean : bool
-        Whether an int8 operand is compared with 0 only.
-    """
-
+    #: name in the declaration.  The last Operand of an operator is its output.
     name: str
+    #: extents of the declared axes
     shape: tuple[int, ...]
+    #: axes from the outermost to the innermost in memory
     order: tuple[int, ...]
+    #: number of innermost axes without gaps between them
     dense: int = 1
+    #: stride of the innermost axis: 1, or more where the layout promises no unit stride
     step: int = 1
+    #: whether an int8 operand is compared with 0 only
     boolean: bool = False
 
     def strides(self, vector: int = 1, gap: int = 0) -> tuple[int, ...]:
@@ -138,10 +124,12 @@ class Operator:
     """
 
     name: str
-    declare: Callable[..., Expression | Sequence[Expression]]
+    declare: Declare
     parameters: tuple[str, ...] = ()
     smallest: tuple[tuple[str, int], ...] = ()
     columns = 1
+    #: sizes whose combinations `usual` returns
+    usual_sizes: ClassVar[Mapping[str, Sequence[int]]] = MappingProxyType({})
 
     # ---- methods of each operator
 
@@ -201,7 +189,7 @@ class Operator:
 
     def usual(self, workload: Workload) -> list[Workload]:
         """Return further sizes that a portfolio of this Workload's class should serve."""
-        return []
+        return grid(workload, **self.usual_sizes) if self.usual_sizes else []
 
     def peak_dtype(self, workload: Workload) -> str:
         """Return the element type whose peak rate bounds this Workload, in the words of Arch.peak."""

@@ -12,7 +12,8 @@ import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import decode, encode, facts
@@ -20,11 +21,8 @@ from gensor_kernels.operators.types.epilogue import MAX_SCALES, MAX_STEPS, MAX_V
 from gensor_kernels.operators.types.geometry import TAIL_BYTES, Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
-from .lowered import Prologue
+from .lowered import Product, Prologue
 from .operator import Arrays, Bounded, Conditions, Operand, Operator
-
-if TYPE_CHECKING:
-    import numpy as np
 
 VECTORS = ("d", "e")
 #: The number that kernels with a scale are verified with.
@@ -93,8 +91,7 @@ def with_prologue(base: Workload, names: Sequence[str], vectors: Sequence[View])
     UnsupportedError for types without such functions.
     """
     own, other = (base.dtype[name] for name in sides(base))
-    kind = facts(base.accumulator)
-    if kind.is_integer or kind.is_complex or any(base.conjugated.values()):
+    if not base.is_real or any(base.conjugated.values()):
         raise UnsupportedError(f"a prologue of {own}: its operations are those of real numbers")
     if own != other or facts(own).itemsize < 2:
         raise UnsupportedError(f"a prologue of {own} with {other}: kernels take one dtype")
@@ -149,6 +146,11 @@ class Prepared(Operator):
         shape = first.shape[-self.columns :]
         vectors = (Operand(name, shape, tuple(range(len(shape))), len(shape)) for name in names)
         return (first, second, *vectors, output)
+
+    def product(self, workload: Workload) -> Product | None:
+        """Return the product with its prologue, if it is one."""
+        product = super().product(workload)
+        return product and replace(product, prologue=prologue_of(workload))
 
     def prologue_geometry(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
         """Return the product's geometry with the place of the vectors and the number of the scale."""

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from .values import ExpressionError, IndexExpression, Value, apply
 
 Index: TypeAlias = "Axis | Affine | Quotient | int"
+#: A position along an axis, or an array of them.
+Position: TypeAlias = "int | np.ndarray"
 
 
 class _Arithmetic(IndexExpression):
     """Arithmetic of axes and affine expressions; comparisons give element-wise values (values.py)."""
 
-    def __add__(self, other: Any) -> Affine:
+    def __add__(self, other: Index) -> Affine:
         return affine(self).plus(affine(other), 1)
 
-    def __sub__(self, other: Any) -> Affine:
+    def __sub__(self, other: Index) -> Affine:
         return affine(self).plus(affine(other), -1)
 
-    def __radd__(self, other: Any) -> Affine:
+    def __radd__(self, other: Index) -> Affine:
         return affine(other).plus(affine(self), 1)
 
-    def __rsub__(self, other: Any) -> Affine:
+    def __rsub__(self, other: Index) -> Affine:
         return affine(other).plus(affine(self), -1)
 
     def __mul__(self, factor: int) -> Affine:
@@ -49,16 +51,16 @@ class _Arithmetic(IndexExpression):
         """Return the quotient by ``divisor``, valid where it has no remainder; other reads give the fill value."""
         return Quotient(affine(self), divisor, exact=True)
 
-    def __lt__(self, other: Any) -> Value:
+    def __lt__(self, other: Index) -> Value:
         return apply("less", index(self), index(other))
 
-    def __le__(self, other: Any) -> Value:
+    def __le__(self, other: Index) -> Value:
         return apply("less_equal", index(self), index(other))
 
-    def __gt__(self, other: Any) -> Value:
+    def __gt__(self, other: Index) -> Value:
         return apply("greater", index(self), index(other))
 
-    def __ge__(self, other: Any) -> Value:
+    def __ge__(self, other: Index) -> Value:
         return apply("greater_equal", index(self), index(other))
 
 
@@ -115,7 +117,7 @@ class Affine(_Arithmetic):
         """Coefficient of ``axis``, 0 where it does not occur."""
         return dict(self.terms).get(axis, 0)
 
-    def value(self, positions: Mapping[str, Any]) -> Any:
+    def value(self, positions: Mapping[str, Position]) -> Position:
         """Return the value at ``positions`` (integers or arrays by axis name)."""
         return sum((c * positions[axis.name] for axis, c in self.terms), start=self.constant)
 
@@ -154,7 +156,7 @@ class Quotient(IndexExpression):
         """Axes of the numerator."""
         return self.numerator.axes
 
-    def value(self, positions: Mapping[str, Any]) -> Any:
+    def value(self, positions: Mapping[str, Position]) -> Position:
         """Value at ``positions``, rounded down."""
         return self.numerator.value(positions) // self.divisor
 
@@ -167,7 +169,7 @@ class Quotient(IndexExpression):
         return f"({self.numerator}) {'/' if self.exact else '//'} {self.divisor}"
 
 
-def affine(value: Any) -> Affine:
+def affine(value: object) -> Affine:
     """``value`` (an Axis, Affine or integer) as an Affine."""
     if isinstance(value, Affine):
         return value

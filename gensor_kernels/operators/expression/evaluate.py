@@ -16,7 +16,7 @@ import numpy as np
 from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.epilogue import apply as apply_epilogue
 
-from .affine import Affine, Axis, IndexValue, Quotient, extent_of
+from .affine import Axis, IndexValue, Quotient, extent_of
 from .combiners import Combiner, State
 from .expression import Expression, Read, infer_sizes
 from .values import FUNCTIONS, Apply, Constant, ExpressionError, Position, Result, Value
@@ -206,10 +206,6 @@ def _check_read(read: Read, sizes: Mapping[str, int]) -> None:
     for number, (place, extent) in enumerate(zip(read.indices, read.tensor.extents, strict=True)):
         size = extent_of(extent, sizes)
         low, high = place.bounds(sizes)
-        if low < 0 or high >= size or _is_exact(place):
+        if low < 0 or high >= size or (isinstance(place, Quotient) and place.exact):
             reach = f"index {number} takes {low}..{high} where {read.tensor.name} has {size} elements"
             raise ExpressionError(f"{read} leaves its operand: {reach}; {read.tensor.name}.pad(fill) allows that")
-
-
-def _is_exact(place: Affine | Quotient) -> bool:
-    return isinstance(place, Quotient) and place.exact

@@ -28,7 +28,7 @@ class Subscripts(NamedTuple):
     output: Labels
 
 
-def from_sublists(arguments: Sequence[Any]) -> tuple[str, list[Any]]:
+def from_sublists(arguments: Sequence[Any]) -> tuple[str, list[object]]:
     """Return (subscripts as text, operands) of the form `einsum(a, [0, 1], b, [1, 2], [0, 2])`."""
     rest, operands, texts = list(arguments), [], []
     while len(rest) >= 2:

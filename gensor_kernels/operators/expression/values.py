@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,10 @@ from gensor_kernels.errors import GensorError
 
 class ExpressionError(GensorError, ValueError):
     """A declaration, or arrays given to it, that do not fit together; the message has the names and numbers."""
+
+
+#: Operands of arithmetic; a float is a complex number to type checkers.
+Operand: TypeAlias = "Value | complex"
 
 
 class IndexExpression:
@@ -83,28 +87,28 @@ FUNCTIONS: dict[str, Function] = {
 class Value:
     """Base of the tree's nodes; numbers are lifted to Constant in arithmetic."""
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Operand) -> Value:
         return apply("add", self, other)
 
-    def __radd__(self, other: Any) -> Value:
+    def __radd__(self, other: Operand) -> Value:
         return apply("add", other, self)
 
-    def __sub__(self, other: Any) -> Value:
+    def __sub__(self, other: Operand) -> Value:
         return apply("subtract", self, other)
 
-    def __rsub__(self, other: Any) -> Value:
+    def __rsub__(self, other: Operand) -> Value:
         return apply("subtract", other, self)
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Operand) -> Value:
         return apply("multiply", self, other)
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Operand) -> Value:
         return apply("multiply", other, self)
 
-    def __truediv__(self, other: Any) -> Value:
+    def __truediv__(self, other: Operand) -> Value:
         return apply("divide", self, other)
 
-    def __rtruediv__(self, other: Any) -> Value:
+    def __rtruediv__(self, other: Operand) -> Value:
         return apply("divide", other, self)
 
     def __neg__(self) -> Value:
@@ -158,7 +162,7 @@ def position() -> Value:
     return Position()
 
 
-def value_of(item: Any) -> Value:
+def value_of(item: object) -> Value:
     """``item`` as a Value: numbers become constants; ExpressionError for anything else."""
     if isinstance(item, Value):
         return item
@@ -168,7 +172,7 @@ def value_of(item: Any) -> Value:
     raise ExpressionError(f"{item} is no value{hint}")
 
 
-def apply(function: str, *arguments: Any) -> Value:
+def apply(function: str, *arguments: Operand) -> Value:
     """``function`` (a name in FUNCTIONS) of values and numbers."""
     if function not in FUNCTIONS:
         raise ExpressionError(f"{function!r} is not one of {', '.join(FUNCTIONS)}")

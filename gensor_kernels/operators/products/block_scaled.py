@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.lowered import BLOCKS, Product, Side
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, grid
+from gensor_kernels.operators.declaration.lowered import BLOCKS
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, peak_type
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
@@ -25,11 +26,10 @@ from .scaled import ScaledProduct, scaled_workload
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 NAME = "matmul_block_scaled"
 #: Elements of k, and rows of B, that share a scale.
 BLOCK = 128
-#: Sizes of a portfolio's grid.
-USUAL = {"m": (1, 16, 128, 1024, 4096), "n": (2048, 4096, 7168), "k": (2048, 7168)}
 
 
 def blocks_of(extent: int) -> int:
@@ -58,16 +58,15 @@ def declare() -> Expression:
 class BlockScaled(ScaledProduct):
     """The product, for tuner and dispatch."""
 
+    usual_sizes = MappingProxyType({"m": (1, 16, 128, 1024, 4096), "n": (2048, 4096, 7168), "k": (2048, 7168)})
+
     def shapes(self, size: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return a (m, k), b (n, k), d (m, blocks of k), e (blocks of n, blocks of k), c (m, n)."""
         return _shapes(size["m"], size["n"], size["k"])
 
-    def product(self, workload: Workload) -> Product:
-        """Return the product; its side b has the scales of both."""
-        size, types, align = workload.size, workload.dtype, workload.align
-        a, c = (Side(types[name], workload.layouts[name], align[name]) for name in "ac")
-        b = Side(types["b"], workload.layouts["b"], align["b"], scaled=BLOCKS, group=BLOCK)
-        return Product(1, size["m"], size["n"], size["k"], a, b, c)
+    def scales(self, workload: Workload) -> tuple[int, int]:
+        """Return that both operands have a scale per block."""
+        return BLOCKS, BLOCK
 
     def peak_dtype(self, workload: Workload) -> str:
         """Return dtypes.peak_type of the operands."""
@@ -76,10 +75,6 @@ class BlockScaled(ScaledProduct):
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes."""
         return workload.with_sizes(m=wanted["m"], n=wanted["n"], k=wanted["k"])
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of sizes of language models."""
-        return grid(workload, **USUAL)
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]

@@ -11,11 +11,12 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, grid
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import decode, facts
 from gensor_kernels.operators.types.epilogue import GATES
@@ -27,10 +28,9 @@ from . import matmul
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression, Value
 
+
 BIASED = "bias_"
 _TAIL = struct.Struct("<q")
-#: Sizes of a portfolio's grid.
-USUAL = {"batch": (1,), "m": (1, 16, 128, 1024), "n": (1408, 4096, 14336), "k": (2048, 4096)}
 
 
 def declare(gate: str, biased: bool) -> tuple[Expression, Expression]:
@@ -63,6 +63,9 @@ def _curve(gate: str, v: Value) -> Value:
 class Gated(matmul.Matmul):
     """One gate, with or without a bias, for tuner and dispatch."""
 
+    usual_sizes = MappingProxyType(
+        {"batch": (1,), "m": (1, 16, 128, 1024), "n": (1408, 4096, 14336), "k": (2048, 4096)}
+    )
     #: "half" is 0 for the gate and 1 for the other matrix; both may be any distance apart.
     axes: ClassVar[matmul.Axes] = {**matmul.Matmul.axes, "b": ("batch", "k", "half", "n"), "d": ("half", "n")}
     units: ClassVar[matmul.Axes] = {**matmul.Matmul.units, "c": ("n",), "d": ("n",)}
@@ -98,16 +101,11 @@ class Gated(matmul.Matmul):
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
         """Return a product with two matrices B, or None for integers and complex numbers, which have no gates."""
-        kind = facts(workload.accumulator)
-        if kind.is_integer or kind.is_complex:
+        if not workload.is_real:
             return None
         size = workload.size
         sides = self.sides(workload, b=2 * size["batch"] * size["n"] * size["k"])
         return Product(size["batch"], size["m"], size["n"], size["k"], *sides, gate=self.gate, biased=self.biased)
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of sizes of language models."""
-        return grid(workload, **USUAL)
 
 
 OPERATORS = {
@@ -173,7 +171,7 @@ def workload_from_operands(
     gate, other = halves(b)
     base = matmul.workload_from_operands(a, gate, c, math=math, epilogue=epilogue)
     size = facts(b.dtype).itemsize
-    if facts(base.accumulator).is_integer or facts(base.accumulator).is_complex:
+    if not base.is_real:
         raise UnsupportedError(f"{name} of {a.dtype}: gates are functions of real numbers")
     align = dict(base.align)
     align["b"] = matmul.matrices_alignment(align["b"], size, other * size)
@@ -184,11 +182,7 @@ def workload_from_operands(
         align["d"], types["d"] = alignment_class(d, None), d.dtype
         layout["d"] = "n" if d.strides[-1] == 1 or d.shape[-1] <= 1 else "s"
     return replace(
-        base,
-        operator=name,
-        dtypes=tuple(types.items()),
-        layout=tuple(layout.items()),
-        alignment=tuple(align.items()),
+        base, operator=name, dtypes=tuple(types.items()), layout=tuple(layout.items()), alignment=tuple(align.items())
     )
 
 

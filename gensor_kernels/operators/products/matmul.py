@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
     from gensor_kernels.operators.tolerance.base import Expected, Magnitude
 
+
 NAME = "matmul"
 Axes: TypeAlias = "Mapping[str, tuple[str, ...]]"
 
@@ -122,7 +123,10 @@ class Matmul(Operator):
         return workload.with_sizes(**wanted)
 
     def usual(self, workload: Workload) -> list[Workload]:
-        """Return products whose sizes fill their range evenly in logarithms, one in eight with a batch."""
+        """Return products whose sizes fill their range evenly in logarithms, one in eight with a batch; of a product
+        with more in the same kernel, its own sizes."""
+        if self.usual_sizes:
+            return super().usual(workload)
         sizes = np.round(even(USUAL, USUAL_LEAST, USUAL_MOST) / 8).astype(int) * 8
         return [
             workload.with_sizes(batch=1 if i % USUAL_BATCHED else USUAL_BATCH, m=m, n=n, k=k)

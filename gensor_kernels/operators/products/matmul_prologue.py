@@ -6,39 +6,23 @@ The declaration is that of the product; vectors are operands d (k,) and e (k,).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from gensor_kernels.operators.declaration import prologue
-from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.declaration.operator import grid
-from gensor_kernels.operators.types.epilogue import MAX_VECTORS
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
 from . import matmul
 
-#: Sizes of a portfolio's grid.
-USUAL = {"batch": (1,), "m": (1, 16, 128, 1024), "n": (1024, 4096), "k": (1024, 4096)}
-
 
 @dataclass(frozen=True)
-class PreparedMatmul(prologue.Prepared, matmul.Matmul):
+class PreparedMatmul(prologue.Prepared, matmul.Matmul):  # type: ignore[misc]  # its product may be None, but is not
     """A product after a prologue."""
 
-    def product(self, workload: Workload) -> Product:
-        """Return the product with its prologue."""
-        return replace(super().product(workload), prologue=prologue.prologue_of(workload))
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of sizes of language models."""
-        return grid(workload, **USUAL)
+    usual_sizes = MappingProxyType({"batch": (1,), "m": (1, 16, 128, 1024), "n": (1024, 4096), "k": (1024, 4096)})
 
 
-def _make_operator(vectors: int) -> PreparedMatmul:
-    name = matmul.NAME + prologue.suffix_of(vectors)
-    return PreparedMatmul(name, matmul.declare, smallest=matmul.OPERATOR.smallest, vectors=vectors)
-
-
-OPERATORS = {each.name: each for each in map(_make_operator, range(MAX_VECTORS + 1))}
+OPERATORS = prologue.prepared(PreparedMatmul, matmul.OPERATOR)
 
 
 def workload(names: Iterable[str], product: Workload, dtype: str | None = None) -> Workload:

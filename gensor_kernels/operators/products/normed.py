@@ -11,14 +11,14 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, grid
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions
 from gensor_kernels.operators.rows.norms import VERIFIED_EPS
 from gensor_kernels.operators.types import epilogue as epilogues
-from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import NORMS
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload
@@ -28,10 +28,9 @@ from . import matmul
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 PREFIX = "matmul_"
 _TAIL = struct.Struct("<d i")
-#: Sizes of a portfolio's grid.
-USUAL = {"batch": (1,), "m": (16, 128, 1024, 8192), "n": (128, 768, 4096), "k": (768, 4096)}
 
 
 def declare(norm: str) -> tuple[Expression, ...]:
@@ -53,6 +52,7 @@ def declare(norm: str) -> tuple[Expression, ...]:
 class Normed(matmul.Matmul):
     """A product with one norm, for tuner and dispatch."""
 
+    usual_sizes = MappingProxyType({"batch": (1,), "m": (16, 128, 1024, 8192), "n": (128, 768, 4096), "k": (768, 4096)})
     norm: str = "layernorm"
 
     def geometry(
@@ -75,18 +75,11 @@ class Normed(matmul.Matmul):
 
     def product(self, workload: Workload) -> Product | None:  # type: ignore[override]
         """Return the product with its norm, or None for integers and complex numbers, which are not normalised."""
-        kind = facts(workload.accumulator)
-        if kind.is_integer or kind.is_complex:
-            return None
-        return replace(super().product(workload), norm=self.norm)
+        return replace(super().product(workload), norm=self.norm) if workload.is_real else None
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at exactly the wanted sizes, with two operations before the norm."""
         return workload.with_sizes(**wanted, before=2)
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of sizes of language models."""
-        return grid(workload, **USUAL)
 
 
 OPERATORS = {
@@ -107,8 +100,7 @@ def params_tail(eps: float, before: int) -> bytes:
 
 def with_norm(norm: str, product: Workload, before: int) -> Workload:
     """Return a matmul's Workload with a norm after the first ``before`` operations of its epilogue."""
-    kind = facts(product.accumulator)
-    if kind.is_integer or kind.is_complex:
+    if not product.is_real:
         raise UnsupportedError(f"{norm} of {product.dtype['a']}: rows of real numbers are normalised")
     sizes = (*product.sizes, ("before", before))
     return replace(product, operator=PREFIX + norm, sizes=sizes)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand
 from gensor_kernels.operators.types.dtypes import decode
 from gensor_kernels.operators.types.geometry import Geometry, Strides
@@ -25,6 +24,7 @@ from .scaled import ScaledProduct, scaled_workload
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
+
 
 #: Elements of k that may share a scale.
 GROUPS = (0, 32, 64, 128)
@@ -71,16 +71,9 @@ class Quantised(ScaledProduct):
         found = super().geometry(workload, strides)
         return replace(found, d=Strides(row=found.d.column, column=found.d.row))
 
-    def product(self, workload: Workload) -> Product:
-        """Return the product; its side b has scales."""
-        size, types, align = workload.size, workload.dtype, workload.align
-        a, c = (Side(types[name], workload.layouts[name], align[name]) for name in "ac")
-        b = Side(types["b"], "k", align["b"], scaled=1 + self.zeros, group=size["group"])
-        return Product(1, size["m"], size["n"], size["k"], a, b, c)
-
-    def peak_dtype(self, workload: Workload) -> str:
-        """Return the type of a."""
-        return workload.dtype["a"]
+    def scales(self, workload: Workload) -> tuple[int, int]:
+        """Return whether there are zeros too, and the group."""
+        return 1 + self.zeros, workload.size["group"]
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return the Workload at the wanted sizes, k rounded up to whole bytes."""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.lowered import Product
-from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, grid
+from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand
 from gensor_kernels.operators.types.dtypes import decode, facts, product_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
@@ -26,9 +27,8 @@ from . import matmul
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 NAME = "ragged_matmul"
-#: Sizes of a portfolio's grid.
-USUAL = {"groups": (8, 64), "m": (64, 512, 4096, 16384), "n": (2048, 4096), "k": (2048, 7168)}
 
 
 def declare() -> Expression:
@@ -47,6 +47,9 @@ def declare() -> Expression:
 class Ragged(matmul.Matmul):
     """The product of groups, for tuner and dispatch."""
 
+    usual_sizes = MappingProxyType(
+        {"groups": (8, 64), "m": (64, 512, 4096, 16384), "n": (2048, 4096), "k": (2048, 7168)}
+    )
     axes: ClassVar[matmul.Axes] = {"a": ("m", "k"), "b": ("groups", "k", "n"), "d": ("groups",), "c": ("m", "n")}
     units: ClassVar[matmul.Axes] = {**matmul.Matmul.units, "c": ("n",), "d": ("groups",)}
 
@@ -103,10 +106,6 @@ class Ragged(matmul.Matmul):
         once."""
         groups = {1: 3, 2: 5}.get(wanted["batch"], 32)
         return workload.with_sizes(groups=groups, m=wanted["m"], n=wanted["n"], k=wanted["k"])
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return a grid of mixtures of experts."""
-        return grid(workload, **USUAL)
 
     def draw(
         self, workload: Workload, name: str, rng: np.random.Generator, shape: tuple[int, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.operators.declaration.lowered import Product, Side
 from gensor_kernels.operators.declaration.operator import Operand, Operator
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
@@ -44,6 +45,17 @@ class ScaledProduct(Operator):
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Return strides of rows and columns."""
         return Strides(row=strides[0], column=strides[1])
+
+    def scales(self, workload: Workload) -> tuple[int, int]:
+        """Return (Side.scaled, Side.group) of b."""
+        raise NotImplementedError
+
+    def product(self, workload: Workload) -> Product:
+        """Return the product; its side b has the scales of both."""
+        size, own = workload.size, {name: workload.layouts[name] for name in "abc"}
+        a, b, c = (Side(workload.dtype[name], unit, workload.align[name]) for name, unit in own.items())
+        scaled, group = self.scales(workload)
+        return Product(1, size["m"], size["n"], size["k"], a, replace(b, scaled=scaled, group=group), c)
 
     def flops(self, workload: Workload) -> int:
         """Return the operations of the product alone, without scales."""

@@ -7,7 +7,8 @@ run-time argument (RowsTail.value) and part of no Workload: one record serves ev
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,16 +16,16 @@ from .rows import RowOperator
 from .softmax import declare_map, row_map
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Expression, Value
+
 
 #: The eps of verification, large enough that a kernel without it is found wrong in every dtype.
 VERIFIED_EPS = 0.125
 
 
-def _layernorm_of(x: Any) -> Any:
-    from gensor_kernels.operators.expression.expression import result, rsqrt
-
-    return (x - result("mean")) * rsqrt(result() + VERIFIED_EPS)
+def _layernorm_of(ex: ModuleType, x: Value) -> Value:
+    normalised: Value = (x - ex.result("mean")) * ex.rsqrt(ex.result() + VERIFIED_EPS)
+    return normalised
 
 
 def _rmsnorm() -> tuple[Expression, Expression]:

@@ -8,58 +8,38 @@ logsumexp follows SciPy: -inf for nothing but -inf, inf for a row with inf.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gensor_kernels.operators.declaration.operator import Declare
 from gensor_kernels.operators.types.workload import Workload
 
 from .rows import Reference, RowOperator
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Expression, Value
+
 
 SIZES = ("batch", "m", "n", "k", "i", "j")
 
 
-def _read() -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-    """Return (x read at [batch, m, n, i, j, k], kept axes in the order of C, reduced axes)."""
-    from gensor_kernels.operators.expression.expression import axes, tensor
-
-    batch, m, n, i, j, k = axes("batch m n i j k")
-    x = tensor("a", batch, m, n, i, j, k)[batch, m, n, i, j, k]
-    return x, (batch, n, m), (i, j, k)
-
-
-def _fold(combiner: str, name: str = "c") -> Expression:
+def _fold(combiner: str, function: Callable[[ModuleType], Value] | None = None, square: bool = False) -> Expression:
+    """Declare a reduction of x, or of its squares, and ``function(ex)`` of its result, of expression.py as ``ex``."""
+    from gensor_kernels.operators.expression import expression as ex
     from gensor_kernels.operators.expression.combiners import COMBINERS
-    from gensor_kernels.operators.expression.expression import Expression, position
 
-    x, kept, reduced = _read()
-    fold = COMBINERS[combiner]
-    body = (x, position()) if fold.inputs == 2 else x
-    return Expression(name, kept, body, fold, over=reduced)
-
-
-def _mean() -> Expression:
-    from gensor_kernels.operators.expression.expression import WELFORD, Expression, result
-
-    x, kept, reduced = _read()
-    return Expression("c", kept, x, WELFORD, over=reduced, map=result("mean"))
-
-
-def _l2_norm() -> Expression:
-    from gensor_kernels.operators.expression.expression import SUM, Expression, result, sqrt
-
-    x, kept, reduced = _read()
-    return Expression("c", kept, x * x, SUM, over=reduced, map=sqrt(result()))
+    batch, m, n, *reduced = every = ex.axes("batch m n i j k")
+    x, fold = ex.tensor("a", *every)[every], COMBINERS[combiner]
+    body = (x, ex.position()) if fold.inputs == 2 else x * x if square else x
+    mapped = function(ex) if function else None
+    return ex.Expression("c", (batch, n, m), body, fold, over=tuple(reduced), map=mapped)
 
 
 def _variance(ddof: int) -> Expression:
-    from gensor_kernels.operators.expression.expression import WELFORD, Expression, result
-
-    x, kept, reduced = _read()
-    return Expression("c", kept, x, WELFORD, over=reduced, map=result("m2") / (result("count") - ddof))
+    return _fold("welford", lambda ex: ex.result("m2") / (ex.result("count") - ddof))
 
 
 def _logsumexp(x: np.ndarray, value: float) -> np.ndarray:
@@ -86,7 +66,7 @@ class Product(RowOperator):
 
 
 def _operator(
-    name: str, operation: str, row: Reference, declare: Any, kind: type[RowOperator] = RowOperator
+    name: str, operation: str, row: Reference, declare: Declare, kind: type[RowOperator] = RowOperator
 ) -> RowOperator:
     parameters = ("ddof",) if operation == "var" else ()
     smallest = tuple((size, 1) for size in SIZES) + tuple((size, 0) for size in parameters)
@@ -97,13 +77,23 @@ OPERATORS: dict[str, RowOperator] = {
     each.name: each
     for each in (
         _operator("reduce_sum", "sum", lambda x, _: x.sum(axis=-1), lambda: _fold("sum")),
-        _operator("reduce_mean", "mean", lambda x, _: x.sum(axis=-1) / x.shape[-1], _mean),
+        _operator(
+            "reduce_mean",
+            "mean",
+            lambda x, _: x.sum(axis=-1) / x.shape[-1],
+            lambda: _fold("welford", lambda ex: ex.result("mean")),
+        ),
         _operator("reduce_max", "max", lambda x, _: x.max(axis=-1), lambda: _fold("max")),
         _operator("reduce_min", "min", lambda x, _: x.min(axis=-1), lambda: _fold("min")),
         _operator("reduce_prod", "prod", lambda x, _: x.prod(axis=-1), lambda: _fold("product"), Product),
         _operator("argmax", "argmax", lambda x, _: x.argmax(axis=-1), lambda: _fold("argmax")),
         _operator("argmin", "argmin", lambda x, _: x.argmin(axis=-1), lambda: _fold("argmin")),
-        _operator("l2_norm", "l2_norm", lambda x, _: np.sqrt((x * x).sum(axis=-1)), _l2_norm),
+        _operator(
+            "l2_norm",
+            "l2_norm",
+            lambda x, _: np.sqrt((x * x).sum(axis=-1)),
+            lambda: _fold("sum", lambda ex: ex.sqrt(ex.result()), True),
+        ),
         _operator("reduce_var", "var", _var, _variance),
         _operator("logsumexp", "logsumexp", _logsumexp, lambda: _fold("logsumexp")),
     )

@@ -32,24 +32,16 @@ Reference = Callable[[np.ndarray, float], np.ndarray]
 
 @dataclass(frozen=True)
 class RowOperator(Operator):
-    """An operator on rows.
+    """An operator on rows."""
 
-    Attributes
-    ----------
-    operation : str
-        Name for kernels and tolerances.
-    row : Callable
-        float64 reference ``row(x, value)`` over the last axis of x (..., k).
-    maps : bool
-        Whether there is one output per element.
-    value : float
-        The operator's scalar argument, if no size gives it: eps of a norm.  It is a run-time argument of kernels; this
-        value serves verification, and is large enough to show in results.
-    """
-
+    #: name for kernels and tolerances
     operation: str = ""
+    #: float64 reference ``row(x, value)`` over the last axis of x (..., k)
     row: Reference = lambda x, value: x
+    #: whether there is one output per element
     maps: bool = False
+    #: the operator's scalar argument, if no size gives it: eps of a norm.  It is a run-time argument of kernels; this
+    #: value serves verification, and is large enough to show in results.
     value: float = 0.0
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:

@@ -8,45 +8,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from gensor_kernels.operators.declaration.operator import Declare
 
 from .rows import Reference, RowOperator
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.expression import Expression
+    from gensor_kernels.operators.expression.expression import Expression, Value
+
 
 #: Axes of x and C; kernels need n only where k is not the innermost axis in memory.
 SIZES = ("batch", "m", "n", "k")
 SMALLEST = tuple((size, 1) for size in SIZES)
 
 
-def row_map(name: str, declare: Callable[[], Any], row: Reference, value: float = 0.0) -> RowOperator:
+def row_map(name: str, declare: Declare, row: Reference, value: float = 0.0) -> RowOperator:
     """Return the operator of a map over k; ``value`` is its scalar argument."""
     return RowOperator(name, declare, (), SMALLEST, name, row, True, value)
 
 
-def declare_map(combiner: str, function: Callable[[Any], Any]) -> Expression:
-    """Declare a map over k: ``function(x)`` of each element and the row's results."""
+def declare_map(combiner: str, function: Callable[[ModuleType, Value], Value]) -> Expression:
+    """Declare a map over k: ``function(ex, x)`` of each element and the row's results, of expression.py as ``ex``."""
+    from gensor_kernels.operators.expression import expression as ex
     from gensor_kernels.operators.expression.combiners import COMBINERS
-    from gensor_kernels.operators.expression.expression import Expression, axes, tensor
 
-    every = axes("batch m n k")
-    x = tensor("a", *every)[every]
-    return Expression("c", every, x, COMBINERS[combiner], over=every[-1:], map=function(x))
-
-
-def _softmax_of(x: Any) -> Any:
-    from gensor_kernels.operators.expression.expression import exp, result
-
-    return exp(x - result("max")) / result("sumexp")
-
-
-def _log_softmax_of(x: Any) -> Any:
-    from gensor_kernels.operators.expression.expression import log, result
-
-    return x - result("max") - log(result("sumexp"))
+    every = ex.axes("batch m n k")
+    x = ex.tensor("a", *every)[every]
+    return ex.Expression("c", every, x, COMBINERS[combiner], over=every[-1:], map=function(ex, x))
 
 
 def _softmax(x: np.ndarray, value: float) -> np.ndarray:
@@ -60,6 +52,14 @@ def _log_softmax(x: np.ndarray, value: float) -> np.ndarray:
 
 
 OPERATORS: dict[str, RowOperator] = {
-    "softmax": row_map("softmax", partial(declare_map, "logsumexp", _softmax_of), _softmax),
-    "log_softmax": row_map("log_softmax", partial(declare_map, "logsumexp", _log_softmax_of), _log_softmax),
+    "softmax": row_map(
+        "softmax",
+        partial(declare_map, "logsumexp", lambda ex, x: ex.exp(x - ex.result("max")) / ex.result("sumexp")),
+        _softmax,
+    ),
+    "log_softmax": row_map(
+        "log_softmax",
+        partial(declare_map, "logsumexp", lambda ex, x: x - ex.result("max") - ex.log(ex.result("sumexp"))),
+        _log_softmax,
+    ),
 }

@@ -75,24 +75,16 @@ FUNCTION_ROUNDINGS = 8.0
 
 
 class Expected(NamedTuple):
-    """Reference values with their error bound.
+    """Reference values with their error bound."""
 
-    Attributes
-    ----------
-    values : np.ndarray
-        float64 or complex128.
-    bound : np.ndarray
-        Bound on |actual - values|; for complex values, part by part.
-    dtype : str
-        The output's type.
-    lost : bool
-        Whether NaN and infinities may stand for each other, as after three-product arithmetic, in which infinities of
-        different sign meet earlier.
-    """
-
+    #: float64 or complex128
     values: np.ndarray
+    #: bound on |actual - values|; for complex values, part by part
     bound: np.ndarray
+    #: the output's type
     dtype: str
+    #: whether NaN and infinities may stand for each other, as after three-product arithmetic, in which infinities of
+    #: different sign meet earlier
     lost: bool = False
 
 

@@ -110,13 +110,7 @@ def _norm(growth: Growth, operation: str, x: np.ndarray, values: np.ndarray, eps
 
 
 def bound(
-    operation: str,
-    x: np.ndarray,
-    values: np.ndarray,
-    accumulator: str,
-    *,
-    structured: bool = False,
-    value: float = 0.0,
+    operation: str, x: np.ndarray, values: np.ndarray, accumulator: str, *, structured: bool = False, value: float = 0.0
 ) -> np.ndarray:
     """Return the bound on the error of ``values``, the float64 reference of ``operation`` on rows ``x`` (..., k).
 

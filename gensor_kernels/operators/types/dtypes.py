@@ -21,19 +21,6 @@ from gensor_kernels.errors import ToolMissingError, UnsupportedError
 class DType(NamedTuple):
     """Facts of one element type.
 
-    Attributes
-    ----------
-    itemsize : int
-        Bytes.
-    digits : int
-        Precision of the significand in bits, hidden bit included; 0 for integers.
-    min_exponent : int
-        Exponent of the smallest normal number.
-    maximum : float
-        Largest finite value.
-    part : str
-        Type of the real and imaginary parts of a complex type, which has their figures.
-
     Notes
     -----
     Figures are from IEEE 754-2019, table 3.5, and from the OCP 8-bit Floating Point Specification, table 1.
@@ -43,10 +30,15 @@ class DType(NamedTuple):
     three bfloat16 numbers, in workspaces only (families/contraction/rewrite/split_float.py).
     """
 
+    #: bytes
     itemsize: int
+    #: precision of the significand in bits, hidden bit included; 0 for integers
     digits: int
+    #: exponent of the smallest normal number
     min_exponent: int
+    #: largest finite value
     maximum: float
+    #: type of the real and imaginary parts of a complex type, which has their figures
     part: str = ""
 
     @property

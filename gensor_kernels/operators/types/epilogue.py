@@ -29,30 +29,20 @@ def _erfc(v: np.ndarray) -> np.ndarray:
 
 
 class Operation(NamedTuple):
-    """One operation v -> f(v, operand, scalar).
+    """One operation v -> f(v, operand, scalar)."""
 
-    Attributes
-    ----------
-    code : int
-        Number in ``epilogue.cuh``.
-    operand : str
-        "" for none, "n" for a vector over the columns, "mn" for a tensor of the output's shape (either may be broadcast
-        by stride 0).
-    takes_scalar : bool
-        Whether a number is a run-time argument.
-    function : Callable
-        NumPy float64 reference.
-    lipschitz : float
-        Bound on |df/dv| for operations without operand and scalar.
-    of_complex : bool
-        Whether f is defined for complex v; a real operand or scalar then has an imaginary part of 0, as in NumPy.
-    """
-
+    #: number in ``epilogue.cuh``
     code: int
+    #: "" for none, "n" for a vector over the columns, "mn" for a tensor of the output's shape (either may be broadcast
+    #: by stride 0)
     operand: str
+    #: whether a number is a run-time argument
     takes_scalar: bool
+    #: NumPy float64 reference
     function: Callable[..., np.ndarray]
+    #: bound on |df/dv| for operations without operand and scalar
     lipschitz: float = 1.0
+    #: whether f is defined for complex v; a real operand or scalar then has an imaginary part of 0, as in NumPy
     of_complex: bool = False
 
     @property
@@ -109,10 +99,7 @@ SPELLINGS = {"swish": "silu", "residual": "add", "multiply": "mul", "add_bias": 
 
 #: Operations of a prologue, applied to an operand as it is read (declaration/prologue.py); bias and mul have a vector
 #: along k.
-PROLOGUES = (
-    *("scale", "bias", "mul"),
-    *("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"),
-)
+PROLOGUES = ("scale", "bias", "mul", "relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 #: Vectors, and numbers of scale, that a prologue may have.
 MAX_VECTORS, MAX_SCALES = 2, 1
 

@@ -46,30 +46,22 @@ class Window:
     The matrix's rows are the digits (image, output row, output column), its k the digits of the filter: (r, s, channel)
     or (channel, r, s).  An element is at ``step * output + dilation * filter - pad`` of the image, and is 0 outside
     ``extent``; each of these is (along h, along w).
-
-    Attributes
-    ----------
-    row_strides, k_strides : tuple[int, int, int]
-        Elements per digit.
-    rows, ks : tuple[int, int]
-        Extents of the two inner digits.
-    extent, step, dilation, pad : tuple[int, int]
-        Of the formula above.
-    divisor : tuple[int, int]
-        Divisor of the index, for transposed convolutions; elements at other than whole quotients are 0 too.
-    shift : int
-        Elements by which leading padding moves the first tap before the image.
     """
 
+    #: elements per digit
     row_strides: tuple[int, int, int]
     k_strides: tuple[int, int, int]
+    #: extents of the two inner digits
     rows: tuple[int, int]
     ks: tuple[int, int]
+    #: of the formula above
     extent: tuple[int, int]
     step: tuple[int, int]
     dilation: tuple[int, int]
     pad: tuple[int, int]
+    #: divisor of the index, for transposed convolutions; elements at other than whole quotients are 0 too
     divisor: tuple[int, int] = (1, 1)
+    #: elements by which leading padding moves the first tap before the image
     shift: int = 0
 
     def pack(self) -> bytes:
@@ -91,20 +83,13 @@ _ROWS = struct.Struct("<d 2q 2i")
 
 @dataclass(frozen=True)
 class RowsTail:
-    """Arguments of the rows family other than strides and sizes: ``RowsTail`` in params.cuh.
+    """Arguments of the rows family other than strides and sizes: ``RowsTail`` in params.cuh."""
 
-    Attributes
-    ----------
-    value : float
-        A norm's eps, or the number that a variance subtracts from the count.
-    k_strides : tuple[int, int]
-        Elements of x per outer and middle digit of k; ``Geometry.a.column`` is the stride of the innermost digit.
-    k_extents : tuple[int, int]
-        Extents of the middle and the inner digit.
-    """
-
+    #: a norm's eps, or the number that a variance subtracts from the count
     value: float = 0.0
+    #: elements of x per outer and middle digit of k; ``Geometry.a.column`` is the stride of the innermost digit
     k_strides: tuple[int, int] = (0, 0)
+    #: extents of the middle and the inner digit
     k_extents: tuple[int, int] = (1, 1)
 
     def pack(self) -> bytes:
@@ -114,38 +99,26 @@ class RowsTail:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Extents and strides of one call.
+    """Extents and strides of one call."""
 
-    Attributes
-    ----------
-    sizes : tuple[int, int, int]
-        (m, n, k).
-    batch : tuple[int, int, int]
-        Extents of the batch axes.
-    a, b, c, d : Strides
-        First and second operand, output, third operand.
-    tail : bytes
-        At most TAIL_BYTES bytes that only this kind of operator reads.
-    swapped : bool
-        Whether a is the second input and b the first.
-    k_digits : tuple[int, int]
-        Extents of the two inner digits of k, for families that split k.
-    ragged : int
-        Number of groups whose rows, one after the other, are the rows of A and C; 0 for none.
-    others : tuple[int, ...]
-        Offsets in the tail of the addresses of the inputs after the third.
-    """
-
+    #: (m, n, k)
     sizes: tuple[int, int, int]
+    #: extents of the batch axes
     batch: tuple[int, int, int] = (1, 1, 1)
+    #: first and second operand, output, third operand
     a: Strides = field(default_factory=Strides)
     b: Strides = field(default_factory=Strides)
     c: Strides = field(default_factory=Strides)
     d: Strides = field(default_factory=Strides)
+    #: at most TAIL_BYTES bytes that only this kind of operator reads
     tail: bytes = b""
+    #: whether a is the second input and b the first
     swapped: bool = False
+    #: extents of the two inner digits of k, for families that split k
     k_digits: tuple[int, int] = (1, 1)
+    #: number of groups whose rows, one after the other, are the rows of A and C; 0 for none
     ragged: int = 0
+    #: offsets in the tail of the addresses of the inputs after the third
     others: tuple[int, ...] = (0,)
 
 

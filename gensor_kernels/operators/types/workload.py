@@ -239,6 +239,12 @@ class Workload:
         return facts(self.accumulator).is_complex
 
     @property
+    def is_real(self) -> bool:
+        """Whether its numbers are real, and no integers."""
+        kind = facts(self.accumulator)
+        return not (kind.is_integer or kind.is_complex)
+
+    @property
     def kind(self) -> str:
         """Name of the class in reports: the first operand's type with the math mode, "float32" or "tf32"."""
         first = next(iter(self.dtype.values()))

@@ -12,7 +12,7 @@ A convolution of 1 x 1 without stride and padding is a matrix product and become
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.products import matmul
@@ -26,7 +26,9 @@ from .conv_product import WEIGHTS, Convolution
 from .sides import PADS, SIDES, STEPS, check_outputs, check_steps, declare_outputs, output_size
 
 if TYPE_CHECKING:
+    from gensor_kernels.operators.expression.affine import Quotient
     from gensor_kernels.operators.expression.expression import Axis, Expression
+
 
 #: Sizes of a Workload with their default values.
 DEFAULTS = {**STEPS, "groups": 1, **PADS}
@@ -46,7 +48,7 @@ def _declare(transposed: bool, **p: int) -> Expression:
     return Expression("y", (n, oh, ow, g, kg), x[n, ih, iw, g, cg] * weights[g, kg, r, s, cg], SUM)
 
 
-def _declare_transposed_outputs(p: Mapping[str, int], side: str, image: Axis, tap: Axis) -> tuple[Axis, Any]:
+def _declare_transposed_outputs(p: Mapping[str, int], side: str, image: Axis, tap: Axis) -> tuple[Axis, Quotient]:
     """As declare_outputs: a position is valid where it is whole."""
     from gensor_kernels.operators.expression.affine import Axis
 

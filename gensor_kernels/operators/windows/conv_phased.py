@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import gcd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from gensor_kernels.operators.types.workload import Workload
 
 from .sides import along, output_size
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 NAME = "conv2d_transpose"
 

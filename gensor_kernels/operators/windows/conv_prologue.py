@@ -7,10 +7,9 @@ convolution (channels,).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gensor_kernels.operators.declaration import prologue
-from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
@@ -19,12 +18,8 @@ from .conv_product import Convolution
 
 
 @dataclass(frozen=True)
-class PreparedConvolution(prologue.Prepared, Convolution):
+class PreparedConvolution(prologue.Prepared, Convolution):  # type: ignore[misc]  # its product may be None, but is not
     """A convolution after a prologue."""
-
-    def product(self, workload: Workload) -> Product:
-        """Return the product with its prologue."""
-        return replace(super().product(workload), prologue=prologue.prologue_of(workload))
 
     def prologue_geometry(self, geometry: Geometry, workload: Workload, scale: float) -> Geometry:
         """Return the geometry with vectors of each group's channels; see Prepared."""

@@ -18,6 +18,7 @@ from .sliding import DEFAULTS, FILTERS, IMAGES, ONES, Sliding, contiguous, workl
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 NAME = "depthwise_conv2d"
 
 
@@ -67,13 +68,7 @@ def workload(
 
 
 def workload_from_views(
-    x: View,
-    w: View,
-    y: View,
-    *,
-    layout: str = "nhwc",
-    epilogue: str | Iterable[str] = (),
-    **parameters: int,
+    x: View, w: View, y: View, *, layout: str = "nhwc", epilogue: str | Iterable[str] = (), **parameters: int
 ) -> Workload:
     """Return the Workload of arrays in memory: x (n, h, w, c), w (r, s, c) and y (n, oh, ow, c).
 

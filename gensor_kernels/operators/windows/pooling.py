@@ -21,6 +21,7 @@ from .sliding import DEFAULTS, IMAGES, ONES, Sliding, contiguous, sides, workloa
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
+
 _SHAPING = {"count_include_pad": 0, "ceil_mode": 0}
 #: Names of sizes by operator.  A window of an average has no holes.
 _MAX = {**ONES, "ceil_mode": 0}
@@ -115,10 +116,7 @@ def workload(
     sizes = _sizes(op, n=n, h=h, w=w, c=c, **parameters)
     complete = _complete(sizes)
     shape = (n, output_size(complete, "h"), output_size(complete, "w"), c)
-    views = {
-        "x": contiguous((n, h, w, c), IMAGES[layout], dtype),
-        "y": contiguous(shape, IMAGES[layout], dtype),
-    }
+    views = {"x": contiguous((n, h, w, c), IMAGES[layout], dtype), "y": contiguous(shape, IMAGES[layout], dtype)}
     return _make_workload(op, sizes, views, layout, epilogue)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.expression.affine import Axis
+    from gensor_kernels.operators.expression.affine import Affine, Axis
+
 
 #: Sizes of the window, and of the padding before and after the image, by side.
 SIDES = {"h": ("r", "pad_top", "pad_bottom"), "w": ("s", "pad_left", "pad_right")}
@@ -52,7 +53,7 @@ def output_size(sizes: Mapping[str, int], side: str, transposed: bool = False) -
     return count - ((count - 1) * z.stride >= z.extent + z.before)
 
 
-def declare_outputs(sizes: Mapping[str, int], side: str, image: Axis, tap: Axis) -> tuple[Axis, Any]:
+def declare_outputs(sizes: Mapping[str, int], side: str, image: Axis, tap: Axis) -> tuple[Axis, Affine]:
     """Declare the outputs along ``side``, and the position in the image that a tap of their window reads."""
     from gensor_kernels.operators.expression.affine import Axis
 
@@ -62,7 +63,7 @@ def declare_outputs(sizes: Mapping[str, int], side: str, image: Axis, tap: Axis)
     return output, position(sizes, side, output, tap)
 
 
-def position(sizes: Mapping[str, int], side: str, output: Axis, tap: Axis) -> Any:
+def position(sizes: Mapping[str, int], side: str, output: Axis, tap: Axis) -> Affine:
     """Return the declared position in the image that a tap of an output's window reads."""
     stride, dilation, (_, before, _) = sizes[f"stride_{side}"], sizes.get(f"dilation_{side}", 1), SIDES[side]
     return stride * output - sizes[before] + dilation * tap

@@ -19,6 +19,7 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand, Operator
 from gensor_kernels.operators.types import epilogue as epilogues
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts, round_to
+from gensor_kernels.operators.types.epilogue import Step
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class
 
@@ -26,7 +27,7 @@ from .sides import PADS, SIDES, STEPS, along, output_size
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.tolerance.base import Expected
-    from gensor_kernels.operators.types.epilogue import Step
+
 
 #: Sizes that shape the declaration, with their default values.
 DEFAULTS = {**STEPS, **PADS}

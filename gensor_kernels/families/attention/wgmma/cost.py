@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,9 +20,7 @@ from gensor_kernels.families.contraction.wgmma.cost import (
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.machine.arch import Arch
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Rows per block: 64 for each warpgroup that multiplies.
 BLOCKS_Q = (64, 128, 192)
@@ -70,10 +67,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
     def groups(v: Values) -> dict[Column, np.ndarray]:
         count = consumers(v)
-        return {
-            column.WARPS: 4 * (count + 1),
-            wgmma.STORING: 4 * count,
-        }
+        return {column.WARPS: 4 * (count + 1), wgmma.STORING: 4 * count}
 
     def stages(v: Values) -> dict[Column, np.ndarray]:
         # Two tiles to a step, and while a step is multiplied two buffers are not free.

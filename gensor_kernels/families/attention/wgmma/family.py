@@ -5,7 +5,7 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from gensor_kernels.families.attention.family import (
     EPILOGUE_NAMES,
     Attention,
     combining,
+    one_of_each,
     shared_constants,
     vector,
 )
@@ -23,7 +24,17 @@ from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, Part, operators
+from gensor_kernels.families.core.family import (
+    EPILOGUE_FIXED,
+    LEVEL,
+    MIN_BLOCKS,
+    WARPGROUPS,
+    Columns,
+    Coordinate,
+    Facts,
+    Launch,
+    operators,
+)
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
@@ -31,12 +42,10 @@ from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.attention.forms import FORMS
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Queries, keys and values, by operand.
 COPIED = {"a": "queries", "b": "keys", "d": "values"}
@@ -48,7 +57,10 @@ class AttentionWgmma(Attention):
     name = "attention_wgmma"
     abi = 3
     source = "attention_wgmma.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
+    #: the launch bound, part of the main loop, stays
+    unbound = MappingProxyType({"epilogue_fixed": 0})
     names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
@@ -75,22 +87,18 @@ class AttentionWgmma(Attention):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return the tiles of rows and keys, the head's tile, split, ring, epilogue."""
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("block_q", cost.BLOCKS_Q, 0, "tile", "rows (query, head of a group) of a block's tile"),
             Coordinate("block_k", HEADS, 0, "tile", "keys of one main-loop step"),
             Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            EPILOGUE_FIXED,
             vector(workload, "vector_c", "c", 2),
             # Registers change hands only under a bound.
-            Coordinate("min_blocks", (1, 2, 3), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            MIN_BLOCKS._replace(values=(1, 2, 3)),
         )
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what attention_wgmma tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """Return whether there is a mask, and whether sequences have different lengths."""
@@ -133,6 +141,7 @@ class AttentionWgmma(Attention):
         """Return the terms of the roofline."""
         c = columns
         loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], np.full_like(c[column.MATH], 2.0))
+        loop.slot = 0.5  # keys, then values
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
 
@@ -174,10 +183,6 @@ class AttentionWgmma(Attention):
         """Return the Program with stores as wide as the alignment class, staged."""
         return program.replace(vector_c=workload.align["c"], epilogue_staged=1)
 
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
-        return program.replace(epilogue_fixed=0)
-
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 rows and 32 bytes of k that a warp takes part in: of all elements of a head, of all keys."""
         elements = program["head_tile"] + program["block_k"]
@@ -193,10 +198,7 @@ class AttentionWgmma(Attention):
             for rows, split in kinds
             for step in keys
         ]
-        found = complete(self, wanted, workload, arch, np.inf)
-        # The first step that fits of each kind, then the others.
-        best = {tuple(p[name] for name in ("block_q", "split_k")): p for p in reversed(found)}
-        return list(dict.fromkeys([*(p for p in found if p in best.values()), *found]))[:8]
+        return one_of_each(complete(self, wanted, workload, arch, np.inf), "block_q", "split_k")
 
 
 def _tiles(program: Program, queries: int, group: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gensor_kernels.families.contraction import column
@@ -12,12 +10,10 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as mma
 from .instructions import MMA_LATENCY, instructions, kind, waits
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 def multiply(workload: Workload, arch: Arch) -> Part:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,14 +41,12 @@ from gensor_kernels.families.core.banks import wavefronts
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
 from .instructions import MMA_LATENCY, Code, instructions, kind, waits
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 BLOCKS = tuple(range(16, 257, 16))
 #: Bytes of k per main-loop step.
@@ -134,10 +131,7 @@ def _warps(axis: str) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         block, warp = v[f"block_{axis}"], v[f"warp_{axis}"]
         count = np.maximum(block // warp, 1)
-        return {
-            {"m": column.DOWN, "n": column.ACROSS}[axis]: count,
-            mma.POWER[axis]: power_of_two_in(count),
-        }
+        return {{"m": column.DOWN, "n": column.ACROSS}[axis]: count, mma.POWER[axis]: power_of_two_in(count)}
 
     return Part((f"block_{axis}", f"warp_{axis}"), function, fixed=True)
 

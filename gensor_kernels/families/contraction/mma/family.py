@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,19 +20,18 @@ from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms
 from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.columns import Numbers
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
 from . import split_float as mma_split_float
 from .cost import BLOCKS
 from .instructions import INSTRUCTIONS, SHORT_SUM, Code, default_instruction, instructions, kind
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
 OUTPUTS["complex128"] = ("complex128",)
@@ -79,6 +77,7 @@ class ContractionMma(ContractionFamily):
 
     abi = 7
     source = "contraction_mma.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
     names = (
         *shared.GRID_NAMES,
@@ -156,10 +155,6 @@ class ContractionMma(ContractionFamily):
         held = self.registers(columns, workload, arch) * columns[column.DOWN] * columns[column.ACROSS] * 32
         return held <= arch.regs_per_sm
 
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_mma tabulates (cost.py)."""
-        return cost.parts(workload, arch)
-
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""
         return shared_rules.names(workload) | shared_rules.absent(workload, self.streams)
@@ -224,9 +219,9 @@ class ContractionMma(ContractionFamily):
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
-        def known() -> dict[str, Any]:
+        def known() -> dict[str, Numbers]:
             memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
-            return fixed_terms(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
+            return fixed_terms(c, e.steps, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,12 +13,10 @@ from gensor_kernels.families.contraction.problem import by_fragment, extents
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as mma
 from . import split_float as mma_split_float
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Clocks until the sum of one mma can enter the next one (Ampere m16n8k16, measured by third parties), from a
 #: fragment's load to its use, and of an iteration's barrier.

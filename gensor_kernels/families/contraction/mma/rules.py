@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 
 from .instructions import LEAST_DOUBLE_REGISTERS, Code
-
-if TYPE_CHECKING:
-    pass
 
 #: A thread's share of copying a tile (OperandTile in mma_tiles.cuh).
 COPIES = (

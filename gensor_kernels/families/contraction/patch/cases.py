@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.cases import SMALL, thin
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import MERGED, PLANE, call_of, channel_step, verified_window
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: The case of whole steps where groups are merged.
 WHOLE = "blocks"
@@ -135,4 +132,7 @@ def _sized(workload: Workload, side: str, outputs: int) -> Workload:
     call, z, axis = call_of(workload), workload.size, "hw".index(side)
     ends = ("top", "bottom") if side == "h" else ("left", "right")
     reach = (outputs - 1) * call.step[axis] + (call.window[axis] - 1) * call.dilation[axis] + 1
-    return workload.with_sizes(**{side: reach - sum(z[f"pad_{end}"] for end in ends)})
+    pads = sum(z[f"pad_{end}"] for end in ends)
+    if pads > reach:  # few outputs under few taps: no image is as small as that
+        return workload.with_sizes(**{side: reach}, **{f"pad_{end}": 0 for end in ends})
+    return workload.with_sizes(**{side: reach - pads})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,13 +16,11 @@ from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SM_L2_BYTES
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as patch
 from . import shape as shapes
 from .shape import MERGED, SPARE_PIXELS, call_of, filter_bytes, sector_share, shape, slab_bytes, verified_pixels
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Pieces of a patch that a block may have on their way.
 MOST_PIECES = 2048
@@ -44,7 +41,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
     return (
         *split_parts(e, arch),
-        _slabs(e.batch),
+        Part(("split_k", MERGED), lambda v: {column.SLABS: v["split_k"] * e.batch / np.maximum(v[MERGED], 1)}),
         _filters(e.m),
         _outputs(workload),
         _steps(workload),
@@ -69,11 +66,6 @@ def _filters(extent: int) -> Part:
         }
 
     return Part(("block_m", "warp_m", MERGED), function)
-
-
-def _slabs(batch: int) -> Part:
-    """Grids of tiles: merged groups share one."""
-    return Part(("split_k", MERGED), lambda v: {column.SLABS: v["split_k"] * batch / np.maximum(v[MERGED], 1)})
 
 
 def _outputs(workload: Workload) -> Part:

@@ -6,22 +6,14 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import rules as shared_rules
-from gensor_kernels.families.contraction.base import (
-    RASTERS,
-    SPLITS,
-    reduce_launch,
-    vector_coordinate,
-    workspace_bytes,
-)
+from gensor_kernels.families.contraction.base import RASTERS, SPLITS, reduce_launch, vector_coordinate, workspace_bytes
 from gensor_kernels.families.contraction.cases import contraction_cases, impossible_edges
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS, WARP_TILES_M, WARP_TILES_N
@@ -32,21 +24,24 @@ from gensor_kernels.families.core import params
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import (
     CP_ASYNC,
+    EPILOGUE_FIXED,
+    LEVEL,
+    MIN_BLOCKS,
     Columns,
     Coordinate,
     Facts,
     Launch,
-    Part,
     operators,
 )
-from gensor_kernels.families.core.macros import epilogue_codes, macro_token
+from gensor_kernels.families.core.macros import epilogue_codes
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as patch
 from . import cost as patch_cost
@@ -54,10 +49,6 @@ from . import rules
 from . import shape as shapes
 from .cases import patch_branches, patch_cases
 from .shape import call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
 #: Block tiles of starters.
@@ -73,7 +64,10 @@ class ContractionPatch(Ruled):
     name = "contraction_patch"
     abi = 3
     source = "contraction_patch.cu"
+    parts = staticmethod(patch_cost.parts)
+    sizes = staticmethod(rules.sizes)
     rules = rules.RULES
+    ends = EPILOGUE_NAMES
     names = (
         *("level", "block_m", "block_n", "block_k", "split_k", "raster"),
         *("vector_a", "warp_m", "warp_n", "taps", "copies"),
@@ -103,7 +97,7 @@ class ContractionPatch(Ruled):
         steps = tuple(size // extents(workload).bytes_a for size in shapes.STEP_BYTES)
         vector_a, own = vector_coordinate(workload, "a", 1), call_of(workload).taps
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("block_m", BLOCKS, 0, "tile", "filters per block"),
             Coordinate("block_n", BLOCKS, 0, "tile", "outputs per block, at most"),
             Coordinate("block_k", steps, 0, "tile", "channels of one main-loop step"),
@@ -114,9 +108,9 @@ class ContractionPatch(Ruled):
             Coordinate("warp_n", tuple(n for n in WARP_TILES_N if n % 16 == 0), 2, "tile", "outputs per warp"),
             Coordinate("taps", (0, own) if own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"),
             Coordinate("copies", shapes.COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            EPILOGUE_FIXED,
             vector_coordinate(workload, "c", 2),
-            Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler"),
+            MIN_BLOCKS,
             *stream_k.coordinate(extents(workload)),
             Coordinate("run", shapes.RUNS, 0, "tile", "outputs of a row in a tile; 0: as many as there are"),
             Coordinate(
@@ -124,17 +118,9 @@ class ContractionPatch(Ruled):
             ),
         )
 
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_patch tabulates (cost.py)."""
-        return patch_cost.parts(workload, arch)
-
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""
         return shared_rules.names(workload) | shared_rules.absent(workload, streams=True)
-
-    def sizes(self, workload: Workload) -> dict[str, int]:
-        """See rules.py."""
-        return rules.sizes(workload)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
@@ -203,10 +189,7 @@ class ContractionPatch(Ruled):
         e = extents(workload)
         names = ("block_m", "block_n", "block_k", "warp_m", "warp_n", "taps", "copies", "min_blocks")
         return {
-            "IN_TYPE": macro_token(e.multiplied),
-            "OUT_TYPE": macro_token(e.dtype["c"]),
-            "ACC_TYPE": macro_token(workload.accumulator),
-            "C_UNIT": int(e.unit["c"] != "s"),
+            **shared_rules.type_macros(e, workload.accumulator),
             "A_VECTOR": program["vector_a"],
             "C_VECTOR": program["vector_c"],
             "SPLIT": int(program["split_k"] > 1),
@@ -275,13 +258,6 @@ class ContractionPatch(Ruled):
     def shared(self, program: Program) -> Program:
         """Return the Program with the run-time epilogue, and a promise of one block, or of a stream's."""
         return program.replace(epilogue_fixed=0, min_blocks=max(stream_k.promise(program), 1))
-
-    def main_loop(self, program: Program) -> Hashable:
-        """Return whether channels are split or streamed, and every coordinate except epilogue, bounds and grid
-        order."""
-        rest, split = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES), program["split_k"] > 1
-        values = tuple(v for name, v in program.values if name not in rest)
-        return program.family, split, stream_k.blocks_of(program) > 0, values
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions under one tap: a warp tile in units of 16 x 8 x 32 bytes."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import call_of, channel_step
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Rules that contraction_strip shares.
 TILES = (

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from gensor_kernels.families.contraction.base import ContractionFamily, constants_of_stored
+from gensor_kernels.families.contraction.base import constants_of_stored
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.wgmma import store, tma
 from gensor_kernels.families.contraction.wgmma.cost import KINDS, kind
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import copy_launch
-from .base import Constants, Rewritten
+from .base import Constants
 from .copy_launch import CHUNK, Copy, CopyOperands
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of a thread per store without its loads, and for widening, from the SASS.
 ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
@@ -72,34 +70,31 @@ def product_of_copies(workload: Workload) -> Workload:
     )
 
 
-class Align(CopyOperands):
+class ContractionAligned(CopyOperands):
     """Copies before warpgroup products."""
 
+    abi = 7
     needs = (PRODUCTS, WARPGROUPS)
+    entry = "contraction_align"
+    copies = staticmethod(copies)
+    rewritten = staticmethod(product_of_copies)
 
-    def __init__(self) -> None:
-        super().__init__("contraction_align", copies)
-
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the product of the copies."""
-        return product_of_copies(workload)
-
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve products with an operand that tensor copies cannot read."""
         if extents(workload).window:
             return f"{workload.operator} is no product of matrices"
         if not copies(workload):
             return "tensor copies read its operands where they are"
-        return main.serves(product_of_copies(workload), arch) or copy_launch.too_large(copies(workload), workload)
+        return self.main.serves(product_of_copies(workload), arch) or copy_launch.too_large(copies(workload), workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Read operands that are copied in any layout, and others as contraction_wgmma reads them."""
         copied = {copy.operand for copy in copies(workload)}
         return store.writes(workload, geometry) and tma.reads(product_of_copies(workload), geometry, copied)
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the macros of the copying launch, and the types of operands that it widens."""
-        return super().constants(constants, workload) | sources(workload)
+        return super().constants(program, workload) | sources(workload)
 
 
-ALIGNED = Rewritten(Align(), ContractionWgmma("contraction_aligned", only_products=True), abi=7)
+ALIGNED = ContractionAligned(ContractionWgmma("contraction_aligned", only_products=True))

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
+from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.family import Launch
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
+from gensor_kernels.operators.types.workload import Workload
 
-from .base import Constants, Rewrite
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-    from gensor_kernels.operators.types.workload import Workload
+from .base import Constants, Rewritten
 
 #: Bytes of an access of tensor copies, and of a store of the copying launch; threads of a block, and its stores.
 CHUNK, THREADS, BLOCK_CHUNKS = 16, 256, 1024
@@ -32,41 +30,27 @@ ACROSS = {"a": {"m": "k", "k": "m"}, "b": {"n": "k", "k": "n"}}
 
 
 class Copy(NamedTuple):
-    """A copy of an operand, written in lines along one axis.
+    """A copy of an operand, written in lines along one axis."""
 
-    Attributes
-    ----------
-    operand : str
-        Its name, "a" or "b".
-    unit : str
-        Axis of the lines.
-    piece : int
-        Bytes of a load.
-    turned : bool
-        Whether elements of a line are not adjacent in the operand.
-    element : int
-        Bytes of an element of the copy.
-    issue : float
-        Instructions of a thread for a chunk, without its loads.
-    read : int
-        Bytes of an element of the operand; 0 for those of the copy.
-    parts : int
-        Number of elements that are written for one that is read, each into lines of its own part.
-    whole : int
-        Bytes of which a line is a multiple.
-    shape : tuple of int, optional
-        (elements of a line, lines) of a convolution's operand.
-    """
-
+    #: its name, "a" or "b"
     operand: str
+    #: axis of the lines
     unit: str
+    #: bytes of a load
     piece: int
+    #: whether elements of a line are not adjacent in the operand
     turned: bool
+    #: bytes of an element of the copy
     element: int
+    #: instructions of a thread for a chunk, without its loads
     issue: float
+    #: bytes of an element of the operand; 0 for those of the copy
     read: int = 0
+    #: number of elements that are written for one that is read, each into lines of its own part
     parts: int = 1
+    #: bytes of which a line is a multiple
     whole: int = CHUNK
+    #: (elements of a line, lines) of a convolution's operand
     shape: tuple[int, int] | None = None
 
     def lines(self, e: Extents) -> tuple[int, int]:
@@ -152,40 +136,40 @@ def offsets(copies: Sequence[Copy], program: Program, workload: Workload) -> tup
     return starts, end
 
 
-class CopyOperands(Rewrite):
+class CopyOperands(Rewritten):
     """Copies of operands before a product that reads them by tensor copies.
 
     ``entry`` is the kernel that makes the ``copies``.
     """
 
-    def __init__(self, entry: str, copies: Callable[[Workload], tuple[Copy, ...]]) -> None:
-        self._entry, self._copies = entry, copies
+    entry: str
+    copies: Callable[[Workload], tuple[Copy, ...]]
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of the copies."""
-        e, copies = extents(workload), self._copies(workload)
+        e, copies = extents(workload), self.copies(workload)
         written = float(sum(copy.bytes(e) for copy in copies))
         issue = sum(copy.warp_issue(e) for copy in copies)
         return first_launch_cost(sum(copy.dram_bytes(e) for copy in copies), written, issue, arch)
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the macros of the copying launch."""
-        return constants | macros(self._copies(workload))
+        return super().constants(program, workload) | macros(self.copies(workload))
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put the copying launch before the product, whose tensor maps describe the copies."""
-        main, *rest = launches
-        copies = self._copies(workload)
+        main, *rest = super().launches(program, workload)
+        copies = self.copies(workload)
         starts, _ = offsets(copies, program, workload)
         maps = tuple(replace(each, copied_at=starts.get(each.operand)) for each in main.maps)
-        first = copy_launch(self._entry, copies, workload)
+        first = copy_launch(self.entry, copies, workload)
         return (first, replace(main, maps=maps, dependent=True), *rest)
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Add the copies."""
-        return offsets(self._copies(workload), program, workload)[1]
+        return offsets(self.copies(workload), program, workload)[1], False
 
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of the product and of the copies."""
-        copied = {f"copied_{copy.operand}" for copy in self._copies(workload)}
-        return main.branches(program, workload) | copied | {"nothing_to_copy"}
+        copied = {f"copied_{copy.operand}" for copy in self.copies(workload)}
+        return self.main.branches(program, workload) | copied | {"nothing_to_copy"}

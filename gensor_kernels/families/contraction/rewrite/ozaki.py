@@ -6,14 +6,11 @@ computes an int8 product whose k is as long as that of all pairs of slices toget
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gensor_kernels.families.contraction.base import ContractionFamily
 from gensor_kernels.families.contraction.cases import contraction_cases
 from gensor_kernels.families.contraction.mma.family import ContractionMma
 from gensor_kernels.families.contraction.mma.instructions import instructions
@@ -24,11 +21,9 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import SLICE_PRODUCTS, Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES, fixed_us
 from gensor_kernels.operators.tolerance.sliced import SLICES
+from gensor_kernels.operators.types.workload import Workload
 
-from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from .base import Constants, Rewritten
 
 #: Coordinates of contraction_mma that have one value here.
 FIXED = {"split_k": 1, "copy": 1, "vector_a": 16, "vector_b": 16, "swizzle": 1, "instruction": 3}
@@ -59,8 +54,6 @@ def pitch(k: int) -> int:
 @lru_cache(maxsize=4096)
 def product_of_slices(workload: Workload) -> Workload:
     """Return the int8 product of slices: K-contiguous, k once per pair of slices, float64 sums and results."""
-    from gensor_kernels.operators.types.workload import Workload
-
     k = SLICE_PRODUCTS * pitch(workload.size["k"])
     return Workload(
         operator=workload.operator,
@@ -96,19 +89,18 @@ def microseconds(workload: Workload, arch: Arch) -> float:
     return float(np.maximum(moved, issue)) + doubles + fixed_us(arch)
 
 
-class Slice(Rewrite):
+class ContractionSliced(Rewritten):
     """Slicing before integer products, where a caller allows it."""
 
+    abi = 5
     needs = (
         operators(("matmul",), "is no product that may be cut into slices"),
         math_mode(MATH, "allows no product that may be cut into slices"),
     )
 
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the product of slices."""
-        return product_of_slices(workload)
+    rewritten = staticmethod(product_of_slices)
 
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve float64 products that may be computed in slices, on parts where that is faster."""
         if workload.size["k"] > MOST_K:
             return f"sums of more than {MOST_K} products of slices leave 32 bits"
@@ -122,44 +114,43 @@ class Slice(Rewrite):
         """Return the cost of slicing and of the double arithmetic; no slices are counted as kept in the L2."""
         return microseconds(workload, arch), 0.0
 
-    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Copy slices 16 bytes at a time, and do not split k."""
-        return tuple(each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each for each in coordinates)
+        found = super().coordinates(workload, arch)
+        return tuple(each._replace(values=(FIXED[each.name],)) if each.name in FIXED else each for each in found)
 
-    def defaults(self, defaults: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Set the coordinates that have one value."""
-        like = np.ones_like(columns["block_m"])
-        return defaults | {name: value * like for name, value in FIXED.items() if name in defaults}
+        found, like = super().defaults(columns, workload, arch), np.ones_like(columns["block_m"])
+        return found | {name: value * like for name, value in FIXED.items() if name in found}
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Leave out the macros that contraction_sliced.cu does not have."""
-        return {name: value for name, value in constants.items() if name not in WITHOUT}
+        return {name: each for name, each in super().constants(program, workload).items() if name not in WITHOUT}
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put slicing before the product."""
-        (main,) = launches
+        (main,) = super().launches(program, workload)
         first = Launch("contraction_slice", -(-lines(workload) // LINES_PER_BLOCK), SLICE_THREADS, 0)
         return first, replace(main, dependent=True)
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Return the bytes of slices and exponents."""
-        return workspace(workload)
+        return workspace(workload), False
 
-    def cases(
-        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
-    ) -> list[Case]:
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return short products, and a tile with exponents so far apart that slices do not suffice.
 
         Few k-iterations are enough, since passes through k follow each other.
         """
-        found = contraction_cases(workload, main.tile(program) | {"stages": -1}, epilogue)
+        found = contraction_cases(workload, self.tile(program) | {"stages": -1}, epilogue)
         corner = next(case for case in found if case.name == "corner")
         suffice = [replace(case, needless=frozenset({AGAIN})) for case in found]
         return [*suffice, replace(corner, name="wide exponents", spread=SPREAD, schedule=USUAL)]
 
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of product and slicing, and of tiles whose slices do not suffice."""
-        return main.branches(program, workload) - {"steady", "drain"} | {"slice", AGAIN}
+        return self.main.branches(program, workload) - {"steady", "drain"} | {"slice", AGAIN}
 
 
-SLICED = Rewritten(Slice(), ContractionMma("contraction_sliced", streams=False), abi=5)
+SLICED = ContractionSliced(ContractionMma("contraction_sliced", streams=False))

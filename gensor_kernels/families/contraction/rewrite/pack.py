@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
+from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.cases import SMALL, THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float
 from gensor_kernels.families.contraction.mma.family import ContractionMma
@@ -27,6 +27,8 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv import OPERATORS as CONVOLUTIONS
 from gensor_kernels.operators.windows.conv_packed import (
     NARROWEST,
@@ -38,11 +40,7 @@ from gensor_kernels.operators.windows.conv_packed import (
 )
 from gensor_kernels.operators.windows.sides import output_size
 
-from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
+from .base import Constants, Rewritten
 
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024
@@ -179,7 +177,7 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     return made
 
 
-def packed_branches(workload: Workload, *, stays: bool = True) -> frozenset[str]:
+def packed_branches(workload: Workload, *, stays: bool) -> frozenset[str]:
     """Return the coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
     thin = () if _is_transposed(workload) else THIN
     stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
@@ -214,118 +212,99 @@ def _one_tap(workload: Workload) -> Workload:
 # ---- the families
 
 
-class Pack(Rewrite):
+class Packed(Rewritten):
+    """Packing before a main loop."""
+
+    rewritten = staticmethod(pack_workload)
+    #: whether filters of one tap can stay where they are
+    stays = False
+
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
+        """Add the packed operands."""
+        nbytes, zero = super().workspace(program, workload)
+        return nbytes + workspace(workload), zero
+
+    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
+        """Return the cost of packing the image, and filters that do not stay where they are."""
+        return cost(workload, arch, always=not self.stays)
+
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+        """See packed_cases."""
+        vector = max(program["vector_a"], program["vector_b"]) if self.stays else WIDE
+        return packed_cases(super().cases(program, widest_packing(workload), epilogue), workload, vector)
+
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
+        """Return the coverage names of the packed product and of packing."""
+        found = self.main.branches(program, widest_packing(workload)) | packed_branches(workload, stays=self.stays)
+        return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
+
+
+class ContractionPacked(Packed):
     """Packing before a main loop that reads operands by ordinary accesses."""
 
+    abi = 6
+    stays = True
     #: widths that a group's channels with their padding allow
     own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
     needs = (operators(CONVOLUTIONS, "is no convolution"),)
 
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the convolution of the packed operands."""
-        return pack_workload(workload)
-
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve convolutions whose channels cannot be read in whole accesses where they are."""
         align = workload.align
         if workload.layouts["x"] == "nhwc" and min(align["x"], align["w"]) == WIDE:
             return "its operands are read 16 bytes at a time where they are"
         if kind(pack_workload(workload)) == split_float.KIND or workload.is_complex:
             return "no tensor-core products of packed operands of float32, or complex ones"
-        return main.serves(pack_workload(workload), arch) or too_large(workload)
+        return self.main.serves(pack_workload(workload), arch) or too_large(workload)
 
-    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
-        """Return the cost of packing the image, and filters that do not stay where they are."""
-        return cost(workload, arch)
-
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the layout of operands before they are packed, and whether filters can stay."""
-        return constants | {
+        return super().constants(program, workload) | {
             "PACKED": extents(workload).order,
             "FILTERS_LAST": int(workload.layouts["w"] == "rsck"),
             "FILTERS_ALIGNED": int(filters_aligned(workload)),
         }
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product."""
         image, filters = ("a", "b") if extents(pack_workload(workload)).window == "a" else ("b", "a")
         blocks = grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
-        main, *rest = launches
+        main, *rest = super().launches(program, workload)
         return (Launch("contraction_pack", blocks, PACK_THREADS, 0), replace(main, dependent=True), *rest)
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
-        """Add the packed operands."""
-        return nbytes + workspace(workload)
 
-    def cases(
-        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
-    ) -> list[Case]:
-        """See packed_cases."""
-        vector = max(program["vector_a"], program["vector_b"])
-        return packed_cases(main.cases(program, widest_packing(workload), epilogue), workload, vector)
-
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
-        """Return the coverage names of the packed product and of packing."""
-        found = main.branches(program, widest_packing(workload)) | packed_branches(workload)
-        return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
-
-
-class PackForTensorCopies(Rewrite):
+class ContractionPackedWgmma(Packed):
     """Packing before a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
 
+    abi = 4
     needs = (operators(CONVOLUTIONS, "is no convolution"), WARPGROUPS)
 
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the convolution of the packed operands."""
-        return pack_workload(workload)
-
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve convolutions with the channels of image and output first."""
         if "output_padding_h" in workload.size:
             return f"{workload.operator} is transposed"
         if workload.layouts["x"] != "nchw" or extents(workload).window != "b":
             return "channels of the image, or of the output, are innermost"
-        return main.serves(pack_workload(workload), arch) or too_large(workload)
+        return self.main.serves(pack_workload(workload), arch) or too_large(workload)
 
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Read operands in any layout, since they are packed; refuse results that tensor copies cannot store."""
         return store.writes(workload, geometry) and implicit_gemm.unreadable(pack_workload(workload), "b") is None
 
-    def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
-        """Return the cost of packing both operands."""
-        return cost(workload, arch, always=True)
-
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the layout of the image before it is packed."""
-        return constants | {"PACKED": extents(workload).order}
+        return super().constants(program, workload) | {"PACKED": extents(workload).order}
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product, whose tensor maps describe the packed operands."""
         image = workspace_bytes(program, workload)
         places = {"a": image + image_bytes(workload), "b": image}
-        main, *rest = launches
+        main, *rest = super().launches(program, workload)
         maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
         first = Launch("contraction_pack", grid(workload, WIDE, WIDE), PACK_THREADS, 0)
         return (first, replace(main, maps=maps, dependent=True), *rest)
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
-        """Add the packed operands."""
-        return nbytes + workspace(workload)
-
-    def cases(
-        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
-    ) -> list[Case]:
-        """See packed_cases."""
-        return packed_cases(main.cases(program, widest_packing(workload), epilogue), workload, WIDE)
-
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
-        """Return the coverage names of the packed product and of packing."""
-        found = main.branches(program, widest_packing(workload)) | packed_branches(workload, stays=False)
-        return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
-
 
 #: Stream-K takes 26 to 40 registers in the SASS of four Programs: every share looks up again where the flags are.
-PACKED = Rewritten(Pack(), ContractionMma("contraction_packed", stream_registers=32.0), abi=6)
-PACKED_WGMMA = Rewritten(
-    PackForTensorCopies(), ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"), abi=4
-)
+PACKED = ContractionPacked(ContractionMma("contraction_packed", stream_registers=32.0))
+PACKED_WGMMA = ContractionPackedWgmma(ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"))

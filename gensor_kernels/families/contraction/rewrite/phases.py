@@ -7,16 +7,15 @@ workspace even if k is not split, and a second launch puts them in order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import lcm, prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.base import WORKSPACE_GROUP, ContractionFamily, reduce_launch
+from gensor_kernels.families.contraction.base import WORKSPACE_GROUP, reduce_launch
 from gensor_kernels.families.contraction.cases import contraction_cases
 from gensor_kernels.families.contraction.cost import reduction
 from gensor_kernels.families.contraction.mma import split_float
@@ -33,13 +32,11 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_phased import NAME, all_phases, axis, least_depth, phases
 from gensor_kernels.operators.windows.sides import output_size
 
-from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from .base import Constants, Rewritten
 
 #: Registers of a thread for its phase and its position in the filter: an average over the SASS of 32 Programs, which
 #: have -30 to 40.
@@ -66,37 +63,30 @@ FURTHER: dict[str, dict[str, int]] = {
 }
 
 
-class Phases(Rewrite):
-    """Phases of transposed convolutions with channels last, whose pixels are rows of the product.
+class ContractionPhased(Rewritten):
+    """Phases of transposed convolutions with channels last, whose pixels are rows of the product."""
 
-    ``fixed`` are coordinates that have one value only.
-    """
-
+    abi = 3
     needs = (operators((NAME,), "is no transposed convolution"),)
     #: steps of k, each within one tap
     own: Mapping[str, Collection[int]] = MappingProxyType({"block_k": (4, 8, 16, 32, 64, 128, 256)})
     starter_registers = STARTER_REGISTERS
+    rewritten = staticmethod(all_phases)
+    #: coordinates that have one value only
+    fixed: Mapping[str, int] = MappingProxyType({STREAM: 0, "epilogue_staged": 0})
 
-    def __init__(self, fixed: Mapping[str, int]) -> None:
-        self.fixed = fixed
-
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the convolution of all phases."""
-        return all_phases(workload)
-
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve transposed convolutions with channels last and steps of whole taps."""
         if (workload.layouts["x"], workload.layouts["y"]) != ("nhwc", "nhwk"):
             return "channels of the image and of the output are not innermost"
-        refusal = main.serves(all_phases(workload), arch)
-        if refusal is None and not self._values("block_k", workload, arch, main):
+        refusal = self.main.serves(all_phases(workload), arch)
+        if refusal is None and not self._values("block_k", workload, arch):
             return "a step of k has channels of more than one tap"
         return refusal
 
-    def _values(self, name: str, workload: Workload, arch: Arch, main: ContractionFamily) -> tuple[int, ...]:
+    def _values(self, name: str, workload: Workload, arch: Arch) -> tuple[int, ...]:
         """Return the values of a coordinate."""
-        coordinates = self.coordinates(main.coordinates(all_phases(workload), arch), workload)
-        return next(each.values for each in coordinates if each.name == name)
+        return next(each.values for each in self.coordinates(workload, arch) if each.name == name)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return 0 microseconds, since there is no first launch, and the image's bytes that later phases find in L2."""
@@ -107,12 +97,12 @@ class Phases(Rewrite):
 
     # ---- the space
 
-    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Keep steps that divide the channels of a group, and masks that have bits for a phase's taps."""
         channels = workload.size["c"] // workload.size["groups"]
         few = sum(axis(workload.size, side).taps for side in "hw") <= MOST_TAPS
         restricted = []
-        for each in coordinates:
+        for each in super().coordinates(workload, arch):
             values = (self.fixed[each.name],) if each.name in self.fixed else each.values
             if each.name == "block_k":
                 values = tuple(value for value in values if channels % value == 0)
@@ -123,7 +113,7 @@ class Phases(Rewrite):
             restricted.append(each._replace(values=values))
         return tuple(restricted)
 
-    def parts(self, parts: tuple[Part, ...], workload: Workload, arch: Arch) -> tuple[Part, ...]:
+    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
         """Pass sums through the workspace even where k is not split."""
         e = extents(all_phases(workload))
 
@@ -132,70 +122,73 @@ class Phases(Rewrite):
             written, after = reduction(split, e, arch, through=np.ones(len(split), bool))
             return {column.SLABS: split * e.batch, column.WRITTEN: written, column.AFTER: after}
 
-        return (*(_of_phase(part) for part in parts if part.names != ("split_k",)), Part(("split_k",), splits))
+        parts = (_of_phase(part) for part in super().parts(workload, arch) if part.names != ("split_k",))
+        return (*parts, Part(("split_k",), splits))
 
-    def defaults(self, defaults: dict[str, np.ndarray], columns: Columns) -> dict[str, np.ndarray]:
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Promise one block per multiprocessor to the compiler."""
-        return defaults | {"min_blocks": np.ones_like(columns["block_m"])}
+        return super().defaults(columns, workload, arch) | {"min_blocks": np.ones_like(columns["block_m"])}
 
     # ---- one Program
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Store sums as a split does."""
-        return constants | {"SPLIT": 1}
+        return super().constants(program, workload) | {"SPLIT": 1}
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put the launch that orders sums after the product."""
-        e = extents(workload)
+        e, (main, *_) = extents(workload), super().launches(program, workload)
         width = program["vector_c"] // e.bytes_c if e.unit["c"] != "s" else 1
-        return launches[0], replace(reduce_launch(e, width), entry="contraction_interleave")
+        return main, replace(reduce_launch(e, width), entry="contraction_interleave")
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Return the bytes of the sums of all phases."""
         e = extents(all_phases(workload))
         columns = -(-e.n // WORKSPACE_GROUP) * WORKSPACE_GROUP
-        return program["split_k"] * e.batch * e.m * columns * e.bytes_acc
+        return program["split_k"] * e.batch * e.m * columns * e.bytes_acc, False
 
-    def tiling(self, tiling: Tiling, tile: Mapping[str, int], geometry: Geometry) -> Tiling:
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Return the tiles of the phase with the most outputs."""
         window = Window.unpack(geometry.tail)
         longest = [-(-rows // stride) for rows, stride in zip(window.rows, window.divisor, strict=True)]
         images = geometry.sizes[0] // prod(window.rows)
-        return replace(tiling, tiles_m=-(-images * prod(longest) // tile["m"]))
+        tiles = -(-images * prod(longest) // self.tile(program)["m"])
+        return replace(super().tiling(program, geometry), tiles_m=tiles)
 
     def shared(self, program: Program) -> Program:
         """Keep the promise of one block per multiprocessor."""
-        return program.replace(min_blocks=1)
+        return super().shared(program).replace(min_blocks=1)
 
     # ---- verification
 
-    def cases(
-        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
-    ) -> list[Case]:
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See phased_cases."""
-        return main.with_own_cases(phased_cases(workload, main.tile(program), epilogue), program)
+        return self.main.with_own_cases(phased_cases(workload, self.tile(program), epilogue), program)
 
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of the main loop and of phases."""
-        without = {"split_reduce", "edge_k", "unchanged"}
-        return (main.branches(program, all_phases(workload)) - without) | phased_branches(workload, main.tile(program))
+        found = self.main.branches(program, all_phases(workload)) - {"split_reduce", "edge_k", "unchanged"}
+        return found | phased_branches(workload, self.tile(program))
 
 
-class PhasesOnTensorCores(Phases):
+class ContractionPhasedMma(ContractionPhased):
     """Phases whose filters are copied asynchronously, and whose float32 sums are split into bfloat16 parts."""
 
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    abi = 4
+    fixed = MappingProxyType({STREAM: 0})
+
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve float32 only where the sums of every phase are long enough for its parts."""
-        refusal = super().refusal(workload, arch, main)
-        if refusal is None and not self._values("copy", workload, arch, main):
+        refusal = super().refusal(workload, arch)
+        if refusal is None and not self._values("copy", workload, arch):
             refusal = f"{arch.name} has no cp.async, or not of these filters, whose taps are no neighbours"
         if refusal is None and kind(workload) == split_float.KIND:
             refusal = split_float.refusal(replace(extents(all_phases(workload)), k=least_depth(workload)))
         return refusal
 
-    def coordinates(self, coordinates: tuple[Coordinate, ...], workload: Workload) -> tuple[Coordinate, ...]:
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Copy innermost filters by cp.async only: through registers, the lines after a tap would be read."""
-        coordinates = super().coordinates(coordinates, workload)
+        coordinates = super().coordinates(workload, arch)
         if extents(all_phases(workload)).unit["b"] != "n":
             return coordinates
         return tuple(
@@ -204,8 +197,8 @@ class PhasesOnTensorCores(Phases):
         )
 
 
-PHASED = Rewritten(Phases({STREAM: 0, "epilogue_staged": 0}), ContractionSimt("contraction_phased"), abi=3)
-PHASED_MMA = Rewritten(PhasesOnTensorCores({STREAM: 0}), ContractionMma("contraction_phased_mma", streams=False), abi=4)
+PHASED = ContractionPhased(ContractionSimt("contraction_phased"))
+PHASED_MMA = ContractionPhasedMma(ContractionMma("contraction_phased_mma", streams=False))
 
 
 def _of_phase(part: Part) -> Part:

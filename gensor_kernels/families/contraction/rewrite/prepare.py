@@ -5,27 +5,23 @@ The first launch (prepared.cuh) applies the operations to A, and writes aligned 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import prologue
-from gensor_kernels.families.contraction.base import ContractionFamily, workspace_bytes
+from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.contraction.wgmma import store, tma
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Launch
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
 from gensor_kernels.operators.products import matmul
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
-from .base import Constants, Rewrite, Rewritten
-
-if TYPE_CHECKING:
-    from gensor_kernels.families.core.program import Program
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
+from .base import Constants, Rewritten
 
 ENTRY = "contraction_prepare"
 #: Bytes of which lines of the prepared operand are multiples.
@@ -50,21 +46,19 @@ def product_of_prepared(workload: Workload) -> Workload:
     )
 
 
-class Prepare(Rewrite):
+class ContractionPrepared(Rewritten):
     """A prologue before warpgroup products."""
 
+    abi = 2
     needs = (PRODUCTS, WARPGROUPS)
+    rewritten = staticmethod(product_of_prepared)
 
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the product of the prepared operand."""
-        return product_of_prepared(workload)
-
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve matrix products after a prologue."""
         e = extents(workload)
         if not e.prologue or e.window:
             return f"no operations are applied to a matrix of {workload.operator}"
-        return main.serves(product_of_prepared(workload), arch)
+        return self.main.serves(product_of_prepared(workload), arch)
 
     def cost(self, workload: Workload, arch: Arch) -> tuple[float, float]:
         """Return the cost of the first launch, which reads A, applies the operations to its elements, and writes it."""
@@ -84,31 +78,31 @@ class Prepare(Rewrite):
             and tma.reads(product_of_prepared(workload), geometry, {"a"})
         )
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the macros of the first launch."""
         e = extents(workload)
         own: Constants = {"A_UNIT": int(e.unit["a"] != "s"), "A_VECTOR": _width(e) * e.element}
-        return constants | own | prologue.macros(e.prologue, materialised=True)
+        return super().constants(program, workload) | own | prologue.macros(e.prologue, materialised=True)
 
-    def launches(self, launches: Sequence[Launch], program: Program, workload: Workload) -> tuple[Launch, ...]:
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put the first launch before the product; its result follows the sums of a split in the workspace."""
-        e, (main, *rest) = extents(workload), launches
-        lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
+        e, (main, *rest) = extents(workload), super().launches(program, workload)
+        lines, run = prologue.lines_of(e)
         items = e.batch * lines * -(-run // _width(e))
         place = workspace_bytes(program, product_of_prepared(workload))
         maps = tuple(replace(each, copied_at=place) if each.operand == "a" else each for each in main.maps)
         first = Launch(ENTRY, -(-items // prologue.PREPARE_THREADS), prologue.PREPARE_THREADS, 0)
         return (first, replace(main, maps=maps, dependent=True), *rest)
 
-    def workspace(self, nbytes: int, program: Program, workload: Workload) -> int:
+    def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Add the prepared operand."""
-        e = extents(workload)
-        lines, run = (e.k, e.m) if e.unit["a"] == "m" else (e.m, e.k)
-        return nbytes + e.batch * lines * -(-run * e.element // CHUNK) * CHUNK
+        (nbytes, zero), e = super().workspace(program, workload), extents(workload)
+        lines, run = prologue.lines_of(e)
+        return nbytes + e.batch * lines * -(-run * e.element // CHUNK) * CHUNK, zero
 
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of product and prologue."""
-        return main.branches(program, product_of_prepared(workload)) | {"prologue", "materialise"}
+        return self.main.branches(program, product_of_prepared(workload)) | {"prologue", "materialise"}
 
 
 def _width(e: Extents) -> int:
@@ -116,4 +110,4 @@ def _width(e: Extents) -> int:
     return e.align["a"] // e.element if e.unit["a"] != "s" else 1
 
 
-PREPARED = Rewritten(Prepare(), ContractionWgmma("contraction_prepared_wgmma", only_products=True), abi=2)
+PREPARED = ContractionPrepared(ContractionWgmma("contraction_prepared_wgmma", only_products=True))

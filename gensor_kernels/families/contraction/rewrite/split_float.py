@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from gensor_kernels.families.contraction.base import ContractionFamily
 from gensor_kernels.families.contraction.cases import THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float as mma_split_float
 from gensor_kernels.families.contraction.problem import Extents, extents
@@ -24,15 +22,13 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import PARTS
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_packed import thin_sizes
 
 from . import copy_launch
-from .base import Constants, Rewritten
+from .base import Constants
 from .copy_launch import CHUNK, Copy, CopyOperands
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Terms of the shortest sums. At 512 the largest of 4,096 errors is above that of multiply-adds for one of twelve kinds
 #: of inputs (8.6 against 8.1; typical, 1.28 against 1.67); from 1,000 on none is, on the coarsest tensor core known.
@@ -82,19 +78,16 @@ def product_of_parts(workload: Workload) -> Workload:
     )
 
 
-class SplitFloat(CopyOperands):
+class ContractionFloats(CopyOperands):
     """Splitting before warpgroup products."""
 
+    abi = 5
     needs = (PRODUCTS, WARPGROUPS)
+    entry = "contraction_divide"
+    copies = staticmethod(copies)
+    rewritten = staticmethod(product_of_parts)
 
-    def __init__(self) -> None:
-        super().__init__("contraction_divide", copies)
-
-    def rewritten(self, workload: Workload) -> Workload:
-        """Return the product of the parts."""
-        return product_of_parts(workload)
-
-    def refusal(self, workload: Workload, arch: Arch, main: ContractionFamily) -> str | None:
+    def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve long float32 products and convolutions where the caller does not allow coarser arithmetic."""
         e = extents(workload)
         if {e.dtype["a"], e.dtype["b"]} != {"float32"} or workload.math != "ieee":
@@ -106,7 +99,7 @@ class SplitFloat(CopyOperands):
             return f"no warpgroup sums of {terms} float32 terms: no less exact than multiply-adds from {LEAST_SUM} on"
         return (
             mma_split_float.refusal(e)
-            or main.serves(product_of_parts(workload), arch)
+            or self.main.serves(product_of_parts(workload), arch)
             or copy_launch.too_large(copies(workload), workload)
         )
 
@@ -114,23 +107,19 @@ class SplitFloat(CopyOperands):
         """Read operands in any layout; refuse results that tensor copies cannot store."""
         return store.writes(workload, geometry)
 
-    def constants(self, constants: Constants, workload: Workload) -> Constants:
+    def constants(self, program: Program, workload: Workload) -> Constants:
         """Leave out the macros that have one value here, and add the macros of the copying launch."""
-        return super().constants({name: value for name, value in constants.items() if name not in FIXED}, workload)
+        return {name: each for name, each in super().constants(program, workload).items() if name not in FIXED}
 
-    def cases(
-        self, program: Program, workload: Workload, epilogue: tuple[str, ...], main: ContractionFamily
-    ) -> list[Case]:
+    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return the main loop's cases, thin filters for convolutions, and sums that have to be formed again."""
-        cases = main.cases(program, workload, epilogue)
+        cases = super().cases(program, workload, epilogue)
         return mma_split_float.with_lost_sums([*cases, *(one_tap(cases) if extents(workload).window else ())])
 
-    def branches(self, program: Program, workload: Workload, main: ContractionFamily) -> frozenset[str]:
+    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of product and copies, of thin filters, and of sums that are not finite."""
         thin = THIN if extents(workload).window else frozenset()
-        return super().branches(program, workload, main) | {mma_split_float.AGAIN} | thin
+        return super().branches(program, workload) | {mma_split_float.AGAIN} | thin
 
 
-FLOATS_WGMMA = Rewritten(
-    SplitFloat(), ContractionWgmma("contraction_floats_wgmma", only_products=True, images="ab"), abi=5
-)
+FLOATS_WGMMA = ContractionFloats(ContractionWgmma("contraction_floats_wgmma", only_products=True, images="ab"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +23,9 @@ from gensor_kernels.families.core.banks import wavefronts
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as simt
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 BLOCKS = (1, 2, 4, 8, *range(16, 257, 16))
 STEPS = (4, 8, 16, 32, 64)
@@ -173,10 +170,7 @@ def _fragment(workload: Workload, operand: str) -> Part:
         clocks = np.array([fragment_clocks(axis, *key) for key in keys])
         reads = thread / np.minimum(power_of_two_in(group), np.maximum(1, 16 // word))
         tiles = planes(v["form"]) * matrices(workload, operand)
-        return {
-            column.READ_ISSUE[operand]: tiles * reads,
-            column.READ_CLOCKS[operand]: tiles * groups * clocks,
-        }
+        return {column.READ_ISSUE[operand]: tiles * reads, column.READ_CLOCKS[operand]: tiles * groups * clocks}
 
     return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function, fixed=True)
 

@@ -7,7 +7,6 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,19 +32,18 @@ from gensor_kernels.families.contraction.problem import (
     masked_coordinate,
     power_of_two_in,
 )
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.columns import Numbers
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as simt
 from . import cost, rules
 from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, is_transposed, load_clocks, matrices
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
 SAVED = 4.2
@@ -98,6 +96,7 @@ class ContractionSimt(ContractionFamily):
 
     abi = 8
     source = "contraction_simt.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
     names = (
         *shared.GRID_NAMES,
@@ -148,10 +147,6 @@ class ContractionSimt(ContractionFamily):
             return super().starts(columns, workload, arch)
         threads = columns[column.DOWN] * columns[column.ACROSS]
         return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_simt tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""
@@ -238,8 +233,8 @@ class ContractionSimt(ContractionFamily):
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
-        def known() -> dict[str, Any]:
-            return fixed_terms(c, e, arch, facts, self._loop(c, workload))
+        def known() -> dict[str, Numbers]:
+            return fixed_terms(c, e.steps, arch, facts, self._loop(c, workload))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
-
-if TYPE_CHECKING:
-    pass
 
 RULES = Rules(
     (

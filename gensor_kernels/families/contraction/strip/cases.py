@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction.patch.shape import tiles
 from gensor_kernels.families.core.cases import USUAL, Case, Schedule
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators.types.dtypes import facts
+from gensor_kernels.operators.types.workload import Workload
 
 from .shape import ACCESSES, EIGHT, call_of, filter_bytes, shape, sides
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Outputs of a row that is shorter than a tile, at least.
 SHORT = 13
@@ -24,7 +20,7 @@ def strip_branches(program: Program, workload: Workload) -> frozenset[str]:
     return frozenset(copies | {"single_elements", "bands", "runs", "cut", "next_tile", "other_filters"})
 
 
-def strip_cases(workload: Workload, program: Program, epilogue: tuple[str, ...]) -> list[Case]:
+def strip_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
     """Return the problems that a Program is verified on; large cases run ``epilogue``.
 
     They have output rows shorter and longer than a tile, more filters than a block, several images; segments with and
@@ -88,6 +84,6 @@ def _sized(
 
 def verified_bytes(workload: Workload, program: Program) -> int:
     """Shared bytes, at most, of filters and lines of the cases."""
-    made = [call_of(case.workload) for case in strip_cases(workload, program, ())]
+    made = [call_of(case.workload) for case in strip_cases(program, workload, ())]
     outputs, filters = sides(program.by_name, made[0])
     return max(filter_bytes(call.steps, filters) + 2 * int(shape(call, outputs).stage) for call in made)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +17,11 @@ from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as strip
 from .cases import verified_bytes
 from .shape import EIGHT, ELEMENT, Call, call_of, filter_bytes, shape, sides
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Instructions of a warp, of the SASS of three Programs: for a piece of a line, and to find its plane; counted in the
 #: source: for 32 places of k of a filter, for 32 chunks of filters, for a step without fragments, for a tile.
@@ -199,10 +196,4 @@ def defaults(c: Columns, workload: Workload) -> dict[str, np.ndarray]:
         whole = call.pixel_rows | stored_whole(call, shape(call, n), group)  # type: ignore[arg-type]
         whole = whole & whole_stores(warp_n, wide, e.bytes_c)
         width = np.where(whole, np.maximum(width, wide), width)
-    return {
-        "warp_m": warp_m,
-        "warp_n": warp_n,
-        "epilogue_fixed": 0 * like,
-        "vector_c": width,
-        "min_blocks": like,
-    }
+    return {"warp_m": warp_m, "warp_n": warp_n, "epilogue_fixed": 0 * like, "vector_c": width, "min_blocks": like}

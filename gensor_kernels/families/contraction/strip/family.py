@@ -6,38 +6,38 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import vector_coordinate
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS
 from gensor_kernels.families.contraction.mma.family import FLOAT_OUTPUTS
 from gensor_kernels.families.contraction.mma.instructions import instructions, kind
 from gensor_kernels.families.contraction.problem import extents
-from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import (
     CP_ASYNC,
+    EPILOGUE_FIXED,
+    LEVEL,
     Columns,
     Coordinate,
     Facts,
     Launch,
-    Part,
     operators,
 )
-from gensor_kernels.families.core.macros import epilogue_codes, macro_token
+from gensor_kernels.families.core.macros import epilogue_codes
 from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.geometry import Window
+from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as strip
 from . import cost as strip_cost
@@ -45,10 +45,6 @@ from . import rules
 from . import shape as shapes
 from .cases import strip_branches, strip_cases
 from .shape import call_of
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 EPILOGUE_NAMES = ("epilogue_fixed", "vector_c")
 #: (outputs, filters) of the block tiles of starters.
@@ -62,7 +58,14 @@ class ContractionStrip(Ruled):
     name = "contraction_strip"
     abi = 2
     source = "contraction_strip.cu"
+    parts = staticmethod(strip_cost.parts)
+    known = staticmethod(rules.names)
+    branches = staticmethod(strip_branches)
+    cases = staticmethod(strip_cases)
     rules = rules.RULES
+    ends = EPILOGUE_NAMES
+    #: the launch bound, the number of walking blocks, stays
+    unbound = MappingProxyType({"epilogue_fixed": 0})
     names = (
         *("level", "block_m", "block_n", "lines", "octets", "planes", "warp_m", "warp_n"),
         *EPILOGUE_NAMES,
@@ -102,7 +105,7 @@ class ContractionStrip(Ruled):
         call = call_of(workload)
         rows, columns = ("outputs", "filters") if call.pixel_rows else ("filters", "outputs")
         return (
-            Coordinate("level", (0, 1, 2), 0, "cache", "memory level the construction has reached"),
+            LEVEL,
             Coordinate("block_m", BLOCKS, 0, "tile", f"{rows} per block"),
             Coordinate("block_n", BLOCKS, 0, "tile", f"{columns} per block"),
             Coordinate("lines", (call.lines,), 1, "layout", "lines of the image that an output reads"),
@@ -110,18 +113,10 @@ class ContractionStrip(Ruled):
             Coordinate("planes", (call.planes,), 1, "layout", "lines of a row of the image"),
             Coordinate("warp_m", shapes.WARP_TILES, 2, "tile", f"{rows} per warp"),
             Coordinate("warp_n", shapes.WARP_TILES, 2, "tile", f"{columns} per warp"),
-            Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the list of operations is compiled in"),
+            EPILOGUE_FIXED,
             vector_coordinate(workload, "c", 2),
             Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM, which walk from tile to tile"),
         )
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_strip tabulates (cost.py)."""
-        return strip_cost.parts(workload, arch)
-
-    def known(self, workload: Workload) -> dict[str, object]:
-        """See rules.py."""
-        return rules.names(workload)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
@@ -187,10 +182,7 @@ class ContractionStrip(Ruled):
         e, call = extents(workload), call_of(workload)
         names = ("block_m", "block_n", "warp_m", "warp_n", "lines", "octets", "planes", "min_blocks")
         return {
-            "IN_TYPE": macro_token(e.multiplied),
-            "OUT_TYPE": macro_token(e.dtype["c"]),
-            "ACC_TYPE": macro_token(workload.accumulator),
-            "C_UNIT": int(e.unit["c"] != "s"),
+            **shared_rules.type_macros(e, workload.accumulator),
             "C_VECTOR": program["vector_c"],
             "CHANNELS_LAST": int(call.last),
             "PIXEL_ROWS": int(call.pixel_rows),
@@ -216,25 +208,9 @@ class ContractionStrip(Ruled):
         """Return one tile: the kernel counts its tiles itself."""
         return Tiling(1, 1, 1, max(geometry.sizes[2], 1), 1)
 
-    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Return the problems of cases.py."""
-        return strip_cases(workload, program, epilogue)
-
-    def branches(self, program: Program, workload: Workload) -> frozenset[str]:
-        """Return the coverage names that runs at verification sizes must count."""
-        return strip_branches(program, workload)
-
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with stores as wide as the alignment class of the output."""
         return program.replace(vector_c=extents(workload).align["c"])
-
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue; its launch bound, the number of walking blocks, stays."""
-        return program.replace(epilogue_fixed=0)
-
-    def main_loop(self, program: Program) -> Hashable:
-        """Return every coordinate except the epilogue."""
-        return program.family, tuple(v for name, v in program.values if name not in EPILOGUE_NAMES)
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Return the instructions of a step, a warp tile in units of 16 x 8, and no opcode.

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction.patch import rules as patch
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.macros import macro_token
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 RULES = Rules(
     (

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction.patch.shape import tiles
 from gensor_kernels.families.core.columns import Numbers
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sides import output_size
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Bytes of an element; elements of 16 bytes; eights of places of all segments, at most.
 ELEMENT, EIGHT, MOST_OCTETS = 2, 8, 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,9 +25,7 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import Arch
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Rows per block, which are columns of the transposed product; columns per block, 64 for each tile of a warpgroup.
 BLOCKS_M = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256)

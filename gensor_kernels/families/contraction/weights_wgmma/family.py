@@ -6,7 +6,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 import numpy as np
 
@@ -23,18 +23,16 @@ from gensor_kernels.families.contraction.cost import assemble
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
-from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cost, rules
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 NAME = "contraction_weights_wgmma"
 OUTPUTS = ("float16", "bfloat16", "float32")
@@ -48,10 +46,14 @@ class ContractionWeightsWgmma(ContractionFamily):
     name = NAME
     abi = 2
     source = f"{NAME}.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
     names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (64, 128), (16, 128), (256, 128), (64, 192), (32, 64), (128, 256), (16, 64))
     needs = (PRODUCTS, WARPGROUPS)
+    shared = Family.shared
+    #: the launch bound, part of the main loop, stays
+    unbound = MappingProxyType({"epilogue_fixed": 0})
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Products with quantised weights that tensor copies can read."""
@@ -83,10 +85,6 @@ class ContractionWeightsWgmma(ContractionFamily):
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
         )
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_weights_wgmma tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""
@@ -136,10 +134,6 @@ class ContractionWeightsWgmma(ContractionFamily):
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with the widest stores."""
         return program.replace(vector_c=extents(workload).align["c"])
-
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
-        return program.replace(epilogue_fixed=0)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of contractions, and of refilled buffers."""

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.wgmma.rules import BOUNDED, REGISTERS, RING, WARPGROUPS
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
-
-if TYPE_CHECKING:
-    pass
 
 RULES = Rules(
     (

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from gensor_kernels.families.core.columns import Column
+from gensor_kernels.families.core.columns import Column, terms
 
-WAVEFRONTS = Column("wavefronts", "see roofline.Terms")
-AHEAD = Column("ahead", "see roofline.Terms")
-BEHIND = Column("behind", "see roofline.Terms")
+WAVEFRONTS, AHEAD, BEHIND, REQUEST = terms("wavefronts ahead behind request")
 STORING = Column("storing", "warps that store")
 ENTRY = Column("entry", "registers of each thread at entry, spills on top")
 SAVED = Column("saved", "share of its requests that a block of a pair leaves to the other one")
 MEETINGS = Column("meetings", "clocks in which a pair of blocks meets")
-REQUEST = Column("request", "see roofline.Terms")
 TAKING = Column("taking", "share of iterations that a multiplying warp takes part in")
 SHARE = Column("share", "share of its instructions that the average warp issues")
 ISSUING = Column("issuing", "clocks in which the requesting thread issues a step's copies")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,14 +16,12 @@ from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
+from gensor_kernels.operators.types.workload import Workload
 
 from . import column as wgmma
 from .cluster import cluster_parts
 from .implicit_gemm import taps
 from .store import copies, store_parts
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 
 class Kind(NamedTuple):
@@ -206,10 +204,7 @@ def _requests(kind: Kind, e: Extents) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else v[f"block_{y}"]) / unit for x, y in ("am", "bn"))
         issuing = STEP_ISSUE + COPY_ISSUE * kind.parts * (boxes_a + e.matrices * boxes_b)
-        return {
-            wgmma.ISSUING: issuing,
-            wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY,
-        }
+        return {wgmma.ISSUING: issuing, wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY}
 
     return Part(("block_m", "block_n", "block_k", "cluster"), function)
 

@@ -6,7 +6,7 @@ Legality and shared bytes mirror the header of the .cu file; a test compiles ran
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
 
 import numpy as np
 
@@ -24,17 +24,15 @@ from gensor_kernels.families.contraction.cost import assemble, searching
 from gensor_kernels.families.contraction.norm import CODES
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Launch, Part
+from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Family, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cluster, cost, implicit_gemm, rules, store, tma
 from . import column as wgmma
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Bytes of the flag with which a warp passes on its share of a tile that is streamed.
 FLAG_BYTES = 8
@@ -47,6 +45,7 @@ class ContractionWgmma(ContractionFamily):
 
     abi = 7
     source = "contraction_wgmma.cu"
+    parts = staticmethod(cost.parts)
     rules = rules.RULES
     names: tuple[str, ...] = (
         *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
@@ -58,6 +57,9 @@ class ContractionWgmma(ContractionFamily):
         *((64, 16), (64, 256)),
     )
     needs = (PRODUCTS, WARPGROUPS)
+    shared = Family.shared
+    #: the launch bound, part of the main loop, stays
+    unbound = MappingProxyType({"epilogue_fixed": 0})
 
     def __init__(self, name: str = "contraction_wgmma", *, only_products: bool = False, images: str = "a") -> None:
         """Make the main loop of the kernel ``name``.
@@ -113,10 +115,6 @@ class ContractionWgmma(ContractionFamily):
             # Steps of an image are steps of taps, which streams do not count.
             *(() if self.only_products or e.window else stream_k.coordinate(e)),
         )
-
-    def parts(self, workload: Workload, arch: Arch) -> tuple[Part, ...]:
-        """Return what contraction_wgmma tabulates (cost.py)."""
-        return cost.parts(workload, arch)
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py, and rules.py."""
@@ -182,10 +180,6 @@ class ContractionWgmma(ContractionFamily):
         """Return the Program with the widest stores, staged: the direct epilogue stores two outputs at a time."""
         route = store.COPIED if store.copies(program.by_name) else store.STAGED
         return program.replace(vector_c=extents(workload).align["c"], epilogue_staged=route)
-
-    def shared(self, program: Program) -> Program:
-        """Return the Program with the run-time epilogue; its launch bound, part of the main loop, stays."""
-        return program.replace(epilogue_fixed=0)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of contractions, refilled buffers, a block's second tile, and another group's."""

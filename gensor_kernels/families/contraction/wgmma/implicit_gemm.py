@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +16,8 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.tensor_maps import MOST_MOVED, MOST_STRIDE, Pixels
 from gensor_kernels.operators.types.geometry import Geometry, Window
+from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sides import output_size
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
 
 #: Product.order of a plain convolution whose k is (filter row, filter column, channel)
 CHANNELS_LAST = 1

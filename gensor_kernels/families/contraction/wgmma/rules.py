@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 from gensor_kernels.operators.types.dtypes import PARTS
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Registers of each thread at entry, and after the exchange, of kernels whose warpgroups exchange registers.
 REGISTERS = {

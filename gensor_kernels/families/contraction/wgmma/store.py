@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Coordinate, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES, TensorMap, operand_extents, readable
 from gensor_kernels.operators.types.geometry import Geometry
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.types.workload import Workload
 
 #: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of boxes.
 DIRECT, STAGED, COPIED = (0, 1, 3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gensor_kernels.families.contraction import stream_k
 from gensor_kernels.families.contraction.base import class_launches
@@ -13,12 +12,10 @@ from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import ragged_tiles
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.tensor_maps import TensorMap, operand_extents, readable
+from gensor_kernels.operators.types.geometry import Geometry
+from gensor_kernels.operators.types.workload import Workload
 
 from . import cluster, cost, store
-
-if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
-    from gensor_kernels.operators.types.workload import Workload
 
 #: The axis of an operand's rows.
 ROW_AXIS = {"a": "m", "b": "k"}
