@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,cublaslt")
 STEPS = {"facts", "claims", "families", "shipped", "timing", "graphs", "compiled", "public"}
-STEPS |= {"suite", "fault_injection"}
+STEPS |= {"felt", "suite", "fault_injection"}
 
 
 def device(out, *arguments, check=None):
@@ -194,6 +194,14 @@ def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch
     for step in ("claims", "timing", "compiled", "public", "graphs", "families"):
         command.main(["--out", str(tmp_path), "--emulate", "--worker", step])
     assert [step for step, timed in made if timed] == ["claims", "timing", "compiled"]
+
+
+def test_only_names_a_step_or_items(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Supervisor, "run", lambda self, steps: seen.append([step.name for step in steps]))
+    for words in ("felt", "^felt"):
+        command.main(["--out", str(tmp_path), "--emulate", "--only", words])
+    assert seen == [["felt"], [step.name for step in command.STEPS]]
 
 
 def test_only_some_steps(tmp_path, monkeypatch):

@@ -1,0 +1,13 @@
+"""Let `einsum` follow `CUPY_TF32` as `matmul` does: https://github.com/cupy/cupy/issues/4584
+
+Served: kernels and CuPy's own calls follow the switch in every product and contraction.
+"""
+
+ARRAYS = (("float32", 1024, 1024), ("float32", 1024, 1024))
+BY = "contraction_mma"
+TF32 = True
+
+
+def call(cupy, a, b):
+    """Return the contraction of the request."""
+    return cupy.einsum("ab,bc->ac", a, b)

@@ -1,0 +1,13 @@
+"""Multiply stacks that broadcast without copies of them: https://github.com/cupy/cupy/issues/8193
+
+Served: kernels read broadcast operands in place, and only the result is allocated.
+"""
+
+ARRAYS = (("float32", 64, 1, 128, 64), ("float32", 1, 32, 64, 128))
+SMALL = (("float32", 4, 1, 32, 16), ("float32", 1, 3, 16, 32))
+BY = "contraction_simt"
+
+
+def call(cupy, a, b):
+    """Return the product of every pair."""
+    return cupy.matmul(a, b)
