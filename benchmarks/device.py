@@ -68,7 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lambda step, seconds: worker_command(options, step, seconds),
         options.budget,
         inputs(options),
-        options.item_seconds,
     )
     if not supervisor.run(steps):
         return UNUSABLE
@@ -104,7 +103,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--only", default="", metavar="REGEX", help="only items whose name matches; a step's name: only it"
     )
-    made.add_argument("--item-seconds", type=float, default=90.0, help="seconds after which an item counts as hanging")
     made.add_argument("--worker", choices=[step.name for step in STEPS], help=argparse.SUPPRESS)
     made.add_argument("--seconds", type=float, default=60.0, help=argparse.SUPPRESS)
     made.add_argument("--since", type=float, default=0.0, help=argparse.SUPPRESS)

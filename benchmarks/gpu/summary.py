@@ -21,7 +21,6 @@ CLAIMS = "claims"
 VENDORS, WORST = ("cupy", "cublas", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
-Ends = dict[tuple[str, str], dict[str, Any]]
 
 
 def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -29,25 +29,16 @@ MOST = 96
 _TEXT = re.compile(r"(?P<asked>.+): (?P<link>https://\S+)\n\n(?P<state>Served|Partly|Not): (?P<done>.+)", re.DOTALL)
 
 
-class Text(NamedTuple):
-    """What a file says of its request."""
-
-    asked: str
-    link: str
-    state: str
-    done: str
-
-
 def find_requests() -> dict[str, Any]:
     """Return the module of each request by name."""
     return {each.name: import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)}
 
 
-def text_of(request: Any) -> Text:
-    """Return what a file says, each in a line."""
+def text_of(request: Any) -> dict[str, str]:
+    """Return what a file says: `asked`, `link`, `state` and `done`, each in a line."""
     found = _TEXT.fullmatch(request.__doc__.strip())
     assert found is not None, f"{request.__name__}: its text has another form"
-    return Text(*(" ".join(each.split()) for each in found.groups()))
+    return {name: " ".join(text.split()) for name, text in found.groupdict().items()}
 
 
 def draw_arrays(request: Any, small: bool) -> list[np.ndarray]:
@@ -101,8 +92,8 @@ def table() -> str:
     """Return the requests as a table in Markdown, those that are served first."""
     texts = {name: text_of(request) for name, request in find_requests().items()}
     lines = ["| request | asked | state | here |", "| --- | --- | --- | --- |"]
-    for name, text in sorted(texts.items(), key=lambda each: ("Served Partly Not".find(each[1].state), each[0])):
+    for name, text in sorted(texts.items(), key=lambda each: ("Served Partly Not".find(each[1]["state"]), each[0])):
         project, number, *_ = name.split("_")
-        done = text.done[:1].upper() + text.done[1:].rstrip(".")
-        lines.append(f"| [{project} {number}]({text.link}) | {text.asked} | {text.state} | {done} |")
+        done = text["done"][:1].upper() + text["done"][1:].rstrip(".")
+        lines.append(f"| [{project} {number}]({text['link']}) | {text['asked']} | {text['state']} | {done} |")
     return "\n".join(lines) + "\n"

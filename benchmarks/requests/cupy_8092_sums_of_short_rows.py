@@ -8,5 +8,4 @@ BY = "rows"
 
 
 def call(cupy, x):
-    """Return the sums for one of the request's 25 shapes of 2**24 elements."""
     return x.sum(axis=1)

@@ -8,5 +8,4 @@ BY = "CuPy"
 
 
 def call(cupy, x):
-    """Return the running sums."""
     return cupy.cumsum(x)

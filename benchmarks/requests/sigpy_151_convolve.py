@@ -10,19 +10,16 @@ BY = "window"
 
 
 def call(cupy, x, h):
-    """Return sigpy.convolve(x, h); it raises with CuPy 14."""
     import sigpy
 
     return sigpy.convolve(x, h)
 
 
 def ours(cupy, x, h):
-    """Return the full convolution of each image."""
     return gensor_kernels.conv2d(x[:, None], h[None, None, ::-1, ::-1], padding=2)[:, 0]
 
 
 def meant(numpy, x, h):
-    """Return the full convolution by NumPy."""
     found = numpy.zeros((x.shape[0], x.shape[1] + 2, x.shape[2] + 2), x.dtype)
     for i, j in numpy.ndindex(3, 3):
         found[:, i : i + x.shape[1], j : j + x.shape[2]] += h[i, j] * x

@@ -87,4 +87,4 @@ def test_the_page_has_every_request():
     assert len(REQUESTS) >= 15 and requests.table() in PAGE.read_text(encoding="utf-8")
     for name, request in REQUESTS.items():
         project, number, *_ = name.split("_")
-        assert re.search(rf"/{project}/(issues|pull)/{number}$", requests.text_of(request).link)
+        assert re.search(rf"/{project}/(issues|pull)/{number}$", requests.text_of(request)["link"])
