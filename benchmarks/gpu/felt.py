@@ -1,4 +1,4 @@
-"""What a user of CuPy feels: host and device time of his calls, by CuPy and through this package, in four minutes.
+"""Host and device time that a user of CuPy feels, of his calls by CuPy and through this package, in four minutes.
 
 Calls that the host bounds, sums over short axes, a program inside `accelerate`, `bind`, and what users asked for
 (benchmarks/requests). Both times are those of `cupyx.profiler.benchmark`; its first runs load kernels and race, as a

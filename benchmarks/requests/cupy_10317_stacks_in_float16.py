@@ -1,6 +1,6 @@
 """Multiply stacks of float16 and bfloat16 matrices in these types: https://github.com/cupy/cupy/pull/10317
 
-Served: a stack is one launch on tensor cores, without the conversions to float32 and back.
+Served: by one launch on tensor cores, without conversions.
 """
 
 ARRAYS = (("float16", 16, 512, 256), ("float16", 16, 256, 384))

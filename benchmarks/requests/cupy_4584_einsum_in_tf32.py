@@ -1,6 +1,6 @@
 """Let `einsum` follow `CUPY_TF32` as `matmul` does: https://github.com/cupy/cupy/issues/4584
 
-Served: kernels and CuPy's own calls follow the switch in every product and contraction.
+Served: every contraction follows the switch.
 """
 
 ARRAYS = (("float32", 1024, 1024), ("float32", 1024, 1024))

@@ -1,6 +1,6 @@
 """Multiply float32 matrices in the time of `torch.matmul`: https://github.com/cupy/cupy/issues/5075
 
-Served: by a kernel or cuBLAS, whichever a race on the GPU finds faster, its host time counted.
+Served: by a kernel or cuBLAS, as a race finds, host time counted.
 """
 
 ARRAYS = (("float32", 512, 512), ("float32", 512, 512))

@@ -1,6 +1,6 @@
 """Capture products of cuBLAS in a CUDA graph: https://github.com/cupy/cupy/issues/6290
 
-Served: kernels serve products inside a capture; results and workspaces belong to the graph.
+Served: by kernels; results and workspaces belong to the graph.
 """
 
 ARRAYS = (("float16", 256, 512), ("float16", 512, 256))

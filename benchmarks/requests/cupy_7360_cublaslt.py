@@ -1,6 +1,6 @@
 """Call cublasLtMatmul for int8 products on tensor cores: https://github.com/cupy/cupy/issues/7360
 
-Served: by our own kernels, int32 results, with bias, scale and activation in the same launch.
+Served: by our own kernels, with bias, scale and activation.
 """
 
 import gensor_kernels

@@ -1,6 +1,6 @@
 """Launch `matmul` with `out` in as little host time as PyTorch: https://github.com/cupy/cupy/issues/8191
 
-Served: a warm call is 4 Python calls and a launch inside `accelerate`, 2 by `gensor_kernels.matmul`.
+Served: by a launch after 4 Python calls inside `accelerate`, 2 by `gensor_kernels.matmul`.
 """
 
 ARRAYS = (("float16", 2048, 24576), ("float16", 24576, 12288), ("float16", 2048, 12288))  # 65,536 rows in the request

@@ -1,6 +1,6 @@
 """Multiply stacks that broadcast without copies of them: https://github.com/cupy/cupy/issues/8193
 
-Served: kernels read broadcast operands in place, and only the result is allocated.
+Served: kernels read broadcast operands in place.
 """
 
 ARRAYS = (("float32", 64, 1, 128, 64), ("float32", 1, 32, 64, 128))
