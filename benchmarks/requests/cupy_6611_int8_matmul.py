@@ -19,4 +19,4 @@ def ours(cupy, a, b):
 
 
 def meant(numpy, a, b):
-    return a.astype("int32") @ b.astype("int32")
+    return (a.astype("float64") @ b).astype("int32")  # exact, and by BLAS

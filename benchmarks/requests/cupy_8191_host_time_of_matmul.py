@@ -3,7 +3,7 @@
 Served: by a launch after 4 Python calls inside `accelerate`, 2 by `gensor_kernels.matmul`.
 """
 
-ARRAYS = (("float16", 2048, 24576), ("float16", 24576, 12288), ("float16", 2048, 12288))  # 65,536 rows in the request
+ARRAYS = (("float16", 256, 24576), ("float16", 24576, 12288), ("float16", 256, 12288))  # 65,536 rows in the request
 BY = "contraction_mma"
 
 
