@@ -1,4 +1,4 @@
-"""Seconds per kernel from bound source to cubin, on every core, and for the disassembly of one and of twelve.
+"""Seconds per kernel from bound source to cubin, on every core.
 
     pytest benchmarks/bench_compile.py
 
@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from gensor_kernels.build import nvrtc, resources
+from gensor_kernels.build import nvrtc
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.families.core import source
 from gensor_kernels.families.registry import FAMILIES
@@ -44,22 +44,5 @@ def test_compile(benchmark, dtype, arch_name):
     processor = time.process_time() - processor
     assert all(binary.error is None for binary in binaries)
     seconds = benchmark.stats.stats.mean
-    benchmark.extra_info["kernels"] = len(pairs)
-    benchmark.extra_info["cores"] = usable_cores()
-    benchmark.extra_info["seconds_per_kernel"] = seconds / len(pairs)
+    benchmark.extra_info |= {"kernels": len(pairs), "cores": usable_cores(), "seconds_per_kernel": seconds / len(pairs)}
     benchmark.extra_info["cpu_seconds_per_kernel"] = processor / len(pairs)
-    benchmark.extra_info["slowest"] = max(binary.seconds for binary in binaries)
-
-
-@pytest.mark.parametrize("count", [1, 12])
-def test_disassemble(benchmark, count):
-    if resources.find_nvdisasm() is None:
-        pytest.skip("nvdisasm is not installed")
-    binaries = nvrtc.compile_many(requests("float16", "sm_87")[:count])
-    cubins = [(binary.cubin, binary.target) for binary in binaries]
-
-    def forget():
-        resources._remembered.clear()
-
-    sass = benchmark.pedantic(resources.disassemble_many, (cubins,), setup=forget, rounds=3)
-    assert len(sass) == count and None not in sass

@@ -1,4 +1,4 @@
-"""Count launches and memory of whole models: `python -m benchmarks.models [NAME ...] [--json FILE]`.
+"""Count launches and memory of whole models: `python -m benchmarks.models [NAME ...]`.
 
 The models are exported networks of their full size (tests/graph/networks/exported) at batch 1 in float16 on an Orin
 Nano. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed size and are the session's state.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -150,12 +149,8 @@ def main() -> None:
     """Print the figures of the chosen models as a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     options = parser.parse_args()
-    rows = {name: figures(name) for name in options.names or MODELS}
-    print(table(rows), end="")
-    if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print(table({name: figures(name) for name in options.names or MODELS}), end="")
 
 
 if __name__ == "__main__":

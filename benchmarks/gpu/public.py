@@ -1,11 +1,10 @@
-"""The public functions as users call them: results, graph capture, several streams, host time per call."""
+"""The public functions as users call them: results, graph capture, several streams."""
 
 from __future__ import annotations
 
 import gc
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -15,20 +14,19 @@ from typing import Any
 import numpy as np
 
 import gensor_kernels
-from gensor_tuner.shapes.reader import read_shapes
+from gensor_tuner.shapes.reader import NoRowsError, read_shapes
 
 from . import public_calls
 from .harness.session import Item, Session
 from .public_calls import Shown
 
 STEP = "public"
-CALLS = 2000  # per sample of the overhead
 STREAMS = 4
 REHEARSED_CALLS = 4
 
 
 def items(session: Session) -> Iterator[Item]:
-    """Yield the functions, streams and overhead, with this run's database and trusted predictions."""
+    """Yield the functions and streams, with this run's database and trusted predictions."""
     os.environ["GENSOR_DB"] = str(session.out / "device.db")
     os.environ["GENSOR_TUNE"] = "predicted"
     shown = public_calls.calls(session.emulate)
@@ -36,7 +34,6 @@ def items(session: Session) -> Iterator[Item]:
         yield Item(name, partial(function, session, each))
     if not session.emulate:
         yield Item("streams", lambda: streams(session))
-    yield Item("overhead", lambda: overhead(session))
 
 
 def context(session: Session) -> AbstractContextManager[Any]:
@@ -50,8 +47,7 @@ def placed(session: Session, drawn: public_calls.Arrays) -> public_calls.Arrays:
 
 
 def function(session: Session, shown: Shown) -> dict[str, Any]:
-    """Call one public function: return its tiers and its error, directly and in a replayed graph, and host time per
-    call."""
+    """Call one public function: return its tiers and its error, directly and in a replayed graph."""
     drawn = public_calls.draw(shown)
     arrays = placed(session, drawn)
     found: dict[str, Any] = {}
@@ -62,7 +58,6 @@ def function(session: Session, shown: Shown) -> dict[str, Any]:
         found["tiers"] = tiers(lambda: shown.call(arrays))
         if not session.emulate:
             found["graph"] = capture(session, shown, arrays)
-        found["us"] = _per_call(session, 5 if session.emulate else CALLS // 4, lambda: shown.call(arrays))
     worst = max(found["worst"], found.get("graph", {}).get("worst", 0.0))
     if shown.function is gensor_kernels.matmul and "not_captured" in found.get("graph", {}):
         return found | {"outcome": "wrong", "error": found["graph"]["not_captured"]}
@@ -75,7 +70,10 @@ def tiers(call: Callable[[], Any]) -> dict[str, int]:
         path = Path(folder) / "calls.csv"
         with gensor_kernels.record(path):
             call()
-        return {f"tier {row.notes['tier']}": row.count for row in read_shapes(path)}
+        try:
+            return {f"tier {row.notes['tier']}": row.count for row in read_shapes(path)}
+        except NoRowsError:  # no function of ours was called
+            return {"CuPy": 1}
 
 
 def capture(session: Session, shown: Shown, arrays: public_calls.Arrays) -> dict[str, Any]:
@@ -140,34 +138,3 @@ def streams(session: Session) -> dict[str, Any]:
     wanted = [public_calls.reference(shown, each) for each in drawn]
     worst = max(public_calls.error(session.device.host(results[number]), each) for number, each in enumerate(wanted))
     return {"worst": worst} | ({} if worst <= 1 else {"outcome": "wrong", "error": f"{worst:.2f} times the tolerance"})
-
-
-def overhead(session: Session) -> dict[str, Any]:
-    """Return microseconds of host time per call with `out=`, ours and the library's."""
-    xp, side = session.device.xp, 32 if session.emulate else 128
-    a, b, out = (xp.ones((side, side), np.float16) for _ in range(3))
-    found: dict[str, Any] = {"calls": CALLS if not session.emulate else 20}
-    with context(session):
-        found["matmul_us"] = _per_call(session, found["calls"], lambda: gensor_kernels.matmul(a, b, out))
-        found["tier"] = gensor_kernels.explain(gensor_kernels.matmul, a, b, out).tier
-    found["library_us"] = _per_call(session, found["calls"], lambda: xp.matmul(a, b, out=out))
-    return found
-
-
-def _per_call(session: Session, calls: int, work: Callable[[], Any]) -> float:
-    """Return the least of five samples, each short enough not to fill the launch queue."""
-    work()
-    best = float("inf")
-    for _ in range(5):
-        session.synchronize()
-        done, spent = 0, 0.0
-        while done < calls:
-            burst = min(500, calls - done)
-            began = time.perf_counter()
-            for _ in range(burst):
-                work()
-            spent += time.perf_counter() - began
-            session.synchronize()
-            done += burst
-        best = min(best, spent / calls * 1e6)
-    return best

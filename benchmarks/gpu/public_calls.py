@@ -150,9 +150,9 @@ def reference(shown: Shown, arrays: Arrays) -> np.ndarray:
         return np.asarray(shown.call(Arrays(wide)))
 
 
-def error(result: np.ndarray, wanted: np.ndarray) -> float:
-    """Return the largest error over its tolerance: at most 1 is correct."""
-    near = NEAR[result.dtype.name]
+def error(result: np.ndarray, wanted: np.ndarray, near: float | None = None) -> float:
+    """Return the largest error over its tolerance, the dtype's by default: at most 1 is correct."""
+    near = NEAR[result.dtype.name] if near is None else near
     if result.dtype.kind == "i":
         return float((result != wanted).any()) * 2
     root = float(np.sqrt(np.mean(np.abs(wanted) ** 2)))

@@ -21,7 +21,6 @@ CLAIMS = "claims"
 VENDORS, WORST = ("cupy", "cublas", "torch", "flash", "cudnn", "compiled"), 5
 #: The name for the faster of CuPy's call and cuBLASLt's best proposal, where both were timed.
 CUBLAS, OF_CUBLAS = "cublas", ("cupy", "cublaslt")
-Ends = dict[tuple[str, str], dict[str, Any]]
 
 
 def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
@@ -43,10 +42,7 @@ def collect(journal: Journal, steps: Sequence[str]) -> dict[str, Any]:
         "timing": timing(e for (s, _), e in ends.items() if s in TIMED and "best_us" in e),
         "claims": [claim(e) for (step, _), e in ends.items() if step == CLAIMS and "best_us" in e],
         "graphs": {item: e for (s, item), e in sorted(ends.items()) if s == "graphs" and "us" in e},
-        "public": {item: e["us"] for (s, item), e in sorted(ends.items()) if s == "public" and "us" in e},
-        "overhead": {
-            name: value for name, value in ends.get(("public", "overhead"), {}).items() if name.endswith("_us")
-        },
+        "felt": {item: [e["cupy"], e["ours"]] for (s, item), e in ends.items() if s == "felt" and e.get("cupy")},
         "broken": [
             {"step": step, "item": item, "outcome": e["outcome"], "error": str(e.get("error", ""))[:200]}
             for (step, item), e in sorted(ends.items())
@@ -167,9 +163,9 @@ def lines(found: dict[str, Any]) -> list[str]:
     for name, each in found["graphs"].items():
         host = f"host {each['host_us']:.1f} us"
         text.append(f"{name}: {each['us']:.1f} us captured, {host}, library {each['library_us']:.1f}, {each['runs']}")
-    if found["public"] | found["overhead"]:
-        calls = {**found["public"], **{name.removesuffix("_us"): us for name, us in found["overhead"].items()}}
-        text.append("host time per call: " + ", ".join(f"{name} {us:.1f} us" for name, us in calls.items()))
+    for name, (cupy, ours) in found["felt"].items():
+        both = (f"{which[:-3]} {ours[which]:.1f} us, CuPy {us:.1f}" for which, us in cupy.items())
+        text.append(f"{name}: {'; '.join(both)}")
     text += [f"{e['outcome']:<8} {e['step']}: {e['item']}: {e['error'][:100]}" for e in found["broken"][:12]]
     if len(found["broken"]) > 12:
         text.append(f"and {len(found['broken']) - 12} more in summary.json")

@@ -112,6 +112,9 @@ CASES = {
     "matmul, bias, relu": Case(gk.matmul, _with_bias),
     "linear, bias, relu": Case(gk.linear, _linear),
     "einsum": Case(gk.einsum, lambda i: (("ij,jk->ik", *_product(i)[0]), {})),
+    "einsum, four axes": Case(
+        gk.einsum, lambda i: (("bihd,bdhj->bhij", array(2, 64 + 16 * i, 4, 32), array(2, 32, 4, 64, number=1)), {})
+    ),
     "tensordot": Case(gk.tensordot, lambda i: ((*_product(i)[0], 1), {})),
     "sum": Case(gk.sum, _rows(1)),
     "mean, keepdims": Case(gk.mean, lambda i: (_rows()(i)[0], {"axis": -1, "keepdims": True})),

@@ -82,11 +82,11 @@ def stub_runtime(
     contents = library.Contents({kernel.digest: kernel for kernel in stored}, portfolio=frozenset(portfolio))
     found = library.Library(contents)
     with (
-        mock.patch.dict(os.environ, GENSOR_TUNE="predicted"),
+        mock.patch.dict(os.environ, GENSOR_TUNE="predicted", GENSOR_COMPARE="0"),
         mock.patch.object(cuda, "current_device", lambda: int),  # the number 0, by a function that is not Python's
         mock.patch.object(cuda, "CudaDevice", lambda number: StubDevice(several)),
         mock.patch.object(load, "library", lambda arch: found),
         mock.patch.object(current, "inside", ContextVar("benchmark", default=None)),
-        mock.patch.multiple(current, only=None, lookup=current._cuda, _has_blocks=False),
+        mock.patch.multiple(current, only=None, lookup=current._cuda, _has_blocks=False, _runtimes={}),
     ):
         yield current.current_runtime()

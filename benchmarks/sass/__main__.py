@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,14 @@ from benchmarks.sass.acceptance import failures
 from benchmarks.sass.build import cached
 from benchmarks.sass.figures import figures
 from benchmarks.sass.workloads import ARCHS, FILE, Case, cases
+from gensor_database import PRETUNED
 from gensor_kernels.build import elf, instruction, loops, sass
 from gensor_kernels.build.nvrtc import toolchain
-from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.config import cache_dir
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch, lookup
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "sass.json.gz"
-PRETUNED = Path(__file__).resolve().parent.parent.parent / "database" / "pretuned"
 #: The modules that compute figures, at the time of their import.
 _MODULES = (figures_of, paths, units, kernel, elf, instruction, loops, sass)
 _FIGURES = hashlib.sha256(b"".join(Path(each.__file__ or "").read_bytes() for each in _MODULES)).hexdigest()
@@ -59,8 +57,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--workload", nargs="+", default=[], help="names in the workloads file (default: all)")
     made.add_argument("--workloads", type=Path, default=FILE, help="shapes file (default: %(default)s)")
     made.add_argument("--db", type=Path, help="database of our kernels (default: the shipped one of the arch)")
-    made.add_argument("--tune", action="store_true", help="tune every workload, also where the database has a kernel")
-    made.add_argument("--jobs", type=int, default=usable_cores(), help="processes of the tuner")
     made.add_argument("--cache", type=Path, default=cache_dir() / "sass", help="folder of computed figures")
     made.add_argument("--out", type=Path, default=RESULTS, help="file of results (default: %(default)s)")
     return made.parse_args(arguments)
@@ -71,11 +67,12 @@ def compare(
 ) -> Iterator[dict[str, Any]]:
     """Yield one row for each workload: our figures, those of every peer in the `old` rows, and what is too slow."""
     before = {row["workload"]: row for row in old if row["arch"] == arch.name}
-    programs, refused = _programs(chosen, arch, options)
+    db = options.db or PRETUNED / f"{arch.name}.db"
+    programs = ours.stored_programs([case.row for case in chosen], arch, db)
     for case in chosen:
         known = before.get(case.name, {})
         reasons = {name: reason for name, reason in known.get("refused", {}).items() if name != "ours"}
-        mine, reason = None, refused.get(case.name, "not tuned")
+        mine, reason = None, "the database has none of the current source"
         if case.name in programs:
             mine, reason = _figures(programs[case.name], case, arch, options.cache)
         if mine is None:
@@ -84,22 +81,6 @@ def compare(
         failing = failures(mine, peers, case.name, arch.name, case.rows)
         row = {"arch": arch.name, "part": arch.part, "workload": case.name, "ours": mine, "peers": peers}
         yield row | {"rows": case.rows, "refused": reasons, "failures": failing}
-
-
-def _programs(
-    chosen: Sequence[Case], arch: Arch, options: argparse.Namespace
-) -> tuple[dict[str, Program], dict[str, str]]:
-    """Return our Programs by workload, stored or tuned now, and why the others have none."""
-    rows = [case.row for case in chosen]
-    db = options.db or PRETUNED / f"{arch.name}.db"
-    found = ours.stored_programs(rows, arch, db) if db.is_file() and not options.tune else {}
-    rest = [row for row in rows if row.name not in found]
-    if not rest:
-        return found, {}
-    print(f"tuning {len(rest)} workloads for {arch.name}", file=sys.stderr)
-    kept = options.cache / f"{arch.name}-{ours.sources_digest()}.db"
-    programs, refused = ours.tune(rest, arch, kept, options.jobs)
-    return found | programs, refused
 
 
 def _figures(program: Program, case: Case, arch: Arch, folder: Path) -> tuple[dict[str, Any] | None, str]:

@@ -1,4 +1,4 @@
-"""Our kernels of the workloads: stored ones whose source is the current one, else tuned on the spot."""
+"""Our kernels of the workloads: stored ones whose source is the current one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from pathlib import Path
 from benchmarks.sass.build import Build, cpu_seconds
 from gensor_database.record import Source
 from gensor_database.store import Store
-from gensor_kernels.build.nvrtc import compile_cubin, toolchain
+from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.source import digest
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import candidate
-from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 
 #: Products of bfloat16 parts that stand for one of float32.
@@ -39,35 +36,6 @@ def stored_programs(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Prog
             if binary.source_digest == Source.of(FAMILIES[kernel.family].code).digest:
                 found[row.name] = program_from_json(kernel.program)
     return found
-
-
-def tune(rows: Sequence[Row], arch: Arch, db: Path, jobs: int) -> tuple[dict[str, Program], dict[str, str]]:
-    """Return the Programs that the tuner chooses without executing them, and why the other rows have none.
-
-    `db` keeps the results: rows that it has are not tuned again.
-    """
-    programs: dict[str, Program] = {}
-    refused: dict[str, str] = {}
-    db.parent.mkdir(parents=True, exist_ok=True)
-    with Store.open(db) as store:
-        for row, result in Run(arch, store, Options(jobs=jobs, verify="none")).rows(rows):
-            if result.family is not None and result.status == "ok":
-                programs[row.name] = program_from_json({"family": result.family, **result.program})
-            else:
-                refused[row.name] = result.error or result.status
-    return programs, refused
-
-
-def sources_digest() -> str:
-    """Return a digest of everything that a tuning run follows from: the packages and their device code."""
-    import gensor_kernels
-    import gensor_tuner
-
-    roots = [Path(module.__file__ or "").parent for module in (gensor_kernels, gensor_tuner)]
-    files = [
-        file for root in roots for file in sorted(root.rglob("*")) if file.suffix in (".py", ".cu", ".cuh", ".toml")
-    ]
-    return digest("\0".join([toolchain(), *(file.read_text(encoding="utf-8") for file in files)]))
 
 
 def source_of(program: Program, workload: Workload) -> str:

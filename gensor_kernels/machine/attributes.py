@@ -49,12 +49,14 @@ def from_attributes(
     if modules:
         return _module(modules, sms, clock_ghz, l2_bytes, memory_bytes)
     base = _base(capability)
+    limited = any(name in arch.device_names and arch.sms > sms for arch in listed)  # MPS can give a process fewer SMs
+    part = "-".join([*name.lower().split(), *([f"{sms}sm"] if limited else [])])
     shared, variant = table()["capability"][base.name], table()["variant"].get(sm, {})
     scale = sms / base.sms
     return replace(
         base,
         name=sm,
-        part="-".join(name.lower().split()) or sm,
+        part=part or sm,
         target=base.target if base.name == sm else sm,
         sms=sms,
         clock_ghz=clock_ghz,

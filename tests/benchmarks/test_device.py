@@ -23,7 +23,7 @@ from .stored_kernel import ARCH, stored_kernel
 ROOT = Path(__file__).resolve().parents[2]
 #: PyTorch's calls are tested in this process: importing it in every worker takes longer than all other steps.
 COMMAND = (sys.executable, "-m", "benchmarks.device", "--emulate", "--vendors", "cupy,cublaslt")
-STEPS = set("facts claims families shipped timing graphs compiled public suite fault_injection".split())
+STEPS = set("facts claims families shipped timing graphs compiled public felt suite fault_injection".split())
 
 
 def device(out, *arguments, check=None):
@@ -162,6 +162,14 @@ def test_vendors_are_timed_in_tf32_and_users_calls_are_not(tmp_path, monkeypatch
     for step in ("claims", "timing", "compiled", "public", "graphs", "families"):
         command.main(["--out", str(tmp_path), "--emulate", "--worker", step])
     assert [step for step, timed in made if timed] == ["claims", "timing", "compiled"]
+
+
+def test_only_names_a_step_or_items(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Supervisor, "run", lambda self, steps: seen.append([step.name for step in steps]))
+    for words in ("felt", "^felt"):
+        command.main(["--out", str(tmp_path), "--emulate", "--only", words])
+    assert seen == [["felt"], [step.name for step in command.STEPS]]
 
 
 WORKER = """

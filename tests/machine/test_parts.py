@@ -37,6 +37,18 @@ def by_name(name):
     return recognised(next(row for row in SEEN if row[2] == name))
 
 
+def test_a_share_of_a_gpu_is_a_part_of_its_own():
+    """A process under MPS that may use half of the SMs, and a slice by MIG."""
+    whole = from_attributes((9, 0), "NVIDIA H100 80GB HBM3", 132, 1.98, 3352.3)
+    half = from_attributes((9, 0), "NVIDIA H100 80GB HBM3", 66, 1.98, 3352.3, whole.l2_mb * M)
+    mig = from_attributes((9, 0), "NVIDIA H100 80GB HBM3 MIG 1g.10gb", 16, 1.98, 3352.3, 6 * M, 10 << 30)
+    assert (whole.part, half.part, mig.part) == (
+        *("h100-sxm", "nvidia-h100-80gb-hbm3-66sm"),
+        "nvidia-h100-80gb-hbm3-mig-1g.10gb",
+    )
+    assert (half.sms, half.name, half.l2_mb, mig.sms, mig.l2_mb, mig.memory_gb) == (66, "sm_90", whole.l2_mb, 16, 6, 10)
+
+
 def test_devices_are_recognised_by_their_attributes():
     assert {arch.part for arch in archs()} <= {row[0] for row in (*SEEN, *ORINS)}
     for part, capability, name, sms, mhz, memory_mhz, bits, l2, source in SEEN:

@@ -147,7 +147,7 @@ def _operators() -> None:
     for name in BINARY:
         setattr(Array, f"__{name}__", method(getattr(operator, name)))
         setattr(Array, f"__r{name}__", method(getattr(operator, name), True))
-    for name in ("neg", "abs", "lt", "eq"):
+    for name in ("neg", "abs", "lt", "gt", "eq"):
         setattr(Array, f"__{name}__", method(getattr(operator, name)))
 
 
@@ -182,7 +182,7 @@ class Library(Surface):
     def arange(self, count: int) -> Array:
         return compute("arange", lambda: np.arange(count))
 
-    def cumsum(self, array: Array, dtype: Any) -> Array:
+    def cumsum(self, array: Array, dtype: Any = None) -> Array:
         return compute("cumsum", lambda values: np.cumsum(values, dtype=dtype), array, dtype=dtype)
 
     def sum(self, array: Array, axis: Any = None, **keywords: Any) -> Array:
