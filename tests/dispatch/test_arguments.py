@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.calls import arguments
+from gensor_kernels.dispatch.calls import arguments, problem
 from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype
 from gensor_kernels.errors import ToolMissingError
 
@@ -113,3 +113,17 @@ def test_operands_must_broadcast_to_the_result():
     for shape in [(5,), (4, 1, 1, 1), (3, 3)]:
         with pytest.raises(ValueError, match="does not broadcast"):
             arguments.resolve(a, np.zeros((4, 6)), None, (Operation("bias", np.zeros(shape)),))
+
+
+def test_batches_become_rows_or_columns():
+    def geometry(a, b, order="C"):
+        a, b = np.zeros(a), np.zeros(b)
+        c = np.zeros(np.matmul(a, b).shape, order=order)
+        found = problem.multiply(*(problem.view_of(x, x.ctypes.data) for x in (a, b, c)), [], (), "ieee")
+        return found.geometry.sizes, found.geometry.batch, found.geometry.swapped
+
+    assert geometry((8, 2, 3), (3, 5)) == ((16, 5, 3), (1, 1, 1), False)
+    assert geometry((2, 3), (8, 3, 1))[:2] == ((8, 2, 3), (1, 1, 1))  # 8 vectors: C^T is (8, 2)
+    assert geometry((8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 1, 8), False)
+    assert geometry((4, 8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 4, 8), False)
+    assert geometry((32, 16), (16, 48), "F") == ((48, 32, 16), (1, 1, 1), True)  # computed transposed

@@ -29,6 +29,7 @@ DISPATCHED = {
 
 @pytest.mark.parametrize("name", filter(takes_out, CALLS))
 def test_a_plan_computes_the_call_again_on_what_the_arrays_hold(name):
+    """What the call itself and NumPy compute."""
     function, arguments, keywords = CALLS[name]
     arguments = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
     with gk.emulated("sm_90" if name == "scaled_matmul" else "sm_87"):
@@ -38,6 +39,11 @@ def test_a_plan_computes_the_call_again_on_what_the_arrays_hold(name):
         changed = arguments[function is gk.einsum]
         changed[...] = changed[..., ::-1].copy()
         second = function(*arguments, **keywords)
+    with pytest.MonkeyPatch.context() as patch:
+        put(patch, runtime_of())
+        by_numpy = np.asarray(function(*arguments, **keywords))
+    near = 4e-3 if "float16" in {str(each.dtype) for each in arguments if isinstance(each, np.ndarray)} else 1e-4
+    np.testing.assert_allclose(second.astype(by_numpy.dtype), by_numpy, rtol=near, atol=near)
     out[...] = 77
     assert plan() is out  # also outside of the block
     np.testing.assert_array_equal(out, second)

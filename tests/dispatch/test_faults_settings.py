@@ -76,16 +76,6 @@ def test_nonsense_in_one_variable(monkeypatch):
             assert set(products(made, 3)) <= {0.0, 55.0}, name
 
 
-def test_flags_name_unknown_values(monkeypatch):
-    monkeypatch.setattr(config, "_warned", set())
-    for value, on in [("1", True), (" YES", True), ("off", False), ("0", False), ("", False)]:
-        monkeypatch.setenv("GENSOR_DETERMINISTIC", value)
-        assert config.deterministic() is on
-    monkeypatch.setenv("GENSOR_DETERMINISTIC", "yess")
-    with pytest.warns(RuntimeWarning, match="GENSOR_DETERMINISTIC='yess' is none of 1, true"):
-        assert config.deterministic() is False
-
-
 @pytest.mark.parametrize("name", ["GENSOR_DB", "GENSOR_SITE_DB"])
 def test_a_home_that_does_not_exist_is_a_config_error(name, monkeypatch, caplog):
     monkeypatch.setenv(name, "~nobody-of-this-name/x.db")

@@ -13,27 +13,11 @@ import pytest
 from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import StridedCopy
-from gensor_kernels.dispatch.plans import make
 from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan, Plan
 from gensor_kernels.errors import BuildError
 from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, starters, workload
 from tests.threads import in_threads
-
-
-def test_a_call_without_kernels_is_the_librarys():
-    made = runtime_of()
-    rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((3, 1, 4, 5)), rng.standard_normal((2, 5, 6))
-    np.testing.assert_array_equal(made.call(a, b, None, (), None, None), a @ b)
-    out = np.zeros((3, 2, 4, 6))
-    assert made.call(a, b, out, (), None, None) is out
-    np.testing.assert_array_equal(out, a @ b)
-    steps = (Operation("bias", np.ones(6)), Operation("relu"))
-    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 1, 0))
-    steps = (Operation("bias", np.full(6, 2.0)), Operation("relu"))  # the same key, another operand
-    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 2, 0))
-    assert len(made.plans) == 3 and not made.device.launched
 
 
 @pytest.mark.parametrize("stocked", [False, True], ids=["library", "kernels"])
@@ -63,20 +47,6 @@ def stocked_runtime(monkeypatch):
     return runtime_of(stored=kernels(wanted, cubin=b""))
 
 
-def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
-    a, b, out, x = aligned((64, 64)), aligned((64, 64)), aligned((64, 64)), aligned((64,))
-    for scalar in (2.0, 3.0):
-        steps = (Operation("scale", None, scalar), Operation("bias", x))
-        assert stocked_runtime.call(a, b, out, steps, None, None) is out
-    assert len(stocked_runtime.plans) == 1 and out[0, 0] == 55
-    (first, _), (second, _) = stocked_runtime.device.launched
-    words = np.frombuffer(second, np.uint64)
-    assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
-    assert np.frombuffer(first[312:320], np.float64) == 2 and np.frombuffer(second[312:320], np.float64) == 3
-    assert np.frombuffer(second[328:336], np.uint64) == x.ctypes.data
-    assert np.frombuffer(second[200:212], np.int32).tolist() == [64, 64, 64]
-
-
 def test_overlapping_results_go_through_a_temporary(stocked_runtime):
     memory = aligned((3, 64, 64))
     a, b = memory[0], memory[1]
@@ -92,20 +62,6 @@ def test_overlapping_results_go_through_a_temporary(stocked_runtime):
     out = aligned((64, 64))
     stocked_runtime.call(a, b, out, (Operation("add", out),), None, None)
     assert seen[-1][1][0] is not out and out[0, 0] == 55
-
-
-def test_operands_are_converted_before_a_launch(stocked_runtime):
-    a, b = aligned((64, 64), np.float16), aligned((64, 64))
-    result = stocked_runtime.call(a, b, None, (), None, None)
-    assert result.dtype == np.float32 and stocked_runtime.device.launched[-1][1][1].dtype == np.float32
-    out = aligned((64, 64), np.float64)
-    assert stocked_runtime.call(b, b, out, (), None, None) is out and out[0, 0] == 55
-    five = np.zeros((2, 3, 2, 3, 64, 64), np.float32)[:, ::2, :, ::2]
-    assert stocked_runtime.call(five, b[None], None, (), None, None).shape == (2, 2, 2, 2, 64, 64)
-    narrow = np.broadcast_to(aligned((64, 1)), (64, 64))
-    launches = len(stocked_runtime.device.launched)
-    stocked_runtime.call(b, b, narrow.copy()[:1].repeat(64, 0), (), None, None)
-    assert len(stocked_runtime.device.launched) == launches + 1
 
 
 def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, monkeypatch):
@@ -167,25 +123,6 @@ def test_a_kernel_that_the_device_refuses_goes_to_the_library(stocked_runtime, c
                 np.testing.assert_array_equal(call(b), b @ a)
         assert "refused" in caplog.text
         caplog.clear()
-
-
-def test_threads_make_one_plan(stocked_runtime, monkeypatch):
-    a, made, results = aligned((64, 64)), [], []
-    plain = make.make
-
-    def counting(*arguments):
-        made.append(1)
-        return plain(*arguments)
-
-    monkeypatch.setattr(make, "make", counting)
-    barrier = threading.Barrier(16)
-
-    def work(_):
-        barrier.wait()
-        results.append(stocked_runtime.call(a, a, None, (), None, None)[0, 0])
-
-    in_threads(work, range(16))
-    assert len(made) == 1 and results == [55] * 16
 
 
 def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():

@@ -2,7 +2,6 @@
 
 import logging
 
-import numpy as np
 import pytest
 
 import gensor_kernels
@@ -46,17 +45,6 @@ def test_hits_are_counted_where_they_are_enabled(counted, monkeypatch):
         made.call(a, a, None, (), None, None)
     assert counted()["hits"][1] == 3  # the second found the Plan of the library's, the first none
     assert gensor_kernels.counters()["kinds"][1] >= 1
-
-
-def test_calls_of_functions_count_too(counted, monkeypatch):
-    from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-
-    made = raced()
-    monkeypatch.setattr(POOLING, "library", lambda *arguments: np.zeros((1, 2, 1, 1), np.float32), raising=False)
-    x = aligned((1, 2, 4, 4))
-    for _ in range(3):
-        made.serve(POOLING, (x,), PoolParameters("global_avg_pool2d", "NCHW", ()))
-    assert counted()["misses"] == 1 and counted()["fallbacks"] >= 1
 
 
 def test_threads_lose_no_counts():
