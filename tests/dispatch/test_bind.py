@@ -50,14 +50,6 @@ def test_a_plan_computes_the_call_again_on_what_the_arrays_hold(name):
     assert is_launched(plan) == (name not in DISPATCHED)
 
 
-def test_workspaces_and_scalars_are_kept():
-    a, b, out = drawn(8, 512), drawn(512, 8), np.empty((8, 8), np.float32)
-    with gk.emulated("sm_87"):
-        plan = gk.bind(gk.matmul, a, b, out, alpha=2)
-    a += 1
-    np.testing.assert_array_equal(plan(), 2 * a @ b)
-
-
 @pytest.fixture
 def stocked(monkeypatch):
     """A Runtime whose kernels serve every float32 product, and write 55 everywhere."""
@@ -229,9 +221,3 @@ def test_tensors_are_dispatched():
 def test_what_cannot_be_bound(function, arguments, words):
     with pytest.raises(TypeError, match=words):
         gk.bind(function, *arguments)
-
-
-def test_errors_are_the_calls(stocked):
-    with pytest.raises(ValueError, match="mismatch in its core dimension"):
-        gk.bind(gk.matmul, aligned((64, 64)), aligned((32, 64)), out=aligned((64, 64)))
-    assert repr(bound()) == "<bound call of matmul>"

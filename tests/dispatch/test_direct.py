@@ -234,12 +234,6 @@ def test_a_refresh_forgets_ways_and_a_recording_counts_their_calls(opened, tmp_p
     assert not machine.only.ways
 
 
-def test_hits_are_not_counted_by_learning(opened):
-    machine, x, before = opened(), single(64, 128), gk.counters()["hits"]
-    learn(machine, lambda: gk.sum(x, 1))
-    assert ways(machine) and gk.counters()["hits"] == before
-
-
 def test_a_way_keeps_no_array_alive(opened):
     machine = opened()
 
@@ -263,10 +257,3 @@ def test_a_kind_of_call_on_trial_has_no_way_yet(opened, monkeypatch):
     assert not ways(machine)
     learn(machine, lambda: gk.sum(x, 1), trial.HOT_RUN + 1)
     assert ways(machine)
-
-
-def test_long_lists_are_no_keys(opened):
-    machine = opened()
-    x, w = half(128, 256), half(64, 256, 128)
-    learn(machine, lambda: gk.grouped_matmul(x, w, [*range(2, 130, 2)]))
-    assert not machine.only.ways

@@ -112,18 +112,6 @@ def test_without_memory_for_the_result_the_error_is_the_librarys(scarce, monkeyp
     assert scarce.call(a, b, None, (), None, None)[0, 0] == 55
 
 
-def test_a_warm_launch_that_the_driver_refuses_goes_to_the_library_from_then_on(scarce, caplog):
-    a, b = whole((64, 64), 1), whole((64, 64), 2)
-    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: scarce.contract("ij,jk", a, b)):
-        assert call()[0, 0] == 55 == call()[0, 0]  # the second compares
-    for plan in scarce.plans.values():
-        plan.launch = lambda *_: 1 // 0  # FakeDevice.refusals
-    for call in (lambda: scarce.call(a, b, None, (), None, None), lambda: scarce.contract("ij,jk", a, b)):
-        np.testing.assert_array_equal(call(), a @ b)
-    assert caplog.text.count("the launch was refused") == 2
-    assert {plan.tier for plan in scarce.plans.values()} == {4}
-
-
 # ---- races
 
 

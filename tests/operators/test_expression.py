@@ -27,8 +27,6 @@ from gensor_kernels.operators.expression.expression import (
     where,
 )
 from gensor_kernels.operators.types.epilogue import Step
-from gensor_kernels.operators.windows import conv
-from tests.families.verified import convolved
 
 RNG = np.random.default_rng(0)
 i, j, n = axes("i j n")
@@ -151,24 +149,6 @@ def test_positions_are_numbers_too():
 
 
 m, n, k = axes("m n k")
-
-
-# -- windows -------------------------------------------------------------------------------------------
-
-
-def test_conv2d_as_a_contraction():
-    """The indices of the view give the convolution by plain matrix multiplication."""
-    sizes = {"n": 2, "h": 9, "w": 8, "c": 6, "k_out": 8, "r": 3, "s": 2}
-    steps = {"stride_h": 2, "pad_top": 1, "pad_left": 2, "pad_right": 1, "dilation_w": 2, "groups": 2}
-    view = contraction(conv.declare(**conv.DEFAULTS | steps))
-    image, f = RNG.standard_normal((2, 9, 8, 2, 3)), RNG.standard_normal((2, 4, 3, 2, 3))
-    names = {group: [axis.name for axis in getattr(view, group)] for group in ("batch", "m", "n", "k")}
-    assert names == {"batch": ["g"], "m": ["n", "oh", "ow"], "n": ["kg"], "k": ["r", "s", "cg"]}
-    assert view.extents(sizes) == {"batch": 2, "m": 2 * 4 * 9, "n": 4, "k": 3 * 2 * 3}
-    x, w = image.transpose(0, 3, 4, 1, 2).reshape(2, 6, 9, 8), f.reshape(8, 3, 2, 3).transpose(0, 3, 1, 2)
-    wanted = convolved(x, w, stride=(2, 1), pads=((1, 0), (2, 1)), dilation=(1, 2), groups=2)
-    found = by_index(view, {"a": image, "b": f}, sizes)
-    close(found.reshape(2, 4, 9, 8).transpose(0, 3, 1, 2), wanted)
 
 
 def by_index(view, arrays, sizes):
