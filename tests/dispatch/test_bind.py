@@ -1,7 +1,5 @@
 """`bind`: calls that are made again on the same arrays."""
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.plans.trial import Trial
 from tests.dispatch.calls import CALLS, drawn, takes_out
 from tests.doubles.kernels import aligned, kernels, put, raced, runtime_of, workload
-from tests.threads import in_threads
 
 
 def is_launched(plan):
@@ -182,21 +179,6 @@ def test_a_plan_launches_within_a_capture_and_binds_outside_of_one(stocked):
     assert not is_launched(late) and late.out[0, 0] == 55
     stocked.device.is_capturing = False
     assert late() is late.out and is_launched(late)
-
-
-def test_threads_bind_at_the_same_time(stocked):
-    plans, start = [], threading.Barrier(8)
-
-    def work(number):
-        start.wait()
-        plans.append(bound())
-        for _ in range(20):
-            plans[-1]()
-
-    in_threads(work, range(8))
-    for plan in plans:
-        plan()
-        assert is_launched(plan) and plan.out[0, 0] == 55
 
 
 def test_tensors_are_dispatched():

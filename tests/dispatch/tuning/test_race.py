@@ -12,7 +12,6 @@ import pytest
 
 import gensor_kernels
 from gensor_database import Store, Timing, Verification, canonical, duration
-from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.observe import counters
@@ -25,7 +24,7 @@ from gensor_kernels.dispatch.tuning import power_mode, race
 from gensor_kernels.errors import BuildError
 from gensor_kernels.operators.types.workload import Workload
 from tests.dispatch.selection.test_tiers import request
-from tests.doubles.device import FakeDevice, FakeSampler, Prices, Race
+from tests.doubles.device import FakeDevice, Prices, Race
 from tests.doubles.kernels import aligned, asked, kernels, products, runtime_of, workload
 from tests.threads import in_threads
 
@@ -122,17 +121,6 @@ def test_a_kernel_that_the_host_launches_slowly_does_not_serve():
     quick = racer(ours=6.0, theirs=8.0)
     quick.device.clock.host = (8.0, 5.0)
     assert products(quick, 3) == [0, 55, 55]
-
-
-def test_one_sample_of_each_decides_where_calls_are_long(monkeypatch):
-    def once(self, calls, noted):
-        return [Samples([us], [1.0]) for us in self.device.clock(calls)]
-
-    monkeypatch.setattr(FakeSampler, "sampled", once)
-    runtime = racer(ours=4e5, theirs=5e6)
-    assert products(runtime, 3) == [0, 55, 55]
-    rows = runtime.library.timings(workload(64, 64, 64))
-    assert 4e5 in {row.median_us for row in rows} and {json.loads(row.samples)["rounds"] for row in rows} == {1}
 
 
 @pytest.mark.parametrize("ours", [20.0, 10.0, 9.9])
@@ -237,14 +225,6 @@ def test_another_library_is_another_race(changed, until):
     again = racer(times=rows, ours=30.0)
     again.device.clock.conditions = again.library.conditions = later.library.conditions
     assert products(again, 2)[0] == until and len(again.device.races) == 1
-
-
-def test_a_time_without_the_librarys_is_another_race():
-    first = racer()
-    products(first, 3)
-    rows = [row for rows in first.library.contents.timings.values() for row in rows if row.kernel_digest]
-    later = racer(times=rows)
-    assert products(later, 3) == [0, 55, 55] and len(later.device.races) == 1
 
 
 def test_another_power_mode_is_noticed_while_a_program_runs(monkeypatch):
