@@ -270,6 +270,9 @@ def test_a_kind_of_call_on_trial_has_no_way_yet(opened, monkeypatch):
     assert ways(machine)
 
 
+# ---- launches at addresses seen before, the shortest path of a warm call
+
+
 @cache
 def stored():
     return kernels(workload()) | kernels(workload(dtype="float16"))

@@ -1,4 +1,4 @@
-"""Calls for which memory, the driver or the device fails: served by the library where it can, else its own error."""
+"""Calls for which memory, the driver, the device or the environment fails: the library serves, else its own error."""
 
 import os
 import signal
@@ -285,6 +285,9 @@ def test_ctrl_c_at_any_time_of_many_calls(monkeypatch):
             signal.signal(signal.SIGALRM, previous)
         assert set(products(made, 3)) <= {0.0, 55.0}
     assert interrupted and set(swallowed) <= {KeyboardInterrupt}
+
+
+# ---- homes that are absent or read-only, settings that are nonsense, closed streams, clocks that jump
 
 
 ROOT = Path(__file__).resolve().parents[2]

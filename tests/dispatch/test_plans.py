@@ -1,4 +1,4 @@
-"""Plans of calls, on a device of NumPy arrays that writes launches down, and on CuPy's arrays."""
+"""Plans of calls on NumPy's and on CuPy's arrays, made by many threads, and how many of them are kept."""
 
 import gc
 import struct
@@ -245,6 +245,9 @@ def test_cupys_own_functions_get_the_callers_operands(cuda, monkeypatch):
         dot(a, np.eye(3))
 
 
+# ---- new kinds of calls in many threads
+
+
 WAIT = 60
 
 
@@ -257,6 +260,13 @@ def runtime(monkeypatch):
 
 def product(rows):
     return gensor_kernels.matmul(aligned((rows, 64)), aligned((64, 64)))
+
+
+def start(function, *arguments, **keywords):
+    """A thread that calls a function."""
+    thread = threading.Thread(target=function, args=arguments, kwargs=keywords)
+    thread.start()
+    return thread
 
 
 def rows_of(plans):
@@ -282,11 +292,9 @@ class Held:
 
 def test_a_new_kind_of_call_waits_for_no_other(runtime, monkeypatch):
     held = Held(monkeypatch, 64)
-    slow = threading.Thread(target=product, args=(64,))
-    slow.start()
+    slow = start(product, 64)
     assert held.began.wait(WAIT)
-    quick = threading.Thread(target=product, args=(32,))
-    quick.start()
+    quick = start(product, 32)
     quick.join(WAIT)
     assert not quick.is_alive() and slow.is_alive()
     assert rows_of(runtime.plans) == [32]
@@ -297,9 +305,7 @@ def test_a_new_kind_of_call_waits_for_no_other(runtime, monkeypatch):
 
 def test_threads_with_one_new_kind_wait_for_its_plan(runtime, monkeypatch):
     held, misses = Held(monkeypatch, 64), gensor_kernels.counters()["misses"]
-    threads = [threading.Thread(target=product, args=(64,)) for _ in range(8)]
-    for each in threads:
-        each.start()
+    threads = [start(product, 64) for _ in range(8)]
     assert held.began.wait(WAIT)
     held.open.set()
     for each in threads:
@@ -327,8 +333,7 @@ def test_a_call_within_planning_waits_for_nobody(runtime, monkeypatch):
 
 def test_a_plan_that_was_begun_before_a_change_is_not_kept(runtime, monkeypatch):
     held = Held(monkeypatch, 64)
-    slow = threading.Thread(target=product, args=(64,))
-    slow.start()
+    slow = start(product, 64)
     assert held.began.wait(WAIT)
     runtime.refresh()
     held.open.set()
@@ -380,9 +385,7 @@ def test_two_kinds_of_calls_of_one_workload_are_tuned_once(monkeypatch, tmp_path
     monkeypatch.setattr(runtime, "refine", lambda wanted: None)
     a, b, out = aligned((64, 64)), aligned((64, 64)), aligned((64, 64))
     bias = {"bias": aligned((64,))}
-    threads = [threading.Thread(target=gensor_kernels.matmul, args=each, kwargs=bias) for each in ((a, b), (a, b, out))]
-    for each in threads:
-        each.start()
+    threads = [start(gensor_kernels.matmul, *each, **bias) for each in ((a, b), (a, b, out))]
     assert began.wait(WAIT)
     go.set()
     for each in threads:

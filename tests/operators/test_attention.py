@@ -1,4 +1,4 @@
-"""Attention as a declaration: its reference, its Workloads, the kernel's view."""
+"""Attention as a declaration: its reference, its Workloads, its tolerance; sequences of different lengths."""
 
 import itertools
 
@@ -152,6 +152,9 @@ def test_one_key_too_few_or_too_many_fails(keys):
     for changed, count in ((shorter, keys - 1), (longer, keys + 1)):
         found = verdict(w, arrays, tiled(w.with_sizes(keys=count), changed))
         assert not found.ok, found.message
+
+
+# ---- sequences of different lengths
 
 
 KINDS = ({}, {"page_size": 4, "table": 6}, {"page_size": 4, "table": 6, "ragged": False})

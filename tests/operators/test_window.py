@@ -1,4 +1,4 @@
-"""Depthwise convolution and pooling as declarations; tests/public_cases compares their results with NumPy's."""
+"""Depthwise and folded convolutions and pooling as declarations; tests/public_cases compares their results."""
 
 import numpy as np
 import pytest
@@ -67,6 +67,9 @@ def test_views_give_the_class_of_how_arrays_lie():
     out = View((2, 4, 4, 16), (16 * 16, 4, 1, 16), "float32", 16)
     pooled = pooling.workload_from_views("max_pool2d", planes, out, layout="nchw", r=2, s=2)
     assert dict(pooled.alignment) == {"x": 4, "y": 16}
+
+
+# ---- columns as channels, bands of rows as images
 
 
 SPEECH = {"n": 1, "h": 161, "w": 700, "c": 1, "k_out": 32, "r": 5, "s": 20, "stride_h": 2, "stride_w": 2}

@@ -1,4 +1,4 @@
-"""Workloads: canonical keys, layouts, alignment classes, work and traffic; those of matrix products that tuners use."""
+"""Workloads: keys, layouts, alignment classes, work and traffic; epilogues, stored types, examples in docstrings."""
 
 import doctest
 import itertools
@@ -8,6 +8,7 @@ import pickle
 from functools import partial
 from importlib import import_module
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -190,6 +191,9 @@ def test_the_sizes_that_portfolios_are_chosen_for_fill_their_range():
     assert len(octants) == 8 and {each.size["batch"] for each in usual} == {1, 16}
 
 
+# ---- epilogues
+
+
 @given(st.lists(st.sampled_from(sorted(OPERATIONS)), max_size=MAX_STEPS))
 def test_parse_inverts_join_up_to_the_longest_match(names):
     parsed = parse(join(names))
@@ -231,7 +235,7 @@ def test_cast_rounds_to_the_output_type():
     assert apply(np.array(1 + 3 * 2.0**-8), [Step("cast")], "bfloat16") == 1 + 2 * 2.0**-7
 
 
-ml_dtypes = pytest.importorskip("ml_dtypes")
+# ---- stored types
 
 
 @pytest.mark.parametrize("name", EIGHT_BIT_FLOATS)
@@ -315,6 +319,9 @@ def test_shapes_files_name_them(tmp_path):
     assert turned.workload.dtype == {"a": "int8", "b": "float16", "c": "float16"} and turned.workload.size["m"] == 32
     assert third.workload.dtype["a"] == "float8_e5m2"
     assert "products of float32 and float64" in none.unsupported
+
+
+# ---- examples in docstrings of modules that other packages use
 
 
 MODULES = (

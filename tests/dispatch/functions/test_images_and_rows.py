@@ -1,4 +1,4 @@
-"""Convolutions and pooling: routes and refusals; tests/public_cases draws calls."""
+"""Convolutions, pooling and rows: routes, special values and splits; tests/public_cases draws calls."""
 
 import numpy as np
 import pytest
@@ -75,6 +75,9 @@ def test_zeros_of_the_padding_are_operands(groups, value, no_databases):
 
 
 NAN, INF = float("nan"), float("inf")
+
+
+# ---- rows
 
 
 def by_library(name, x, axes, **keywords):

@@ -1,4 +1,4 @@
-"""`explain`: errors, sentences, details, and the picture in notebooks."""
+"""`explain`: sentences, details, and the picture in notebooks; the counters."""
 
 import logging
 import re
@@ -105,6 +105,9 @@ def test_int8_that_wraps_around_is_named(monkeypatch, stored, warned):
         matmul(a, a)
         matmul(a, a, out=aligned((64, 64), np.int8))
     assert [each.category for each in said] == warned * [RuntimeWarning]
+
+
+# ---- counters
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Kernels that cannot be loaded on the emulator, where no library steps in, and databases that change under a block."""
+"""Kernels that cannot be loaded on the emulator, databases that change under a block, and `warmup`."""
 
 import importlib
 import logging
@@ -127,6 +127,9 @@ def test_refresh_holds_for_every_open_block(database, loads):
         gk.matmul(A, A)
     thread.join(30)
     assert found == [digest] * 3 and len(set(loads)) == 2
+
+
+# ---- warmup
 
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")

@@ -1,4 +1,4 @@
-"""Which kernel serves a call: records, timings, predictions, and what only the array library may do."""
+"""Which kernel serves a call: records, timings, portfolios, and what only the array library may do."""
 
 from dataclasses import replace
 
@@ -189,6 +189,9 @@ def test_predictions_are_the_spaces(dtype):
 
 
 AGX = lookup("agx-orin-64gb")
+
+
+# ---- portfolios: their kernels serve sizes that were not tuned, others only if no portfolio can
 
 
 def library_of(kernels, portfolio):
