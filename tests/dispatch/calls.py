@@ -43,6 +43,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "matmul, norm": (gk.matmul, (X, W.T), dict(epilogue=["layernorm", ("mul", BIAS)])),
     "matmul, prologue": (gk.matmul, (X, W.T), dict(prologue=["relu"])),
     "matmul, batched": (gk.matmul, (drawn(3, 1, 20, 24), drawn(2, 24, 16)), dict(precision="tf32")),
+    "matmul, rows with gaps": (gk.matmul, (drawn(3, 20, 24)[:, :16], drawn(24, 8)), {}),
     "matmul, strided": (gk.matmul, (HALVES[0].T[::-1], np.repeat(HALVES[0], 2, 1)[:, ::2]), dict(dtype="float32")),
     "matmul, unaligned": (gk.matmul, (HALVES[0, 1:, 1:60], HALVES[1, :, 5:].T[:, :31]), {}),
     "matmul, integers": (gk.matmul, (drawn(48, 33, dtype="int8"), drawn(33, 48, dtype="int8")), dict(dtype="int32")),
