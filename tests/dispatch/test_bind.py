@@ -36,7 +36,7 @@ DISPATCHED = {
 
 @pytest.mark.parametrize("name", filter(takes_out, CALLS))
 def test_a_plan_computes_the_call_again_on_what_the_arrays_hold(name):
-    """What the call itself and NumPy compute."""
+    """Results are those of the call itself and of NumPy."""
     function, arguments, keywords = CALLS[name]
     with gk.emulated("sm_90" if name == "scaled_matmul" else "sm_87"):
         first = np.asarray(function(*arguments, **keywords))
@@ -72,6 +72,7 @@ def bound(**keywords):
 
 def test_a_plan_looks_nothing_up(stocked, monkeypatch):
     plan = bound()
+    assert repr(plan) == "<bound call of matmul>"
     assert is_launched(plan) and len(stocked.device.ran) == 1
     monkeypatch.setattr(stocked, "find", lambda key: 1 // 0)
     assert plan() is plan.out and len(stocked.device.ran) == 2

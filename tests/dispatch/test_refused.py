@@ -196,6 +196,7 @@ OTHERS = [
     (gk.conv2d, (ones(1, 2, 5, 5, dtype="uint8"),) * 2, {}, UNSUPPORTED, "got uint8.*: .*cast x and w"),
     (gk.conv2d, (SMALL, halves(16, 3, 3, 16)), GEGLU, UNSUPPORTED, NO_GATES),
     (gk.conv_transpose2d, (SMALL, halves(16, 3, 3, 16)), GEGLU, UNSUPPORTED, NO_GATES),
+    (gk.conv2d, (ones(1, 5, 5, 2), ones(4, 1, 1, 2), ROW), {"layout": "NHWC"}, ValueError, "w has 4 filters"),
     (gk.conv2d, (PICTURE, FILTERS, ROW), {}, ValueError, "bias has shape .*, w has 4 filters"),
     (gk.conv2d, (PICTURE, FILTERS, ones(1)), {"prologue": ["relu"]}, ValueError, "bias has shape .*, w has 4 filters"),
     (gk.conv2d, (PICTURE[:, :4], ones(4, 1, 3, 3), ones()), {"groups": 4}, ValueError, "w has 4 filters"),

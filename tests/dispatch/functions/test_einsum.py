@@ -110,6 +110,11 @@ def test_results_overlap_operands():
     before, out = memory[:20].reshape(4, 5).copy(), memory[8:32].reshape(4, 6)
     dot(memory[:20].reshape(4, 5), y, out)
     close(out, "ab,bc->ac", (before, y))
+    x, y, out = operands([(8, 8), (8, 8), (8, 8)], np.float64)
+    wanted = x @ y + out
+    np.testing.assert_allclose(matmul(x, y, out, add=out), wanted, rtol=1e-12)
+    wanted = x @ y + out[:1]
+    np.testing.assert_allclose(matmul(x, y, out, add=out[:1]), wanted, rtol=1e-12)
 
 
 # ---- paths, forms and dtypes
