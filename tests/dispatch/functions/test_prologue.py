@@ -3,7 +3,6 @@
 tests/public_cases draws calls.
 """
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -78,12 +77,6 @@ def test_prologues_of_einsum(text, first, second, listed, is_kernels):
         result, why = gk.einsum(text, a, b, prologue=items), gk.explain(gk.einsum, text, a, b, prologue=items)
     assert ('"prologue"' in (why.workload or "")) == is_kernels
     np.testing.assert_allclose(result, np.einsum(text, prepare(a, steps), b), rtol=1e-5, atol=1e-4)
-
-
-def test_bfloat16():
-    brain = np.ones((3, 4), ml_dtypes.bfloat16)
-    with gk.emulated("sm_87"):
-        assert (gk.matmul(brain, brain.T, prologue=["relu"]) == 4).all()
 
 
 def test_depthwise_and_one_dimensional_calls():
