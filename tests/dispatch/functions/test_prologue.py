@@ -11,8 +11,6 @@ from gensor_kernels.operators.types.dtypes import round_to
 from tests.campaign_size import sample
 from tests.public_cases.references import ACTIVATIONS
 
-NORM = ("mul", "bias", "relu")
-
 
 def prepare(x, steps, dtype="float64"):
     """`x` after a prologue in float64, rounded once to `dtype`; `steps` are (name, value or None)."""
