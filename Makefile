@@ -15,7 +15,7 @@ test: $(VENV)/installed
 CUPY ?= cupy-cuda12x
 NUMPY ?= numpy
 CUPY_VENV := .venv-cupy/$(subst ==,-,$(CUPY)-$(NUMPY))
-CUPY_TESTS := $(patsubst %,tests/dispatch/test_%.py,accelerate accelerate_cases accelerate_rows arguments messages plans faults_calls graphs interop placed) \
+CUPY_TESTS := $(patsubst %,tests/dispatch/test_%.py,accelerate arguments messages plans faults_calls graphs interop direct) \
     $(patsubst %,tests/devices/test_%.py,cuda cupy_internals dependent_launches sampling strict strict_captures) \
     tests/driver_standin \
     $(patsubst %,tests/dispatch/functions/test_%.py,einsum) \

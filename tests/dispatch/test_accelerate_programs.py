@@ -1,18 +1,12 @@
-"""Whole programs inside `accelerate`: `python -m gensor_kernels run`, `GENSOR_ACCELERATE`, and the report."""
+"""Whole programs inside `accelerate`: `python -m gensor_kernels run` and `GENSOR_ACCELERATE`."""
 
 import os
 import subprocess
 import sys
-import threading
 
-import numpy as np
 import pytest
 
-import gensor_kernels
-from gensor_kernels.dispatch.accelerated import accelerate
-from tests.doubles.kernels import kernels, put, runtime_of, workload
-
-cupy = pytest.importorskip("cupy")
+pytest.importorskip("cupy")
 
 #: A program that shows what it sees of itself, and ends in the way that its second argument names.
 PROGRAM = """
@@ -84,48 +78,3 @@ def test_a_program_reports_at_its_end(folder):
     code, found, text = python(folder, "-m", "gensor_kernels", "run", "--report", "program.py", "x", "error")
     assert code == 1 and "at exit Mine" in found and "accelerate:" not in found
     assert text.index("its own error") < text.index("accelerate: no call reached gensor_kernels")
-
-
-@pytest.fixture
-def launched(orin, monkeypatch):
-    """A Runtime whose kernels serve every aligned float32 product; the list of its launches. CuPy is the machine's."""
-    monkeypatch.setattr(sys.modules[__name__], "cupy", orin.cupy)
-    put(monkeypatch, runtime_of(orin.device(), kernels(workload(64, 64, 64))))
-    monkeypatch.setattr(accelerate, "_lock", threading.RLock())
-    return orin.context.launches
-
-
-def test_a_report_has_what_was_reached_and_who_served_it(launched, monkeypatch):
-    a, whole = cupy.empty((64, 64), np.float32), cupy.empty((64, 64), np.int64)
-    for name in ("sum", "dot"):
-        monkeypatch.setattr(cupy, name, lambda *args, **keywords: a)
-    with gensor_kernels.accelerate("matmul", "sum", "dot", report=True) as report:
-        for _ in range(3):
-            a @ a
-        cupy.matmul(a, a)
-        for _ in range(2):
-            cupy.sum(a, axis=0)  # no kernel is stored
-        cupy.sum(whole)
-        cupy.dot(a, a[:10])  # does not fit: CuPy raises its own error, or not
-        gensor_kernels.matmul(a, a)  # not a call of CuPy's
-        cupy.einsum  # noqa: B018 - is not reached
-    a_kernel, of_cupy = (3, 0, 0), (0, 2, 1)
-    assert report.functions == {
-        "ndarray.__matmul__": a_kernel, "cupy.sum": of_cupy, "cupy.matmul": (1, 0, 0), "cupy.dot": (0, 0, 1)
-    }  # fmt: skip
-    assert len(launched) == 5
-    lines = str(report).splitlines()
-    assert lines[1].split() == ["function", "calls", "by", "kernels", "by", "CuPy", "unchanged"]
-    assert next(line.split() for line in lines if line.startswith("cupy.sum ")) == ["cupy.sum", "3", "0", "2", "1"]
-    assert any("matmul fp32 k=64 m=64 n=64" in line and "predicted" in line for line in lines)
-    assert any("reduce_sum fp32" in line and "CuPy" in line and "not known" in line for line in lines)
-    assert lines[-1].startswith("4 calls by kernels, predicted: ") and " in place of " in lines[-1]
-    with gensor_kernels.accelerate():
-        a @ a
-    assert report.functions["ndarray.__matmul__"] == (3, 0, 0) and accelerate.counting is None
-
-
-def test_a_report_of_nothing_says_so(launched):
-    with gensor_kernels.accelerate(report=True) as report:
-        gensor_kernels.matmul(*[cupy.empty((64, 64), np.float32)] * 2)
-    assert str(report) == "accelerate: no call reached gensor_kernels" and report.functions == {}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.calls import arguments
+from gensor_kernels.dispatch.calls import arguments, problem
 from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype
 from gensor_kernels.errors import ToolMissingError
 
@@ -108,33 +108,6 @@ def test_epilogue_in_order():
     assert arguments.operations(alpha=1) == arguments.operations(alpha=1.0) == ()
 
 
-@pytest.mark.parametrize(
-    ("keywords", "error", "words"),
-    [
-        ({"activation": "swish"}, ValueError, "swish"),
-        ({"activation": "bias"}, ValueError, "activation must be one of relu, .*, sigmoid, not 'bias'"),
-        ({"activation": "cast"}, ValueError, "not 'cast'"),
-        ({"activation": ["relu"]}, ValueError, "sigmoid, not list$"),
-        ({"epilogue": [("scale",)]}, ValueError, "takes 1 value, not 0"),
-        ({"epilogue": [("mask", 1)]}, ValueError, "takes 2 values, not 1"),
-        ({"epilogue": ["swish"]}, ValueError, "'swish' is not one of scale, bias"),
-        ({"epilogue": "relu"}, TypeError, r"a list such as \[\('bias', x\), 'relu'\], not 'relu'$"),
-        ({"epilogue": 3}, TypeError, "not 3$"),
-        ({"epilogue": [np.zeros((2, 3))]}, TypeError, r"operation is a name.* not numpy\.ndarray of shape \(2, 3\)"),
-        ({"epilogue": [()]}, TypeError, "not tuple$"),
-        ({"epilogue": [[["bias"], 1]]}, TypeError, "not list$"),
-        ({"epilogue": [None]}, TypeError, "not None$"),
-        ({"epilogue": ["relu"], "bias": np.zeros(3)}, ValueError, "whole order"),
-        ({"activation": "softmax"}, ValueError, "softmax"),
-        ({"alpha": "2"}, TypeError, "alpha must be a real number"),
-        ({"epilogue": [("mask", np.zeros(3), 1j)]}, TypeError, "mask must be a real number"),
-    ],
-)
-def test_wrong_epilogues(keywords, error, words):
-    with pytest.raises(error, match=words):
-        arguments.operations(**keywords)
-
-
 def test_operands_must_broadcast_to_the_result():
     a = np.zeros((2, 3, 4))
     for shape in [(5,), (4, 1, 1, 1), (3, 3)]:
@@ -142,23 +115,15 @@ def test_operands_must_broadcast_to_the_result():
             arguments.resolve(a, np.zeros((4, 6)), None, (Operation("bias", np.zeros(shape)),))
 
 
-HALF, BYTES = np.ones((16, 16), np.float16), np.ones((16, 16), np.uint8)
-IMAGE, TAPS = np.ones((1, 8, 8, 16), np.float16), np.ones((16, 3, 3, 16), np.float16)
+def test_batches_become_rows_or_columns():
+    def geometry(a, b, order="C"):
+        a, b = np.zeros(a), np.zeros(b)
+        c = np.zeros(np.matmul(a, b).shape, order=order)
+        found = problem.multiply(*(problem.view_of(x, x.ctypes.data) for x in (a, b, c)), [], (), "ieee")
+        return found.geometry.sizes, found.geometry.batch, found.geometry.swapped
 
-
-@pytest.mark.parametrize(
-    ("function", "arguments", "asked"),
-    [
-        (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"activation": "swiglu"}),
-        (gk.grouped_matmul, (HALF, np.ones((2, 16, 32), np.float16), [8, 16]), {"epilogue": ["layernorm"]}),
-        (gk.scaled_matmul, (BYTES, BYTES, np.ones((16, 1)), np.ones((1, 1))), {"activation": "swiglu"}),
-        (gk.conv2d, (IMAGE, TAPS), {"activation": "geglu", "layout": "NHWC"}),
-        (gk.conv_transpose2d, (IMAGE, TAPS), {"activation": "swiglu", "layout": "NHWC"}),
-        (gk.matmul, (HALF, HALF.astype(np.int8)), {"dtype_b": "int8", "activation": "swiglu"}),
-    ],
-)
-def test_functions_without_gates_and_norms_refuse_them(function, arguments, asked, no_databases):
-    with gk.emulated("sm_87"):
-        for call in (function, lambda *args, **more: gk.explain(function, *args, **more)):
-            with pytest.raises(gk.UnsupportedError, match=r"takes no gates and no norms$"):
-                call(*arguments, **asked)
+    assert geometry((8, 2, 3), (3, 5)) == ((16, 5, 3), (1, 1, 1), False)
+    assert geometry((2, 3), (8, 3, 1))[:2] == ((8, 2, 3), (1, 1, 1))  # 8 vectors: C^T is (8, 2)
+    assert geometry((8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 1, 8), False)
+    assert geometry((4, 8, 2, 3), (8, 3, 5)) == ((2, 5, 3), (1, 4, 8), False)
+    assert geometry((32, 16), (16, 48), "F") == ((48, 32, 16), (1, 1, 1), True)  # computed transposed

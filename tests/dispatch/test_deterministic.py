@@ -3,9 +3,6 @@
 import asyncio
 import contextvars
 import json
-import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -165,29 +162,6 @@ def test_a_block_without_a_list_keeps_the_outer_one(pin):
                 assert len(blocks.deterministic.values()) == 2 and len(blocks.deterministic.innermost()) == 1
         assert not pin.exists()
     assert pin.exists() and not blocks.deterministic.open
-
-
-PROCESS = """
-import sys, numpy as np, gensor_kernels
-rng = np.random.default_rng(0)
-a, b = (rng.standard_normal((40, 40)).astype("float32") for _ in range(2))
-with gensor_kernels.emulated("sm_87"), gensor_kernels.deterministic(pin=sys.argv[1]):
-    found = gensor_kernels.matmul(a, b)
-    print(found.tobytes().hex(), gensor_kernels.explain(gensor_kernels.matmul, a, b).kernel, flush=True)
-    if len(sys.argv) > 2:
-        gensor_kernels.matmul(a, b, activation="relu")
-"""
-
-
-def test_two_processes_with_other_databases_compute_the_same_bits(pin, tmp_path):
-    def process(number, *more):
-        environment = {**os.environ, "GENSOR_DB": str(tmp_path / f"{number}.db")}
-        command = [sys.executable, "-c", PROCESS, str(pin), *more]
-        return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-    first, second = process(1), process(2, "another call")
-    assert first.stdout and first.stdout == second.stdout, first.stderr + second.stderr
-    assert first.returncode == 0 and second.returncode == 1 and "PinError" in second.stderr
 
 
 # ---- threads and tasks

@@ -1,39 +1,31 @@
-"""Plans of calls, on a device of NumPy arrays that writes launches down, and on CuPy's arrays."""
+"""Plans of calls on NumPy's and on CuPy's arrays, made by many threads, and how many of them are kept."""
 
 import gc
 import struct
 import threading
 import time
+import tracemalloc
 import weakref
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from gensor_kernels import dot, einsum, inner, outer, tensordot, vdot
+import gensor_kernels
+from gensor_kernels import dot, einsum, inner, tensordot
+from gensor_kernels.dispatch import kept
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import StridedCopy
 from gensor_kernels.dispatch.plans import make
 from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan, Plan
+from gensor_kernels.dispatch.selection import library as libraries
+from gensor_kernels.dispatch.selection import predict
+from gensor_kernels.dispatch.tuning import background
 from gensor_kernels.errors import BuildError
+from gensor_kernels.turns import Turns
 from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, starters, workload
 from tests.threads import in_threads
-
-
-def test_a_call_without_kernels_is_the_librarys():
-    made = runtime_of()
-    rng = np.random.default_rng(1)
-    a, b = rng.standard_normal((3, 1, 4, 5)), rng.standard_normal((2, 5, 6))
-    np.testing.assert_array_equal(made.call(a, b, None, (), None, None), a @ b)
-    out = np.zeros((3, 2, 4, 6))
-    assert made.call(a, b, out, (), None, None) is out
-    np.testing.assert_array_equal(out, a @ b)
-    steps = (Operation("bias", np.ones(6)), Operation("relu"))
-    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 1, 0))
-    steps = (Operation("bias", np.full(6, 2.0)), Operation("relu"))  # the same key, another operand
-    np.testing.assert_array_equal(made.call(a, b, None, steps, None, None), np.maximum(a @ b + 2, 0))
-    assert len(made.plans) == 3 and not made.device.launched
 
 
 @pytest.mark.parametrize("stocked", [False, True], ids=["library", "kernels"])
@@ -61,51 +53,6 @@ def stocked_runtime(monkeypatch):
     monkeypatch.setenv("GENSOR_COMPARE", "0")  # 55 is no product
     wanted = workload()
     return runtime_of(stored=kernels(wanted, cubin=b""))
-
-
-def test_a_launch_gets_this_calls_addresses_and_scalars(stocked_runtime):
-    a, b, out, x = aligned((64, 64)), aligned((64, 64)), aligned((64, 64)), aligned((64,))
-    for scalar in (2.0, 3.0):
-        steps = (Operation("scale", None, scalar), Operation("bias", x))
-        assert stocked_runtime.call(a, b, out, steps, None, None) is out
-    assert len(stocked_runtime.plans) == 1 and out[0, 0] == 55
-    (first, _), (second, _) = stocked_runtime.device.launched
-    words = np.frombuffer(second, np.uint64)
-    assert [*words[:3]] == [a.ctypes.data, b.ctypes.data, out.ctypes.data]
-    assert np.frombuffer(first[312:320], np.float64) == 2 and np.frombuffer(second[312:320], np.float64) == 3
-    assert np.frombuffer(second[328:336], np.uint64) == x.ctypes.data
-    assert np.frombuffer(second[200:212], np.int32).tolist() == [64, 64, 64]
-
-
-def test_overlapping_results_go_through_a_temporary(stocked_runtime):
-    memory = aligned((3, 64, 64))
-    a, b = memory[0], memory[1]
-    seen = stocked_runtime.device.launched
-    for out in (a, b, memory.reshape(-1)[64 * 32 : 64 * 96].reshape(64, 64)):
-        seen.clear()
-        stocked_runtime.call(a, b, out, (), None, None)
-        assert seen[-1][1][0] is not out and out[0, 0] == 55
-        out[...] = 0
-    seen.clear()
-    stocked_runtime.call(a, b, memory[2], (), None, None)
-    assert seen[-1][1][0] is memory[2] or seen[-1][1][0].ctypes.data == memory[2].ctypes.data
-    out = aligned((64, 64))
-    stocked_runtime.call(a, b, out, (Operation("add", out),), None, None)
-    assert seen[-1][1][0] is not out and out[0, 0] == 55
-
-
-def test_operands_are_converted_before_a_launch(stocked_runtime):
-    a, b = aligned((64, 64), np.float16), aligned((64, 64))
-    result = stocked_runtime.call(a, b, None, (), None, None)
-    assert result.dtype == np.float32 and stocked_runtime.device.launched[-1][1][1].dtype == np.float32
-    out = aligned((64, 64), np.float64)
-    assert stocked_runtime.call(b, b, out, (), None, None) is out and out[0, 0] == 55
-    five = np.zeros((2, 3, 2, 3, 64, 64), np.float32)[:, ::2, :, ::2]
-    assert stocked_runtime.call(five, b[None], None, (), None, None).shape == (2, 2, 2, 2, 64, 64)
-    narrow = np.broadcast_to(aligned((64, 1)), (64, 64))
-    launches = len(stocked_runtime.device.launched)
-    stocked_runtime.call(b, b, narrow.copy()[:1].repeat(64, 0), (), None, None)
-    assert len(stocked_runtime.device.launched) == launches + 1
 
 
 def test_captured_calls_launch_what_is_loaded_and_load_nothing(stocked_runtime, monkeypatch):
@@ -169,25 +116,6 @@ def test_a_kernel_that_the_device_refuses_goes_to_the_library(stocked_runtime, c
         caplog.clear()
 
 
-def test_threads_make_one_plan(stocked_runtime, monkeypatch):
-    a, made, results = aligned((64, 64)), [], []
-    plain = make.make
-
-    def counting(*arguments):
-        made.append(1)
-        return plain(*arguments)
-
-    monkeypatch.setattr(make, "make", counting)
-    barrier = threading.Barrier(16)
-
-    def work(_):
-        barrier.wait()
-        results.append(stocked_runtime.call(a, a, None, (), None, None)[0, 0])
-
-    in_threads(work, range(16))
-    assert len(made) == 1 and results == [55] * 16
-
-
 def test_a_child_forked_in_a_dry_run_finds_its_warm_calls():
     made = runtime_of()
     with made.dry_run():
@@ -217,24 +145,6 @@ def beside(monkeypatch):
     monkeypatch.setenv("GENSOR_COMPARE", "0")  # 55 is no product
     stored = {k.digest: k for turned in (False, True) for k in starters(workload(trans_b=turned))}
     return put(monkeypatch, runtime_of(stored=stored))
-
-
-def test_contractions_without_a_kernel_go_to_the_library(beside, monkeypatch):
-    a, b, whole = aligned((2, 64, 64)), aligned((2, 64, 64)), np.ones((3, 4), np.int64)
-    assert einsum("bij,bjk->bik", a, b)[0, 0, 0] == 55 and len(beside.device.launched) == 1
-    assert einsum("bij,bjk->bik", a, b, optimize="greedy")[0, 0, 0] == 55
-    for text, *each in (("ij,kj", whole + 1j, whole), ("ij,ij->ij", a[0], b[0]), ("ij,ij->i", a[0], b[0])):
-        np.testing.assert_array_equal(einsum(text, *each), np.einsum(text, *each))
-    for function in (vdot, outer):
-        np.testing.assert_array_equal(function(whole * 1j, whole), getattr(np, function.__name__)(whole * 1j, whole))
-    assert dot(whole, whole.T, np.zeros((3, 3), np.int64))[0, 0] == 4
-    np.testing.assert_array_equal(tensordot(whole, whole, ([0, 1], [0, 1])), 12)
-    with pytest.raises(TypeError, match="Iterator operand 0"):  # NumPy's own rule; CuPy has none
-        einsum("ij,jk->ik", a[0], b[0], dtype=np.int8)
-    assert len(beside.device.launched) == 2
-    monkeypatch.setenv("GENSOR_TUNE", "auto")
-    beside.plans.clear()
-    assert einsum("bij,bjk->bik", a, b)[0, 0, 0] == 0  # no timing shows a win
 
 
 def test_a_chain_that_the_library_serves_is_one_call(beside, monkeypatch):
@@ -333,3 +243,235 @@ def test_cupys_own_functions_get_the_callers_operands(cuda, monkeypatch):
     assert asked[0][1:] == ("ij,jk", a, a) and asked[1][1:] == ("AB,BC", a, a) and asked[4][1:] == (a, a, 1)
     with pytest.raises(TypeError, match=r"b must be a cupy array, not numpy\.ndarray"):
         dot(a, np.eye(3))
+
+
+# ---- new kinds of calls in many threads
+
+
+WAIT = 60
+
+
+@pytest.fixture
+def runtime(monkeypatch):
+    """A Runtime whose kernels serve every float32 product."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    return put(monkeypatch, runtime_of(stored=kernels(workload(), cubin=b"")))
+
+
+def product(rows):
+    return gensor_kernels.matmul(aligned((rows, 64)), aligned((64, 64)))
+
+
+def start(function, *arguments, **keywords):
+    """A thread that calls a function."""
+    thread = threading.Thread(target=function, args=arguments, kwargs=keywords)
+    thread.start()
+    return thread
+
+
+def rows_of(plans):
+    """The rows of the products that have Plans."""
+    return sorted(plan.call.result.shape[0] for plan in plans.values())
+
+
+class Held:
+    """Stands for `make.choose`: choosing for products of some rows waits until `open`."""
+
+    def __init__(self, monkeypatch, rows):
+        self.rows, self.plain, self.began, self.open = rows, make.choose, threading.Event(), threading.Event()
+        self.chosen = []
+        monkeypatch.setattr(make, "choose", self)
+
+    def __call__(self, call, operands, *more, **keywords):
+        self.chosen.append(operands.inputs[0].shape[0])
+        if self.chosen[-1] == self.rows:
+            self.began.set()
+            assert self.open.wait(WAIT)
+        return self.plain(call, operands, *more, **keywords)
+
+
+def test_a_new_kind_of_call_waits_for_no_other(runtime, monkeypatch):
+    held = Held(monkeypatch, 64)
+    slow = start(product, 64)
+    assert held.began.wait(WAIT)
+    quick = start(product, 32)
+    quick.join(WAIT)
+    assert not quick.is_alive() and slow.is_alive()
+    assert rows_of(runtime.plans) == [32]
+    held.open.set()
+    slow.join(WAIT)
+    assert rows_of(runtime.plans) == [32, 64]
+
+
+def test_threads_with_one_new_kind_wait_for_its_plan(runtime, monkeypatch):
+    held, misses = Held(monkeypatch, 64), gensor_kernels.counters()["misses"]
+    threads = [start(product, 64) for _ in range(8)]
+    assert held.began.wait(WAIT)
+    held.open.set()
+    for each in threads:
+        each.join(WAIT)
+    assert held.chosen == [64] and len(runtime.plans) == 1
+    assert gensor_kernels.counters()["misses"] - misses == 1
+
+
+def test_a_call_within_planning_waits_for_nobody(runtime, monkeypatch):
+    """Two threads each plan a call, and within that make the other's call: a signal's handler may do so."""
+    both, plain = threading.Barrier(2), make.choose
+    inner = threading.local()
+
+    def choose(call, operands, *more, **keywords):
+        if not getattr(inner, "entered", False):
+            inner.entered = True
+            both.wait(WAIT)
+            product(96 - operands.inputs[0].shape[0])
+        return plain(call, operands, *more, **keywords)
+
+    monkeypatch.setattr(make, "choose", choose)
+    in_threads(product, (32, 64))
+    assert rows_of(runtime.plans) == [32, 64]
+
+
+def test_a_plan_that_was_begun_before_a_change_is_not_kept(runtime, monkeypatch):
+    held = Held(monkeypatch, 64)
+    slow = start(product, 64)
+    assert held.began.wait(WAIT)
+    runtime.refresh()
+    held.open.set()
+    slow.join(WAIT)
+    assert not runtime.plans
+    product(64)
+    assert len(runtime.plans) == 1
+
+
+def test_an_error_while_planning_ends_the_turn(runtime, monkeypatch):
+    def fail(*_, **more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(make, "choose", fail)
+        with pytest.raises(KeyboardInterrupt):
+            product(64)
+    product(64)
+    assert len(runtime.plans) == 1 and not runtime.turns._turns
+
+
+def test_a_turn_of_the_parent_is_nothing_to_a_child():
+    turns = Turns()
+    with turns.at("a"):
+        turns.after_fork()
+        with turns.at("a"):
+            pass
+    assert not turns._turns
+
+
+def test_two_kinds_of_calls_of_one_workload_are_tuned_once(monkeypatch, tmp_path):
+    """The second waits for the kernel of the first; `out` makes it another kind."""
+    monkeypatch.setenv("GENSOR_TUNE", "now")
+    monkeypatch.setenv("GENSOR_DB", str(tmp_path / "own.db"))
+    stored, tuned = {}, []
+    runtime = put(monkeypatch, runtime_of())
+    runtime.library = libraries.Library(read=lambda: libraries.Contents(dict(stored), dict(records)))
+    records, began, go = {}, threading.Event(), threading.Event()
+
+    def tune(wanted, *_, **more):
+        tuned.append(wanted)
+        began.set()
+        assert go.wait(WAIT)
+        stored.update(kernels(wanted, cubin=b""))
+        records[wanted.key()] = next(iter(stored))
+        return True
+
+    monkeypatch.setattr(background, "tune", tune)
+    monkeypatch.setattr(runtime, "refine", lambda wanted: None)
+    a, b, out = aligned((64, 64)), aligned((64, 64)), aligned((64, 64))
+    bias = {"bias": aligned((64,))}
+    threads = [start(gensor_kernels.matmul, *each, **bias) for each in ((a, b), (a, b, out))]
+    assert began.wait(WAIT)
+    go.set()
+    for each in threads:
+        each.join(WAIT)
+    assert len(tuned) == 1 and len(runtime.plans) == 2
+    assert not any("no kernel is stored" in plan.reason for plan in runtime.plans.values())
+
+
+def test_what_was_measured_meanwhile_is_no_error(runtime):
+    """A measurement takes the place of all residuals while a thread is computing one."""
+    product(64)
+    found, (first, *_) = runtime.library, runtime.library.contents.kernels.values()
+    found.residuals.clear()
+    found.timed = lambda kernel: setattr(found, "residuals", {}) or []
+    assert predict.residual(first, found, runtime.device.arch) is None
+
+
+def test_kernels_near_a_size_are_those_of_present_contents(runtime):
+    found = runtime.library
+    found.keep_near("bucket", (("m", 1),), list(found.contents.kernels))
+    assert found.near("bucket", (("m", 2),))
+    late = found._near["bucket"]
+    found.refuse(list(found.contents.kernels))
+    found._near["bucket"] = late  # of a thread that chose before
+    assert not found.near("bucket", (("m", 2),))
+
+
+# ---- how many Plans are kept
+
+
+def test_the_plans_used_least_recently_are_forgotten_first(runtime, monkeypatch):
+    product(8)
+    monkeypatch.setattr(kept, "MOST_BYTES", 8 * next(iter(runtime.plans.values())).nbytes)
+    misses, hits = (gensor_kernels.counters()[name] for name in ("misses", "hits"))
+    for rows in range(16, 8 * 30, 8):
+        product(rows)
+        product(8)
+        assert len(runtime.plans.both()) <= 8
+    assert gensor_kernels.counters()["misses"] - misses == 28  # the Plan in use was never made again
+    assert {8, 8 * 29} <= set(rows_of(runtime.plans.both()))
+    assert 16 not in set(rows_of(runtime.plans.both()))
+    # Those found in the older generation are not counted, unless hits are.
+    assert gensor_kernels.counters()["hits"] == hits
+
+
+def test_what_a_race_has_left_takes_the_place_of_its_trial_in_both_generations(runtime, monkeypatch):
+    product(8)
+    (trial,) = runtime.plans.values()
+    runtime.plans._older = dict(runtime.plans)
+    dict.clear(runtime.plans)
+    runtime.replace(trial, trial.plan)
+    assert set(runtime.plans.both().values()) == {trial.plan}
+
+
+A, B, X = (aligned(shape) for shape in ((4096, 64), (64, 64), (64,)))
+MODES = ["predicted", "auto", "off"]
+KINDS = {
+    "product": lambda rows: gensor_kernels.matmul(A[:rows], B),
+    "epilogue": lambda rows: gensor_kernels.matmul(A[:rows], B, bias=X, activation="relu"),
+    "converted": lambda rows: gensor_kernels.matmul(A[:rows], B.astype(np.int16)),
+    "contraction": lambda rows: gensor_kernels.einsum("ij,jk->ik", A[:rows], B),
+    "library": lambda rows: gensor_kernels.softmax(A[:rows]),
+    "chain": lambda rows: gensor_kernels.einsum("ij,jk,kl->il", A[:rows], B, B),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_plans_take_the_memory_that_they_report(runtime, monkeypatch, kind, mode):
+    """At most; and not much more is reported than the least of them take. With "off" nothing is on trial."""
+    monkeypatch.setenv("GENSOR_TUNE", mode)
+    for rows in range(8, 8 * 24, 8):  # what all of them share
+        KINDS[kind](rows)
+    runtime.plans.clear()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        # Chains take most of their memory for what is kept for their sizes, and would find it for those of other modes.
+        first = 8 * (24 + 32 * (kind == "chain") * MODES.index(mode))
+        for rows in range(first, first + 8 * 32, 8):
+            for _ in range(2 if mode == "off" else 1):  # at the second call a kernel stands by
+                KINDS[kind](rows)
+        runtime.device.launched.clear()
+        runtime.device.ran.clear()
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(runtime.plans) >= 32 and held <= runtime.plans._bytes <= 5 * held

@@ -1,7 +1,6 @@
-"""Attention as a declaration: its reference, its Workloads, the kernel's view."""
+"""Attention as a declaration: its reference, its Workloads, its tolerance; sequences of different lengths."""
 
 import itertools
-import struct
 
 import numpy as np
 import pytest
@@ -9,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.attention import attention
-from gensor_kernels.operators.attention.attention import View, contiguous, workload, workload_from_views
+from gensor_kernels.operators.attention import attention, sequences
+from gensor_kernels.operators.attention.attention import View, workload, workload_from_views
+from gensor_kernels.operators.attention.forms import FORMS, mean_sizes
 from gensor_kernels.operators.tolerance.base import check
 from gensor_kernels.operators.types.dtypes import decode, encode
-from gensor_kernels.operators.types.workload import Workload
-from tests.families.attention_cases import exact, operands, tiled
+from gensor_kernels.operators.types.workload import Workload, contiguous
+from tests.families.attention_cases import exact, exact_sequences, operands, tiled
 
 AXES = tuple(attention.MASK_AXES)
 
@@ -44,12 +44,6 @@ def test_reference_and_declaration_are_correct(w):
     assert np.allclose(expected.values, theirs, rtol=1e-11, atol=1e-12)
     assert np.allclose(declared.reference(plain, w.size), theirs, rtol=1e-11, atol=1e-12)
     assert (expected.bound > 0).all() and np.isfinite(expected.bound).all()
-
-
-def test_rows_that_see_nothing_are_zero():
-    w = workload(9, 4, head=16, causal=True)
-    values = operator("attention").expect(w, operands(w)).values[0, 0]
-    assert (values[:5] == 0).all() and (values[5:] != 0).all()
 
 
 def test_flops_and_bytes_count_the_pairs_that_see_each_other():
@@ -96,20 +90,6 @@ def test_workloads_of_strided_arrays():
     assert dict(w.alignment) == {"a": 16, "b": 4, "d": 2, "c": 16, "e": 4}
     assert w.size["mask_axes"] == 8 + 1 and w.size["causal"] == 1 and w.size["kv_heads"] == 2
     assert Workload.from_json(w.key()) == w
-
-
-def test_geometry_tells_kernels_of_groups_masks_and_scale():
-    w = workload(3, 5, batch=2, heads=4, kv_heads=2, head=8, mask="float16", mask_axes=("heads", "keys"), causal=True)
-    names = {each.name: each.strides() for each in operator(w.operator).operands(w)}
-    found = operator(w.operator).geometry(w, names)
-    assert found.sizes == (3, 8, 5) and found.batch == (2, 2, 2)
-    assert (found.a.batch, found.a.row, found.a.column) == ((96, 48, 24), 8, 1)
-    assert (found.b.batch, found.b.row, found.b.column) == ((80, 40, 0), 1, 8)
-    assert (found.d.batch, found.d.row, found.d.column) == ((80, 40, 0), 8, 1)
-    told = struct.unpack("<Q 5q f 2i f", found.tail)
-    assert told[:6] == (0, 0, 10, 5, 0, 1) and told[7:] == (3, -3, 0)
-    assert told[6] == np.float32(8**-0.5)
-    assert struct.unpack_from("<f", operator(w.operator).geometry(w, names, scale=0.5).tail, 48) == (0.5,)
 
 
 # ---- The tolerance of attention passes every correct kernel, and none that forgets to rescale or accumulates shorter
@@ -172,3 +152,67 @@ def test_one_key_too_few_or_too_many_fails(keys):
     for changed, count in ((shorter, keys - 1), (longer, keys + 1)):
         found = verdict(w, arrays, tiled(w.with_sizes(keys=count), changed))
         assert not found.ok, found.message
+
+
+# ---- sequences of different lengths
+
+
+KINDS = ({}, {"page_size": 4, "table": 6}, {"page_size": 4, "table": 6, "ragged": False})
+
+
+@st.composite
+def sequences_drawn(draw: st.DrawFn) -> Workload:
+    kind, kv_heads = draw(st.sampled_from(KINDS)), draw(st.integers(1, 2))
+    return sequences.workload(
+        draw(st.sampled_from([1, 3, 5, 7])), draw(st.integers(1, 14)), draw(st.integers(1, 30)), **kind,
+        heads=kv_heads * draw(st.integers(1, 3)), kv_heads=kv_heads, head=draw(st.integers(1, 9)),
+        dtype=draw(st.sampled_from(["float16", "bfloat16"])), causal=draw(st.sampled_from([False, True, "upper_left"])),
+        window=draw(st.sampled_from([(None, None), (0, 0), (2, -1), (-1, 3), (4, 1)])), softcap=draw(st.booleans()),
+    )  # fmt: skip
+
+
+@settings(deadline=None, max_examples=120)
+@given(sequences_drawn())
+def test_reference_and_declaration_of_sequences_are_right(w):
+    declared, arrays = operator(w.operator), operands(w, seed=len(w.key()))
+    expected, wanted = declared.expect(w, arrays), exact_sequences(w, arrays)
+    plain = {name: decode(w.dtype[name], array) for name, array in arrays.items()}
+    assert np.allclose(expected.values, wanted, rtol=1e-11, atol=1e-12)
+    assert np.allclose(declared.reference(plain, w.size), wanted, rtol=1e-11, atol=1e-12)
+    assert np.isfinite(expected.bound).all()
+    assert Workload.from_json(w.key()) == w
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_verification_draws_every_kind_of_length(kind):
+    w = sequences.workload(5, 90 if kind.get("ragged", True) else 9, 200, **kind, heads=2, head=8)
+    declared, arrays = operator(w.operator), operands(w)
+    lengths = [(end - begin, stop - start) for (begin, end), (start, stop) in declared.lengths(w, arrays)]
+    assert any(q > 0 and k > 0 for q, k in lengths) and any(q > 0 and k == 0 for q, k in lengths)
+    if FORMS[w.operator].ragged:
+        assert any(q == 0 and k > 0 for q, k in lengths) and sum(q for q, _ in lengths) < w.size["queries"]
+    if FORMS[w.operator].paged:
+        assert (arrays["h"] == w.size["pages"]).any() and (arrays["h"] == -1).any()
+        used = {k % w.size["page_size"] for _, k in lengths}
+        assert 0 in used and len(used) > 1
+
+
+def test_flops_and_bytes_are_those_of_mean_lengths():
+    w = sequences.workload(4, 40, 80, heads=4, kv_heads=2, head=8, causal=True)
+    assert mean_sizes(w)["queries"] == 10 and mean_sizes(w)["keys"] == 20
+    seen = sum(range(11, 21))
+    assert w.flops() == 4 * 4 * 4 * 8 * seen
+    assert w.bytes_moved() == 2 * (2 * 4 * 40 * 8 + 2 * 2 * 80 * 8) + 4 * (4 + 4)
+    paged = sequences.workload(
+        4, 1, 400, ragged=False, page_size=4, table=5, heads=4, kv_heads=2, head=8, window=(7, 0)
+    )
+    assert mean_sizes(paged)["keys"] == 20
+    assert paged.bytes_moved() == 2 * (2 * 4 * 4 * 8 + 2 * 4 * 2 * 8 * 8) + 4 * (4 + 4 * 5)
+
+
+def test_alignment_counts_the_pages():
+    q, ends = contiguous((1, 2, 5, 8), "float16"), contiguous((3,), "int32")
+    pages = contiguous((6, 2, 4, 8), "float16")._replace(strides=(66, 32, 8, 1))
+    table = contiguous((3, 2), "int32")
+    w = sequences.workload_from_views(q, pages, pages, q, {"f": ends, "g": ends, "h": table})
+    assert w.align["b"] == 4 and w.align["a"] == 16

@@ -8,21 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gensor_kernels.operators.expression.combiners import COMBINERS
+from gensor_kernels.operators.expression.contraction import contraction
 from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.expression.expression import (
     ARGMAX,
-    ARGMIN,
-    LOGSUMEXP,
     MAX,
     SUM,
     Axis,
     Expression,
     ExpressionError,
     axes,
+    conjugate,
     exp,
     index,
-    position,
     result,
+    sqrt,
     tensor,
     where,
 )
@@ -37,58 +37,6 @@ PRODUCT_OF_TWO = Expression("out", (i, n), tensor("a", i, j)[i, j] * tensor("b",
 
 def close(actual, expected, tolerance=1e-12):
     np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
-
-
-# -- rows ----------------------------------------------------------------------------------------------
-
-
-def rows():
-    """name -> (declaration, independent NumPy); the operators of rows have the others (test_rows.py)."""
-    shifted = np.exp(X - X.max(1, keepdims=True))
-    softmax = Expression("y", (i, j), x[i, j], LOGSUMEXP, over=(j,),
-                         map=exp(x[i, j] - result("max")) / result("sumexp"))  # fmt: skip
-    return {
-        "softmax": (softmax, shifted / shifted.sum(1, keepdims=True)),
-        "logsumexp": (Expression("y", (i,), x[i, j], LOGSUMEXP), np.log(np.exp(X).sum(1))),
-        "argmax": (Expression("y", (i,), (x[i, j], position()), ARGMAX), X.argmax(1)),
-        "argmin of all": (Expression("y", (), (x[i, j], position()), ARGMIN), X.argmin()),
-        "transpose": (Expression("y", (j, i), 2.0 * x[i, j] + 1), 2 * X.T + 1),
-        "cumulative sum": (Expression("y", (i, Axis("t", j)), where(j <= Axis("t", j), x[i, j], 0.0), SUM),
-                           X.cumsum(1)),
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("name", sorted(rows()))
-def test_rows(name):
-    declaration, expected = rows()[name]
-    for block_points in (1 << 17, 64, 1):
-        actual = evaluate(declaration, {"x": X}, block_points=block_points)
-        assert actual.dtype == np.float64 and actual.shape == expected.shape
-        close(actual, expected)
-
-
-def test_softmax_needs_no_small_inputs_and_propagates_infinities():
-    softmax = rows()["softmax"][0]
-    close(evaluate(softmax, {"x": X + 1e4}), rows()["softmax"][1], 1e-9)
-    logsumexp = rows()["logsumexp"][0]
-    values = np.array([[1.0, -np.inf, 2.0], [-np.inf] * 3, [np.inf, 1.0, -np.inf], [np.nan, 1.0, 2.0]])
-    with np.errstate(invalid="ignore"):
-        expected = np.logaddexp.reduce(values, axis=1)
-    np.testing.assert_allclose(evaluate(logsumexp, {"x": values}), expected, rtol=1e-14)
-
-
-def test_argmax_takes_the_first_and_nan_first_of_all():
-    argmax = rows()["argmax"][0]
-    values = np.array([[1.0, 5, 5, 2], [np.nan, 9, np.nan, 1], [3, np.nan, 8, np.nan], [-np.inf] * 4])
-    for block_points in (1 << 17, 1, 2):
-        np.testing.assert_array_equal(evaluate(argmax, {"x": values}, block_points=block_points), values.argmax(1))
-
-
-def test_empty_extents():
-    empty = np.zeros((4, 0))
-    np.testing.assert_array_equal(evaluate(Expression("y", (i,), x[i, j], SUM), {"x": empty}), np.zeros(4))
-    np.testing.assert_array_equal(evaluate(Expression("y", (i,), x[i, j], MAX), {"x": empty}), np.full(4, -np.inf))
-    assert evaluate(rows()["softmax"][0], {"x": empty}).shape == (4, 0)
 
 
 # -- combiners are monoids -----------------------------------------------------------------------------
@@ -198,3 +146,80 @@ def test_an_epilogue_follows_the_last_stage():
 def test_positions_are_numbers_too():
     close(evaluate(Expression("y", (i, j), x[i, j] + 10.0 * index(i) + index(2 * j - 1)), {"x": X}),
           X + 10 * np.arange(9)[:, None] + 2 * np.arange(23) - 1)  # fmt: skip
+
+
+m, n, k = axes("m n k")
+
+
+def by_index(view, arrays, sizes):
+    """C from the view alone: elements at its indices, np.matmul over (batch, M, K) and (batch, K, N)."""
+    gathered, extents = {}, view.extents(sizes)
+    for operand, groups in {"a": ("batch", "m", "k"), "b": ("batch", "k", "n")}.items():
+        array, access = arrays[operand], getattr(view, operand)
+        grid = [axis for group in groups for axis in getattr(view, group)]
+        shape = [a.size(sizes) for a in grid]
+        places = dict(zip([a.name for a in grid], np.indices(shape), strict=True))
+        indices = [np.broadcast_to(each.value(places), shape) for each in access.indices]
+        inside = np.ones(shape, bool)
+        for place, extent in zip(indices, array.shape, strict=True):
+            inside &= (place >= 0) & (place < extent)
+        values = np.where(inside, array[tuple(np.where(inside, place, 0) for place in indices)], 0)
+        values = np.conj(values) if access.conjugated else values
+        gathered[operand] = values.reshape([extents[group] for group in groups])
+    product = gathered["a"] @ gathered["b"]
+    order = [*view.batch, *view.m, *view.n]
+    out = product.reshape([axis.size(sizes) for axis in order])
+    output = [each.axes[0] for each in view.c.indices]
+    return out.transpose([order.index(axis) for axis in output])
+
+
+# -- contractions --------------------------------------------------------------------------------------
+
+
+def einsum(text):
+    """Return the expression of an einsum of operands a, b, c ..., its axes named by single letters."""
+    left, _, out = text.partition("->")
+    axis = {letter: Axis(letter) for letter in left if letter != ","}
+    reads = []
+    for name, part in zip("abc", left.split(","), strict=False):
+        own = tuple(axis[letter] for letter in part)
+        reads.append(tensor(name, *own)[own])
+    return Expression("out", tuple(axis[letter] for letter in out), math.prod(reads[1:], start=reads[0]), SUM)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_einsum_of_two_operands(data):
+    """Letters shared, summed, repeated and alone, in any order: declaration, view and NumPy agree."""
+    letters = st.text("ijklm", max_size=4)
+    left, right = data.draw(letters), data.draw(letters.filter(bool))
+    known = sorted(set(left + right))
+    out = "".join(data.draw(st.permutations(known))[: data.draw(st.integers(0, len(known) - 1))])
+    sizes = {letter: data.draw(st.integers(1, 4)) for letter in known}
+    arrays = {name: RNG.standard_normal([sizes[c] for c in part]) for name, part in (("a", left), ("b", right))}
+    declaration = einsum(f"{left},{right}->{out}")
+    expected = np.einsum(f"{left},{right}->{out}", *arrays.values())
+    close(evaluate(declaration, arrays, block_points=data.draw(st.sampled_from([7, 1 << 17]))), expected)
+    close(by_index(contraction(declaration), arrays, sizes), expected)
+
+
+def test_einsum_of_three_operands_and_conjugation():
+    arrays = {name: RNG.standard_normal(s) for name, s in (("a", (3, 4)), ("b", (4, 5)), ("c", (5, 2)))}
+    close(evaluate(einsum("ij,jk,kl->il"), arrays), arrays["a"] @ arrays["b"] @ arrays["c"])
+    assert contraction(einsum("ij,jk,kl->il")) is None
+    z, y = tensor("z", k, m), tensor("y", k, n)
+    declaration = Expression("c", (m, n), conjugate(z[k, m]) * y[k, n], SUM)
+    values = {name: RNG.standard_normal((5, 4)) + 1j * RNG.standard_normal((5, 4)) for name in "zy"}
+    expected = values["z"].conj().T @ values["y"]
+    close(evaluate(declaration, values), expected)
+    view = contraction(declaration)
+    close(by_index(view, {"a": values["z"], "b": values["y"]}, {"m": 4, "n": 4, "k": 5}), expected)
+
+
+def test_what_is_no_contraction():
+    a, c = tensor("a", m, k), tensor("b", k, n)
+    assert contraction(Expression("c", (m, n), a[m, k] + c[k, n], SUM)) is None
+    assert contraction(Expression("c", (m, n), a[m, k] * c[k, n], MAX)) is None
+    assert contraction(Expression("c", (m, n), exp(a[m, k]) * c[k, n], SUM)) is None
+    assert contraction(Expression("c", (m, n), a.pad(1.0)[m, k] * c[k, n], SUM)) is None
+    assert contraction(Expression("c", (m, n), a[m, k] * c[k, n], SUM, map=sqrt(result()))) is None

@@ -1,18 +1,38 @@
-"""Workloads: canonical keys, layouts, alignment classes, work and traffic; those of matrix products that tuners use."""
+"""Workloads: keys, layouts, alignment classes, work and traffic; epilogues, stored types, examples in docstrings."""
 
+import doctest
 import itertools
 import json
+import math
 import pickle
+from functools import partial
+from importlib import import_module
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gensor_kernels.errors import UnsupportedError
-from gensor_kernels.operators.products import matmul
-from gensor_kernels.operators.types.dtypes import DTYPES, facts, round_to
+from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.space import FamilySpace
+from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.operators.products import gated, matmul, ragged
+from gensor_kernels.operators.types.dtypes import (
+    DTYPES,
+    EIGHT_BIT_FLOATS,
+    decode,
+    default_output,
+    encode,
+    facts,
+    product_type,
+    round_to,
+)
+from gensor_kernels.operators.types.epilogue import MAX_STEPS, OPERATIONS, Step, apply, join, parse
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
+from gensor_tuner.shapes.reader import read_shapes
 
 
 def view_of(array: np.ndarray) -> View:
@@ -51,29 +71,6 @@ def test_class_key_ignores_sizes_and_epilogue_only():
     assert w.class_key() != matmul.workload(128, 256, 64, trans_b=True).class_key()
     assert w.class_key() != matmul.workload(128, 256, 65).class_key()
     assert w.with_sizes(m=64).size == {"batch": 1, "m": 64, "n": 256, "k": 64}
-
-
-def test_layouts_of_transposes():
-    for trans_a, trans_b in itertools.product((False, True), repeat=2):
-        w = matmul.workload(64, 32, 16, trans_a=trans_a, trans_b=trans_b)
-        assert w.layouts == {"a": "m" if trans_a else "k", "b": "k" if trans_b else "n", "c": "n"}
-        assert w.align == {"a": 16, "b": 16, "c": 16}
-
-
-#: dtype -> the alignment class of a's rows by the extent of k
-ALIGNMENTS = {
-    "float16": {64: 16, 68: 8, 66: 4, 67: 2},
-    "float32": {66: 8, 67: 4},
-    "float64": {66: 16, 67: 8},
-    "int8": {68: 4, 66: 1},
-}
-
-
-def test_alignment_class_follows_the_innermost_extent():
-    for dtype, widths in ALIGNMENTS.items():
-        found = {extent: matmul.workload(64, 64, extent, dtype=dtype).align for extent in widths}
-        assert {extent: align["a"] for extent, align in found.items()} == widths
-        assert all(align["b"] == 16 for align in found.values())
 
 
 def test_alignment_class_follows_address_strides_and_batch():
@@ -115,13 +112,6 @@ def test_extent_one_axes_have_no_stride():
     # All extents 1 and empty operands: the canonical layout.
     assert matmul.workload(1, 1, 1, trans_a=True).layouts == {"a": "k", "b": "n", "c": "n"}
     assert matmul.workload(64, 64, 0).layouts == {"a": "k", "b": "n", "c": "n"}
-
-
-def test_column_major_output():
-    a, b = contiguous((8, 4), "float32"), contiguous((4, 6), "float32")
-    assert matmul.workload_from_operands(a, b, View((8, 6), (1, 8), "float32")).layouts["c"] == "s"
-    b = contiguous((4, 1), "float32")
-    assert matmul.workload_from_operands(a, b, View((8, 1), (1, 8), "float32")).layouts["c"] == "n"
 
 
 @given(
@@ -199,3 +189,154 @@ def test_the_sizes_that_portfolios_are_chosen_for_fill_their_range():
         assert 44 <= (sizes[:, axis] < middle).sum() <= 52
     octants = {tuple(row) for row in (sizes > (256, 256, 512)).tolist()}
     assert len(octants) == 8 and {each.size["batch"] for each in usual} == {1, 16}
+
+
+# ---- epilogues
+
+
+@given(st.lists(st.sampled_from(sorted(OPERATIONS)), max_size=MAX_STEPS))
+def test_parse_inverts_join_up_to_the_longest_match(names):
+    parsed = parse(join(names))
+    assert join(parsed) == join(names)
+    if ("gelu", "tanh") not in list(itertools.pairwise(names)):
+        assert parsed == tuple(names)
+
+
+def test_codes_are_one_to_thirteen():
+    assert [operation.code for operation in OPERATIONS.values()] == list(range(1, 14))
+
+
+SCALAR = {
+    "relu": lambda v: max(v, 0.0),
+    "relu6": lambda v: min(max(v, 0.0), 6.0),
+    "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
+    "gelu_tanh": lambda v: 0.5 * v * (1 + math.tanh(0.7978845608028654 * (v + 0.044715 * v**3))),
+    "silu": lambda v: v / (1 + math.exp(-v)),
+    "tanh": math.tanh,
+    "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SCALAR))
+def test_activations_and_their_tight_lipschitz_constants(name):
+    values = np.linspace(-9, 9, 401)
+    expected = [SCALAR[name](v) for v in values]
+    np.testing.assert_allclose(apply(values, [Step(name)], "float32"), expected, rtol=1e-13, atol=1e-14)
+    assert np.isnan(apply(np.array([np.nan]), [Step(name)], "float32")).all()
+    values = np.linspace(-12, 12, 200_001)
+    slope = np.abs(np.diff(apply(values, [Step(name)], "float32")) / np.diff(values)).max()
+    assert 0.99 * slope <= OPERATIONS[name].lipschitz
+    assert OPERATIONS[name].lipschitz <= 1.02 * slope
+
+
+def test_cast_rounds_to_the_output_type():
+    assert apply(np.array(1 + 2.0**-11), [Step("cast")], "float16") == 1.0
+    assert apply(np.array(1 + 2.0**-8), [Step("cast")], "bfloat16") == 1.0
+    assert apply(np.array(1 + 3 * 2.0**-8), [Step("cast")], "bfloat16") == 1 + 2 * 2.0**-7
+
+
+# ---- stored types
+
+
+@pytest.mark.parametrize("name", EIGHT_BIT_FLOATS)
+def test_every_byte_is_the_number_ml_dtypes_says(name):
+    stored = np.arange(256, dtype=np.uint8)
+    theirs = stored.view(getattr(ml_dtypes, name))
+    np.testing.assert_array_equal(decode(name, stored), theirs.astype(np.float64))
+    np.testing.assert_array_equal(decode(name, theirs), decode(name, stored))
+    finite = np.isfinite(decode(name, stored))
+    np.testing.assert_array_equal(encode(name, decode(name, stored))[finite], stored[finite])
+
+
+@pytest.mark.parametrize("name", EIGHT_BIT_FLOATS)
+def test_rounding_is_that_of_ml_dtypes(name):
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(20000) * 2.0 ** rng.integers(-20, 18, 20000)
+    values = np.concatenate([values, decode(name, np.arange(256, dtype=np.uint8)), [464.0, 465.0, 61440.0, 61441.0]])
+    values = np.concatenate([values, -values, 0.5 * (values[:-1] + values[1:])])
+    with np.errstate(all="ignore"):
+        theirs = values.astype(getattr(ml_dtypes, name)).astype(np.float64)
+    np.testing.assert_array_equal(round_to(name, values), theirs)
+    np.testing.assert_array_equal(decode(name, encode(name, values)), theirs)
+
+
+def test_which_products_take_them():
+    assert product_type("float8_e4m3fn", "float8_e5m2") == "float16"
+    assert product_type("int8", "bfloat16") == product_type("bfloat16", "float8_e5m2") == "bfloat16"
+    assert product_type("int8", "int8") == "int8" and product_type("float32", "float32") == "float32"
+    assert default_output("float8_e4m3fn", "float8_e4m3fn") == "float32" and default_output("int8") == "int32"
+    assert default_output("float16", "int8") == "float16"
+
+
+def terms(dtype, dtype_b, **more):
+    """The first starter's terms."""
+    wanted, arch = matmul.workload(16, 4096, 4096, dtype=dtype, dtype_b=dtype_b, trans_b=True), lookup("sm_87")
+    family = FAMILIES["contraction_mma"]
+    program = family.starters(matmul.workload(16, 4096, 4096, trans_b=True), arch)[0].replace(block_k=64, **more)
+    space = FamilySpace(family, wanted, arch)
+    point = space.point(program)
+    assert space.legal(point[None])[0]
+    return family.terms(space.columns(point[None]), wanted, arch), family.launches(program, wanted)[0]
+
+
+@pytest.mark.parametrize("dtype_b", ["int8", "float8_e5m2"])
+def test_the_potential_counts_the_narrower_bytes(dtype_b):
+    wide, _ = terms("float16", "float16", stages=2)
+    narrow, launch = terms("float16", dtype_b, stages=2)
+    through, more = terms("float16", dtype_b, stages=2, copy=0)
+    # a's 16 rows stay as they are
+    assert narrow.dram_bytes[0] / wide.dram_bytes[0] == pytest.approx(0.5, rel=0.01)
+    assert narrow.l2_bytes[0] < 0.6 * wide.l2_bytes[0] and through.l2_bytes[0] == narrow.l2_bytes[0]
+    assert launch.shared_bytes < more.shared_bytes
+    assert narrow.issue[0] > wide.issue[0]
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        partial(matmul.workload, 8192, 8192, 8192),
+        partial(gated.workload, "swiglu", 8192, 8192, 8192),
+        partial(ragged.workload, 8, 8192, 8192, 8192),
+    ],
+    ids=["matmul", "gated", "ragged"],
+)
+def test_the_bound_is_that_of_hardware_with_8_bit_floats(product):
+    wanted = product(dtype="float8_e4m3fn", out="bfloat16", trans_b=True)
+    half = product(dtype="bfloat16", trans_b=True)
+    assert bound_us(wanted, lookup("sm_87")) == pytest.approx(bound_us(half, lookup("sm_87")))
+    assert bound_us(wanted, lookup("sm_90")) == pytest.approx(bound_us(half, lookup("sm_90")) / 2)
+
+
+def test_shapes_files_name_them(tmp_path):
+    path = tmp_path / "shapes.csv"
+    path.write_text(
+        "op,m,n,k,dtype,dtype_b,order,trans_b\n"
+        "matmul,16,32,64,fp8_e4m3,,row,1\nmatmul,16,32,64,fp16,int8,col,\nmatmul,1,2,3,fp8_e5m2,fp16,,\n"
+        "matmul,1,2,3,fp32,fp64,,\nsoftmax,1,2,3,fp8_e5m2,,,\n"
+    )
+    first, turned, third, none, _ = list(read_shapes(path))
+    assert first.workload.dtype == {"a": "float8_e4m3fn", "b": "float8_e4m3fn", "c": "float32"}
+    assert turned.workload.dtype == {"a": "int8", "b": "float16", "c": "float16"} and turned.workload.size["m"] == 32
+    assert third.workload.dtype["a"] == "float8_e5m2"
+    assert "products of float32 and float64" in none.unsupported
+
+
+# ---- examples in docstrings of modules that other packages use
+
+
+MODULES = (
+    "gensor_database.store",
+    "gensor_kernels.machine.arch",
+    "gensor_kernels.operators",
+    "gensor_kernels.operators.expression.evaluate",
+    "gensor_kernels.operators.expression.expression",
+    "gensor_kernels.operators.products.matmul",
+    "gensor_kernels.operators.types.dtypes",
+    "gensor_kernels.operators.types.workload",
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_run(name):
+    result = doctest.testmod(import_module(name))
+    assert result.attempted and not result.failed

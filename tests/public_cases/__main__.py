@@ -1,19 +1,15 @@
 """Draws calls of all public functions, computes each three ways, and lists those whose ways differ.
 
-    python -m tests.public_cases [--calls 20000] [--seed N] [--jobs 2] [--json FILE] [NAME | NAME:SEED ...]
-
-FILE gets one line per call; a run that finds calls of its seed there draws the others.
+python -m tests.public_cases [--calls 20000] [--seed N] [--jobs 2] [NAME | NAME:SEED ...]
 """
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
 from tests import conftest
 from tests.campaign_size import SEED
@@ -30,25 +26,17 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--json", default="", help="file for the outcome of every call")
     options = parser.parse_args()
     conftest.pytest_configure(None)
     single = [each.partition(":") for each in options.only if ":" in each]
     named = [each for each in options.only if ":" not in each] or [] if single else options.only or list(CASES)
-    file = Path(options.json) if options.json else None
-    done = [json.loads(line) for line in file.read_text().splitlines()] if file and file.is_file() else []
-    done = [each for each in done if each["run"] == options.seed]
-    numbers = set(range(options.calls)) - {each["number"] for each in done}
-    calls = [(n, *nth_call(n, options.seed)) for n in sorted(numbers) if nth_call(n, 0)[0] in named]
+    calls = [(n, *nth_call(n, options.seed)) for n in range(options.calls) if nth_call(n, 0)[0] in named]
     calls += [(-1, name, int(seed)) for name, _, seed in single]
-    began, outcomes = time.perf_counter(), [Outcome(e["name"], e["seed"], e["ways"], e["wrong"]) for e in done]
-    for number, outcome in _run(calls, options.jobs):
+    began, outcomes = time.perf_counter(), list[Outcome]()
+    for _, outcome in _run(calls, options.jobs):
         outcomes.append(outcome)
         if outcome.wrong:
             print(outcome.wrong, flush=True)
-        if file:
-            with file.open("a") as out:
-                out.write(json.dumps({"run": options.seed, "number": number, **vars(outcome)}) + "\n")
     wrong = report(outcomes)
     print(f"{len(outcomes)} calls, {wrong} disagreements, {time.perf_counter() - began:.0f} s")
     return int(wrong > 0)

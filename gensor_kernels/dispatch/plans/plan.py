@@ -112,7 +112,7 @@ class Plan:
     #: The other way round nothing is asked: products that are more precise than allowed are never wrong.
     switched = False
     #: Bytes of memory that it takes with its key, as tracemalloc counts them, the most among eleven public functions
-    #: (tests/dispatch/test_planning.py). A Plan alone has 1,000; a launch 9,000, of which Params are 1,800; a Trial
+    #: (tests/dispatch/test_plans.py). A Plan alone has 1,000; a launch 9,000, of which Params are 1,800; a Trial
     #: 5,000 more, its Workload; a kernel that may stand by 7,000.
     nbytes = 2 * 1024
 

@@ -1,73 +1,15 @@
-"""attention: arguments that do not fit, layouts of FlashAttention, sizes on the device, calls without a kernel.
+"""attention: keys that a query does not see, sizes and pages on the device; tests/public_cases draws calls."""
 
-tests/public_cases draws calls, sequences and pages among them.
-"""
+from itertools import product
 
 import numpy as np
 import pytest
 
-import gensor_kernels
+import gensor_kernels as gk
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.functions import attention
 from gensor_kernels.dispatch.functions.attention_sequences import SEQUENCES
-
-ONE, MORE, Q, PAGES = (1, 2, 4, 16), (1, 2, 5, 16), (1, 2, 6, 16), (4, 2, 8, 16)
-FIT = (ONE, MORE, MORE)
-TABLE = {"block_table": [[0, 1], [2, 3]]}
-AXES = r"q, k and v have the axes \(batch, heads, rows, head\)"
-#: (shapes of q, k and v, keywords, words of the ValueError)
-REFUSED = [
-    ((ONE, MORE, Q), {}, "k and v have the shapes"),
-    (((1, 3, 4, 16), MORE, MORE), {}, "no multiple of the 2"),
-    (((2, 4, 16), (2, 5, 16), (2, 5, 16)), {}, AXES),
-    (((1, 2, 4, 32), MORE, MORE), {}, "batch and head must be equal"),
-    (FIT, {"causal": "left"}, "causal is False, True"),
-    (FIT, {"mask": np.ones((3, 5), bool)}, "does not broadcast"),
-    (FIT, {"window": (1,)}, r"window is a pair \(left, right\)"),
-    (FIT, {"window": 4}, r"window is a pair \(left, right\)"),
-    (FIT, {"window": (-2, 0)}, "a side of window must be -1 or more"),
-    (FIT, {"softcap": -1.0}, "softcap is a number above 0"),
-    (FIT, {"softcap": np.inf}, "softcap is a number above 0"),
-    ((Q, Q, Q), {"offsets": [4, 2]}, "sequence 1 ends at row 2, and begins at row 4"),
-    ((Q, Q, Q), {"offsets": [4], "sizes": [4]}, "offsets or sizes, one of them"),
-    ((Q, Q, Q), {"sizes": [2, 4], "key_sizes": [1] * 3}, r"key_offsets and key_sizes are integers of the shape \(2,\)"),
-    ((Q, Q, Q), {"key_sizes": [6]}, "go with offsets or sizes, or with a block_table"),
-    ((Q, Q, Q), {"sizes": [6], "mask": np.ones((6, 6), bool)}, "a mask is for sequences of one length"),
-    (((2, *Q[1:]), Q, Q), {"sizes": [6]}, "k of shape|batch of 1|batch and head must be equal"),
-    (((2, *Q[1:]), (2, *Q[1:]), (2, *Q[1:])), {"sizes": [6]}, "have a batch of 1, not 2"),
-    ((Q, PAGES, PAGES), {"sizes": [2, 4], **TABLE}, "key_sizes are the numbers of keys in the cache"),
-    ((Q, PAGES, PAGES), {"sizes": [2, 4], "key_sizes": [3], **TABLE}, r"of the shape \(2,\)"),
-    ((Q, PAGES, PAGES), {"sizes": [6], "key_sizes": [3], **TABLE}, r"block_table are integers of the shape"),
-    ((Q, PAGES, (5, 2, 8, 16)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "as many pages each"),
-    ((Q, (4, 2, 8, 32), (4, 2, 8, 32)), {"sizes": [2, 4], "key_sizes": [3, 4], **TABLE}, "head must be equal"),
-    ((Q[1:], Q, Q), {"sizes": [2, 4]}, AXES),
-]
-
-
-@pytest.mark.parametrize(("shapes", "keywords", "words"), REFUSED)
-def test_arguments_that_do_not_fit(shapes, keywords, words):
-    arrays = [np.zeros(shape, np.float16) for shape in shapes]
-    with gensor_kernels.emulated("sm_87"), pytest.raises(ValueError, match=words):
-        gensor_kernels.attention(*arrays, **keywords)
-
-
-def test_a_mask_is_of_booleans_or_floats(emulated):
-    q = np.ones((1, 2, 4, 16), np.float16)
-    for dtype in ("int8", "int64", "complex64"):
-        with pytest.raises(TypeError, match=rf"mask is of bool .* or float .* {dtype}"):
-            gensor_kernels.attention(q, q, q, np.ones((4, 4), dtype))
-
-
-def test_calls_without_a_kernel_go_to_the_library():
-    q, pages = np.zeros(Q, np.float16), np.zeros((4, 2, 12, 16), np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        with pytest.raises(gensor_kernels.UnsupportedError, match="soft cap of 1000"):
-            gensor_kernels.attention(q, q, q, softcap=1000)
-        with pytest.raises(gensor_kernels.UnsupportedError, match="powers of two"):
-            gensor_kernels.attention(q, pages, pages, sizes=[2, 4], key_sizes=[3, 4], **TABLE)
-        pages = np.zeros(PAGES, np.float16)
-        with pytest.raises(gensor_kernels.UnsupportedError, match="heads of another size"):
-            gensor_kernels.attention(q, pages, pages[..., :8], sizes=[2, 4], key_sizes=[3, 4], **TABLE)
+from tests.doubles.device import FakeDevice
 
 
 @pytest.mark.parametrize("ends", [[-5, 40, 3], [30, 10, 20], [2**31 - 1, -(2**31), 7]])
@@ -79,7 +21,7 @@ def test_invalid_ends_and_pages_on_the_device_read_no_other_memory(ends):
     for split in (False, True):
         ragged = attention.Parameters(True, None, ragged=True, paged=split)
         more = (ends, ends[::-1].copy(), *((table,) if split else ()))
-        with gensor_kernels.emulated("sm_87"):
+        with gk.emulated("sm_87"):
             own = pages if split else k
             found = current_runtime().serve(SEQUENCES, (q, own, own, *more), ragged)
         assert found.shape == q.shape
@@ -87,7 +29,100 @@ def test_invalid_ends_and_pages_on_the_device_read_no_other_memory(ends):
 
 def test_no_elements():
     q, k = np.ones((1, 2, 6, 16), np.float16), np.ones((1, 2, 0, 16), np.float16)
-    with gensor_kernels.emulated("sm_87"):
-        assert not gensor_kernels.attention(q, k, k, sizes=[2, 4], key_sizes=[0, 0]).any()
-        assert not gensor_kernels.attention(q, q, q, sizes=[]).any()
-        assert gensor_kernels.attention(q[:, :, :0], q, q, sizes=[0, 0], key_sizes=[1, 2]).shape == (1, 2, 0, 16)
+    with gk.emulated("sm_87"):
+        assert not gk.attention(q, k, k, sizes=[2, 4], key_sizes=[0, 0]).any()
+        assert not gk.attention(q, q, q, sizes=[]).any()
+        assert gk.attention(q[:, :, :0], q, q, sizes=[0, 0], key_sizes=[1, 2]).shape == (1, 2, 0, 16)
+
+
+# ---- NaN and infinities at keys that a query does not see change nothing: on two architectures and in the library
+
+ROWS, HEAD, PAGE = 70, 64, 16
+RNG = np.random.default_rng(0)
+QUERY, KEY = np.arange(ROWS)[:, None], np.arange(ROWS)[None]
+CAUSAL = KEY <= QUERY
+BANNED = (np.nan, -np.inf)
+ARCHS = ("sm_87", "h200")
+
+
+def heads(rows, batch=1):
+    return RNG.standard_normal((batch, 1, rows, HEAD)).astype(np.float16)
+
+
+Q, K, V, PAGES = heads(ROWS), heads(ROWS), heads(ROWS), heads(PAGE, 24)
+
+
+def spoiled(array, rows, value):
+    array = array.copy()
+    array[:, :, rows] = value
+    return array
+
+
+def results(arch, keywords, function, parameters, arrays):
+    """The result of kernels on an architecture, or of the library, rounded to float16, where it is None."""
+    if arch is None:
+        with np.errstate(all="ignore"):
+            return function.library(FakeDevice(), arrays, parameters, None).astype(np.float16)
+    with gk.emulated(arch):
+        return gk.attention(*arrays[:3], **keywords)
+
+
+HIDDEN = {
+    "causal": (CAUSAL, {"causal": True}, attention.Parameters(True, None), None),
+    "window": (CAUSAL & (KEY >= QUERY - 7), {"window": (7, 0)}, attention.Parameters(False, None, (7, 0)), None),
+    "mask": (
+        (KEY % 3 == 0) & (KEY < 50),
+        {},
+        attention.Parameters(False, None),
+        (KEY % 3 == 0) & (KEY < 50) & (QUERY >= 0),
+    ),
+    "numbers": (CAUSAL, {}, attention.Parameters(False, None), np.where(CAUSAL, 0, -np.inf).astype(np.float32)),
+}
+
+
+@pytest.mark.parametrize("value", BANNED)
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_keys_of_one_sequence(name, value, no_databases):
+    seen, keywords, parameters, mask = HIDDEN[name]
+    seen = np.broadcast_to(seen, (ROWS, ROWS))
+    for arch in (*ARCHS, None):
+        call = arch, {**keywords, "mask": mask}, attention.ATTENTION, parameters
+        clean = results(*call, (Q, K, V, mask))
+        for key in (1, 40, 63, ROWS - 1):
+            blind = ~seen[:, key]
+            found = results(*call, (Q, spoiled(K, key, value), V, mask))[0, 0]
+            if name == "numbers":
+                assert np.isnan(found[blind]).all()
+            else:
+                assert np.array_equal(found[blind], clean[0, 0, blind])
+            found = results(*call, (Q, K, spoiled(V, key, value), mask))[0, 0]
+            assert not np.isfinite(found[~blind]).any()
+            lost = np.isnan(found[blind]).all(-1)
+            assert np.array_equal(found[blind][~lost], clean[0, 0, blind][~lost])
+            assert lost.all() or mask is None
+
+
+@pytest.mark.parametrize("arch", [*ARCHS, None])
+def test_keys_of_other_sequences_are_never_used(arch, no_databases):
+    for sizes in [(30, 40), (1, 69), (65, 5), (20, 33)]:
+        ends = np.cumsum(sizes).astype(np.int32)
+        call = arch, {"sizes": list(sizes), "causal": True}, SEQUENCES, attention.Parameters(True, None, ragged=True)
+        clean = results(*call, (Q, K, V, ends, ends))
+        assert np.isfinite(clean).all()
+        for begin, end in zip((0, ends[0]), ends, strict=True):
+            others = (KEY[0] < begin) | (KEY[0] >= end)
+            mixed = results(*call, (Q, spoiled(K, others, np.nan), spoiled(V, others, np.inf), ends, ends))
+            assert np.array_equal(mixed[:, :, begin:end], clean[:, :, begin:end])
+
+
+@pytest.mark.parametrize("arch", [*ARCHS, None])
+def test_keys_past_the_end_and_other_pages_are_never_used(arch, no_databases):
+    table = np.arange(20)[None].astype(np.int32)
+    for queries, length in product((1, 5), (1, 37, 64, 300)):
+        lengths, bad = np.array([length], np.int32), PAGES.copy()
+        bad[-(-length // PAGE) :] = np.nan
+        bad[length // PAGE, :, length % PAGE :] = np.nan
+        keywords = {"key_sizes": lengths, "block_table": table}
+        call = arch, keywords, SEQUENCES, attention.Parameters(False, None, paged=True)
+        clean, found = (results(*call, (Q[:, :, :queries], x, x, lengths, table)) for x in (PAGES, bad))
+        assert np.array_equal(found, clean) and np.isfinite(found).all()

@@ -1,33 +1,17 @@
-"""einsum, tensordot, dot, inner, vdot, outer, linear and define on the emulator: copies, paths, dtypes, refusals.
-
-tests/public_cases draws calls of all of them.
-"""
+"""einsum and its like on the emulator: copies, paths, dtypes; tests/public_cases draws calls of all of them."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gensor_kernels import (
-    UnsupportedError,
-    define,
-    dot,
-    einsum,
-    emulated,
-    explain,
-    inner,
-    linear,
-    matmul,
-    outer,
-    tensordot,
-    vdot,
-)
+from gensor_kernels import dot, einsum, emulated, explain, inner, matmul, outer, tensordot, vdot
 from gensor_kernels.dispatch.functions.base import Copy
 from gensor_kernels.dispatch.functions.contraction import StridedCopy
 from gensor_kernels.operators.types.dtypes import array_dtype
 from tests.campaign_size import FULL
-from tests.dispatch.einsum_cases import agrees, expected, written_call
 from tests.doubles.stored import SIMT, stock_classes
+from tests.public_cases.drawing import FORMS, Draw
 
 #: Few classes, so that a run builds few libraries.
 CLASSES = {"sm_87": {(each, each, "ieee"): [("sss", False, SIMT, False)] for each in ("float16", "float32", "float64")}}
@@ -51,6 +35,13 @@ def kernels(no_databases, database, monkeypatch):
 def operands(shapes, dtype=np.float32):
     rng = np.random.default_rng(3)
     return [np.asarray(rng.standard_normal(shape), dtype) for shape in shapes]
+
+
+def close(found, text, arrays):
+    """The result is NumPy's in float64, but for roundings of its dtype."""
+    found, wanted = np.asarray(found), np.einsum(text, *(each.astype(np.float64) for each in arrays))
+    near = 1000 * np.finfo(found.dtype).eps if found.dtype != np.float16 else 2e-3
+    np.testing.assert_allclose(found, wanted, rtol=near, atol=near)
 
 
 # ---- copies
@@ -84,7 +75,7 @@ def test_contractions_without_a_copy(monkeypatch):
         a, b = operands(shapes)
         result, why = einsum(text, a, b), explain(einsum, text, a, b)
         assert why.staged is None and why.tier == 3 and "of strides" in why.views, text
-        assert agrees(result, text, (a, b)).ok, text
+        close(result, text, (a, b))
         # The n axes of this one are one axis of b, but not of the result, so the product keeps their order.
         assert result.flags.c_contiguous == (text != "btm,mhd->bhtd"), text
     with pytest.raises(AssertionError, match="was copied"):
@@ -112,8 +103,6 @@ def test_conjugation_needs_no_copy():
     assert '"b":"n*"' in explain(einsum, "ki,kj->ji", a, b, conjugate=0).workload
     three = einsum("ki,kj,jl->il", a, b, b.T.copy(), conjugate=(0, 2), optimize="greedy")
     np.testing.assert_allclose(three, a.conj().T @ b @ b.T.conj(), rtol=1e-4, atol=1e-3)
-    with pytest.raises(ValueError, match="conjugate names operands 0 to 1"):
-        einsum("ki,kj->ij", a, b, conjugate=2)
 
 
 def test_results_overlap_operands():
@@ -121,7 +110,12 @@ def test_results_overlap_operands():
     memory[:20] = operands([(20,)], np.float64)[0]
     before, out = memory[:20].reshape(4, 5).copy(), memory[8:32].reshape(4, 6)
     dot(memory[:20].reshape(4, 5), y, out)
-    assert agrees(out, "ab,bc->ac", (before, y)).ok
+    close(out, "ab,bc->ac", (before, y))
+    x, y, out = operands([(8, 8), (8, 8), (8, 8)], np.float64)
+    wanted = x @ y + out
+    np.testing.assert_allclose(matmul(x, y, out, add=out), wanted, rtol=1e-12)
+    wanted = x @ y + out[:1]
+    np.testing.assert_allclose(matmul(x, y, out, add=out[:1]), wanted, rtol=1e-12)
 
 
 # ---- paths, forms and dtypes
@@ -133,105 +127,54 @@ def test_paths():
     path = np.einsum_path(text, *arrays, optimize="optimal")[0]
     explicit = ([(0, 1), (0, 1), (0, 1)], [(1, 2, 3), (0, 1)], [(0, 3)], [(0,), (1, 2)])
     for optimize in (False, True, "greedy", ("optimal", 1000), path, *(["einsum_path", *each] for each in explicit)):
-        assert agrees(einsum(text, *arrays, optimize=optimize), text, arrays).ok
+        close(einsum(text, *arrays, optimize=optimize), text, arrays)
     why = explain(einsum, text, *arrays, optimize=path)
     assert len(why.steps) == 3 and all(step.tier == 3 for step in why.steps) and "step 3" in why.details
-    for optimize in ("best", ["greedy", "x"], 1, None, []):
-        for call in (("ij,jk,kl", *arrays[:3]), ("ij,jk", *arrays[:2])):
-            with pytest.raises(TypeError, match="Did not understand the path"):
-                einsum(*call, optimize=optimize)
-    with pytest.raises(ValueError, match="the path takes operands"):
-        einsum("ij,jk,kl", *arrays[:3], optimize=["einsum_path", (0, 7)])
 
 
 def test_sublists_and_lists():
     a, b = operands([(2, 3, 4), (4, 3, 5)], np.float64)
     for arguments in [(a, [0, 1, 2], b, [2, 1, 3]), (a, [0, 1, 2], b, [2, 1, 3], [3, 0])]:
         np.testing.assert_allclose(einsum(*arguments), np.einsum(*arguments), rtol=1e-12)
-    assert agrees(einsum(a, [..., 0], b, [0, 1, 2], [..., 2, 1]), "abc,cde->abed", (a, b)).ok
+    close(einsum(a, [..., 0], b, [0, 1, 2], [..., 2, 1]), "abc,cde->abed", (a, b))
     np.testing.assert_array_equal(einsum("ij,j", [[1.0, 2.0]], [1.0, 3.0]), [7.0])
     np.testing.assert_array_equal(einsum(np.eye(3), [0, 0]), 3.0)
 
 
-def test_dtypes():
-    half = operands([(7, 90), (90, 6)], np.float16)
-    assert einsum("ij,jk", *half, dtype=np.float32).dtype == np.float32
-    assert einsum("ij,jk", half[0], half[1].astype(np.float32)).dtype == np.float32
-    assert einsum("ij,jk,lj", *(each.astype(np.int8) for each in (half[0], half[1], half[0]))).dtype == np.int8
-    # A sum of one operand stays in float32: in float16 it would be infinite.
-    big = [np.full((2, 100), 60000, np.float16), np.full((3, 2), 2**-20, np.float16)]
-    assert agrees(einsum("ij,kl->ik", *big), "ij,kl->ik", big).ok
-    a = np.zeros((3, 3), np.uint16)
-    for text, x, dtype, words in (
-        ("ij,jk", a, None, "uint16"),
-        ("ij,kl->ik", a.astype(np.int64), None, "int64"),
-        ("ij,jk", a.astype(np.float32), np.int8, "operands of float32"),
-    ):
-        with pytest.raises(UnsupportedError, match=words):
-            einsum(text, x, x, dtype=dtype)
-    assert explain(einsum, "ij,jk", a, a).tier == 4
+def test_a_sum_of_one_operand_stays_in_float32():
+    big = [np.full((2, 100), 60000, np.float16), np.full((3, 2), 2**-20, np.float16)]  # in float16 it would be infinite
+    close(einsum("ij,kl->ik", *big), "ij,kl->ik", big)
 
 
-def test_dtypes_of_complex_products():
-    a, real = np.ones((4, 4), np.complex64), np.ones((4, 4), np.float32)
-    for name in ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"):
-        with pytest.raises(UnsupportedError, match=f"'{name}' is not defined for complex"):
-            matmul(a, a, activation=name)
-    for words, keywords in (
-        ("bias takes no complex number where the result is float32", {"bias": a[:1]}),
-        ("scale takes no complex number", {"alpha": 1j}),
-        ("scale takes no complex number", {"alpha": 1j, "prologue": ["relu"]}),
-        ("scale takes no complex number", {"alpha": 1j, "epilogue": ["layernorm"]}),
-    ):
-        for rows in (real, real[:0]):
-            with pytest.raises(TypeError, match=words):
-                matmul(rows, real, **keywords)
-    with pytest.raises(TypeError, match="Cannot cast"):
-        matmul(a, a, dtype=np.float32)
-    for alpha in (0.5, 2.0, 0.5 + 1j, np.complex64(1j), 1.5):  # repeated calls take a new scalar each
+def test_repeated_calls_take_a_new_scalar_each():
+    a = np.ones((4, 4), np.complex64)
+    for alpha in (0.5, 2.0, 0.5 + 1j, np.complex64(1j), 1.5):
         np.testing.assert_allclose(matmul(a, a, alpha=alpha), alpha * (a @ a))
 
 
-# ---- subscripts and arguments that do not fit
+def written_call(seed):
+    """(subscripts, operands) with ellipses, axes of one element and mistakes."""
+    draw = Draw(seed)
+    sizes = {letter: draw.pick([1, 2, 3, 4]) for letter in "abcXY"}
 
-WRONG = {
-    "fewer operands": ("ij,jk", [(2, 3)], "fewer operands"),
-    "more operands": ("ij", [(2, 3), (3, 4)], "more operands"),
-    "too few letters": ("i,i", [(2, 3), (3,)], "has more dimensions than subscripts"),
-    "too many letters": ("ijk,i", [(2, 3), (3,)], "too many subscripts for operand 0"),
-    "extents": ("ij,jk", [(2, 3), (4, 5)], "could not be broadcast together"),
-    "a diagonal": ("ii,i", [(2, 3), (2,)], "collapsing index 'i'"),
-    "a diagonal of one element": ("ii,i", [(1, 3), (3,)], "collapsing index 'i'"),
-    "an unknown output": ("ij,jk->z", [(2, 3), (3, 4)], "never appeared in an input"),
-    "an output twice": ("ij,jk->ii", [(2, 3), (3, 4)], "multiple times"),
-    "a digit": ("i1,jk", [(2, 3), (3, 4)], "invalid subscript '1'"),
-    "a dot": ("i.j,jk", [(2, 3), (3, 4)], "not part of an ellipsis"),
-    "two ellipses": ("......,jk", [(2, 3), (3, 4)], "not part of an ellipsis"),
-    "half an arrow": ("ij,jk-ik", [(2, 3), (3, 4)], "does not contain proper '->'"),
-    "two arrows": ("ij,jk->i->k", [(2, 3), (3, 4)], "does not contain proper '->'"),
-    "an ellipsis the output lacks": ("...ij,jk->ik", [(2, 2, 3), (3, 4)], "output has more dimensions"),
-    "three operands": ("ij,jk,kl", [(2, 3), (3, 4), (5, 6)], "could not be broadcast together"),
-    "one operand": ("ij->k", [(2, 3)], "never appeared in an input"),
-}
+    def operand():
+        part = [draw.pick("abcXY") for _ in range(draw.pick(range(5)))]
+        shape = [sizes[letter] if draw.often(0.9) else 1 for letter in part]
+        if draw.often(1 / 3):
+            where = draw.pick(range(len(part) + 1))
+            shape[where:where] = [draw.pick([1, extent]) for extent in (2, 3)[draw.pick(range(3)) :]]
+            part.insert(where, "...")
+        form = draw.pick([form for form in FORMS if form != "broadcast"])
+        return "".join(part), draw.lay_out(np.asarray(draw.rng.standard_normal(shape)), form)
 
-
-def test_wrong_subscripts_raise_as_in_numpy():
-    for text, shapes, words in WRONG.values():
-        arrays = operands(shapes)
-        with pytest.raises(ValueError, match=r"."):
-            np.einsum(text, *arrays)
-        for call in (einsum, lambda *each: explain(einsum, *each)):
-            with pytest.raises(ValueError, match=words):
-                call(text, *arrays)
-    a = np.eye(3)
-    for error, words, arguments, keywords in (
-        (ValueError, "must specify the einstein sum", (), {}),
-        (ValueError, "valid range", (a, [0, 52]), {}),
-        (TypeError, "either an integer or an ellipsis", (a, [0, "j"]), {}),
-        (ValueError, "out is float64", ("ij,jk", a, a), {"out": np.eye(4)}),
-    ):
-        with pytest.raises(error, match=words):
-            einsum(*arguments, **keywords)
+    parts, arrays = zip(*(operand() for _ in range(draw.pick([1, 2, 2, 2, 3, 3, 4]))), strict=True)
+    text = ",".join(parts)
+    if draw.often(3 / 4):
+        letters = list(draw.rng.permutation(sorted({*text} - {*".,"})))[: draw.pick(range(6))]
+        if "..." in text and draw.often(0.9):
+            letters.insert(draw.pick(range(len(letters) + 1)), "...")
+        text += "->" + "".join(letters)
+    return text, arrays
 
 
 @settings(max_examples=300 if FULL else 20)
@@ -249,61 +192,7 @@ def test_any_subscripts_mean_what_they_mean_to_numpy(seed):
     for optimize in (False, "greedy"):
         result = np.asarray(einsum(text, *arrays, optimize=optimize))
         assert result.shape == shape
-        verdict = agrees(result, text, arrays)
-        assert verdict.ok, f"{text}: {verdict.message}"
-
-
-def test_the_bound_is_tight_enough_to_notice():
-    a, b = operands([(5, 64), (64, 6)])
-    off = einsum("ij,jk", a, b).copy()
-    assert agrees(off, "ij,jk", (a, b)).ok
-    off[2, 3] *= 1 + 1e-4
-    assert not agrees(off, "ij,jk", (a, b)).ok
-    assert not agrees((a.astype(np.float16) @ b.astype(np.float16)).astype(np.float32), "ij,jk", (a, b)).ok
-    assert expected("ij,jk", (a, b), "float32").values.shape == (5, 6)
-
-
-REFUSED = [
-    (tensordot, [(2, 3), (4, 5)], (1,), ValueError, "shape-mismatch for sum"),
-    (tensordot, [(2, 3), (3, 5)], (([1], [0, 1]),), ValueError, "shape-mismatch for sum"),
-    (tensordot, [(3, 3), (3, 3)], (([1, 1], [0, 1]),), ValueError, "summed over twice"),
-    (tensordot, [(2, 3), (3, 5)], (([5], [0]),), np.exceptions.AxisError, "axis 5 is out of bounds"),
-    (tensordot, [(2, 3), (3, 5)], ((1, 0, 0),), ValueError, "a pair of axes"),
-    (dot, [(2, 3), (4, 5)], (), ValueError, r"shapes \(2, 3\) and \(4, 5\) not aligned: 3 \(dim 1\) != 4 \(dim 0\)"),
-    (dot, [(2, 3), (1, 5)], (), ValueError, "not aligned"),
-    (inner, [(2, 3), (4, 5)], (), ValueError, "not aligned"),
-    (vdot, [(2, 3), (4, 5)], (), ValueError, "vectors of sizes 6 and 20"),
-    (linear, [(2, 8), (5, 7)], (), ValueError, r"x is \(..., in\) and w \(out, in\)"),
-    (linear, [(2, 3, 8), (2, 3, 8)], (), ValueError, "linear: w has the shape"),
-    (linear, [(2, 8), (5, 8)], (1.0,), TypeError, "bias must be a numpy array"),
-]
-
-
-def test_operands_that_do_not_fit():
-    for function, shapes, more, error, words in REFUSED:
-        for call in (function, lambda *each, f=function: explain(f, *each)):
-            with pytest.raises(error, match=words):
-                call(*operands(shapes), *more)
-
-
-def test_definitions_that_are_refused():
-    for arguments, words in (
-        (("ij,jk",), "axes of the result"),
-        (("ij,jk->il",), "the result's axes"),
-        (("ij,jk->ik", ["swish"]), "'swish' is not one of"),
-        (("ij,jk->ik", ["bias"]), "needs the axes"),
-        (("ij,jk->ik", [("bias", "j")]), "some of the result's"),
-        (("ij,jk->ik", ["scale"]), "takes a number"),
-        (("ij,jk->ik", ["relu"] * 7), "at most 6"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            define(*arguments)
-    function, a, b = define("ij,jk->ik", epilogue=[("bias", "k")]), np.zeros((2, 3)), np.zeros((3, 4))
-    with pytest.raises(TypeError, match="takes 2 \\+ 1 arrays, 2 are given"):
-        function(a, b)
-    with pytest.raises(ValueError):
-        function(a, b, np.zeros(5))
-    assert function(a[:0], b, np.zeros(4)).shape == (0, 4)
+        close(result, text, arrays)
 
 
 def test_operands_that_have_no_buffer():

@@ -138,22 +138,3 @@ def test_each_extent_of_zero(monkeypatch, emulated):
             if result.size and not emulated:
                 np.testing.assert_array_equal(result, value, err_msg=f"{name}, {extent}")
     assert refused == set(REFUSED)
-
-
-def test_on_the_emulator():
-    with gk.emulated("sm_87"):
-        out = np.empty((2, 3, 4, 5), "float32")
-        assert gk.conv2d(ones(2, 0, 4, 5), ones(3, 0, 3, 3), twos(3), padding=1, activation="relu", out=out) is out
-        assert (out == BIAS).all()
-        assert (gk.conv2d(ones(2, 4, 0, 5), ones(4, 1, 3, 3), twos(4), padding=2, groups=4) == BIAS).all()
-        assert (gk.grouped_matmul(ones(3, 4), ones(0, 4, 5), sizes=[], bias=twos(5)) == BIAS).all()
-        last = gk.conv2d(ones(2, 0, 4, 5).transpose(0, 1, 3, 2), ones(3, 0, 3, 3), twos(3))
-        assert last.shape == (2, 3, 3, 2) and (last == BIAS).all()
-        assert gk.explain(gk.conv2d, ones(2, 0, 4, 5), ones(3, 0, 3, 3), twos(3)).tier == 0
-
-
-def test_calls_without_terms_are_recorded(tmp_path):
-    with gk.emulated("sm_87"), gk.record(tmp_path / "s.csv"):
-        gk.conv2d(ones(2, 0, 4, 5), ones(3, 0, 3, 3))
-        gk.conv2d(ones(2, 0, 4, 5), ones(3, 0, 3, 3), twos(3))
-    assert len((tmp_path / "s.csv").read_text().splitlines()) == 3

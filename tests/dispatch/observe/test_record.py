@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from gensor_kernels import record
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.observe import record as observe_record
+from gensor_kernels.dispatch.observe import record_file
 from gensor_tuner.shapes.reader import ShapesError, read_shapes
 from tests.doubles.kernels import aligned, kernels, runtime_of, workload
 from tests.project.test_packaging import ROOT
@@ -31,9 +33,6 @@ def counts(path):
 
 def product(made, m=2, k=3, n=4, dtype="float32"):
     return made.call(np.ones((m, k), dtype), np.ones((k, n), dtype), None, (), None, None)
-
-
-# ---- reading back
 
 
 # ---- counts and tiers
@@ -196,3 +195,97 @@ def test_the_environment_records_a_process_and_processes_share_a_file(tmp_path):
     assert [(each.communicate()[1], each.returncode) for each in started] == [(b"", i) for i in range(2)]
     assert counts(tmp_path / "shapes.csv") == [(2, 6, 4)]
     assert [each.name for each in tmp_path.iterdir()] == ["shapes.csv"]
+
+
+# ---- files
+
+
+def test_impossible_layouts_are_errors_that_name_their_column(tmp_path):
+    path = tmp_path / "shapes.csv"
+    header = "op,m,n,k,dtype,layout_a,layout_b,layout_c,align_a,align_b,order,epilogue"
+    for cells, column, reason in (
+        ("s,,,,,row,none", None, ""),
+        (",,,2,,row,bias;gelu;tanh", None, ""),
+        (",,,16,,row,none", "align_a", "'16' is not one of 2: axis k has 14 bytes"),
+        ("s,,,4,,row,none", "align_a", "read one by one"),
+        (",,,3,,row,none", "align_a", "is not one of 16, 8, 4, 2, 1"),
+        ("n,,,,,row,none", "layout_a", "is not one of m, k, s"),
+        (",,m,,,row,none", "layout_c", "is not one of n, s"),
+        (",,,,2,col,none", "order", "cannot stand beside 'align_b'"),
+        (",,,,,row,bias;gelu_tahn", "epilogue", "operation 'tahn' is unknown: did you mean tanh?"),
+        (",,,,,row,relu;relu;relu;relu;relu;relu;relu", "epilogue", "at most 6"),
+    ):
+        path.write_text(f"{header}\nmatmul,8,16,7,fp16,{cells}\n")
+        (row,) = read_shapes(path)
+        if column is None:
+            assert row.error is None and row.workload.align["a"] == 2
+        else:
+            assert f"shapes.csv:2: column '{column}'" in row.error and reason in row.error
+
+
+def warned(path, made):
+    """The one warning of a recording to `path`; its calls are served."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with record(path):
+            assert product(made)[0, 0] == 3
+            product(made)
+    (only,) = caught
+    assert only.category is RuntimeWarning and not observe_record.active
+    return str(only.message)
+
+
+def test_a_file_that_cannot_be_used_is_one_warning_and_left_as_it_is(tmp_path):
+    made = runtime_of()
+    own = tmp_path / "shapes.csv"
+    for text in ("op,m,n,k\nmatmul,1,2,3\n", "a diary", "\x00\xff", ",".join(record_file.COLUMNS) + "\nmatmul,1\n"):
+        own.write_text(text, encoding="latin-1")
+        assert "is no recording" in warned(own, made)
+        assert own.read_text(encoding="latin-1") == text
+    assert "no-such-folder" in warned(tmp_path / "no-such-folder" / "x.csv", made)
+    assert "is no regular file" in warned(tmp_path, made)
+    assert "calls are not recorded" in warned("~no-such-user-at-all/x.csv", made)
+    with pytest.raises(TypeError, match="not int"), record(7):
+        pass
+
+
+def test_a_disk_that_fills_up_is_one_warning_and_the_file_as_it_was(tmp_path, monkeypatch):
+    made, path = runtime_of(), tmp_path / "shapes.csv"
+    with record(path):
+        product(made)
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            assert "2 recorded calls are lost" in warned(path, made)
+        assert path.read_bytes() == before and [each.name for each in tmp_path.iterdir()] == ["shapes.csv"]
+
+
+def test_links_and_permissions_of_the_file_stay(tmp_path):
+    made, target, link = runtime_of(), tmp_path / "target.csv", tmp_path / "link.csv"
+    target.touch(mode=0o600)
+    link.symlink_to(target)
+    with record(link):
+        product(made)
+    assert link.is_symlink() and counts(target) == [(2, 1, 4)] and target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_lock_that_is_never_released_is_waited_for_once(tmp_path, monkeypatch):
+    """In a folder that others can write to, the lock file can be another user's."""
+    fcntl = pytest.importorskip("fcntl")
+    monkeypatch.setattr(record_file, "PATIENCE", 0.1)
+    path, lock = tmp_path / "shapes.csv", tmp_path / ".shapes.csv.lock"
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with pytest.warns(RuntimeWarning, match="no longer waits for it"):
+        record_file.update(path, {(("op", "matmul"),): 2})
+    os.close(descriptor)
+    assert path.read_text().count("\n") == 2 and lock.exists()  # it is not ours to delete
+    lock.unlink()
+    lock.symlink_to(tmp_path / "victim")
+    record_file.update(path, {(("op", "matmul"),): 3})
+    assert ",5," in path.read_text() and lock.is_symlink() and not (tmp_path / "victim").exists()

@@ -18,6 +18,7 @@ from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+from tests.dispatch.calls import CALLS, IMAGE, TAPS
 from tests.doubles.device import FakeDevice, Race, zero_product
 from tests.doubles.kernels import asked as product
 from tests.doubles.kernels import kernels, put
@@ -83,47 +84,29 @@ def test_products_are_counted_as_they_are_computed():
                 assert counting.us >= B200.launch_us and predict(a, b, None, steps) > 0
 
 
-q, kv = zeros(2, 4, 8, 16, dtype=HALF), zeros(2, 2, 12, 16, dtype=HALF)
-image, filters = zeros(2, 6, 9, 10, dtype=HALF), zeros(8, 6, 3, 3, dtype=HALF)
-gk, BYTES, MASK = gensor_kernels, np.uint8, zeros(8, 12, dtype=bool)
-HALVES, BRAINS = (zeros(16, 32, dtype=HALF), zeros(32, 24, dtype=HALF)), (zeros(16, 32, dtype=BFLOAT16),) * 2
-#: name -> (function, arguments, keywords)
-FUNCTIONS = {
-    "gate": (gk.matmul, (zeros(16, 32), zeros(32, 48)), dict(bias=zeros(48), activation="geglu")),
-    "norm": (gk.matmul, HALVES, dict(epilogue=[("add", zeros(16, 24)), "layernorm", ("mul", zeros(24))])),
-    "rmsnorm": (gk.matmul, (zeros(3, 16, 32), zeros(3, 32, 24)), dict(epilogue=["rmsnorm"])),
-    "prologue": (gk.linear, BRAINS, dict(prologue=[("mul", zeros(32)), "gelu"])),
-    "int8 weights": (gk.linear, (zeros(8, 64), zeros(24, 64, dtype=np.int8)), dict(scales=zeros(24, 2))),
-    "int4 weights": (gk.linear, (zeros(8, 64, dtype=HALF), zeros(24, 32, dtype=BYTES)),
-                     dict(scales=zeros(24, 2, dtype=HALF), zeros=zeros(24, 2, dtype=BYTES))),
-    "8-bit floats": (gk.matmul, (zeros(16, 32, dtype=BYTES), zeros(32, 24)),
-                     dict(bias=zeros(24), dtype_a="float8_e4m3fn")),
-    "attention": (gk.attention, (q, kv, kv), dict(causal=True)),
-    "masked attention": (gk.attention, (q, kv, kv), dict(mask=MASK)),
-    "biased attention": (gk.attention, (q, kv, kv), dict(mask=zeros(4, 8, 12))),
-    "convolution": (gk.conv2d, (image, filters, zeros(8)), dict(padding=1, activation="silu")),
-    "groups": (gk.conv2d, (image, zeros(8, 3, 3, 3, dtype=HALF)), dict(stride=2, groups=2)),
-    "channels last": (gk.conv2d, (zeros(2, 9, 10, 6), zeros(8, 3, 3, 6)), dict(layout="NHWC", add=zeros(2, 7, 8, 8))),
-    "depthwise": (gk.conv2d, (image, zeros(6, 1, 3, 3, dtype=HALF)), dict(groups=6, activation="relu6")),
-    "transposed": (gk.conv_transpose2d, (image, zeros(6, 8, 3, 3, dtype=HALF)), dict(stride=2)),
-    "convolution, prologue": (gk.conv2d, (image, filters), dict(prologue=[("mul", zeros(6)), "relu"])),
-}  # fmt: skip
+#: Calls that the library makes of several of its own.
+COMPOSED = {
+    *("matmul, gate", "matmul, norm", "matmul, prologue", "matmul, mixed", "linear, prologue"),
+    *("linear, int8 weights", "linear, int4 weights", "scaled_matmul"),
+    *(name for name in CALLS if name.startswith(("conv", "attention"))),
+} - {"conv2d, 1 x 1", "attention, sequences", "attention, pages"}
 
 
-def test_functions_are_counted_as_they_are_computed(on, caplog):
-    for name, (public, arguments, keywords) in FUNCTIONS.items():
-        runtime = on("b200", {})
-        base, operands = question_of(public, *arguments, **keywords)
-        inputs, _, steps = operands
-        function, real = base.function, FakeDevice()
-        value = function.library(real, inputs, base.parameters, base.math)
-        expected = function.finish(real, value, steps, base.parameters, base.result.dtype)
-        counting = unfused._Library(runtime.device.arch)
-        counted = counting.operands(operands)
-        value = function.library(counting, counted.inputs, base.parameters, base.math)
-        result = function.finish(counting, value, counted.steps, base.parameters, base.result.dtype)
-        assert (result.shape, result.dtype) == (expected.shape, expected.dtype), name
-        assert unfused.microseconds(base, operands) == pytest.approx(counting.us) and not caplog.records, name
+@pytest.mark.parametrize("name", sorted(COMPOSED))
+def test_functions_are_counted_as_they_are_computed(on, caplog, name):
+    runtime = on("b200", {})
+    public, arguments, keywords = CALLS[name]
+    base, operands = question_of(public, *arguments, **keywords)
+    inputs, _, steps = operands
+    function, real = base.function, FakeDevice()
+    value = function.library(real, inputs, base.parameters, base.math)
+    expected = function.finish(real, value, steps, base.parameters, base.result.dtype)
+    counting = unfused._Library(runtime.device.arch)
+    counted = counting.operands(operands)
+    value = function.library(counting, counted.inputs, base.parameters, base.math)
+    result = function.finish(counting, value, counted.steps, base.parameters, base.result.dtype)
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    assert unfused.microseconds(base, operands) == pytest.approx(counting.us) and not caplog.records
 
 
 def test_a_product_takes_a_share_of_its_bound_and_each_operation_its_bytes():
@@ -144,7 +127,7 @@ def test_calls_without_a_predicted_time_of_the_library(on, caplog):
     for a, wide in ((zeros(16, 16, dtype=HALF), "float32"), (zeros(16, 16, dtype=np.int8), "int32")):
         assert predict(a, a, None, (), wide) is None
     on("b200", {})
-    base, operands = question_of(gensor_kernels.conv2d, image.astype(np.int8), filters.astype(np.int8))
+    base, operands = question_of(gensor_kernels.conv2d, IMAGE.astype(np.int8), TAPS.astype(np.int8))
     assert unfused.microseconds(base, operands) is None and not caplog.records
     assert not grouped_matmul.GROUPED_MATMUL.stands_in  # the library reads the groups' ends, for which the host waits
 
