@@ -10,13 +10,15 @@ from gensor_kernels.devices.emulator import build
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.registry import FAMILIES
-from gensor_kernels.families.rows.cost import conflicts
+from gensor_kernels.families.rows.cost import conflicts, copies, shape
+from gensor_kernels.families.rows.shape import TWO_FORMS, view
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us, bounds_us
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.rows.views import INTEGERS, OPERATORS, REALS, WHOLE, workload
 from gensor_tuner.build.pool import candidate
+from gensor_tuner.search.walk import walk
 from gensor_tuner.verify.problem import Problem
 from tests.campaign_size import sample
 
@@ -72,6 +74,40 @@ def test_short_rows_take_at_most_twice_the_bandwidth_bound(arch):
                 if ratio > (2.6 if k == 1 and (name, dtype) in DEGENERATE else 2.0):
                     slow.append((name, dtype, k, round(ratio, 2)))
     assert not slow
+
+
+def test_a_walk_stages_short_rows():
+    space = Space(workload("softmax", (2**22, 7), (1,), "float16"), lookup("sm_90"))
+    program, _ = walk(space, seed=0, chains=32, steps=100, keep=1).best[0]
+    assert program["staged"]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    sample([(name, dtype) for name in ("reduce_sum", "argmax", "softmax", "layernorm") for dtype in REALS[1:3]], 3),
+)
+def test_instructions_of_a_staged_row_are_those_of_compiled_code(name, dtype):
+    """The loop over a thread's rows, which stay in registers, is as long as what four more rows add to the model."""
+    arch, w = lookup("sm_90"), workload(name, (2**22, 8), (1,), dtype)
+    lattice, terms = FamilySpace(ROWS, w, arch), {}
+    values = {"items": 8, "keep": 1, "vector": 1, "epilogue_fixed": int(view(w).epilogue)}
+    programs = {rows: _staged(w, threads_m=128, staged=rows, **values | _two_passes(w)) for rows in (4, 8)}
+    for rows, program in programs.items():
+        columns = lattice.columns(lattice.point(program)[None])
+        of = lattice.terms(lattice.point(program)[None])
+        terms[rows] = float((of.multiplies + of.issue)[0] - copies(view(w), shape(columns, view(w)))[0])
+    binary = compile_cubin(bind(ROWS.text, ROWS.constants(programs[4], w)), arch.target)
+    code = instructions([binary.cubin], arch.target)[0]
+    if code is None:
+        pytest.skip("nvdisasm is not installed")
+    barrier = next(at for at, each in enumerate(code["rows"]) if each.opcode.startswith("BAR"))
+    ends = ((each.target, at) for at, each in enumerate(code["rows"]) if each.target is not None)
+    first, last = next((start, end) for start, end in ends if barrier < start < end)
+    assert last - first + 1 == pytest.approx((terms[8] - terms[4]) / 4, rel=0.2)
+
+
+def _two_passes(problem):
+    return {"online": 0} if view(problem).rows.operation in TWO_FORMS else {}
 
 
 def test_a_row_of_shared_memory_conflicts_as_the_emulator_counts():

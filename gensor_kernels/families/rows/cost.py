@@ -199,7 +199,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     joining = joining + SCRATCH * folds * (scratch_bytes(c, e, s) > 0)
     issue = START + PASS * (passes - 1.0) + SHARED_PASS * shared + joining
     steps = rows * through * (STAGED_STEP * s.steps + STAGED_PASS) * ~kept
-    issue = issue + np.where(staged, alone * rows + steps + _copies(e, s), finish * states)
+    issue = issue + np.where(staged, alone * rows + steps + copies(e, s), finish * states)
     access = np.where(staged, np.where(kept, *STAGED_ACCESS), COLUMN_ACCESS if e.by_columns else ACCESS)
     again = np.where(staged, through, passes)
     load = loads * (access + 14.0 * (e.rows.digits == 3))
@@ -214,7 +214,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     return Work(multiplies, issue + maps * store, passes, last)
 
 
-def _copies(e: View, s: Shape) -> np.ndarray:
+def copies(e: View, s: Shape) -> np.ndarray:
     """Return a thread's instructions that copy staged rows to shared memory, and mapped ones from there."""
     vectors = s.staged * e.k * e.bytes_a / 16
     return np.ceil(vectors / 4) * COPIES + e.maps * (START_OUT + np.ceil(vectors) * COPY_OUT)
