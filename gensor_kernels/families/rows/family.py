@@ -153,8 +153,9 @@ class RowsFamily(Ruled):
             "C_VECTOR": max(e.align_c, e.bytes_c),
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": epilogue_codes(program, workload),
-            "STAGED": program.get("staged"),
             **{name.upper(): program[name] for name in names},
+            # Kernels from before this coordinate have no such constant.
+            **({"STAGED": program["staged"]} if program.get("staged") else {}),
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
