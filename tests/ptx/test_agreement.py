@@ -34,6 +34,13 @@ def test_compiled_code_is_right(each: Configuration):
         assert equal == elements
 
 
+@pytest.mark.parametrize("name", ["staged argmax", "staged softmax"])
+def test_staged_rows_are_right_as_compiled(name):
+    each = next(each for each in configurations() if each.name == name)
+    found = agree(each.candidate, each.workload, lookup(each.arch).target)
+    assert found.outcome == "ok", found.detail
+
+
 def test_bits_are_compared_with_the_emulator():
     each = next(each for each in configurations() if each.group == "gemv" and "int8" in str(each.workload.dtypes))
     found = agree(each.candidate, each.workload, lookup(each.arch).target, chosen=lambda cases: cases[:1])

@@ -112,14 +112,15 @@ class Problem:
         rng = np.random.Generator(np.random.PCG64(seed))
         types, align = self.workload.dtype, dict(self.workload.align)
         *inputs, output = self.operator.operands(self.workload)
-        dense = inputs[:1] if case.dense else []
+        dense = (inputs[:1] if case.dense else []) + [output] * case.dense_output
         align |= {each.name: case.dense for each in dense}
         self.inputs = {
             each.name: place(self._draw(rng, each), types[each.name], each, align[each.name], dense=each in dense)
             for each in inputs
         }
         self.output = output
-        self.out = place(np.zeros(output.shape), types[output.name], output, align[output.name])
+        zeros = np.zeros(output.shape)
+        self.out = place(zeros, types[output.name], output, align[output.name], dense=case.dense_output)
         self.steps = [self._step(rng, name) for name in self.workload.epilogue]
         self.integer_steps = exact_steps(self.workload, self.out.dtype)
         self._expected: tolerance_base.Expected | None = None

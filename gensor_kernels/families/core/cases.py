@@ -22,8 +22,8 @@ class Case:
     ``schedule`` has one run per entry: whether asynchronous copies arrive late or early, and the order of warps
     (forward, reverse, or the seed of a random one).  Random inputs are drawn times two to the ``magnitude``, and each
     element times a separate power of two up to ``spread``, or its inverse.  With ``dense`` the first input is
-    without gaps, at an address of exactly this alignment in bytes.  ``needless`` are branches that these
-    inputs give no cause for: a slow way to the same result would hide faults of the fast way.
+    without gaps, at an address of exactly this alignment in bytes, with ``dense_output`` the output too.  ``needless``
+    are branches that these inputs give no cause for: a slow way to the same result would hide faults of the fast way.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Case:
     magnitude: int = 0
     spread: int = 0
     dense: int = 0
+    dense_output: bool = False
     needless: frozenset[str] = frozenset()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.core.cases import Case
@@ -47,13 +48,16 @@ def rows_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) 
     bare = workload.epilogue if epilogue == workload.epilogue else ()
     whole, part, granule = step(program, each.by_columns), partial(program, each), _granule(program, each)
     one = program["keep"] == 1
-    block = program["threads_m"] * (program["vector"] if each.by_columns else 1)
+    staged = program.get("staged")
+    block = program["threads_m"] * (program["vector"] if each.by_columns else max(staged, 1))
     # Steps: a partial one after several whole ones, and a last part shorter than the others.
     steps = 1 if one else 3 * split if split > 1 else 3
     long = (steps - 1) * whole + (part or whole)
 
     def case(name: str, batch: int, rows: int, k: int, steps: tuple[str, ...], *schedule: tuple[str, str | int]):
-        return Case(name, _sized(workload, batch, rows, k).with_epilogue(steps), schedule)
+        # Staged rows are of one batch entry.
+        sized = _sized(workload, 1, batch * rows, k) if staged else _sized(workload, batch, rows, k)
+        return Case(name, sized.with_epilogue(steps), schedule)
 
     found = [
         case("blocks", 1, 2 * block + max(1, block * 5 // 8), long, epilogue, (LATE, "forward")),
@@ -62,6 +66,12 @@ def rows_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) 
         case("granule", 2, block + 1, granule if one else whole + granule, epilogue, (LATE, 2)),
         case("whole", 1, block + 1, whole, bare, (EARLY, "reverse")),
     ]
+    if staged:
+        # Rows without gaps, at the next boundary of 16 bytes and at one of their class; those above have gaps.
+        rows = block + max(1, block * 5 // 8)
+        for align in sorted({each.align_a, 16}):
+            adjacent = case(f"adjacent at {align}", 1, rows, part or whole, bare, (LATE, "forward"))
+            found.append(replace(adjacent, dense=align, dense_output=each.maps))
     if split > 1:
         found.append(case("empty parts", 1, 2, granule, bare, (LATE, "forward")))
     if each.rows.operation in ("sum", "prod"):
@@ -86,11 +96,14 @@ def _sized(workload: Workload, batch: int, rows: int, k: int) -> Workload:
 def rows_branches(program: Program, workload: Workload) -> frozenset[str]:
     """Coverage names that the cases must count."""
     each = view(workload)
-    names = {"whole_step", "batch_entries"}
+    staged = program.get("staged") > 0
+    names = {"whole_step", "rows_apart"} if staged else {"whole_step", "batch_entries"}
     if partial(program, each):
         names.add("partial_step")
     granule = max(1, each.align_a // each.bytes_a)
-    if program["threads_m"] * program["vector"] > granule if each.by_columns else program["threads_m"] > 1:
+    if staged:
+        names |= {"staged_edge"} if each.align_a < 16 else set()
+    elif program["threads_m"] * program["vector"] > granule if each.by_columns else program["threads_m"] > 1:
         names.add("edge_rows")
     if program["split_k"] > 1 and each.form != COPY:
         names.add("split_reduce")

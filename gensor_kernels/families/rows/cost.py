@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +44,18 @@ HOLDING, EXPONENTIALS = ("softmax", "layernorm"), ("softmax", "log_softmax", "lo
 START, PASS, SHARED_PASS = 75.0, 40.0, 15.0
 #: The same of an access to global memory: along k, or with a stride.
 ACCESS, COLUMN_ACCESS = 7.0, 16.0
+#: The same of staged rows: those of a row without its elements, and of an element in the one-pass fold.
+STAGED_COSTS: Mapping[str, tuple[float, float]] = {
+    **{"sum": (13, 1), "mean": (27, 1), "prod": (13, 1), "max": (17, 1), "min": (17, 1), "argmax": (15, 5.5)},
+    **{"argmin": (15, 5.5), "l2_norm": (28, 1.75), "var": (38, 8.5), "logsumexp": (46, COMPARE + 2)},
+    **{"softmax": (20, COMPARE + 2), "log_softmax": (30, COMPARE + 2), "layernorm": (54, 8.5), "rmsnorm": (45, 1.75)},
+}
+#: The same of an access of shared memory, by whether the row stays in registers, of an element's store there, of a step
+#: and of a pass; of four vectors that are copied to shared memory, of one from there, and of all of a block's to C.
+STAGED_ACCESS, STAGED_STORE, STAGED_STEP, STAGED_PASS = (2.75, 4.25), 4.0, 3.5, 10.0
+COPIES, COPY_OUT, START_OUT = 40.0, 10.0, 70.0
+#: Clocks until a load of shared memory can be used.
+SHARED_LATENCY = 35.0
 #: Instructions that join two states: of one word, of a value with an index, of exponentials and of moments.
 JOIN, JOIN_INDEX, JOIN_EXPONENTIALS, JOIN_MOMENTS = 2.0, 10.0, 24.0, 30.0
 #: The same of a fold whose states pass through shared memory.
@@ -70,6 +83,7 @@ class Shape(NamedTuple):
     parts: np.ndarray
     steps: np.ndarray
     tiles: np.ndarray
+    staged: np.ndarray
 
 
 def shape(c: Points, e: View) -> Shape:
@@ -79,8 +93,10 @@ def shape(c: Points, e: View) -> Shape:
     every = np.ceil(e.k / step)
     split = every if e.form == COPY else c["split_k"].astype(np.float64)
     steps = np.maximum(np.ceil(every / split), 1.0)
-    tiles = np.ceil(e.columns / (rows * vector)) * e.lines if e.by_columns else np.ceil(e.lines / rows)
-    return Shape(lanes * rows, vector, vector * items, step, split, steps, tiles)
+    staged = c["staged"].astype(np.float64) if e.staged and "staged" in c else np.zeros_like(rows)
+    block = rows * np.maximum(staged, 1.0)
+    tiles = np.ceil(e.columns / (rows * vector)) * e.lines if e.by_columns else np.ceil(e.lines / block)
+    return Shape(lanes * rows, vector, vector * items, step, split, steps, tiles, staged)
 
 
 def scratch_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
@@ -99,7 +115,9 @@ def scratch_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
 def shared_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
     """Return the dynamic shared bytes of a block."""
     kept = np.ceil(e.k / s.step) * c["items"] * s.threads * s.elements * e.bytes_a
-    return scratch_bytes(c, e, s) + np.where(c["keep"] == 2, kept, 0)
+    # The first row begins anywhere in 16 bytes (rows_staged.cuh).
+    staged = np.where(s.staged > 0, s.threads * s.staged * e.k * e.bytes_a + 16, 0)
+    return scratch_bytes(c, e, s) + np.where(c["keep"] == 2, kept, staged)
 
 
 def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
@@ -131,6 +149,11 @@ def _two_passes(c: Columns, e: View) -> np.ndarray:
     return (c["online"] == 0) & (e.rows.operation in TWO_FORMS)
 
 
+def _through(c: Columns, e: View) -> np.ndarray:
+    """Return the times that elements are read: once where a row stays in registers."""
+    return np.where(c["keep"] == 1, 1.0, (e.form != COPY) * (1.0 + _two_passes(c, e)) + e.maps)
+
+
 def _joins(c: Columns, e: View) -> np.ndarray:
     """Return the instructions that join two states of the first fold."""
     if e.rows.operation in ("argmax", "argmin"):
@@ -148,19 +171,22 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     split = (c["split_k"] > 1) & (e.form != COPY)
     folds = (e.form != COPY) * (1.0 + two)
     maps = np.where(split, 0.0, float(e.maps))
-    count, loads = s.steps * s.held, s.steps * c["items"]
+    staged, rows, kept = s.staged > 0, np.maximum(s.staged, 1.0), c["keep"] == 1
+    alone, single = STAGED_COSTS.get(e.rows.operation, (0.0, 0.0))
+    count, loads = s.steps * s.held * rows, s.steps * c["items"] * rows
     states = s.elements if e.by_columns else 1
     fold = np.where(
         two,
         (first + second + exponential) * count,
-        (online + exponential) * count + (extra + 2.0 * exponential) * states * s.steps,
+        (np.where(staged, single, online) + exponential) * count
+        + (extra + 2.0 * exponential) * states * s.steps * rows,
     )
     # The second pass leaves its exponentials or deviations where the row stays in registers.
-    held = two & (c["keep"] == 1) & (e.rows.operation in HOLDING)
+    held = two & kept & (e.rows.operation in HOLDING)
     mapping = mapping + exponential * (e.rows.operation == "softmax")
     multiplies = fold + maps * np.where(held, 1.0, mapping) * count
-    through = np.where(c["keep"] == 1, 1.0, folds + maps)
-    passes = np.where(c["keep"] == 0, folds + maps, 1.0)
+    through = np.where(split, folds, _through(c, e))
+    passes = np.where((c["keep"] == 0) & ~staged, folds + maps, 1.0)
     shared = np.where(c["keep"] == 2, folds + maps, 0.0)
     # Words of an access become elements, past the end of a row -inf if they are exponents.
     convert = 0.0 if e.bytes_a == e.bytes_acc else 1.0
@@ -171,18 +197,47 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
         levels = (levels > 0) * 0.5 + levels / (s.threads / 32)
     joining = levels * states * (_joins(c, e) + JOIN * two) * (e.form != COPY)
     joining = joining + SCRATCH * folds * (scratch_bytes(c, e, s) > 0)
-    issue = START + finish * states + PASS * (passes - 1.0) + SHARED_PASS * shared + joining
-    access = COLUMN_ACCESS if e.by_columns else ACCESS
+    issue = START + PASS * (passes - 1.0) + SHARED_PASS * shared + joining
+    steps = rows * through * (STAGED_STEP * s.steps + STAGED_PASS) * ~kept
+    issue = issue + np.where(staged, alone * rows + steps + copies(e, s), finish * states)
+    access = np.where(staged, np.where(kept, *STAGED_ACCESS), COLUMN_ACCESS if e.by_columns else ACCESS)
+    again = np.where(staged, through, passes)
     load = loads * (access + 14.0 * (e.rows.digits == 3))
-    issue = issue + passes * load + shared * loads * 4.0 + through * (convert + select) * count
+    issue = issue + again * load + shared * loads * 4.0 + through * (convert + select) * count
     # A run-time epilogue rotates its values; compiled in, nothing moves.
     rounds = np.maximum(s.held / AT_ONCE, 1.0)
     moves = np.where((c["epilogue_fixed"] == 0) & (rounds > 1), rounds, 0.0)
     width = np.minimum(s.elements, max(e.align_c // e.bytes_c, 1))
     narrow = 0.0 if e.bytes_c == e.bytes_acc else 0.5
-    store = count * (narrow + moves + 2.0 * e.steps + access / width)
+    store = count * (narrow + moves + 2.0 * e.steps + np.where(staged, STAGED_STORE, access) / width)
     last = START + e.maps * (load + (convert + select + mapping) * count + store)
     return Work(multiplies, issue + maps * store, passes, last)
+
+
+def copies(e: View, s: Shape) -> np.ndarray:
+    """Return a thread's instructions that copy staged rows to shared memory, and mapped ones from there."""
+    vectors = s.staged * e.k * e.bytes_a / 16
+    return np.ceil(vectors / 4) * COPIES + e.maps * (START_OUT + np.ceil(vectors) * COPY_OUT)
+
+
+def _staged_wavefronts(c: Columns, e: View, s: Shape) -> np.ndarray:
+    """Return the lines of L1 and shared memory that a warp touches for its staged rows.
+
+    Vectors pass through both once, of maps twice; then each thread accesses its own rows.
+    """
+    moved = s.staged * e.k * e.bytes_a * 32 / 128 * 2.0 * (1.0 + e.maps)
+    width = s.elements * e.bytes_a
+    ways = np.choose(np.log2(width).astype(int), [conflicts(2**p, e.k * e.bytes_a) for p in range(5)])
+    accesses = e.k / s.elements * (_through(c, e) + e.maps) * ways
+    return moved + s.staged * (accesses + (not e.maps) * max(e.bytes_c / 4, 1.0))
+
+
+@lru_cache(maxsize=1024)
+def conflicts(width: int, pitch: int) -> int:
+    """Return the wavefronts of a warp whose threads access ``width`` bytes, each ``pitch`` after the one before."""
+    words = np.arange(32)[:, None] * pitch // 4 + np.arange(max(width // 4, 1))
+    # One wavefront serves at most 128 bytes: 8 threads of 16.
+    return sum(int(np.bincount(np.unique(some) % 32).max()) for some in np.split(words, max(width // 4, 1)))
 
 
 def _lines_touched(c: Columns, e: View, s: Shape) -> np.ndarray:
@@ -252,7 +307,9 @@ def _epilogue(c: Columns, e: View, s: Shape) -> np.ndarray:
 def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
     """128-byte lines of L1 and shared memory that a block touches in one iteration."""
     kept = np.where(c["keep"] == 2, 1.0 + _two_passes(c, e) + e.maps, 0.0) * s.held / work.passes * e.bytes_a * 32 / 128
-    return (c["items"] * _lines_touched(c, e, s) + kept) * (s.threads / 32)
+    direct = c["items"] * _lines_touched(c, e, s) + kept
+    staged = _staged_wavefronts(c, e, s) if e.staged else direct
+    return np.where(s.staged > 0, staged, direct) * (s.threads / 32)
 
 
 def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -263,7 +320,7 @@ def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[n
     split = (c["split_k"] > 1) & (e.form != COPY)
     total = float(e.outputs) * e.bytes_c + e.extra
     apart = 1.0 - np.minimum(running / (s.tiles * s.parts), 1.0)
-    among = np.where((c["keep"] == 0) & (e.form != COPY), 1.0, apart) * total * e.maps
+    among = np.where((c["keep"] == 0) & (s.staged == 0) & (e.form != COPY), 1.0, apart) * total * e.maps
     partial = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
     return np.where(split, 0.0, among), np.where(split, partial, total - among)
 
@@ -283,17 +340,20 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     used, spilled = _fitting(c, e, s, facts, arch)
     single = [x.astype(np.float32) for x in (warps, used, memory)]
     residents = np.maximum(residency(single[0], single[1], single[2], arch), 1.0)
-    iterations = s.steps * work.passes
+    # Staged rows arrive together.
+    steps = np.where(s.staged > 0, 1.0, s.steps)
+    iterations = steps * work.passes
     whole = float(e.lines) * e.columns * e.k * e.bytes_a
-    each = whole / blocks / s.steps
+    each = whole / blocks / steps
     among, behind = _stored_bytes(c, e, s, residents * arch.sms)
-    lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / (residents * arch.sms * each * s.steps), 0.0, 1.0)
+    lost = np.clip(1.0 - arch.l2_mb * 2**20 * L2_USABLE / (residents * arch.sms * each * steps), 0.0, 1.0)
     # Sums of 64-bit integers are three instructions.
     multiplies = work.multiplies / iterations * (3.0 if e.bytes_acc == 8 and not e.real else 1.0)
     issue = (work.issue + spilled * 4.0) / iterations
     # The next step's elements take the registers of this step's, so that a warp requests them after its last
     # instruction; the first ones wait for nothing.
     chain = 40.0 + _latency(_joins(c, e))
+    chain = np.where(s.staged > 0, s.staged * s.steps * _through(c, e) * (chain - 40.0 + SHARED_LATENCY), chain)
     stalls = STALL * (multiplies + issue) + chain
     values: dict[str, np.ndarray | float] = {
         "blocks": blocks, "residents": residents, "warps": warps, "iterations": iterations,

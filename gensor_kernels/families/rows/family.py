@@ -23,7 +23,7 @@ from gensor_kernels.machine.roofline import Terms
 from . import rules
 from .cases import rows_branches, rows_cases
 from .cost import registers, shape, shared_bytes, terms
-from .shape import COPY, HELD_BYTES, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, TWO_FORMS, view
+from .shape import COPY, HELD_BYTES, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, STAGED, TWO_FORMS, view
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.geometry import Geometry
@@ -37,6 +37,8 @@ STARTERS = (
     *((64, 4, 1), (16, 16, 1), (4, 64, 3), (32, 32, 1), (1, 128, 1), (32, 4, 2)),
     *((256, 1, 16), (512, 1, 64), (128, 2, 128)),
 )
+#: Threads of a block and staged rows of each: the starters of short rows.
+STAGED_STARTERS = ((128, 4), (256, 8), (256, 16), (128, 1))
 _OUTER = ("split_k", "epilogue_fixed", "min_blocks")
 
 
@@ -48,7 +50,7 @@ class RowsFamily(Ruled):
     source = "rows.cu"
     rules = rules.RULES
     names = (
-        *("level", "form", "threads_k", "threads_m", "split_k"),
+        *("level", "form", "threads_k", "threads_m", "split_k", "staged"),
         *("vector", "items", "keep", "online", "epilogue_fixed", "min_blocks"),
     )
     needs = (ROWS,)
@@ -66,7 +68,7 @@ class RowsFamily(Ruled):
         """Return the threads of a row and rows of a block, parts of k, accesses, where rows stay, one pass or two."""
         e = view(workload)
         width = max(1, e.align_a // e.bytes_a) if e.rows.along != "s" else 1
-        kept = (0, 1, 2) if e.many_passes else (0,)
+        kept = (0, 1, 2) if e.many_passes else (0, 1) if e.staged else (0,)
         online = (0, 1) if e.rows.operation in TWO_FORMS else (1,)
         fixed = (0, 1) if e.epilogue else (0,)
         return (
@@ -75,6 +77,7 @@ class RowsFamily(Ruled):
             Coordinate("threads_k", POWERS, 0, "tile", "threads that share a row"),
             Coordinate("threads_m", POWERS, 0, "tile", "rows (groups of adjacent columns) of a block"),
             Coordinate("split_k", SPLITS if e.form != COPY else (1,), 0, "split", "blocks of a row", runtime=True),
+            *([Coordinate("staged", STAGED, 0, "tile", "rows of a thread in shared memory, 0: none")] * e.staged),
             Coordinate("vector", tuple(w for w in POWERS if w <= width), 1, "copy_width", "elements per access of x"),
             Coordinate("items", (1, 2, 4, 8), 1, "tile", "accesses of a thread that are under way at once"),
             Coordinate("keep", kept, 1, "layout", "between passes: 0 read x again, 1 registers, 2 shared memory"),
@@ -88,8 +91,8 @@ class RowsFamily(Ruled):
         return rules.names(workload)
 
     def sizes(self, workload: Workload) -> dict[str, int]:
-        """The extent of k."""
-        return {"K": view(workload).k}
+        """The extents of the batch and k."""
+        return {"BATCH": workload.size["batch"], "K": view(workload).k}
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
@@ -106,13 +109,14 @@ class RowsFamily(Ruled):
         pace = c["threads_k"] * (1 if e.by_columns else width)
         most = max(1, HELD_BYTES // (e.bytes_acc * width))
         wanted = np.minimum(2 ** np.ceil(np.log2(np.maximum(e.k / pace, 1))), min(8, most)).astype(np.int32)
-        fits = (pace * wanted >= e.k) & (c["split_k"] == 1) & e.many_passes
-        items = np.where(fits, wanted, np.minimum(wanted, 4))
+        staged = c["staged"] > 0 if e.staged else like == 0
+        fits = (pace * wanted >= e.k) & (c["split_k"] == 1) & (e.many_passes | staged)
+        items = np.where(fits | staged, wanted, np.minimum(wanted, 4))
         return {
             "vector": width * like,
             "items": items,
             "keep": np.where(fits, 1, 0),
-            "online": np.where(fits, 0, 1) if e.rows.operation in TWO_FORMS else like,
+            "online": np.where(fits | staged, 0, 1) if e.rows.operation in TWO_FORMS else like,
             "epilogue_fixed": 0 * like,
             "min_blocks": 0 * like,
         }
@@ -150,6 +154,8 @@ class RowsFamily(Ruled):
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
+            # Kernels from before this coordinate have no such constant.
+            **({"STAGED": program["staged"]} if program.get("staged") else {}),
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
@@ -175,7 +181,7 @@ class RowsFamily(Ruled):
         """Return the rows (columns) of a block, elements of k per step and between a thread's accesses."""
         columns = program["form"] in (REDUCE_COLUMNS, MAP_COLUMNS)
         pace = program["threads_k"] * (1 if columns else program["vector"])
-        rows = program["threads_m"] * (program["vector"] if columns else 1)
+        rows = program["threads_m"] * (program["vector"] if columns else max(program.get("staged"), 1))
         return {"rows": rows, "pace": pace, "step": pace * program["items"], "split": program["split_k"]}
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
@@ -224,8 +230,11 @@ class RowsFamily(Ruled):
         """Return default completions of some block tiles, two of them split; at most 8, all legal."""
         lattice = Lattice(self, workload, arch)
         points = []
-        for threads_k, threads_m, split in STARTERS:
-            chosen = {"threads_k": threads_k, "threads_m": threads_m, "split_k": split}
+        e = view(workload)
+        short = [(1, threads, 1, rows) for threads, rows in STAGED_STARTERS * e.staged]
+        short += [(1, 256, 1, 0)] * e.by_columns
+        for threads_k, threads_m, split, rows in short + [(*each, 0) for each in STARTERS]:
+            chosen = {"threads_k": threads_k, "threads_m": threads_m, "split_k": split, "staged": rows}
             if split in lattice.coordinates[4].values:
                 points.append([c.values.index(chosen.get(c.name, c.values[0])) for c in lattice.coordinates])
         whole = lattice.complete(np.array(points))

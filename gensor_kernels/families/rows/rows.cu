@@ -34,9 +34,11 @@
 #pragma parameter ONLINE 1 // 1: one pass, whose states contain their maximum or mean; 0: two passes
 #pragma parameter SPLIT 0  // 1: blocks fold parts of a row into the workspace, rows_reduce joins them
 #pragma parameter EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
+#pragma parameter STAGED 0         // rows of a thread that are staged in shared memory (rows_staged.cuh); 0 = none are
 #pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
 
 #include "rows_finish.cuh"
+#include "rows_staged.cuh"
 
 DEVICE constexpr bool power_of_two(int value) {
     return value > 0 && (value & (value - 1)) == 0;
@@ -70,6 +72,34 @@ DEVICE void second_pass(const Params &params, const Spot &spot, Chunk &chunk, To
     UNROLL for (int c = 0; c < WIDTH; ++c) totals.second[c] = states[c].word[0];
 }
 
+#if STAGED
+// Folds a row that its thread has alone, and stores or maps it.
+DEVICE void run_rows(const Params &params, const Spot &spot) {
+    Chunk chunk;
+    State<FIRST_FOLD> states[1];
+    const ACC_TYPE center[1] = {};
+    fold_pass<FIRST_FOLD, false>(params, spot, chunk, states, center);
+    Totals totals = totals_of(states);
+    if constexpr (TWO_PASSES)
+        second_pass(params, spot, chunk, totals);
+    if constexpr (MAPS)
+        map_rows<true>(params, spot, totals, chunk);
+    else
+        store_results(params, spot, totals);
+}
+
+KERNEL(rows, Params, THREADS, MIN_BLOCKS) {
+    const Stage stage = find_stage(params);
+    copy_rows<true>(params, stage);
+    barrier();
+    ROLLED for (i32 row = thread_index(); within(row, stage.rows); row += THREADS)
+        run_rows(params, find_staged_spot(params, stage, row));
+    if constexpr (MAPS) {
+        barrier();
+        copy_rows<false>(params, stage);
+    }
+}
+#else
 KERNEL(rows, Params, THREADS, MIN_BLOCKS) {
     if constexpr (SPLIT)
         launch_dependents();
@@ -94,6 +124,7 @@ KERNEL(rows, Params, THREADS, MIN_BLOCKS) {
             store_results(params, spot, totals);
     }
 }
+#endif
 
 #if SPLIT
 // Second launch of a split: joins the parts in order. A map has as many blocks as in the first launch, else one per

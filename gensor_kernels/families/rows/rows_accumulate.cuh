@@ -20,7 +20,7 @@ DEVICE ACC_TYPE fold_terms(const ACC_TYPE (&v)[COUNT], const bool (&inside)[ITEM
     UNROLL for (int i = 0; i < COUNT; ++i) {
         t[i] = term<FOLD>(v[i], center);
         // Elements outside are already neutral for a sum (zeros, or deviations of zero) and for exponentials (-inf).
-        if (FOLD != FOLD_SUM && !EXPONENTIAL && !HOLDS_TERMS)
+        if (FOLD != FOLD_SUM && !EXPONENTIAL && !HOLDS_TERMS && !(STAGED && FOLD == FIRST_FOLD && !MOMENTS))
             t[i] = inside[i / (COUNT / ITEMS)] ? t[i] : neutral<FOLD>().word[0];
     }
     return join_pairs<FOLD, COUNT>(t);
@@ -44,7 +44,9 @@ DEVICE void accumulate(State<FOLD> &state, const ACC_TYPE (&v)[COUNT], const boo
     if constexpr (FOLD == FOLD_ARGMAX || FOLD == FOLD_ARGMIN) {
         UNROLL for (int i = 0; i < COUNT; ++i) {
             const State<FOLD> one = {{v[i], index_to_word(first + i / PER * PACE + i % PER)}};
-            if (inside[i / PER])
+            if constexpr (STAGED)
+                state = is_better<FOLD>(state.word[0], v[i]) ? one : state;
+            else if (inside[i / PER])
                 state = join(state, one);
         }
     } else if constexpr (FOLD == FOLD_MOMENTS) {

@@ -111,14 +111,22 @@ struct MapPlaces {
 
 // Converts and stores outputs of one row. The distances between their places in C are constants.
 template <int COUNT>
-DEVICE void store_in_row(const Params &params, const Batch &batch, const ACC_TYPE (&v)[COUNT], const MapPlaces &place) {
+DEVICE void store_in_row(const Params &params, const Spot &spot, const ACC_TYPE (&v)[COUNT], const MapPlaces &place) {
     const i64 stride = C_UNIT ? 1 : params.c_n;
-    const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + place.row * params.c_m +
-                                                         (place.first + (i64)place.offset) * stride);
+    const gptr<OUT_TYPE> c =
+        gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, spot.batch) + place.row * params.c_m +
+                                    (place.first + (i64)place.offset) * stride);
     UNROLL for (int g = 0; g < COUNT / C_WIDTH; ++g) {
         const i32 along = MapPlaces::along_k(g) + MapPlaces::within_access(g);
+#if STAGED
+        const i32 at = place.first + place.offset + along;
+        if (within(at, params.n))
+            store_shared(spot.staged + at * (int)sizeof(OUT_TYPE),
+                         finished<OUT_TYPE, C_WIDTH>(params, &v[g * C_WIDTH]));
+#else
         store_global(c + along * stride, finished<OUT_TYPE, C_WIDTH>(params, &v[g * C_WIDTH]),
                      place.inside && within(place.first + place.offset + along, params.n));
+#endif
     }
 }
 
@@ -137,7 +145,7 @@ DEVICE void store_group(const Params &params, const Spot &spot, const ACC_TYPE *
     if constexpr (COLUMNS)
         store_outputs<OUT_TYPE, C_WIDTH, C_UNIT>(params, spot.batch, values, place);
     else
-        store_in_row(params, spot.batch, values, place);
+        store_in_row(params, spot, values, place);
 }
 
 DEVICE void store_mapped(const Params &params, const Spot &spot, const Chunk &chunk, const Factors &f) {

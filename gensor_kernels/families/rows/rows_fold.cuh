@@ -152,8 +152,10 @@ DEVICE State<FOLD> neutral() {
         state.word[0] = lowest();
     if constexpr (FOLD == FOLD_MIN || FOLD == FOLD_ARGMIN)
         state.word[0] = highest();
+    // A thread that has a row alone keeps the first of equals as it goes, and a whole row of the least number has its
+    // result at 0.
     if constexpr (FOLD == FOLD_ARGMAX || FOLD == FOLD_ARGMIN)
-        state.word[1] = index_to_word(0x7fffffff);
+        state.word[1] = index_to_word(STAGED ? 0 : 0x7fffffff);
     return state;
 }
 
@@ -168,6 +170,12 @@ DEVICE ACC_TYPE join_words(ACC_TYPE a, ACC_TYPE b) {
         return smaller(a, b);
     else
         return a + b;
+}
+
+// Whether y is further in the order that the fold looks for, NaN first.
+template <int FOLD>
+DEVICE bool is_better(ACC_TYPE x, ACC_TYPE y) {
+    return (FOLD == FOLD_ARGMAX ? y > x : y < x) || (y != y && x == x);
 }
 
 template <int FOLD>

@@ -31,6 +31,9 @@ struct Spot {
     bool inside;     // not past the last row or column
     i32 begin, end;  // range of k: one part of the split
     i32 part;
+#if STAGED
+    sptr<u8> staged; // the row in shared memory (rows_staged.cuh)
+#endif
 };
 
 // Rows of a batch entry. Maps of columns have all their other kept axes in the batch.
@@ -142,6 +145,22 @@ DEVICE Vec<VECTOR> minus_infinities() {
     return full;
 }
 
+// A vector of elements that the first fold of staged rows ignores.
+template <class T>
+DEVICE Vec<VECTOR> ignored() {
+    Vec<VECTOR> full = Vec<VECTOR>::zero();
+    const ACC_TYPE word = neutral<FIRST_FOLD>().word[0];
+    UNROLL for (int e = 0; e < ELEMENTS; ++e) {
+        if constexpr (same_type<T, i8>) // narrower than ACC_TYPE, whose least and largest numbers it has not
+            full.set(e, (T)(word < -128 ? -128 : word > 127 ? 127 : word));
+        else if constexpr (same_type<T, i32>)
+            full.set(e, (T)word);
+        else
+            full.set(e, convert<T>(word));
+    }
+    return full;
+}
+
 // Reads the elements of step number `step`: from x, or, in a later pass with KEEP 2, from shared memory.
 template <bool AGAIN>
 DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, int step, Chunk &chunk) {
@@ -151,19 +170,23 @@ DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, i
     UNROLL for (int i = 0; i < ITEMS; ++i) {
         chunk.inside[i] = spot.inside && within(chunk.first + i * PACE, spot.end);
         whole = whole && chunk.inside[i];
+#if STAGED
+        raw[i] = chunk.inside[i] ? load_shared<VECTOR>(spot.staged + (step * ITEMS + i) * VECTOR) : ignored<IN_TYPE>();
+#else
         if (KEEP == 2 && AGAIN) {
             raw[i] = load_shared<VECTOR>(kept_address(step * ITEMS + i));
         } else {
             raw[i] = load_global<VECTOR>(source.from, chunk.inside[i]);
             advance(params, source);
         }
+#endif
     }
     if (whole)
         cover("whole_step");
     else
         cover("partial_step");
     UNROLL for (int i = 0; i < ITEMS; ++i) {
-        if constexpr (EXPONENTIAL) {
+        if constexpr (EXPONENTIAL && !STAGED) {
             if (!chunk.inside[i])
                 raw[i] = minus_infinities<IN_TYPE>();
         }

@@ -24,12 +24,34 @@ RULES = Rules(
         Rule("Without a unit stride, x is loaded element by element.", "A_UNIT or ELEMENTS == 1", given=True),
         Rule("A thread's elements of one step must fit its registers.", f"COUNT * WORD <= {HELD_BYTES}"),
         # ---- passes over a row
-        Rule("Only rows that are needed again are kept.", "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY)"),
+        Rule(
+            "Only rows that are needed again, or staged, are kept.",
+            "KEEP == 0 or TWO_PASSES or (MAPS and OPERATION != COPY) or STAGED",
+        ),
         Rule("A row in registers is one step.", "KEEP != 1 or K <= STEP", asserted=False),
         Rule("Maps take k as one axis.", "DIGITS == 1 or not MAPS", given=True),
         Rule(f"At most {SERIAL} steps follow one another.", f"STEPS <= {SERIAL}", "OPERATION != COPY", asserted=False),
+        # ---- rows in shared memory
+        Rule(
+            "A thread has its staged rows alone, and keeps no copy of them there.",
+            "not STAGED or (THREADS_K == 1 and KEEP != 2)",
+        ),
+        Rule("Staged rows are of one batch entry.", "not STAGED or BATCH == 1", asserted=False),
+        Rule(
+            "Staged rows are whole, and contiguous.",
+            "not STAGED or (LAYOUT == 0 and A_UNIT and DIGITS == 1)",
+            given=True,
+        ),
+        Rule(
+            "Mapped rows that are staged replace x.",
+            "not STAGED or not MAPS or sizeof(IN_TYPE) == sizeof(OUT_TYPE)",
+            given=True,
+        ),
         # ---- parts of k
-        Rule("A split row has one pass per launch.", "not SPLIT or (KEEP == 0 and not TWO_PASSES)"),
+        Rule(
+            "A split row has one pass per launch, and is not staged.",
+            "not SPLIT or (KEEP == 0 and not TWO_PASSES and not STAGED)",
+        ),
         Rule("Every part of k has a step.", "(SPLIT_K - 1) * STEPS * STEP < K", "OPERATION != COPY", asserted=False),
         *GRID,
         *LAUNCH,
@@ -47,11 +69,13 @@ RULES = Rules(
         "SPLIT": "SPLIT_K > 1",
         "PROMISED": "maximum(MIN_BLOCKS, 1)",
     },
-    sizes=("K",),
+    sizes=("BATCH", "K"),
     computed=("SHARED_BYTES", "WARPS", "BLOCKS", "STEP", "STEPS"),
 )
 
 
 def names(workload: Workload) -> dict[str, object]:
     """Return macros that the class decides."""
-    return {"ACC_TYPE": macro_token(workload.accumulator), "OPERATION": OPERATIONS[view(workload).rows.operation]}
+    e = view(workload)
+    decided = {"ACC_TYPE": macro_token(workload.accumulator), "OPERATION": OPERATIONS[e.rows.operation]}
+    return decided if e.staged else {**decided, "STAGED": 0}

@@ -25,6 +25,8 @@ OPERATIONS = {
 }
 #: Operations whose fold needs the result of another fold: one pass with states that carry it, or two passes.
 TWO_FORMS = frozenset({"var", "logsumexp", "softmax", "log_softmax", "layernorm"})
+#: Rows of a thread that its block stages in shared memory; 0 where rows are read one access after another.
+STAGED = (0, 1, 2, 4, 8, 16)
 #: Forms of a Program, fixed by its class: reductions and maps of rows and of columns, and no fold at all.
 REDUCE_ROWS, MAP_ROWS, REDUCE_COLUMNS, MAP_COLUMNS, COPY = range(5)
 
@@ -74,6 +76,12 @@ class View:
     def epilogue(self) -> bool:
         """Whether results pass through an epilogue: integers and positions do not."""
         return self.real and self.rows.operation not in ("argmax", "argmin")
+
+    @property
+    def staged(self) -> bool:
+        """Whether rows can be staged: contiguous ones, and mapped ones whose outputs have the size of x's elements."""
+        along = self.rows.along == "k" and self.rows.digits == 1 and self.form != COPY
+        return along and (not self.maps or self.bytes_a == self.bytes_c)
 
     @property
     def many_passes(self) -> bool:

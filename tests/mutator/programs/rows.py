@@ -1,8 +1,12 @@
 """Programs of the rows family: reductions, softmax, norms and element-wise maps."""
 
+from gensor_kernels.families.rows.shape import view
 from gensor_kernels.operators.rows.views import workload as rows
 from gensor_kernels.operators.types.workload import Workload
 from tests.mutator.engine.configuration import Configuration
+
+#: A block of 64 rows, two of each thread.
+STAGED = {"threads_k": 1, "threads_m": 32, "staged": 2}
 
 
 def _rows(name: str, workload: Workload, **values: int) -> Configuration:
@@ -10,7 +14,8 @@ def _rows(name: str, workload: Workload, **values: int) -> Configuration:
         "threads_k": 4, "threads_m": 8, "split_k": 1, "vector": 1, "items": 2, "keep": 0, "online": 1,
         "epilogue_fixed": 0, "min_blocks": 0,
     }  # fmt: skip
-    return Configuration(name, "rows", "sm_87", workload, base | values)
+    staged = {"staged": 0} if view(workload).staged else {}
+    return Configuration(name, "rows", "sm_87", workload, base | staged | values)
 
 
 def rows_configurations() -> list[Configuration]:
@@ -28,5 +33,7 @@ def rows_configurations() -> list[Configuration]:
         _rows("softmax, shared", rows("softmax", *along, "float32"), threads_k=64, threads_m=2, keep=2, online=0),
         _rows("softmax, split", rows("softmax", *along, "float16"), split_k=3),
         _rows("layernorm", rows("layernorm", (64, 7), (1,), "float16", epilogue="mul_bias"), keep=1, epilogue_fixed=1),
+        _rows("staged argmax", rows("argmax", (256, 7), (1,), "float16"), **STAGED, items=4),
+        _rows("staged softmax", rows("softmax", (256, 6), (1,), "float32"), **STAGED, vector=2, online=0),
         _rows("elementwise", rows("elementwise", (64, 255), (), "float32", epilogue="relu"), items=4),
     ]
