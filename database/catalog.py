@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .entry import newest_first, serves, verdict
 from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
 from .store import Entry, Store, StoredKernel
+from .timings import newest_first, serves, verdict
 
 
 class Catalog:

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import connection as sql
-from .entry import newest_first, serves, verdict
 from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, is_first_report
-from .opening import open_readonly, open_writable, rollback
+from .opening import open_readonly, open_writable, rollback, write_lock
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
+from .timings import newest_first, serves, verdict
 from .trust import is_trusted
-from .write_queue import write_lock
 
 Result = TypeVar("Result")
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from .entry import newest_first, verdict
 from .exchange import best_ranks, compact, tables
 from .record import TABLES, Kernel, Portfolio, Record, Row, Timing, Verification
 from .rows import batches
 from .text import duration
-from .timings import winner
+from .timings import newest_first, verdict, winner
 
 if TYPE_CHECKING:
     from .store import Store

@@ -22,9 +22,9 @@ from typing import TextIO
 import numpy as np
 
 from gensor_database import Binary, Kernel, Portfolio, Record, Source, Store, canonical
-from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
 from gensor_database.record import now
+from gensor_database.timings import newest_first
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.selection.predict import few_seconds
 from gensor_kernels.errors import GensorError
@@ -37,7 +37,7 @@ from gensor_kernels.families.validation import MALFORMED, samples_of, workload_o
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.build.compile import inspect_binaries
+from gensor_tuner.build.binaries import inspect_binaries
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import note, plural, say, write_json
 from gensor_tuner.search.trace import start_of

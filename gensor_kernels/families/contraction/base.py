@@ -151,7 +151,7 @@ class ContractionFamily(Ruled):
     def main_loop(self, program: Program) -> Hashable:
         """Return whether k is split or streamed, and every coordinate except epilogue, launch bounds and grid order."""
         rest = ("raster", "split_k", stream_k.NAME, *EPILOGUE_NAMES)
-        values = tuple(value for name, value in program.values if name not in rest)
+        values = tuple([value for name, value in program.values if name not in rest])
         return program.family, program["split_k"] > 1, stream_k.blocks_of(program) > 0, values
 
     #: block tiles whose default completions are the starters

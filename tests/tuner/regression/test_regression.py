@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from gensor_tuner.regression.runs import Run, Sample, read
-from gensor_tuner.regression.statistics import MOST, change
-from gensor_tuner.regression.verdicts import compare
+from gensor_tuner.regression.verdicts import MOST, change, compare
 
 GPU = {"name": "NVIDIA H200", "driver_version": "550.54", "clocks.sm": "1500"}
 

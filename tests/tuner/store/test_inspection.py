@@ -8,7 +8,7 @@ import pytest
 
 from gensor_database import PRETUNED, Kernel, Record, Store
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.store.inspection import beginning
+from gensor_tuner.store.show import beginning
 from gensor_tuner.store.uses import name_records, uses_of
 from tests.doubles.reported import timed
 from tests.doubles.stored import ARCH, stock
