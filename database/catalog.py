@@ -6,7 +6,6 @@ Binaries stay in their files until a kernel is loaded for the first time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
 from .store import Entry, Store, StoredKernel
@@ -82,7 +81,7 @@ class Catalog:
         """Return every record that counts: one per Workload and part."""
         return [entry for key in sorted(self._entries) for entry in self._entries[key]]
 
-    def _rows(self, store: Store, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+    def _rows(self, store: Store, kind: type[RowType], **where: object) -> Iterator[RowType]:
         rows = store.rows(kind, **where)
         return rows if store.trusted else filter(self._well_formed, rows)
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from . import connection as sql
 from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, is_first_report
@@ -180,7 +180,7 @@ class Store:
 
     # Reading.
 
-    def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+    def rows(self, kind: type[RowType], **where: object) -> Iterator[RowType]:
         """Return rows of one table whose columns have these values, in the order of their digests.
 
         Ends early, with a warning, if the file is damaged or stays locked.

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import GensorError
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import program_from_json
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
@@ -153,7 +153,7 @@ def _time_kernels(timer: Timer, question: Any, say: Say) -> Times:
     workload, asked, vendor = question
     if workload is None:
         return Times((), None, timer.conditions(), ())
-    kernels = [(Candidate(program, FAMILIES[program.family], constants), code) for program, constants, code in asked]
+    kernels = [(Candidate(program, constants), code) for program, constants, code in asked]
     why = [timer.objection(*kernel, workload) for kernel in kernels]
     able = [index for index, reason in enumerate(why) if not reason]
     if not able and kernels:
@@ -188,8 +188,7 @@ class Sent(NamedTuple):
     @property
     def kernel(self) -> Kernel:
         """The kernel where it has arrived."""
-        program = program_from_json(self.program)
-        each = Candidate(program, FAMILIES[program.family], self.constants)
+        each = Candidate(program_from_json(self.program), self.constants)
         return each, each.code(self.target, self.cubin)
 
 

@@ -26,7 +26,7 @@ from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import FAMILIES, current_family, program_from_json
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
@@ -74,8 +74,8 @@ def offer(
     programs: dict[Program, str] = {}
     clean: dict[str, bool] = {}
     for each in store.kernels_for_class(sample.class_key(), arch.name):
-        family = FAMILIES.get(each.kernel.family)
-        if not each.usable or family is None or each.kernel.abi != family.abi:
+        family = current_family(each.kernel.family, each.kernel.abi)
+        if not each.usable or family is None:
             continue
         program = program_from_json(each.kernel.program)
         # A kernel compiled for one epilogue serves no other.

@@ -19,7 +19,7 @@ from gensor_database.record import Row as StoreRow
 from gensor_database.store import Entry, Store
 from gensor_database.text import duration
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import FAMILIES, current_family, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
@@ -169,9 +169,8 @@ def find_result(store: Store, workload: Workload, arch: Arch, options: Options, 
     known = {provenance(options, each) for each in {True, settled}}
     if entry is None or without(entry.record.provenance) not in known:
         return None
-    family = FAMILIES.get(entry.kernel.family)
     enough = {"device": entry.verified == "device", "none": True}.get(options.verify, entry.usable)
-    if family is None or family.abi != entry.kernel.abi or not enough:
+    if current_family(entry.kernel.family, entry.kernel.abi) is None or not enough:
         return None
     return _from_entry(entry, workload, arch)
 

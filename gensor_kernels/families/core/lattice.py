@@ -92,7 +92,8 @@ class Columns(dict[str | Column, np.ndarray]):
                 self[column] = block[rows]
         return self[name]
 
-    get, __contains__, items = Mapping.get, Mapping.__contains__, Mapping.items  # of what is not read yet, too
+    # These know what is not read yet, too.
+    get, __contains__, items = Mapping.get, Mapping.__contains__, Mapping.items  # type: ignore[assignment]
 
     def where(self, chosen: np.ndarray) -> Columns:
         """Return the Programs a mask (n,) chooses."""
