@@ -20,9 +20,9 @@ import numpy as np
 
 import gensor_kernels
 from gensor_kernels.devices.emulator.device import EmulatorDevice
-from gensor_kernels.graph.execution.folding import fold
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.execution.plan import Plan
+from gensor_kernels.graph.execution.weights import fold
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 from gensor_kernels.graph.readers.onnx_file import Source

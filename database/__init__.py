@@ -27,7 +27,7 @@ if _TYPE_CHECKING:
         StoreWarning,
         UnreadableStoreError,
     )
-    from .exchange import export, merge
+    from .exchange import Conflict, conflicts, export, merge, union
     from .layers import PRETUNED, Layers, open_layers
     from .pruning import Pruned, prune
     from .record import (
@@ -49,7 +49,6 @@ if _TYPE_CHECKING:
     from .store import Entry, Store, StoredKernel
     from .text import duration
     from .timings import TIE_BAND, Winner, counting, fastest, is_under, launched, quiet, winner
-    from .union import Conflict, conflicts, union
 
 __all__ = [
     "METHODS",
@@ -99,7 +98,7 @@ __all__ = [
 ]
 
 #: Modules of these names, in the order in which they are searched: the first ones import little.
-_MODULES = ("errors", "text", "record", "timings", "store", "catalog", "layers", "exchange", "pruning", "union")
+_MODULES = ("errors", "text", "record", "timings", "store", "catalog", "layers", "exchange", "pruning")
 
 if not _TYPE_CHECKING:
 
@@ -109,8 +108,6 @@ if not _TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         for module in _MODULES:
             found = vars(_import_module(f"{__name__}.{module}"))
-            if module in __all__:  # `union`: the import has put the module in the function's place
-                globals()[module] = found[module]
             if name in found:
                 return globals().setdefault(name, found[name])
         raise AssertionError(name)

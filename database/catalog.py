@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
 
-from .entry import newest_first, serves, verdict
 from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
 from .rows import BATCH, Among, Containing
 from .store import Entry, Store, StoredKernel
+from .timings import newest_first, serves, verdict
 
 
 class Catalog:
@@ -87,7 +86,7 @@ class Catalog:
         """Return every record that counts: one per Workload and part."""
         return [entry for key in sorted(self._entries) for entry in self._entries[key]]
 
-    def _rows(self, store: Store, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+    def _rows(self, store: Store, kind: type[RowType], **where: object) -> Iterator[RowType]:
         rows = store.rows(kind, **where)
         return rows if store.trusted else filter(self._well_formed, rows)
 

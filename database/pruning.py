@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from . import connection as sql
 from .connection import Guarded
-from .entry import REJECTING, newest_first, verdict
 from .errors import StoreError
 from .packs import loose
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import select
-from .timings import launched
+from .timings import REJECTING, launched, newest_first, verdict
 
 if TYPE_CHECKING:
     from .store import Store

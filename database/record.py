@@ -49,7 +49,7 @@ _SHORT = 1024
 _SIZES = [size.to_bytes(8, "big") for size in range(_SHORT)]
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """Return canonical JSON: sorted keys, no spaces, no NaN. Equal values give equal texts, so texts can be keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 

@@ -71,7 +71,7 @@ def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
         yield batch
 
 
-def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -> Iterator[RowType | None]:
+def select(connection: Guarded, kind: type[RowType], where: Mapping[str, object]) -> Iterator[RowType | None]:
     """Return rows whose columns equal `where`, or meet its Among and Containing, in the order of digests.
 
     None stands for each damaged row.
@@ -84,7 +84,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, Any]) -
 
 
 def named(
-    connection: Guarded, kind: type[RowType], where: Mapping[str, Any], ordered: bool = True
+    connection: Guarded, kind: type[RowType], where: Mapping[str, object], ordered: bool = True
 ) -> Iterator[tuple[Sequence[Any], RowType | None]]:
     """Return pairs of a row's stored values, its digest first, and the row, None if it is damaged.
 
@@ -168,7 +168,7 @@ def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[
         yield from chunk
 
 
-def _verify(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, Any]) -> RowType | None:
+def _verify(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, object]) -> RowType | None:
     row = kind.from_sql(stored)
     if row is not None:
         for name, value in where.items():

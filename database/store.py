@@ -14,16 +14,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from . import connection as sql
-from .entry import newest_first, serves, verdict
 from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, is_first_report
-from .opening import open_readonly, open_writable, rollback
+from .opening import open_readonly, open_writable, rollback, write_lock
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
+from .timings import newest_first, serves, verdict
 from .trust import is_trusted
-from .write_queue import write_lock
 
 Result = TypeVar("Result")
 
@@ -181,7 +180,7 @@ class Store:
 
     # Reading.
 
-    def rows(self, kind: type[RowType], **where: Any) -> Iterator[RowType]:
+    def rows(self, kind: type[RowType], **where: object) -> Iterator[RowType]:
         """Return rows of one table whose columns have these values, in the order of their digests.
 
         Ends early, with a warning, if the file is damaged or stays locked.

@@ -142,3 +142,8 @@ def class_text(workload: Workload) -> str:
     laid = " ".join(dict(workload.layout)[name] for name in inputs)
     aligned = "/".join(str(workload.align[name]) for name in declared.names)
     return f"{workload.operator} {workload.kind} {laid} -> {workload.dtype[out]}, alignment {aligned}"
+
+
+def counts_text(found: Mapping[str, int], empty: bool = False) -> str:
+    """Return numbers of rows by table for people, in order; tables without rows only with `empty`."""
+    return ", ".join(f"{count} {plural(table, count)}" for table, count in found.items() if count or empty) or "no rows"

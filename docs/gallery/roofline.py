@@ -20,7 +20,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import arithmetic_peak, bound_us
 from gensor_kernels.operators.products import matmul
-from gensor_tuner.report.split import shares
+from gensor_tuner.report.contents import shares
 from gensor_tuner.search.walk import walk
 
 arch = lookup("a100-80gb")

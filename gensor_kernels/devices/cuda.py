@@ -23,9 +23,8 @@ from gensor_kernels.turns import Turns
 from . import cupy_internals
 from .advice import about_device, about_import
 from .cupy_internals import FLOAT32, Kernel, KernelModule, Memory, allow_shared_bytes, entry, load_module
-from .dependent import choose_launch
 from .device import Arguments, Code, Device, Handle, KernelArgument, Launcher, launcher, reach, ready
-from .driver import RELAXED
+from .driver import RELAXED, choose_launch
 from .graphs import Graphs
 from .lending import Lender, LendingAllocator
 from .originals import Original

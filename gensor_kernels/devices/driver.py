@@ -1,4 +1,9 @@
-"""Functions of the driver library that CuPy does not offer."""
+"""Functions of the driver library that CuPy does not offer, and launches that start while the previous one drains.
+
+A kernel that itself waits for the previous launch may start early. CuPy launches without attributes, so that such a
+launch goes to the driver library: cuLaunchKernelEx with CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
+docs/reliability.md explains why that is safe.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
+
+from gensor_kernels.families.core.family import Launch
+from gensor_kernels.machine.arch import Arch
+
+from .cupy_internals import Kernel, entry_address
 
 RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
@@ -49,3 +60,66 @@ def relaxed_capture() -> Iterator[None]:
         yield
     finally:
         exchange(ctypes.byref(mode))
+
+
+#: Name in Arch.features.
+FEATURE = "dependent_launch"
+#: Older drivers have the launch from 11.8 on, but graphs whose edges can stand for it from 12.3 on.
+OLDEST_DRIVER = 12030
+#: Value in the driver's enumeration of attributes (cuda.h).
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: the value is a union of 64 bytes, aligned to 8, that begins with an int here."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_int * 15))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig: blocks, threads, bytes of dynamic shared memory, stream, attributes."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class DependentLaunch:
+    """A dependent launch, called like CuPy's `function`, but without waiting for the previous launch.
+
+    `blocks` is the grid, `stream` returns the address of the calling thread's current stream.  The context is current,
+    since the previous launch was made in it.
+    """
+
+    def __init__(self, function: Kernel, launch: Launch, blocks: int, stream: Callable[[], int]):
+        self._function, self._stream = function, stream
+        self._entry = ctypes.c_void_p(entry_address(function))
+        self._launch = driver_function("cuLaunchKernelEx")
+        self._attribute = LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+        self._config = LaunchConfig(
+            (blocks, 1, 1), (launch.block, 1, 1), launch.shared_bytes, None, ctypes.addressof(self._attribute), 1
+        )
+
+    def __call__(self, grid: tuple[int], block: tuple[int], given: Any, shared_bytes: int) -> None:
+        """Enqueue the launch; if the driver refuses, launch through CuPy, which raises the error."""
+        config = LaunchConfig.from_buffer_copy(self._config)  # each thread has its own stream
+        config.stream = self._stream()
+        if self._launch(ctypes.byref(config), self._entry, given[0].pointers, None):
+            self._function(grid, block, given, shared_bytes)
+
+
+def choose_launch(
+    function: Kernel, launch: Launch, arch: Arch | None, stream: Callable[[], int]
+) -> Kernel | DependentLaunch:
+    """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
+    if arch is None or FEATURE not in arch.features or not launch.dependent or driver_version() < OLDEST_DRIVER:
+        return function
+    try:
+        return DependentLaunch(function, launch, launch.blocks(arch.sms), stream)
+    except (OSError, AttributeError):  # the function is missing, contrary to the driver's version
+        return function

@@ -51,6 +51,12 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+def current_family(name: str, abi: int) -> Family | None:
+    """Return the family of this name; None where this version has none with this ABI, so that a kernel is outdated."""
+    family = FAMILIES.get(name)
+    return family if family is not None and family.abi == abi else None
+
+
 def program_from_json(text: str | Mapping[str, object]) -> Program:
     """Return the Program of canonical JSON or of an already parsed mapping, its coordinates in its family's order.
 

@@ -9,12 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.graph.ir.options import Options
-from gensor_kernels.graph.readers.torch_memory import memory_of
-from gensor_kernels.graph.readers.torch_module import torch_options
+from gensor_kernels.graph.readers.torch_module import memory_of, torch_options
 from gensor_kernels.shown import shown
 
-from .said import forget, say, say_eager
-from .served import Served
+from .served import Served, forget, say, say_eager
 from .tracing import torch_itself
 
 if TYPE_CHECKING:

@@ -1,8 +1,12 @@
-"""A graph of Dynamo that kernels serve: exported at its first call, with the module's parameters as constants."""
+"""A graph of Dynamo that kernels serve: exported at its first call, with the module's parameters as constants.
+
+Results are as PyTorch's own operators would return them: in the same layout, and in separate memory.
+"""
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -14,14 +18,100 @@ from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.readers import torch_module
 from gensor_kernels.graph.readers.onnx_file import first_line
-from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
+from gensor_kernels.graph.readers.torch_module import placeholders, value_of
 
-from .results import Layout, apart
-from .said import say_eager
 from .tracing import frozen, is_tensor, open_axes, results, size_of
 
 if TYPE_CHECKING:
     import torch
+
+_said: set[str] = set()
+_lock = threading.Lock()
+
+
+@forking.in_child
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+def say_eager(reason: str) -> None:
+    """Warn that a graph runs eagerly, unless this reason was given before."""
+    say(f"a graph of torch.compile runs eagerly: {reason}")
+
+
+def say(text: str) -> None:
+    """Warn, unless this text was said before."""
+    with _lock:
+        if text in _said:
+            return
+        _said.add(text)
+    warnings.warn(text, UserWarning, stacklevel=3)
+
+
+def forget() -> None:
+    """Say everything again."""
+    with _lock:
+        _said.clear()
+
+
+class Layout:
+    """The order of axes in memory that a result of a graph has.
+
+    Parameters
+    ----------
+    fake : torch.Tensor
+        The traced result. A result that is not dense, such as a broadcast, is laid out
+        with its last axis innermost.
+    """
+
+    def __init__(self, fake: torch.Tensor):
+        shape, strides = [int(each) for each in fake.shape], [int(each) for each in fake.stride()]
+        axes = sorted(range(len(shape)), key=lambda axis: (-strides[axis], -shape[axis]))
+        dense = _strides(shape, axes)
+        own = all(a == b or extent == 1 for a, b, extent in zip(strides, dense, shape, strict=True))
+        self.axes = axes if own else list(range(len(shape)))
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with this layout: itself, or a copy."""
+        import torch
+
+        dense = _strides(tensor.shape, self.axes)
+        if all(a == b or extent == 1 for a, b, extent in zip(tensor.stride(), dense, tensor.shape, strict=True)):
+            return tensor
+        empty = torch.empty_permuted(tensor.shape, self.axes, dtype=tensor.dtype, device=tensor.device)
+        return empty.copy_(tensor)
+
+
+def _strides(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
+    """Return the strides of a dense tensor whose axes are in this order, the outermost first."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(axes):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return strides
+
+
+def apart(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return results that share no memory with inputs and each other: themselves, or copies."""
+    taken = [_span(each) for each in inputs]
+    found = []
+    for each in results:
+        first, last = _span(each)
+        if any(begin < last and first < end for begin, end in taken):
+            each = each.clone()
+        taken.append(_span(each))
+        found.append(each)
+    return found
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the first address of a tensor's elements and the address after the last one."""
+    if tensor.numel() == 0:
+        return 0, 0
+    reach = sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (reach + 1) * tensor.element_size()
+
 
 #: How often parameters may change before they become inputs, which no kernel folds or prepacks.
 MOST_CHANGES = 8

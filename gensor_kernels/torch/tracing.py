@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import install
-from gensor_kernels.graph.readers.torch_memory import placeholders, value_of
+from gensor_kernels.graph.readers.torch_module import placeholders, value_of
 
 if TYPE_CHECKING:
     import torch

@@ -13,8 +13,8 @@ from functools import partial
 
 import pytest
 
-from gensor_database import ForeignStoreError, LockedStoreError, Record, Store, opening, write_queue
-from gensor_database.write_queue import write_lock
+from gensor_database import ForeignStoreError, LockedStoreError, Record, Store, opening
+from gensor_database.opening import write_lock
 from tests.doubles.store_rows import ARCH, PART, key, rows
 
 #: Adds workloads, printing each number once its commit is acknowledged.
@@ -91,10 +91,10 @@ def lock(tmp_path):
 
 def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, lock, monkeypatch):
     """Any process that can open a folder can hold its lock; each transaction would wait for ten minutes."""
-    monkeypatch.setattr(write_queue, "PATIENT", 0.2)
-    monkeypatch.setattr(write_queue, "QUEUE", 1.0)
-    waits, queued = [], write_queue._queue
-    monkeypatch.setattr(write_queue, "_queue", lambda *arguments: waits.append(1) or queued(*arguments))
+    monkeypatch.setattr(opening, "PATIENT", 0.2)
+    monkeypatch.setattr(opening, "QUEUE", 1.0)
+    waits, queued = [], opening._queue
+    monkeypatch.setattr(opening, "_queue", lambda *arguments: waits.append(1) or queued(*arguments))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with Store.open(tmp_path / "kernels.db", timeout=0.2) as store:
@@ -108,11 +108,11 @@ def test_who_holds_the_queue_and_writes_nothing_is_waited_for_once(tmp_path, loc
                 if thread.name == "gensor-write-lock":
                     thread.join()
             store.add(*rows(5))  # it is free: later callers wait in the queue again
-            assert not write_queue._stalled and len(list(store.rows(Record))) == 6
+            assert not opening._stalled and len(list(store.rows(Record))) == 6
 
 
 def test_a_queue_that_moves_is_waited_for(tmp_path, lock, monkeypatch):
-    monkeypatch.setattr(write_queue, "PATIENT", 0.05)
+    monkeypatch.setattr(opening, "PATIENT", 0.05)
     looks = []
 
     def written(path):
@@ -121,9 +121,9 @@ def test_a_queue_that_moves_is_waited_for(tmp_path, lock, monkeypatch):
             lock(fcntl.LOCK_UN)
         return len(looks)  # another state at each look: another process writes
 
-    monkeypatch.setattr(write_queue, "_file_facts", written)
+    monkeypatch.setattr(opening, "_file_facts", written)
     with write_lock(tmp_path / "kernels.db", 0.05):
-        assert len(looks) >= 5 and not write_queue._stalled
+        assert len(looks) >= 5 and not opening._stalled
         with pytest.raises(BlockingIOError):  # the lock is held
             lock(fcntl.LOCK_EX | fcntl.LOCK_NB)
 

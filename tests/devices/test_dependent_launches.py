@@ -3,9 +3,11 @@
 tests/driver_standin has their order, streams, threads, Params and tensor maps, with an unchanged CuPy.
 """
 
+from functools import cache
+
 import pytest
 
-from gensor_kernels.devices import dependent, tensor_maps
+from gensor_kernels.devices import driver, tensor_maps
 from gensor_kernels.devices.driver import driver_version
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.errors import BuildError
@@ -40,6 +42,7 @@ def asked(machine):
     return [(each.function.name, each.stream) for each in machine.context.launches if each.dependent]
 
 
+@cache
 def missing_library(name):
     raise OSError(name)
 
@@ -50,7 +53,8 @@ def test_without_the_feature_cupy_launches_all(monkeypatch, lacking):
     with installed([part], version) as machine:
         device = machine.device()
         if lacking == "library":
-            monkeypatch.setattr(dependent, "driver_function", missing_library)
+            assert driver_version() == version  # which stays known
+            monkeypatch.setattr(driver, "driver_function", missing_library)
         elif lacking == "function":
             machine.lacks("cuLaunchKernelEx")
         elif lacking == "part":

@@ -13,8 +13,8 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_tuner.build.pool import Pool
-from gensor_tuner.measure.next_batch import Rounds
 from gensor_tuner.measure.timer import interleaved
+from gensor_tuner.measure.tournament import Rounds
 from gensor_tuner.search.walk import walk
 
 CASES = (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
-from gensor_kernels.devices import cuda, cupy_internals, dependent, tensor_maps
+from gensor_kernels.devices import cuda, cupy_internals, driver, tensor_maps
 
 Bug = Callable[[], AbstractContextManager]
 _argument_type, _encode, _mapped = cupy_internals.argument_type, tensor_maps.encode, tensor_maps.Mapped
@@ -45,7 +45,7 @@ def _encoded(change: Callable) -> AbstractContextManager:
     return patch.object(_mapped.__init__, "__defaults__", (lambda wanted: change(_encode(wanted)),))
 
 
-class _OtherConfig(dependent.LaunchConfig):
+class _OtherConfig(driver.LaunchConfig):
     """A configuration with blocks and threads in each other's place."""
 
     def __init__(self, grid, block, *rest):
@@ -69,7 +69,7 @@ BUGS = {
     "a map without its last byte of an extent": lambda: _encoded(lambda map: map[:40] + bytes(8) + map[48:]),
     "a swizzle of 64 bytes": lambda: patch.object(tensor_maps, "_SWIZZLE_128", 2),
     "shared memory that is not asked for": lambda: patch.object(cuda, "allow_shared_bytes", lambda *given: None),
-    "another attribute": lambda: patch.object(dependent, "PROGRAMMATIC_STREAM_SERIALIZATION", 4),
-    "a launch that is not dependent": lambda: patch.object(dependent, "OLDEST_DRIVER", 99999),
-    "blocks for threads": lambda: patch.object(dependent, "LaunchConfig", _OtherConfig),
+    "another attribute": lambda: patch.object(driver, "PROGRAMMATIC_STREAM_SERIALIZATION", 4),
+    "a launch that is not dependent": lambda: patch.object(driver, "OLDEST_DRIVER", 99999),
+    "blocks for threads": lambda: patch.object(driver, "LaunchConfig", _OtherConfig),
 }

@@ -12,7 +12,7 @@ from tests.driver_standin.runtime import installed
 
 runtime = installed()
 
-from gensor_kernels.devices.dependent import choose_launch  # noqa: E402
+from gensor_kernels.devices.driver import choose_launch  # noqa: E402
 from gensor_kernels.machine.arch import lookup  # noqa: E402
 from tests.driver_standin.host_device import HostDevice, size_of  # noqa: E402
 from tests.driver_standin.stored import Stored, stored  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 
 from gensor_kernels.build import nvrtc
 from gensor_kernels.build.resources import instructions
-from gensor_kernels.devices import dependent
+from gensor_kernels.devices import driver
 from gensor_kernels.devices.emulator import KernelFault
 from gensor_kernels.families.contraction.cost import reduction
 from gensor_kernels.families.contraction.problem import extents
@@ -168,12 +168,12 @@ def test_tensor_copies_and_stores_before_the_wait_are_caught(waiting, line):
 
 def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
     for arch in archs():
-        able = dependent.FEATURE in arch.features
+        able = driver.FEATURE in arch.features
         assert able == (arch.capability >= (9, 0))
         assert RAMP_US - ramp_us(arch) == pytest.approx(HIDDEN_US if able else 0.0)
     assert 0 < HIDDEN_US < RAMP_US
     able, packed, sliced = lookup("h200"), FEW["contraction_packed"], FEW["contraction_sliced"]
-    unable = replace(able, features=able.features - {dependent.FEATURE})
+    unable = replace(able, features=able.features - {driver.FEATURE})
     of_packing = [pack.cost(packed.workload, arch)[0] for arch in (unable, able)]
     of_slicing = [ozaki.microseconds(sliced.workload, arch) for arch in (unable, able)]
     e, split = extents(packed.workload), np.array([4])
@@ -183,19 +183,19 @@ def test_the_launch_in_front_costs_less_where_its_end_is_not_waited_for():
 
 
 def test_structs_are_those_of_cuda_h():
-    driver = pytest.importorskip("cuda.bindings.driver")
-    attribute, made = driver.CUlaunchAttribute(), driver.CUlaunchConfig()
-    number = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    assert number == dependent.PROGRAMMATIC_STREAM_SERIALIZATION
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    attribute, made = bindings.CUlaunchAttribute(), bindings.CUlaunchConfig()
+    number = bindings.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    assert number == driver.PROGRAMMATIC_STREAM_SERIALIZATION
     attribute.id, attribute.value.programmaticStreamSerializationAllowed = number, 1
     made.gridDimX, made.gridDimY, made.gridDimZ, made.sharedMemBytes = 1, 2, 3, 7
     made.blockDimX, made.blockDimY, made.blockDimZ = 4, 5, 6
-    made.hStream, made.attrs = driver.CUstream(8), [attribute, attribute]
+    made.hStream, made.attrs = bindings.CUstream(8), [attribute, attribute]
     made.numAttrs = 2
-    found = dependent.LaunchConfig.from_address(made.getPtr())
+    found = driver.LaunchConfig.from_address(made.getPtr())
     assert (*found.grid, *found.block, found.shared_bytes, found.stream, found.attribute_count) == (*range(1, 9), 2)
-    size = ctypes.sizeof(dependent.LaunchAttribute)
+    size = ctypes.sizeof(driver.LaunchAttribute)
     for place in range(2):  # the second shows the size
-        each = dependent.LaunchAttribute.from_address(found.attributes + place * size)
+        each = driver.LaunchAttribute.from_address(found.attributes + place * size)
         assert (each.id, each.value) == (number, 1)
-    assert ctypes.sizeof(dependent.LaunchConfig) == 56
+    assert ctypes.sizeof(driver.LaunchConfig) == 56

@@ -15,8 +15,7 @@ from gensor_kernels.machine.arch import SUSTAINED, archs, lookup
 from gensor_kernels.operators.products import matmul as operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.report import contents
-from gensor_tuner.run.result import Result, _from_entry
-from gensor_tuner.run.table import Table, summary, totals
+from gensor_tuner.run.result import Result, Table, _from_entry, summary, totals
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.show import record_lines, records
 from tests.doubles.store_rows import kernel_rows, rows

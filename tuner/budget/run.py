@@ -15,7 +15,7 @@ from gensor_database.record import Record, Source, Verification
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_kernels.build.nvrtc import toolchain
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import current_family, program_from_json
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
@@ -145,9 +145,9 @@ class BudgetedRun(Run):
         if not store.trusted:
             return
         for each in store.kernels_for_class(class_key, self.arch.name):
-            family, binary = FAMILIES.get(each.kernel.family), each.binary()
+            family, binary = current_family(each.kernel.family, each.kernel.abi), each.binary()
             enough = each.usable and self.options.verify in ("none", "emulator", each.verified)
-            if not enough or binary is None or family is None or each.kernel.abi != family.abi:
+            if not enough or binary is None or family is None:
                 continue
             if binary.toolchain != toolchain() or binary.source_digest != Source.of(family.code).digest:
                 continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,6 +16,7 @@ from gensor_kernels.families.core import params
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.source import bind, digest
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
@@ -38,8 +39,12 @@ class Candidate:
     """A Program with its compile-time constants: the unit that is compiled, verified and stored."""
 
     program: Program
-    family: Family = field(compare=False, repr=False)
     constants: str  # canonical JSON
+
+    @cached_property
+    def family(self) -> Family:
+        """The Program's family."""
+        return FAMILIES[self.program.family]
 
     @cached_property
     def name(self) -> str:
@@ -90,7 +95,7 @@ class Candidate:
 def candidate(family: Family, program: Program, workload: Workload) -> Candidate:
     """Return the candidate of a Program for a workload; a compile-time epilogue is part of its constants."""
     constants = json.dumps(family.constants(program, workload), sort_keys=True, separators=(",", ":"))
-    return Candidate(program, family, constants)
+    return Candidate(program, constants)
 
 
 class Pool:

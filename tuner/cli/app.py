@@ -26,13 +26,12 @@ from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, json_lines, note, plural, printable, say, write_json
+from gensor_tuner.output import beside, counts_text, json_lines, note, plural, printable, say, write_json
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.shards import Shard
+from gensor_tuner.run.many import Shard
 from gensor_tuner.store import maintenance
 from gensor_tuner.store.export import write_records
-from gensor_tuner.store.inspection import counts_text
 from gensor_tuner.store.jsonl import export_lines, import_lines
 from gensor_tuner.strategies import STRATEGIES
 
@@ -139,7 +138,7 @@ def tune(
     given.one_of("--measure", measure, ("auto", "never", "require"))
     given.one_of("--verify", verify, ("emulator", "device", "none"))
     given.one_of("--graph", graph, ("full", "paper"))
-    given.one_of("--strategy", strategy, STRATEGIES)
+    given.one_of("--strategy", strategy, tuple(STRATEGIES))
     if graph == "paper" and strategy not in ("walk", "paper"):
         raise BadParameter(f"--graph paper is a strategy of its own: leave out --strategy {strategy}")
     graph = "paper" if strategy == "paper" else graph

@@ -20,20 +20,18 @@ from gensor_kernels.errors import ConfigError
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
-from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
+from gensor_tuner.measure.board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import json_lines, note, plural, say, write_json
+from gensor_tuner.output import counts_text, json_lines, note, plural, say, write_json
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.drawn import find_missed, mending
-from gensor_tuner.run.result import Result, json_fields
-from gensor_tuner.run.shards import Shard
-from gensor_tuner.run.shipped import library_of, ship
-from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
+from gensor_tuner.run.many import Shard
+from gensor_tuner.run.portfolios import library_of, ship
+from gensor_tuner.run.result import InOrder, Result, Table, json_fields, next_steps, summary, totals
 from gensor_tuner.run.tune import Run, in_turn, names_of
 from gensor_tuner.run.unfinished import Unfinished
 from gensor_tuner.shapes.reader import Row, read_shapes
-from gensor_tuner.store.inspection import counts_text
 from gensor_tuner.store.uses import name_of
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.verify.device_process import DeviceVerifier
@@ -42,7 +40,7 @@ from gensor_tuner.verify.verify import check_compilers
 from .progress import ArchProgress, FleetShown, Shown
 
 if TYPE_CHECKING:
-    from gensor_tuner.fleet.executor import Fleet
+    from gensor_tuner.fleet.cluster import Fleet
 
 Verifier = DeviceVerifier | RemoteVerifier | None
 
@@ -243,8 +241,7 @@ def _tune_archs(
 @contextmanager
 def open_fleet(settings: Settings) -> Iterator[Fleet]:
     """Connect to a cluster that can run all tasks; FleetError where it cannot, in one sentence."""
-    from gensor_tuner.fleet.cluster import Cluster
-    from gensor_tuner.fleet.executor import Fleet
+    from gensor_tuner.fleet.cluster import Cluster, Fleet
 
     assert settings.cluster is not None
     here = Local(settings.options.jobs)

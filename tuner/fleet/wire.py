@@ -16,9 +16,8 @@ from typing import Any
 
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.validation import MALFORMED
-from gensor_tuner.build.compile import Compile
-from gensor_tuner.measure.board import BoardGoneError
-from gensor_tuner.measure.on_board import ExecuteOnDevice, Time
+from gensor_tuner.build.binaries import Compile
+from gensor_tuner.measure.board import BoardGoneError, ExecuteOnDevice, Time
 from gensor_tuner.strategies.request import Request
 from gensor_tuner.tasks.task import Result, Task, from_plain, to_plain
 from gensor_tuner.verify.verify import Execute

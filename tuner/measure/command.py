@@ -78,7 +78,7 @@ class Measured:
         return fields | {"error": self.error}
 
 
-def _workload_of(key: str) -> Any:
+def _workload_of(key: str) -> object:
     try:
         return json.loads(key)
     except (ValueError, RecursionError):
@@ -182,10 +182,10 @@ class Measurement:
 def _stored(kernel: Kernel) -> tuple[Candidate, Code] | None:
     """Return a kernel for a timer, None without machine code."""
     try:
-        code, family = kernel.code, FAMILIES[kernel.program.family]
+        code = kernel.code
     except BuildError:  # its rows are missing
         return None
-    return (Candidate(kernel.program, family, canonical(dict(code.constants))), code) if code.cubin else None
+    return (Candidate(kernel.program, canonical(dict(code.constants))), code) if code.cubin else None
 
 
 def measure(

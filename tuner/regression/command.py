@@ -10,8 +10,18 @@ from xml.etree import ElementTree as xml
 from gensor_tuner.output import beside, note, output, plural, printable, say
 
 from .runs import Run, UnusableError, read
-from .statistics import FEWEST_AFTER, FEWEST_BEFORE
-from .verdicts import FAILING, SLOWER, TOO_FEW, UNCHANGED, UNCLEAR, Verdict, changed_conditions, compare
+from .verdicts import (
+    FAILING,
+    FEWEST_AFTER,
+    FEWEST_BEFORE,
+    SLOWER,
+    TOO_FEW,
+    UNCHANGED,
+    UNCLEAR,
+    Verdict,
+    changed_conditions,
+    compare,
+)
 
 
 def check(

@@ -142,7 +142,7 @@ def _event(line: str) -> dict[str, Any]:
     return {}
 
 
-def _positive(value: Any) -> float | None:
+def _positive(value: object) -> float | None:
     """Return a valid time, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

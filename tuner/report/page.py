@@ -17,11 +17,9 @@ from gensor_tuner.output import output
 from gensor_tuner.run.result import NEAR_BOUND
 
 from . import tables
-from .bars import time_split
-from .compared import predicted_and_measured, speedups
+from .charts import predicted_and_measured, roofline, speedups, time_split
 from .contents import Part, parts
-from .markup import Markup, join, tag
-from .roofline import roofline
+from .drawing import Markup, join, tag
 from .walked import walk
 
 #: Nothing is fetched, and only the page's own script runs, whatever a database contains.

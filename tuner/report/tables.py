@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from gensor_database.text import duration
 
-from .bars import mean_split, small_bar
+from .charts import mean_split, small_bar
 from .contents import Line, Part
-from .markup import Markup, breakable, tag
+from .drawing import Markup, breakable, tag
 
 #: Columns that are aligned to the right and sorted by value.
 NUMBERS = frozenset({"calls", "predicted", "bound", "x bound", "measured", "vendor", "speed-up", "workloads"})

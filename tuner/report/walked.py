@@ -13,8 +13,7 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.search.trace import Trail, expand, visited
 
 from .contents import UNREADABLE, Line, Part
-from .drawing import LEFT, RIGHT, LogScale, chart, figure, rungs, upright
-from .markup import Markup, join, lines, tag
+from .drawing import LEFT, RIGHT, LogScale, Markup, chart, figure, join, lines, rungs, tag, upright
 from .tables import table
 
 CURVE, BARS, FOOT = (20, 270), (310, 410), 452

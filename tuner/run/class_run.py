@@ -20,11 +20,10 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.build.binaries import Binaries
-from gensor_tuner.build.compile import Compile, inspect_binaries
+from gensor_tuner.build.binaries import Binaries, Compile, inspect_binaries
 from gensor_tuner.build.cover import CLEAN, PLAIN, SPILL_FREE, WITHIN, assign, limit_cover, preferring
 from gensor_tuner.build.pool import Candidate, Pool, finalists
-from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
+from gensor_tuner.measure.board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timed, Timer
 from gensor_tuner.measure.tournament import Calls, Contest, Recorded, Tournament, Trying
 from gensor_tuner.search.trace import Trail, Trails

@@ -20,7 +20,7 @@ from gensor_database.store import Store, StoredKernel
 from gensor_kernels.build.parallel import ordered_map
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import current_family, program_from_json
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
@@ -138,8 +138,8 @@ class FirstKernels(Run):
 
     def _program(self, each: StoredKernel, space: Space) -> Program | None:
         """Return the Program of a usable kernel of a current family that serves the workload, else None."""
-        family = FAMILIES.get(each.kernel.family)
-        if not each.usable or family is None or family.abi != each.kernel.abi or family.name not in space.names:
+        family = current_family(each.kernel.family, each.kernel.abi)
+        if not each.usable or family is None or family.name not in space.names:
             return None
         return program_from_json(each.kernel.program)
 

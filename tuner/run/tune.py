@@ -10,11 +10,11 @@ from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
-from gensor_database.entry import REJECTING, newest_first
 from gensor_database.lazy import cached_property
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Store
+from gensor_database.timings import REJECTING, newest_first
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.space import Space
@@ -23,12 +23,12 @@ from gensor_kernels.machine.memory import too_large
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
-from gensor_tuner.measure.on_board import RemoteTimer, RemoteVerifier
+from gensor_tuner.measure.board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows
 from gensor_tuner.store.uses import Use, name_records, uses_of, with_uses
-from gensor_tuner.strategies import exhaustive
+from gensor_tuner.strategies import plain
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import Executor
 from gensor_tuner.verify.device_process import DeviceVerifier
@@ -158,7 +158,7 @@ class Run:
             if (excess := too_large(workload, self.arch)) is None:
                 space = Space(workload, self.arch)
                 if self.options.strategy == "exhaustive":
-                    exhaustive.admit(space)
+                    plain.admit(space)
             return excess
         except UnsupportedError as error:
             return error.reason

@@ -1,11 +1,14 @@
 """The part of a construction graph that a walk has seen, with every potential computed once.
 
-Points get dense ids from a vectorised hash table (`CodeTable`). A visited point's edges are a row of target ids, so a
-step of many chains from known points is a gather. Id 0 stands for "no such edge": its potential is infinite, its
+Points get dense ids (`CodeTable`). A visited point's edges are a row of target ids, so a step of many chains from known
+points is a gather. Id 0 stands for "no such edge": its potential is infinite, its
 probability zero.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,14 +76,14 @@ class Region:
     def _intern(self, codes: Numbers) -> tuple[Ids, Numbers]:
         """Return the ids of codes and the positions of new codes (each once); arrays grow to hold them."""
         ids, fresh = self.table.intern(codes)
-        count = len(self.table)
-        old = count - fresh.size
-        if count > len(self.phi):
+        size = len(self.table)
+        old = size - fresh.size
+        if size > len(self.phi):
             for name in ("log_phi", "phi", "complete", "row", "parent"):
-                setattr(self, name, grown(getattr(self, name), count))
-        self.phi[old:count] = self.log_phi[old:count] = np.nan
-        self.complete[old:count] = False
-        self.row[old:count] = self.parent[old:count] = -1
+                setattr(self, name, grown(getattr(self, name), size))
+        self.phi[old:size] = self.log_phi[old:size] = np.nan
+        self.complete[old:size] = False
+        self.row[old:size] = self.parent[old:size] = -1
         return ids, fresh
 
     def _add_partial(self, ids: Ids, points: Points, whole: Points, partial: NDArray[np.bool_]) -> None:
@@ -197,79 +200,26 @@ class Region:
         return self.graph.token(ends[0], ends[1])
 
 
-_FREE = np.int64(-1)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Fibonacci hashing spreads neighbouring codes
-
-
 class CodeTable:
-    """A hash table from codes to dense ids, by open addressing over two arrays.
+    """Dense ids of codes: 0, 1, 2, ... in the order of first appearance; `codes[i]` is the code with id i."""
 
-    Ids are 0, 1, 2, ... in the order of first appearance; `codes[i]` is the code with id i. Entries are never removed,
-    so `len(table)` counts distinct codes exactly.
-    """
-
-    def __init__(self, bits: int = 14):
-        """Allocate; `bits`: log2 of the initial number of slots, which doubles when the table is half full."""
-        self._count = 0
-        self.codes = np.empty(1 << (bits - 1), np.int64)
-        self._allocate(bits)
-
-    def _allocate(self, bits: int) -> None:
-        self._bits = bits
-        self._keys = np.full(1 << bits, _FREE, np.int64)
-        self._ids = np.full(1 << bits, -1, np.int32)
-        self._owner = np.empty(1 << bits, np.int32)
+    def __init__(self) -> None:
+        self._ids: defaultdict[int, int] = defaultdict(count().__next__)
+        self.codes = np.empty(1 << 13, np.int64)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._ids)
 
-    def intern(self, codes: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def intern(self, codes: Numbers) -> tuple[Ids, Numbers]:
         """Return the ids (n,) of `codes` (n,), and the positions of new ones, added in order of appearance."""
-        before = self._count
-        self._reserve(before + codes.size)
-        slot = self._slots(codes)
-        ids = self._ids[slot]
-        new = np.flatnonzero(ids < 0)
+        before = len(self._ids)
+        ids = np.fromiter(map(self._ids.__getitem__, codes.tolist()), np.int32, codes.size)
+        new = np.flatnonzero(ids >= before)
         if new.size:
-            places = slot[new]
-            # Written backwards, so that the first of several equal codes remains.
-            self._owner[places[::-1]] = new[::-1]
-            first = new[self._owner[places] == new]
-            self._count = before + first.size
-            self.codes[before : self._count] = codes[first]
-            self._ids[slot[first]] = np.arange(before, self._count, dtype=np.int32)
-            return self._ids[slot], first
+            new = new[np.unique(ids[new], return_index=True)[1]]
+            self.codes = grown(self.codes, before + new.size)
+            self.codes[before : before + new.size] = codes[new]
         return ids, new
-
-    def _slots(self, codes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the slot of every code; unknown codes claim free slots (linear probing)."""
-        keys, last = self._keys, (1 << self._bits) - 1
-        slot = ((codes.view(np.uint64) * _GOLDEN) >> np.uint64(64 - self._bits)).view(np.int64)
-        pending = np.arange(codes.size)
-        wanted, place = codes, slot
-        while pending.size:
-            found = keys[place]
-            free = found == _FREE
-            if free.any():
-                # Several codes may want one slot: the last writer gets it, the others probe on.
-                keys[place[free]] = wanted[free]
-                found = keys[place]
-            elsewhere = np.flatnonzero(found != wanted)
-            slot[pending] = place
-            pending, wanted = pending[elsewhere], wanted[elsewhere]
-            place = (place[elsewhere] + 1) & last
-        return slot
-
-    def _reserve(self, count: int) -> None:
-        bits = self._bits
-        while count > 1 << (bits - 1):
-            bits += 1
-        if bits == self._bits:
-            return
-        self.codes = grown(self.codes[: self._count], 1 << (bits - 1))
-        self._allocate(bits)
-        known = self.codes[: self._count]
-        self._ids[self._slots(known)] = np.arange(self._count, dtype=np.int32)
 
 
 def grown(array: NDArray, size: int) -> NDArray:

@@ -1,7 +1,7 @@
 """The reader of shapes files (CSV), which reports file, line, column and reason for every bad row.
 
 docs/reference/shapes-file.md describes the columns: only `op` and the op's sizes are required, and columns that are not
-read are kept as notes. A file may mix ops. To serve another op, write its reader in readers.py or product_readers.py
+read are kept as notes. A file may mix ops. To serve another op, write its reader in readers.py
 and name it in `_KINDS`; an operator that is a plain sum of products needs none.
 """
 
@@ -24,7 +24,6 @@ from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import printable, say
 
 from . import names, readers
-from . import product_readers as products
 from .columns import LAYOUT_COLUMNS, Line, Read, RowError
 
 #: Columns that every op reads.
@@ -38,10 +37,10 @@ _ATTENTION = ("batch", "heads", "kv_heads", "queries", "head", "causal", "window
 _MATRIX = ("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue")
 _PAGES = ("pages", "page_size", "table")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (
-    (("matmul", "batched_matmul", "grouped_matmul", "gemv"), products.matrix, (*_MATRIX, *LAYOUT_COLUMNS)),
-    (("ragged_matmul",), products.groups, ("groups", "m", "n", "k", "trans_b")),
-    (("matmul_block_scaled",), products.scaled, ("m", "n", "k", "dtype_b")),
-    (tuple(products.GATES), products.recurrent, ("hidden", "batch", "timesteps")),
+    (("matmul", "batched_matmul", "grouped_matmul", "gemv"), readers.matrix, (*_MATRIX, *LAYOUT_COLUMNS)),
+    (("ragged_matmul",), readers.groups, ("groups", "m", "n", "k", "trans_b")),
+    (("matmul_block_scaled",), readers.scaled, ("m", "n", "k", "dtype_b")),
+    (tuple(readers.GATES), readers.recurrent, ("hidden", "batch", "timesteps")),
     (("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"), readers.convolution, _WINDOW),
     (("max_pool2d", "avg_pool2d", "global_avg_pool2d", "adaptive_avg_pool2d"), readers.pool, _POOL),
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
@@ -86,7 +85,7 @@ def columns(op: str) -> tuple[str, ...]:
 @cache
 def every_column() -> frozenset[str]:
     """Return the columns that any op reads."""
-    return frozenset(column for op in (*READERS, *MODULES) for column in columns(op))
+    return frozenset().union(*map(columns, (*READERS, *MODULES)))
 
 
 MOST_CALLS = 10**18 - 1

@@ -25,7 +25,7 @@ from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.dispatch.selection.load import class_workload
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.source import digest as text_digest
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import current_family, program_from_json
 from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
@@ -54,8 +54,8 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
     def found(status: str, reason: str | None = None) -> Finding:
         return Finding(kernel.TABLE, kernel.digest, status, reason)
 
-    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
-    if family is None or family.abi != kernel.abi:
+    family, binary = current_family(kernel.family, kernel.abi), store.binary(kernel)
+    if family is None:
         return found("outdated", f"this version has no {kernel.family} with ABI {kernel.abi}")
     if binary is None:
         return found("incomplete", "its binary is damaged, or missing as after a merge without --binaries")
@@ -85,7 +85,7 @@ def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, W
     epilogue = _fixed_epilogue(json.loads(binary.constants)["EPILOGUE_CODES"])
     workload = class_workload(kernel.class_key).with_epilogue(epilogue)
     made = candidate(family, program_from_json(kernel.program), workload)
-    return Candidate(made.program, family, canonical(json.loads(made.constants))), workload
+    return Candidate(made.program, canonical(json.loads(made.constants))), workload
 
 
 def rebuilt(binary: Binary, derived: Candidate) -> str | None:

@@ -63,7 +63,7 @@ def _parquet(found: Found, file: TextIO) -> None:
     getattr(file, "buffer").write(whole.getvalue())  # noqa: B009 - a text file's bytes
 
 
-def spreadsheet(value: Any) -> Any:
+def spreadsheet(value: object) -> object:
     """Return a CSV cell; text that a spreadsheet would read as a formula gets a leading apostrophe."""
     if not isinstance(value, str):
         return value

@@ -17,9 +17,7 @@ from gensor_database.trust import objection
 from gensor_kernels import config
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.families.registry import FAMILIES
-from gensor_tuner.output import note, plural, say
-
-from .inspection import counts_text
+from gensor_tuner.output import counts_text, note, plural, say
 
 #: Folders of the cache folder that can be rebuilt, and the endings of files that belong there.
 BUILT = {"emulator": (".so", ".o"), "verdicts": (".json",), "unfinished": (".json",), "models": (".json",)}

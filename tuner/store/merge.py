@@ -14,9 +14,7 @@ from gensor_database.exchange import merge as add_to
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import note, say, sizes_text, write_json
-
-from .inspection import counts_text
+from gensor_tuner.output import counts_text, note, say, sizes_text, write_json
 
 #: Seconds to wait for locks of a source, per table; commits take milliseconds.
 SOURCE_TIMEOUT = 5.0

@@ -22,22 +22,22 @@ from typing import TextIO
 import numpy as np
 
 from gensor_database import Binary, Kernel, Portfolio, Record, Source, Store, canonical
-from gensor_database.entry import newest_first
 from gensor_database.exchange import best_ranks
 from gensor_database.record import now
+from gensor_database.timings import newest_first
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.selection.predict import few_seconds
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.source import digest as text_digest
-from gensor_kernels.families.registry import FAMILIES
+from gensor_kernels.families.registry import FAMILIES, current_family
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.families.validation import MALFORMED, samples_of, workload_of
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.build.compile import inspect_binaries
+from gensor_tuner.build.binaries import inspect_binaries
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import note, plural, say, write_json
 from gensor_tuner.search.trace import start_of
@@ -127,8 +127,8 @@ def _refresh(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool
 
 def _why_not_current(store: Store, kernel: Kernel) -> str | None:
     """Return the reason why this version would build the kernel differently, or None."""
-    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
-    if family is None or family.abi != kernel.abi:
+    family, binary = current_family(kernel.family, kernel.abi), store.binary(kernel)
+    if family is None:
         return f"it has ABI {kernel.abi} of {kernel.family}"
     if binary is None:
         return "it has no binary"

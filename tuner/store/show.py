@@ -8,20 +8,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gensor_database.entry import newest_first
-from gensor_database.record import Kernel, Record, Source, Timing, Verification
+from gensor_database.connection import translated
+from gensor_database.record import Kernel, Record, RowType, Source, Timing, Verification
 from gensor_database.store import Store
 from gensor_database.text import duration
-from gensor_database.timings import Winner, winner
+from gensor_database.timings import Winner, newest_first, winner
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import printable, sizes_text
+from gensor_tuner.output import counts_text, printable, sizes_text
 
-from .inspection import beginning, counts_text
 from .uses import Call, Use, newest, read, totals
 
 WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
@@ -183,3 +182,16 @@ def _coordinates(program: str) -> str:
         return " ".join(f"{name}={value}" for name, value in json.loads(program).items() if name != "family")
     except MALFORMED:
         return f"unknown: {printable(program, 200)}"
+
+
+def beginning(store: Store, kind: type[RowType], prefix: str) -> Iterator[RowType]:
+    """Yield the rows of a table whose digest begins with `prefix`, in the order of digests."""
+    import sqlite_utils  # takes longer to import than most commands take
+
+    with translated(store.path):
+        table = sqlite_utils.Database(store.connection)[kind.TABLE]
+        # Digits end with f. LIKE would be a function, which this connection does not allow.
+        between = "digest >= :first and digest < :last"
+        where = {"first": prefix, "last": f"{prefix}g"}
+        digests = [row["digest"] for row in table.rows_where(between, where, select="digest", order_by="digest")]
+    yield from (row for digest in digests if (row := store.get(kind, digest)) is not None)

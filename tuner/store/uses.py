@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gensor_database.entry import newest_first
 from gensor_database.record import Record, canonical, now
 from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_database.text import duration
+from gensor_database.timings import newest_first
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row

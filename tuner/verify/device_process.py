@@ -16,7 +16,6 @@ from typing import Any
 
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.errors import GensorError
-from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError
@@ -179,7 +178,7 @@ def verified(device: Device, question: Any, say: Say) -> tuple[Verdict | str, bo
     program, constants, code, workload = question
     answer: Verdict | str
     try:
-        answer = verify_on(device, Candidate(program, FAMILIES[program.family], constants), code, workload)
+        answer = verify_on(device, Candidate(program, constants), code, workload)
     except Exception as error:  # driver errors have no common base class
         return f"{type(error).__name__}: {error}", True
     return answer, answer.outcome == "failed"

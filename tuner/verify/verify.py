@@ -22,7 +22,7 @@ from gensor_kernels.devices.emulator.build import build, cache_errors, compiler,
 from gensor_kernels.devices.emulator.run import Counters
 from gensor_kernels.errors import BuildError, MachineError
 from gensor_kernels.families.core.cases import Case, generic_epilogue
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import program_from_json
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.epilogue import join
 from gensor_kernels.operators.types.workload import Workload
@@ -110,7 +110,7 @@ class Execute(Task[Verdict]):
     def from_arguments(cls, plain: dict[str, Any]) -> Execute:
         """Return the task with these arguments."""
         program = program_from_json(plain["program"])
-        return cls(Candidate(program, FAMILIES[program.family], plain["constants"]), workload_of(plain["workload"]))
+        return cls(Candidate(program, plain["constants"]), workload_of(plain["workload"]))
 
     def check(self, result: Verdict) -> None:
         """Raise ValueError unless this is a verdict of the emulator, a good one with all cases and branches."""

@@ -9,7 +9,7 @@ from gensor_database.record import Kernel
 from gensor_database.store import Store
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.selection.library import code
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import current_family, program_from_json
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 
@@ -37,9 +37,9 @@ class Stored:
 
 def load(store: Store, kernel: Kernel, workload: Workload) -> Stored | None:
     """Return a kernel with its own source, constants and cubin, or None where this version cannot launch it."""
-    family, binary = FAMILIES.get(kernel.family), store.binary(kernel)
+    binary = store.binary(kernel)
     source = store.source(binary) if binary is not None else None
-    if family is None or family.abi != kernel.abi or binary is None or source is None:
+    if current_family(kernel.family, kernel.abi) is None or binary is None or source is None:
         return None
     made = code(source.text.decode("utf-8"), json.loads(binary.constants), binary.target, binary.cubin)
-    return Stored(kernel.digest, Candidate(program_from_json(kernel.program), family, binary.constants), made, workload)
+    return Stored(kernel.digest, Candidate(program_from_json(kernel.program), binary.constants), made, workload)

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import gensor_database as database
-from gensor_database.entry import is_settled
+from gensor_database.timings import is_settled
 from gensor_kernels import config
 from gensor_kernels.devices.device import Code
 from gensor_kernels.errors import BuildError, ConfigError, GensorError

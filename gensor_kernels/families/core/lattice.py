@@ -30,7 +30,8 @@ class Tables:
         self.place: dict[str | Column, int] = {c.name: i for i, c in enumerate(self.coordinates)}
         self.values = [np.array(c.values, dtype=np.int32) for c in self.coordinates]
         self.part_of: dict[str | Column, int] = {}
-        self.rows_of: dict[str | Column, int | slice] = {}
+        #: by part: each output and its rows of the block
+        self.outputs: list[list[tuple[Column, int | slice]]] = []
         self.blocks: list[np.ndarray] = []
         #: by part: (place of a coordinate, its stride in the table), slowest first
         self.strides: list[list[tuple[int, np.ndarray]]] = []
@@ -39,56 +40,61 @@ class Tables:
 
     def _tabulate(self, number: int, part: Part) -> None:
         axes = [self.values[self.place[name]].astype(np.int64) for name in part.names]
-        grids = np.meshgrid(*axes, indexing="ij")
         step, strides = 1, []
         for name, axis in zip(reversed(part.names), reversed(axes), strict=True):
             # A 0-d array multiplies faster than a Python number.
             strides.append((self.place[name], np.array(step, dtype=np.intp)))
             step *= len(axis)
         self.strides.append(strides[::-1])
-        outputs = part.function({name: grid.ravel() for name, grid in zip(part.names, grids, strict=True)})
-        rows: list[np.ndarray] = []
-        for column, output in outputs.items():
-            first = len(rows)
-            array = np.asarray(output)
-            rows.extend(np.broadcast_to(row, (step,)) for row in (array if array.ndim == 2 else [array]))
+        indices = np.indices([len(axis) for axis in axes]).reshape(len(axes), step)
+        combined = {name: axis.take(index) for name, axis, index in zip(part.names, axes, indices, strict=True)}
+        outputs = [(column, np.asarray(output)) for column, output in part.function(combined).items()]
+        block = np.empty((sum([len(each) if each.ndim == 2 else 1 for _, each in outputs]), step), np.float32)
+        first, places = 0, []
+        for column, output in outputs:
+            rows = slice(first, first + len(output)) if output.ndim == 2 else first
+            block[rows] = output
             self.part_of[column] = number
-            self.rows_of[column] = slice(first, len(rows)) if array.ndim == 2 else first
-        self.blocks.append(np.array(rows, dtype=np.float32))
+            places.append((column, rows))
+            first += len(output) if output.ndim == 2 else 1
+        self.outputs.append(places)
+        self.blocks.append(block)
 
 
-class Columns(Mapping[str | Column, np.ndarray]):
+class Columns(dict[str | Column, np.ndarray]):
     """Many Programs at once: coordinate values (int32) and the outputs of parts (float32) by name.
 
-    Each array has one element per point; an output of several rows has shape (rows, points).
+    Each array has one element per point; an output of several rows has shape (rows, points).  Arrays are gathered when
+    they are first read, all outputs of a part together; iteration is over the coordinates.
     """
 
     def __init__(self, tables: Tables, points: np.ndarray):
+        super().__init__()
         self._tables = tables
         self._points = np.ascontiguousarray(points.T, dtype=np.intp)
-        self._gathered: dict[int, np.ndarray] = {}
 
-    def __getitem__(self, name: str | Column) -> np.ndarray:
-        tables = self._tables
+    def __missing__(self, name: str | Column) -> np.ndarray:
+        tables, points = self._tables, self._points
         number = tables.part_of.get(name)
         if number is None:
             place = tables.place[name]
-            return tables.values[place].take(self._points[place])
-        block = self._gathered.get(number)
-        if block is None:
-            block = self._gathered[number] = self._gather(number)
-        return block[tables.rows_of[name]]
+            self[name] = tables.values[place].take(points[place])
+        else:
+            *others, (last, _) = tables.strides[number]
+            code = points[last]
+            for place, stride in others:
+                code = code + points[place] * stride
+            block = tables.blocks[number].take(code, axis=1, mode="clip")
+            for column, rows in tables.outputs[number]:
+                self[column] = block[rows]
+        return self[name]
 
-    def _gather(self, number: int) -> np.ndarray:
-        *others, (last, _) = self._tables.strides[number]
-        code = self._points[last]
-        for place, stride in others:
-            code = code + self._points[place] * stride
-        return self._tables.blocks[number].take(code, axis=1, mode="clip")
+    # These know what is not read yet, too.
+    get, __contains__, items = Mapping.get, Mapping.__contains__, Mapping.items  # type: ignore[assignment]
 
     def where(self, chosen: np.ndarray) -> Columns:
         """Return the Programs a mask (n,) chooses."""
-        return Columns(self._tables, self._points.take(np.flatnonzero(chosen), axis=1).T)
+        return Columns(self._tables, self._points.take(chosen.nonzero()[0], axis=1).T)
 
     def __iter__(self) -> Iterator[str | Column]:
         yield from self._tables.place
@@ -155,7 +161,7 @@ class Lattice:
     def program(self, point: Sequence[int] | np.ndarray) -> Program:
         """Return the Program of one point; of its default completion when the point is partial."""
         whole = self.complete(np.asarray(point, dtype=np.int64)[None])[0]
-        pairs = tuple((c.name, c.values[int(i)]) for c, i in zip(self.coordinates, whole, strict=True))
+        pairs = tuple([(c.name, c.values[i]) for c, i in zip(self.coordinates, whole.tolist(), strict=True)])
         return Program(self.family.name, pairs)
 
     def point(self, program: Program) -> np.ndarray:

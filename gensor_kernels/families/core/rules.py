@@ -319,7 +319,7 @@ class Names(dict[str, Any]):
         """Return for which Programs a rule holds."""
         names = self[f"Tile{operand}"] if operand else self
         text = f"not ({rule.when}) or ({rule.condition})" if rule.when else rule.condition
-        return names.value(text) != 0
+        return eval(_compiled(text), {}, names) != 0
 
     def value(self, text: str) -> Numbers:
         """Return the value of an expression."""
@@ -337,7 +337,7 @@ class _OfOperand(dict[str, Any]):
         if name in rules.of_operand:
             self[name] = self.value(rules.of_operand[name])
         else:
-            declared = own in names or any(own in each for each in (rules.coordinates, rules.derived, rules.computed))
+            declared = own in names or own in rules.coordinates or own in rules.derived or own in rules.computed
             self[name] = names[own if declared else name]
         return self[name]
 

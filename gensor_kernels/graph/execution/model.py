@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.rewrites.state import State
 
     from .bound import Arenas
-    from .layers import Layers, Reasons
-    from .memory import Memory
+    from .layers import Layers, Memory, Reasons
     from .plan import Plan
     from .session import Session
     from .weights import Weights
@@ -171,7 +170,7 @@ class Model:
         The model runs once if it has not yet. `print` shows the bytes of the arena, of the largest live set, and of
         weights.
         """
-        from .memory import memory_of
+        from .layers import memory_of
 
         inputs, runtime = self._bound(args, keywords), current.current_runtime()
         plan = self._plan(inputs)

@@ -21,10 +21,10 @@ from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.plans.bound import Binder, repeat
 from gensor_kernels.errors import GensorError, UnsupportedError
-from gensor_kernels.graph.ir.derived import owner_of
+from gensor_kernels.graph.ir.graph import owner_of
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.layouts.laid_out import Layouts, choose_layouts
-from gensor_kernels.graph.layouts.prepacked import prepack_weights
+from gensor_kernels.graph.layouts.times import prepack_weights
 from gensor_kernels.graph.lowerings import compute
 from gensor_kernels.graph.lowerings.base import IN_PLACE, WINDOWS, Run, spatial_axes
 from gensor_kernels.graph.rewrites import rewrite
@@ -34,7 +34,7 @@ from gensor_kernels.shown import shown
 
 from .arena import Arena, Layout, Ledger
 from .bound import Arenas, Bound, Recompute
-from .folding import fold
+from .weights import fold
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.lending import Lease

@@ -7,6 +7,9 @@ from dataclasses import replace
 
 from .graph import Decision, Extents, Graph, Node
 
+#: Predicted microseconds of the kernels of some nodes, or None.
+Potential = Callable[[Graph, list[Node]], float | None]
+
 
 class Links:
     """An index of a graph's nodes by the tensors that they make and read.
@@ -15,8 +18,8 @@ class Links:
     the nodes in question, not on the size of the graph.
     """
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, potential: Potential = lambda graph, nodes: None):
+        self.graph, self.potential = graph, potential
         #: Nodes by place; several nodes that replace one share its place.
         self._places: list[list[Node]] = []
         self._place: dict[str, int] = {}
@@ -80,6 +83,11 @@ class Links:
         """Return the order of the node that computes a tensor; constants and inputs come first."""
         node = self._made.get(name)
         return (-1, 0) if node is None else self.order(node)
+
+    def is_slower(self, new: list[Node], old: list[Node]) -> bool:
+        """Return whether nodes are predicted to be slower than those that they replace; note both times."""
+        self.predicted = before, after = self.potential(self.graph, old), self.potential(self.graph, new)
+        return before is not None and after is not None and after > before
 
     # ---- changes
 
@@ -157,10 +165,10 @@ class Links:
 
     # ---- bookkeeping
 
-    def apply_rule(self, rule: str, apply: Callable[[Node], bool], node: Node) -> bool:
+    def apply_rule(self, rule: str, apply: Callable[[Links, Node], bool], node: Node) -> bool:
         """Apply a rule to a node; note the decision on the graph, and return whether anything changed."""
         self.removed, self.added, self.why, self.predicted = [], [], "", (None, None)
-        changed = apply(node)
+        changed = apply(self, node)
         if self.why or (changed and self.removed):
             before = tuple(each.name for each in self.removed) if changed else (node.name,)
             after = tuple(each.name for each in self.added) if changed else ()

@@ -24,16 +24,16 @@ from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
-from . import onnx_bounds, onnx_operators, onnx_weights
-from .onnx_bounds import WEIGHT_BYTES
+from . import onnx_limits, onnx_weights
 from .onnx_lifting import lift
-from .pickled import in_memory, pack, unpack
+from .onnx_limits import WEIGHT_BYTES
+from .onnx_weights import in_memory, pack, unpack
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-#: Elements up to which onnxscript folds constants; onnx_bounds limits their bytes.
+#: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Names of sizes; exporters write others, such as "?" and "-1", for any number of unrelated sizes.
 SIZE = re.compile(r"[^\W\d][\w.]*")
@@ -50,7 +50,7 @@ class Source:
     """
 
     #: Advice about an operator that is not served.
-    remedy = onnx_operators.CUT
+    remedy = onnx_limits.CUT
     #: Constants that a call may override, as the file declares them.
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
@@ -58,8 +58,8 @@ class Source:
     _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None = None):
-        onnx_operators.refuse_early(model)
-        onnx_bounds.check(model)
+        onnx_limits.refuse_early(model)
+        onnx_limits.check(model)
         #: Names of the files next to the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.split(model, folder)
@@ -137,11 +137,11 @@ def optimise(model: ir.Model, inputs: Iterable[str]) -> ir.Model:
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
     with failing("shapes of the model cannot be inferred"):
-        model.meta[WEIGHT_BYTES] = onnx_bounds.weight_bytes(model)
+        model.meta[WEIGHT_BYTES] = onnx_limits.weight_bytes(model)
         if any(map(_is_misread, model.graph)):
             _fold(model)
         else:
-            optimize_ir(model, should_fold=onnx_bounds.foldable(model), **LIMITS)
+            optimize_ir(model, should_fold=onnx_limits.foldable(model), **LIMITS)
         model.graph.sort()  # a rule may put a node after its readers
     _keep_dtypes(model)
     for name, value in model.graph.initializers.items():
@@ -193,7 +193,7 @@ def _fold(model: ir.Model) -> None:
     """Infer shapes and fold constants until nothing changes."""
     from onnxscript.optimizer import fold_constants_ir
 
-    ask = onnx_bounds.foldable(model)
+    ask = onnx_limits.foldable(model)
     for _ in range(MOST_PASSES):
         found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **LIMITS)
         if not found.modified:
@@ -332,7 +332,7 @@ def _lift(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Graph:
     """Return the Graph of a model of onnx-ir; with `declared` inputs, branches may be left to the sizes of a call."""
-    onnx_operators.refuse(model.graph, declared is not None, remedy)
+    onnx_limits.refuse(model.graph, declared is not None, remedy)
     constants = {name: _constant(value) for name, value in model.graph.initializers.items()}
     specs: dict[str, Spec] = {}
     nodes = []
@@ -345,7 +345,7 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Grap
             (value,) = attributes.values()
             constants[node.outputs[0].name] = np.asarray(value)
             continue
-        inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_operators.outer_values(node)))
+        inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_limits.outer_values(node)))
         outputs = tuple(each.name for each in node.outputs)
         name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
         nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))

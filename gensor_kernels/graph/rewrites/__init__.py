@@ -1,41 +1,34 @@
-"""Rewrites of a graph, one class per rule, in the order in which they are applied."""
+"""Rewrites of a graph: the rules, in the order in which they are applied."""
 
 from gensor_kernels.graph.ir.graph import Graph
-from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.graph.ir.links import Links, Potential
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.lowerings.predicted import predict
 
-from .activations import Activations
-from .aliases import Aliases, Constants
-from .attention import Attentions, GroupedHeads, Guards, HeadsLast, Masks
-from .base import Potential, Rewrite, apply_everywhere
-from .batch_norm import BatchNorms
-from .channel_scale import ChannelScales
-from .epilogue import Epilogues
-from .gates import Gates
-from .gelu import Gelus, Swishes
-from .linears import Linears
-from .normed import NormedProducts
-from .norms import LayerNorms, RMSNorms
-from .padding import Paddings
+from .attention import drop_guards, group_heads, join_attention, put_heads_last, simplify_masks
+from .base import Rule
+from .convolutions import fold_channel_scales, fold_paddings, unfold_batch_norms
+from .elementwise import drop_aliases, find_gelus, find_swishes, join_epilogues, make_elementwise, turn_constants
+from .linears import move_views
+from .norms import find_layer_norms, find_rms_norms, join_norms
 from .precision import narrow_floats
+from .products import join_gates, join_siblings, move_scales
 from .quantised import quantise
-from .rotary import RotaryEmbeddings
-from .rotations import Rotations
-from .scales import Scales
-from .siblings import Siblings
-from .views import Selects, Views
+from .rotary import find_rotary, rotate_elements
+from .views import shorten_views, slice_views
 
 #: Rules that recognise operators and views in the output of exporters, for all dtypes.
-PATTERNS: tuple[Rewrite, ...] = (
-    *(Aliases(), Views(), Linears(), Views(), Selects(), Views()),
-    *(Gelus(), Swishes(), LayerNorms(), RMSNorms(), RotaryEmbeddings(), Aliases(), Linears(), Views()),
+PATTERNS = (
+    *(drop_aliases, shorten_views, move_views, shorten_views, slice_views, shorten_views),
+    *(find_gelus, find_swishes, find_layer_norms, find_rms_norms, find_rotary, drop_aliases, move_views, shorten_views),
 )
+#: Rules that fold constants of the file into others.
+FOLDS = (turn_constants, unfold_batch_norms, fold_channel_scales, fold_paddings)
 #: Rules that form kernels, which depend on the dtype.
-KERNELS: tuple[Rewrite, ...] = (
-    *(Scales(), Guards(), Attentions(), Views(), GroupedHeads(), Masks(), Views(), HeadsLast(), Linears(), Views()),
-    *(Gates(), Siblings(), Rotations()),
-    *(Constants(), BatchNorms(), ChannelScales(), Paddings(), Activations(), Epilogues(), NormedProducts()),
+KERNELS = (
+    *(move_scales, drop_guards, join_attention, shorten_views, group_heads, simplify_masks, shorten_views),
+    *(put_heads_last, move_views, shorten_views, join_gates, join_siblings, rotate_elements),
+    *(*FOLDS, make_elementwise, join_epilogues, join_norms),
 )
 #: All rules in order; each is applied until it changes nothing.
 RULES = (*PATTERNS, *KERNELS)
@@ -49,20 +42,18 @@ def rewrite(graph: Graph, potential: Potential | None = None, options: Options =
     """
     dtype = options.narrow()
     if dtype is not None:
-        apply(graph, (*PATTERNS, Constants(), BatchNorms(), ChannelScales(), Paddings()), potential)
+        _apply(graph, (*PATTERNS, *FOLDS), potential)
         narrow_floats(graph, dtype)
     # Quantised products take no norms.
-    apply(graph, RULES if options.weights is None else RULES[:-1], potential)
+    _apply(graph, RULES if options.weights is None else RULES[:-1], potential)
     if options.weights is not None:
         quantise(graph, options.weights)
         graph.tidy()
     return graph
 
 
-def apply(graph: Graph, rules: tuple[Rewrite, ...], potential: Potential | None = None) -> Graph:
-    """Apply rules, in order, to a graph, and return it."""
-    links, potential = Links(graph), potential or predict
+def _apply(graph: Graph, rules: tuple[Rule, ...], potential: Potential | None) -> None:
+    links = Links(graph, potential or predict)
     for rule in rules:
-        apply_everywhere(rule, links, potential)
+        rule.everywhere(links)
     links.store().tidy()
-    return graph

@@ -10,27 +10,24 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, is_last, number, products
+from .base import is_last, number, products, rule
 from .views import reshape, swap_last_axes
 
 #: Largest number that, added to a score, hides its key: the exponential is zero next to that of any other score.
 HIDES = -1e9
 
 
-class Guards(Rewrite):
+@rule("Guards", "Where")
+def drop_guards(links: Links, node: Node) -> bool:
     """Where(IsNaN(p), 0, p) -> p, for shares p = Softmax(scores + mask) of a mask that hides no row whole.
 
     PyTorch's attention has this guard for rows that see no key, whose scores are all -inf.
     """
-
-    roots = ("Where",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        shares = _guard_input(links, node)
-        softmax = None if shares is None else links.maker(shares, "Softmax")
-        if shares is None or softmax is None or not _sees_keys(links, softmax.inputs[0]):
-            return False
-        return links.bypass(node, shares)
+    shares = _guard_input(links, node)
+    softmax = None if shares is None else links.maker(shares, "Softmax")
+    if shares is None or softmax is None or not _sees_keys(links, softmax.inputs[0]):
+        return False
+    return links.bypass(node, shares)
 
 
 def _guard_input(links: Links, node: Node) -> str | None:
@@ -70,115 +67,114 @@ class Pattern(NamedTuple):
     mask: str
 
 
-class Attentions(Rewrite):
+@rule("Attentions", "Softmax")
+def join_attention(links: Links, node: Node) -> bool:
     """MatMul(Softmax(MatMul(q, kT) * scale + mask), v) -> Attention(q, k, v, mask), for heads of 16 bits.
 
     Tensors have the axes (batch, heads, rows, head). A guard of rows without keys disappears, because the kernel gives
     zeros there, and so do casts to float32 around the softmax. In float32 an attention is the same three kernels.
     """
-
-    roots = ("Softmax",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        graph, last, shares = links.graph, self._value_product(links, node), node.outputs[0]
-        shape = graph.shape(node.inputs[0])
-        if last is None or shape is None or not is_last(node.attribute("axis"), shape):
-            return False
-        for found in self._patterns(links, node.inputs[0]):
-            q, keys, v = found.product.inputs[0], found.product.inputs[1], last.inputs[1]
-            if not self._fits(links, (q, keys, v), found.mask, last.outputs[0]):
-                continue
-            turn = swap_last_axes(links, found.product, keys)
-            inputs = (q, turn.outputs[0], v, *((found.mask,) if found.mask else ()))
-            new = Node("Attention", inputs, last.outputs, {"scale": found.scale}, node.name)
-            links.replace(last, turn, new)
-            links.drop((shares,))
-            return True
+    graph, last, shares = links.graph, _value_product(links, node), node.outputs[0]
+    shape = graph.shape(node.inputs[0])
+    if last is None or shape is None or not is_last(node.attribute("axis"), shape):
         return False
-
-    def _value_product(self, links: Links, softmax: Node) -> Node | None:
-        """Return the product with the values, after casts and a guard."""
-        name = softmax.outputs[0]
-        for _ in range(3):
-            if (last := links.reader(name, "MatMul")) is not None:
-                return last if last.inputs[0] == name else None
-            readers = links.readers(name)
-            guards = [each for each in readers if each.op == "Where" and _guard_input(links, each) == name]
-            if len(readers) == 2 and guards and not links.is_result(name):
-                name = guards[0].outputs[0]
-            elif (cast := links.reader(name, "Cast")) is not None:
-                name = cast.outputs[0]
-            else:
-                return None
-        return None
-
-    def _patterns(self, links: Links, name: str) -> Iterator[Pattern]:
-        """Yield what computes the scores that a softmax reads."""
-        name = self._uncast(links, name)
-        for scores, mask in self._masks(links, name):
-            scores = self._uncast(links, scores)
-            scale, product = 1.0, links.plain(scores, "MatMul", "Mul", "Div")
-            if product is not None and product.op != "MatMul":
-                value, scale = next(products(links.graph, product), ("", 1.0))
-                product = links.plain(value, "MatMul")
-            if product is not None:
-                yield Pattern(product, scale, mask)
-
-    def _masks(self, links: Links, name: str) -> Iterator[tuple[str, str]]:
-        """Yield (scores, mask) that a softmax reads; "" where there is no mask."""
-        yield name, ""
-        if (added := links.plain(name, "Add")) is not None:
-            first, second = added.inputs
-            yield first, second
-            yield second, first
-
-    def _uncast(self, links: Links, name: str) -> str:
-        cast = links.plain(name, "Cast")
-        return name if cast is None else cast.inputs[0]
-
-    def _fits(self, links: Links, heads: tuple[str, str, str], mask: str, result: str) -> bool:
-        """Return whether the tensors are those of an attention that a kernel computes."""
-        specs = [links.graph.spec(name) for name in (*heads, result)]
-        shapes = [links.graph.static(name) for name in heads]
-        dtypes = {spec.dtype.name for spec in specs if spec is not None}
-        if any(shape is None or len(shape) != 4 for shape in shapes) or dtypes not in ({"float16"}, {"bfloat16"}):
-            return False
-        q, keys, v = (shape or () for shape in shapes)
-        if not (q[3] == keys[2] == v[3] and q[:2] == keys[:2] == v[:2] and keys[3] == v[2]):
-            return False
-        spec, shape = links.graph.spec(mask), links.graph.static(mask)
-        if not mask:
-            return True
-        full = (*q[:3], v[2])
-        fits = shape is not None and 0 < len(shape) <= 4 and spec is not None
-        return fits and all(a in (1, b) for a, b in zip(reversed(shape or ()), reversed(full), strict=False))
+    for found in _patterns(links, node.inputs[0]):
+        q, keys, v = found.product.inputs[0], found.product.inputs[1], last.inputs[1]
+        if not _fits(links, (q, keys, v), found.mask, last.outputs[0]):
+            continue
+        turn = swap_last_axes(links, found.product, keys)
+        inputs = (q, turn.outputs[0], v, *((found.mask,) if found.mask else ()))
+        new = Node("Attention", inputs, last.outputs, {"scale": found.scale}, node.name)
+        links.replace(last, turn, new)
+        links.drop((shares,))
+        return True
+    return False
 
 
-class Masks(Rewrite):
+def _value_product(links: Links, softmax: Node) -> Node | None:
+    """Return the product with the values, after casts and a guard."""
+    name = softmax.outputs[0]
+    for _ in range(3):
+        if (last := links.reader(name, "MatMul")) is not None:
+            return last if last.inputs[0] == name else None
+        readers = links.readers(name)
+        guards = [each for each in readers if each.op == "Where" and _guard_input(links, each) == name]
+        if len(readers) == 2 and guards and not links.is_result(name):
+            name = guards[0].outputs[0]
+        elif (cast := links.reader(name, "Cast")) is not None:
+            name = cast.outputs[0]
+        else:
+            return None
+    return None
+
+
+def _patterns(links: Links, name: str) -> Iterator[Pattern]:
+    """Yield what computes the scores that a softmax reads."""
+    name = _uncast(links, name)
+    for scores, mask in _masks(links, name):
+        scores = _uncast(links, scores)
+        scale, product = 1.0, links.plain(scores, "MatMul", "Mul", "Div")
+        if product is not None and product.op != "MatMul":
+            value, scale = next(products(links.graph, product), ("", 1.0))
+            product = links.plain(value, "MatMul")
+        if product is not None:
+            yield Pattern(product, scale, mask)
+
+
+def _masks(links: Links, name: str) -> Iterator[tuple[str, str]]:
+    """Yield (scores, mask) that a softmax reads; "" where there is no mask."""
+    yield name, ""
+    if (added := links.plain(name, "Add")) is not None:
+        first, second = added.inputs
+        yield first, second
+        yield second, first
+
+
+def _uncast(links: Links, name: str) -> str:
+    cast = links.plain(name, "Cast")
+    return name if cast is None else cast.inputs[0]
+
+
+def _fits(links: Links, heads: tuple[str, str, str], mask: str, result: str) -> bool:
+    """Return whether the tensors are those of an attention that a kernel computes."""
+    specs = [links.graph.spec(name) for name in (*heads, result)]
+    shapes = [links.graph.static(name) for name in heads]
+    dtypes = {spec.dtype.name for spec in specs if spec is not None}
+    if any(shape is None or len(shape) != 4 for shape in shapes) or dtypes not in ({"float16"}, {"bfloat16"}):
+        return False
+    q, keys, v = (shape or () for shape in shapes)
+    if not (q[3] == keys[2] == v[3] and q[:2] == keys[:2] == v[:2] and keys[3] == v[2]):
+        return False
+    spec, shape = links.graph.spec(mask), links.graph.static(mask)
+    if not mask:
+        return True
+    full = (*q[:3], v[2])
+    fits = shape is not None and 0 < len(shape) <= 4 and spec is not None
+    return fits and all(a in (1, b) for a, b in zip(reversed(shape or ()), reversed(full), strict=False))
+
+
+@rule("Masks", "Attention")
+def simplify_masks(links: Links, node: Node) -> bool:
     """Attention(q, k, v, triangle) -> Attention(q, k, v; is_causal); a mask that hides nothing disappears.
 
     The triangle is a constant that hides the keys after each query, and no others.
     """
-
-    roots = ("Attention",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        mask = links.graph.constants.get(node.input(3))
-        shape = links.graph.static(node.inputs[0])
-        if mask is None or shape is None or node.attribute("is_causal") or len(node.outputs) > 1:
-            return False
-        visible = mask if mask.dtype == bool else mask == 0
-        hidden = ~mask if mask.dtype == bool else mask.astype(np.float64) <= _least(mask.dtype)
-        if not (visible | hidden).all():
-            return False
-        if visible.all():
-            links.change(node, inputs=(*node.inputs[:3], *(("", *node.inputs[4:]) if node.inputs[4:] else ())))
-            return True
-        whole = mask.ndim >= 2 and mask.shape[-2:] == (shape[2], shape[2])
-        if not whole or len(node.inputs) > 4 or (visible != np.tri(shape[2], dtype=bool)).any():
-            return False
-        links.change(node, inputs=node.inputs[:3], attributes=node.attributes | {"is_causal": 1})
+    mask = links.graph.constants.get(node.input(3))
+    shape = links.graph.static(node.inputs[0])
+    if mask is None or shape is None or node.attribute("is_causal") or len(node.outputs) > 1:
+        return False
+    visible = mask if mask.dtype == bool else mask == 0
+    hidden = ~mask if mask.dtype == bool else mask.astype(np.float64) <= _least(mask.dtype)
+    if not (visible | hidden).all():
+        return False
+    if visible.all():
+        links.change(node, inputs=(*node.inputs[:3], *(("", *node.inputs[4:]) if node.inputs[4:] else ())))
         return True
+    whole = mask.ndim >= 2 and mask.shape[-2:] == (shape[2], shape[2])
+    if not whole or len(node.inputs) > 4 or (visible != np.tri(shape[2], dtype=bool)).any():
+        return False
+    links.change(node, inputs=node.inputs[:3], attributes=node.attributes | {"is_causal": 1})
+    return True
 
 
 def _least(dtype: np.dtype) -> float:
@@ -186,25 +182,22 @@ def _least(dtype: np.dtype) -> float:
     return -3e4 if dtype.name == "float16" else HIDES
 
 
-class GroupedHeads(Rewrite):
+@rule("GroupedHeads", "Attention")
+def group_heads(links: Links, node: Node) -> bool:
     """Attention(q, Reshape(Expand(k)), Reshape(Expand(v))) -> Attention(q, k, v), with fewer heads of keys and values.
 
     The expansion repeats each head of keys for a group of neighbouring heads of queries; the kernel reads it once.
     """
-
-    roots = ("Attention",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        keys, values = (_repeat_source(links, each) for each in node.inputs[1:3])
-        if keys is None or values is None or keys[1] != values[1] or len(node.inputs) > 4:
-            return False
-        views = []
-        for name, shape in (keys, values):
-            views.append(reshape(links, name, shape, links.fresh(name + ".heads", name, shape), node.name))
-        inputs = (node.inputs[0], *(view.outputs[0] for view in views), *node.inputs[3:])
-        links.replace(node, *views, Node("Attention", inputs, node.outputs, node.attributes, node.name))
-        links.drop(node.inputs[1:3])
-        return True
+    keys, values = (_repeat_source(links, each) for each in node.inputs[1:3])
+    if keys is None or values is None or keys[1] != values[1] or len(node.inputs) > 4:
+        return False
+    views = []
+    for name, shape in (keys, values):
+        views.append(reshape(links, name, shape, links.fresh(name + ".heads", name, shape), node.name))
+    inputs = (node.inputs[0], *(view.outputs[0] for view in views), *node.inputs[3:])
+    links.replace(node, *views, Node("Attention", inputs, node.outputs, node.attributes, node.name))
+    links.drop(node.inputs[1:3])
+    return True
 
 
 def _repeat_source(links: Links, name: str) -> tuple[str, tuple[int, ...]] | None:
@@ -221,20 +214,17 @@ def _repeat_source(links: Links, name: str) -> tuple[str, tuple[int, ...]] | Non
     return expand.inputs[0], (*small[:2], *small[3:])
 
 
-class HeadsLast(Rewrite):
+@rule("HeadsLast", "Attention")
+def put_heads_last(links: Links, node: Node) -> bool:
     """Transpose(Attention(q, k, v), (0, 2, 1, 3)) -> Attention(q, k, v; heads_last), which stores its result so.
 
     The reshape after it, to (batch, rows, heads * head), is then a view.
     """
-
-    roots = ("Attention",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        turn = links.reader(node.outputs[0], "Transpose")
-        shape = links.graph.static(node.inputs[0])
-        if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:
-            return False
-        if turn.attribute("perm") != (0, 2, 1, 3):
-            return False
-        links.take_in(node, turn, attributes=node.attributes | {"heads_last": 1})
-        return True
+    turn = links.reader(node.outputs[0], "Transpose")
+    shape = links.graph.static(node.inputs[0])
+    if turn is None or shape is None or len(shape) != 4 or len(node.outputs) > 1:
+        return False
+    if turn.attribute("perm") != (0, 2, 1, 3):
+        return False
+    links.take_in(node, turn, attributes=node.attributes | {"heads_last": 1})
+    return True

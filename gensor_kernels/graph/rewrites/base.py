@@ -1,46 +1,47 @@
-"""The base class of rules, and queries of a graph that rules share."""
+"""Rules, and queries of a graph that rules share."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links, key_of
 
-#: Predicted microseconds of the kernels of some nodes, or None.
-Potential = Callable[[Graph, "list[Node]"], "float | None"]
 
+class Rule(NamedTuple):
+    """A change of a graph that keeps its results up to rounding."""
 
-class Rewrite(ABC):
-    """A rule that changes a graph without changing its results beyond rounding."""
-
+    #: Name in decisions.
+    name: str
     #: Operators of the nodes at which the rule begins.
     roots: tuple[str, ...]
+    #: Applies the rule to a node of one of `roots`; returns whether anything changed.
+    apply: Callable[[Links, Node], bool]
 
-    @abstractmethod
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        """Apply the rule to a node of one of `roots`; return whether anything changed."""
+    def everywhere(self, links: Links) -> None:
+        """Apply the rule to every node of its roots, in order, and to those that it makes."""
+        waiting = deque(key_of(node) for node in links.nodes() if node.op in self.roots)
+        queued = set(waiting)
+        while waiting:
+            key = waiting.popleft()
+            queued.discard(key)
+            node = links.maker(key, *self.roots)
+            if node is None or key_of(node) != key:
+                continue
+            if links.apply_rule(self.name, self.apply, node):
+                made = [key_of(each) for each in links.added if each.op in self.roots]
+                waiting.extend(each for each in made if each not in queued)
+                queued.update(made)
 
 
-def apply_everywhere(rule: Rewrite, links: Links, potential: Potential) -> None:
-    """Apply a rule to every node of its roots, in order, and to those that it makes."""
-    waiting = deque(key_of(node) for node in links.nodes() if node.op in rule.roots)
-    queued = set(waiting)
-    while waiting:
-        key = waiting.popleft()
-        queued.discard(key)
-        node = links.maker(key, *rule.roots)
-        if node is None or key_of(node) != key:
-            continue
-        if links.apply_rule(type(rule).__name__, lambda each: rule._apply(links, each, potential), node):
-            made = [key_of(each) for each in links.added if each.op in rule.roots]
-            waiting.extend(each for each in made if each not in queued)
-            queued.update(made)
+def rule(name: str, *roots: str) -> Callable[[Callable[[Links, Node], bool]], Rule]:
+    """Decorate the function of a rule."""
+    return lambda apply: Rule(name, roots, apply)
 
 
 def floats(graph: Graph, name: str) -> bool:

@@ -7,67 +7,65 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite, other_operand
+from .base import other_operand, rule
 from .views import VIEWS, Axes, Part, chain_of, follow, steps_to, view_nodes
 
 
-class Linears(Rewrite):
+@rule("Linears", "MatMul", "Gemm")
+def move_views(links: Links, node: Node) -> bool:
     """View(MatMul(View(x), w) + b) -> View(View(MatMul(View(x), w) + b)), where the first views keep the rows of x.
 
     Exporters flatten or exchange batch and rows before a product, and undo that after it. Views before the product are
     reduced to those that gather the summed axis, the others move after it and cancel with their inverse; a residual can
     then join the product. A Gemm with such views is MatMul and Add.
     """
+    given = links.maker(node.inputs[0], *VIEWS)
+    matrix = _matrix(links, node)
+    if given is None or matrix is None or node.epilogue:
+        return False
+    last, bias = _with_bias(links, node)
+    readers = links.readers(last.outputs[0])
+    if links.is_result(last.outputs[0]) or not readers or any(each.op not in VIEWS for each in readers):
+        return False
+    chain = chain_of(links, given)
+    source = chain[0].inputs[0]
+    shape, result = links.graph.static(source), links.graph.spec(last.outputs[0])
+    axes = None if shape is None or 0 in shape else follow(links.graph, chain, shape)
+    if axes is None or shape is None or result is None:
+        return False
+    kept = _group(sorted(part for axis in axes[:-1] for part in axis), shape)
+    if not kept or kept == axes[:-1]:
+        return False
+    _replace(links, node, last, source, (kept, axes), matrix, bias)
+    return True
 
-    roots = ("MatMul", "Gemm")
 
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        given = links.maker(node.inputs[0], *VIEWS)
-        matrix = _matrix(links, node)
-        if given is None or matrix is None or node.epilogue:
-            return False
-        last, bias = _with_bias(links, node)
-        readers = links.readers(last.outputs[0])
-        if links.is_result(last.outputs[0]) or not readers or any(each.op not in VIEWS for each in readers):
-            return False
-        chain = chain_of(links, given)
-        source = chain[0].inputs[0]
-        shape, result = links.graph.static(source), links.graph.spec(last.outputs[0])
-        axes = None if shape is None or 0 in shape else follow(links.graph, chain, shape)
-        if axes is None or shape is None or result is None:
-            return False
-        kept = _group(sorted(part for axis in axes[:-1] for part in axis), shape)
-        if not kept or kept == axes[:-1]:
-            return False
-        self._replace(links, node, last, source, (kept, axes), matrix, bias)
-        return True
-
-    def _replace(
-        self, links: Links, node: Node, last: Node, source: str, ways: tuple[Axes, Axes], matrix: str, bias: str
-    ) -> None:
-        graph, (kept, axes) = links.graph, ways
-        shape, wide = graph.static(source), graph.shape(last.outputs[0])
-        assert shape is not None and wide is not None
-        rows, columns, like = tuple(_extent(axis) for axis in kept), wide[-1], last.outputs[0]
-        new, name = [], source
-        if front := steps_to((*kept, axes[-1]), shape):
-            name = links.fresh(node.inputs[0] + ".rows", source, (*rows, _extent(axes[-1])))
-            new += view_nodes(links, node, source, front, name)
-        product = links.fresh(node.outputs[0] + ".product", like, (*rows, columns))
-        new.append(Node("MatMul", (name, matrix), (product,), {}, node.name))
-        if bias:
-            added = links.fresh(like + ".sum", like, (*rows, columns))
-            new.append(Node("Add", (product, bias), (added,), {}, last.name))
-            product = added
-        # The rows in the order that the product had, as axes of the new product.
-        number = {part: (place, rank) for place, axis in enumerate(kept) for rank, part in enumerate(axis)}
-        ordered = tuple(tuple(Part(number[part], part.extent) for part in axis) for axis in axes[:-1])
-        tail = (Part((len(kept),), int(columns or 1)),)
-        back = steps_to((*ordered, tail if tail[0].extent > 1 else ()), (*rows, int(columns or 1)))
-        if not back:
-            back = [("Reshape", (*rows, int(columns or 1)))]
-        new += view_nodes(links, last, product, back, last.outputs[0])
-        links.replace(last, *new)
+def _replace(
+    links: Links, node: Node, last: Node, source: str, ways: tuple[Axes, Axes], matrix: str, bias: str
+) -> None:
+    graph, (kept, axes) = links.graph, ways
+    shape, wide = graph.static(source), graph.shape(last.outputs[0])
+    assert shape is not None and wide is not None
+    rows, columns, like = tuple(_extent(axis) for axis in kept), wide[-1], last.outputs[0]
+    new, name = [], source
+    if front := steps_to((*kept, axes[-1]), shape):
+        name = links.fresh(node.inputs[0] + ".rows", source, (*rows, _extent(axes[-1])))
+        new += view_nodes(links, node, source, front, name)
+    product = links.fresh(node.outputs[0] + ".product", like, (*rows, columns))
+    new.append(Node("MatMul", (name, matrix), (product,), {}, node.name))
+    if bias:
+        added = links.fresh(like + ".sum", like, (*rows, columns))
+        new.append(Node("Add", (product, bias), (added,), {}, last.name))
+        product = added
+    # The rows in the order that the product had, as axes of the new product.
+    number = {part: (place, rank) for place, axis in enumerate(kept) for rank, part in enumerate(axis)}
+    ordered = tuple(tuple(Part(number[part], part.extent) for part in axis) for axis in axes[:-1])
+    tail = (Part((len(kept),), int(columns or 1)),)
+    back = steps_to((*ordered, tail if tail[0].extent > 1 else ()), (*rows, int(columns or 1)))
+    if not back:
+        back = [("Reshape", (*rows, int(columns or 1)))]
+    new += view_nodes(links, last, product, back, last.outputs[0])
+    links.replace(last, *new)
 
 
 def _group(rows: list[Part], shape: tuple[int, ...]) -> Axes:

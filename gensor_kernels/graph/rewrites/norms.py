@@ -1,4 +1,4 @@
-"""Layer norms and RMS norms as exporters write them."""
+"""Layer norms and RMS norms as exporters write them, and those of a product's rows in its kernel."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.graph.ir.graph import Node
+from gensor_kernels.graph.ir.graph import Node, Step
 from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.operators.types.epilogue import MAX_STEPS
 
-from .base import Potential, Rewrite, floats, last_axis, number, other_operand
+from .base import floats, is_last, last_axis, number, operators_of, other_operand, rule
 
 
 class MeanSquare(NamedTuple):
@@ -26,38 +27,32 @@ class Quotient(NamedTuple):
     node: Node
 
 
-class LayerNorms(Rewrite):
+@rule("LayerNorms", "Sqrt")
+def find_layer_norms(links: Links, node: Node) -> bool:
     """(x - mean) / sqrt(mean((x - mean) ** 2) + eps) * w + b -> LayerNormalization(x, w, b), over the last axis."""
-
-    roots = ("Sqrt",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        variance, quotient = _mean_square(links, node), _quotient(links, node)
-        if variance is None or quotient is None or quotient.x != variance.x:
-            return False
-        difference = links.maker(variance.x, "Sub")
-        if difference is None:
-            return False
-        x, mean = difference.inputs[0], links.maker(difference.inputs[1], "ReduceMean")
-        if mean is None or mean.inputs[0] != x or not last_axis(links.graph, mean):
-            return False
-        return _put_norm(links, node, "LayerNormalization", ("Mul", "Add"), x, quotient.node, variance.eps)
+    variance, quotient = _mean_square(links, node), _quotient(links, node)
+    if variance is None or quotient is None or quotient.x != variance.x:
+        return False
+    difference = links.maker(variance.x, "Sub")
+    if difference is None:
+        return False
+    x, mean = difference.inputs[0], links.maker(difference.inputs[1], "ReduceMean")
+    if mean is None or mean.inputs[0] != x or not last_axis(links.graph, mean):
+        return False
+    return _put_norm(links, node, "LayerNormalization", ("Mul", "Add"), x, quotient.node, variance.eps)
 
 
-class RMSNorms(Rewrite):
+@rule("RMSNorms", "Sqrt")
+def find_rms_norms(links: Links, node: Node) -> bool:
     """x / sqrt(mean(x ** 2) + eps) * w -> RMSNormalization(x, w), over the last axis.
 
     The inverse root may be a Reciprocal. Casts to float32 and back around the norm disappear: its kernel computes in
     float32.
     """
-
-    roots = ("Sqrt",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        square, quotient = _mean_square(links, node), _quotient(links, node)
-        if square is None or quotient is None or quotient.x != square.x:
-            return False
-        return _put_norm(links, node, "RMSNormalization", ("Mul",), square.x, quotient.node, square.eps)
+    square, quotient = _mean_square(links, node), _quotient(links, node)
+    if square is None or quotient is None or quotient.x != square.x:
+        return False
+    return _put_norm(links, node, "RMSNormalization", ("Mul",), square.x, quotient.node, square.eps)
 
 
 def _mean_square(links: Links, root: Node) -> MeanSquare | None:
@@ -144,4 +139,39 @@ def _put_norm(links: Links, root: Node, op: str, affine: tuple[str, ...], x: str
         operands.append(graph.add(last.outputs[0] + ".ones", np.ones(shape[-1], spec.dtype)))
     attributes = {"axis": -1, "epsilon": eps}
     links.replace(last, Node(op, (x, *operands), last.outputs, attributes, root.name))
+    return True
+
+
+#: Norms of an epilogue, and the default of their epsilon, by operator.
+NORMS = {"LayerNormalization": "layernorm", "RMSNormalization": "rmsnorm"}
+
+
+@rule("NormedProducts", *NORMS)
+def join_norms(links: Links, node: Node) -> bool:
+    """LayerNormalization(MatMul(a, b), w, c) -> MatMul(a, b; layernorm, mul w, add c); also RMS norms.
+
+    The rule applies if the kernel, whose blocks hold whole rows, is predicted to be faster than both.
+    """
+    graph, product = links.graph, links.maker(node.inputs[0], "MatMul")
+    shape = graph.static(node.inputs[0])
+    if product is None or shape is None or not links.alone(node.inputs[0]) or len(node.outputs) > 1:
+        return False
+    if not is_last(node.attribute("axis"), shape):
+        return False
+    operands = [each for each in node.inputs[1:] if each]
+    spec = graph.spec(node.inputs[0])
+    vector = None if spec is None else spec._replace(shape=shape[-1:])
+    if any(graph.spec(each) != vector for each in operands):
+        return False
+    norm = Step(NORMS[node.op], "", float(node.attribute("epsilon")))
+    steps = (*product.epilogue, norm, *map(Step, ("mul", "add"), operands))
+    if len(steps) - 1 > MAX_STEPS or any(step.name in NORMS.values() for step in product.epilogue):
+        return False
+    taken = Node("MatMul", product.inputs, node.outputs, {}, product.name, steps, operators_of(product, node))
+    links.is_slower([taken], [product, node])
+    before, after = links.predicted
+    if before is None or after is None or after >= before:
+        links.why = "the norm in the product is predicted to be no faster" if before is not None else ""
+        return False
+    links.take_in(product, node, epilogue=steps, joined=taken.joined)
     return True

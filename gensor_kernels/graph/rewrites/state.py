@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from gensor_kernels.graph.ir.graph import Extents, Graph, Node, Spec
 from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 
-from .base import Potential, Rewrite, apply_everywhere
+from .base import Rule, rule
 
 #: The standard's number of int32.
 TENSOR_INT32 = 6
@@ -31,62 +32,48 @@ class State(NamedTuple):
         return tuple(self.results.items()), tuple(self.pairs.items())
 
 
-class InPlace(Rewrite):
+def _write_in_place(state: Mapping[str, str], links: Links, node: Node) -> bool:
     """TensorScatter(past, x, places) -> the same, written into `past`, if it alone reads `past`."""
-
-    roots = ("TensorScatter",)
-
-    def __init__(self, state: Mapping[str, str]):
-        self.state = state
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        past = node.inputs[0]
-        if node.attribute(IN_PLACE) or self.state.get(past) != node.outputs[0] or not links.alone(past):
-            return False
-        links.change(node, attributes={**node.attributes, IN_PLACE: 1})
-        return True
+    past = node.inputs[0]
+    if node.attribute(IN_PLACE) or state.get(past) != node.outputs[0] or not links.alone(past):
+        return False
+    links.change(node, attributes={**node.attributes, IN_PLACE: 1})
+    return True
 
 
-class Appends(Rewrite):
+def _append(pairs: Mapping[str, str], links: Links, node: Node) -> bool:
     """q, k, v = Split(MatMul(x, w)), TensorScatter(past_k, k), TensorScatter(past_v, v) -> MatMulAppend(x, w).
 
     `pairs` are caches of keys and values (batch, capacity, columns) with common rows; only attention to all valid keys
     reads them.
     """
-
-    roots = ("Split",)
-
-    def __init__(self, pairs: Mapping[str, str]):
-        self.pairs = pairs
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        graph, joint = links.graph, node.inputs[0]
-        product, shape = links.maker(joint, "MatMul"), graph.shape(joint)
-        if product is None or not links.alone(joint) or len(node.outputs) != 3 or shape is None or len(shape) != 3:
-            return False
-        q, k, v = node.outputs
-        keys, values = (_store(links, name) for name in (k, v))
-        if keys is None or values is None or self.pairs.get(keys.inputs[0]) != values.inputs[0]:
-            return False
-        places = keys.input(2)
-        if node.attribute("axis") not in (-1, 2) or places != values.input(2):
-            return False
-        columns = [(graph.static(name) or (0,))[-1] for name in (q, k, v)]
-        # The queries of a token must fit into the row before its keys and values.
-        fits = 0 < columns[0] <= sum(columns[1:]) and (graph.shape(product.inputs[1]) or ())[1:] == (sum(columns),)
-        if not fits or links.when(places) > links.order(product):
-            return False
-        for each in (keys, values, node):
-            links.remove(each)
-        links.change(
-            product,
-            op="MatMulAppend",
-            inputs=(*product.inputs[:2], keys.inputs[0], values.inputs[0], places),
-            outputs=(q, keys.outputs[0], values.outputs[0]),
-            attributes={IN_PLACE: 1},
-            joined=(*product.joined, "Split", "TensorScatter", "TensorScatter"),
-        )
-        return True
+    graph, joint = links.graph, node.inputs[0]
+    product, shape = links.maker(joint, "MatMul"), graph.shape(joint)
+    if product is None or not links.alone(joint) or len(node.outputs) != 3 or shape is None or len(shape) != 3:
+        return False
+    q, k, v = node.outputs
+    keys, values = (_store(links, name) for name in (k, v))
+    if keys is None or values is None or pairs.get(keys.inputs[0]) != values.inputs[0]:
+        return False
+    places = keys.input(2)
+    if node.attribute("axis") not in (-1, 2) or places != values.input(2):
+        return False
+    columns = [(graph.static(name) or (0,))[-1] for name in (q, k, v)]
+    # The queries of a token must fit into the row before its keys and values.
+    fits = 0 < columns[0] <= sum(columns[1:]) and (graph.shape(product.inputs[1]) or ())[1:] == (sum(columns),)
+    if not fits or links.when(places) > links.order(product):
+        return False
+    for each in (keys, values, node):
+        links.remove(each)
+    links.change(
+        product,
+        op="MatMulAppend",
+        inputs=(*product.inputs[:2], keys.inputs[0], values.inputs[0], places),
+        outputs=(q, keys.outputs[0], values.outputs[0]),
+        attributes={IN_PLACE: 1},
+        joined=(*product.joined, "Split", "TensorScatter", "TensorScatter"),
+    )
+    return True
 
 
 def _store(links: Links, name: str) -> Node | None:
@@ -121,31 +108,29 @@ def _newest(graph: Graph) -> None:
         graph.nodes.append(Node("NewestRows", inputs, (name,), {"columns": columns, IN_PLACE: 1}, name))
 
 
-class Lengths(Rewrite):
+@rule("Lengths", "Attention")
+def narrow_lengths(links: Links, node: Node) -> bool:
     """Attention(..., nonpad_kv_seqlen=n) -> Attention(..., n as int32), the same for all layers: as kernels read it."""
-
-    roots = ("Attention",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        name = node.input(6)
-        found = links.graph.spec(name) if name else None
-        if found is None or found.dtype == np.int32 or name in links.graph.constants:
-            return False
-        narrow = name + ".int32"
-        changed = replace(node, inputs=(*node.inputs[:6], narrow))
-        if links.maker(narrow) is not None:
-            links.put(node, changed)
-        else:
-            links.graph.specs[narrow] = Spec(np.dtype(np.int32), found.shape)
-            links.put(node, Node("Cast", (name,), (narrow,), {"to": TENSOR_INT32}, narrow), changed)
-        return True
+    name = node.input(6)
+    found = links.graph.spec(name) if name else None
+    if found is None or found.dtype == np.int32 or name in links.graph.constants:
+        return False
+    narrow = name + ".int32"
+    changed = replace(node, inputs=(*node.inputs[:6], narrow))
+    if links.maker(narrow) is not None:
+        links.put(node, changed)
+    else:
+        links.graph.specs[narrow] = Spec(np.dtype(np.int32), found.shape)
+        links.put(node, Node("Cast", (name,), (narrow,), {"to": TENSOR_INT32}, narrow), changed)
+    return True
 
 
 def keep_state(graph: Graph, state: Mapping[str, str], pairs: Mapping[str, str]) -> None:
     """Apply the rules of state to a graph; results that are written in place are removed from its outputs."""
     links = Links(graph)
-    for rule in (InPlace(state), Appends(pairs), Lengths()):
-        apply_everywhere(rule, links, lambda graph, nodes: None)
+    Rule("InPlace", ("TensorScatter",), partial(_write_in_place, state)).everywhere(links)
+    Rule("Appends", ("Split",), partial(_append, pairs)).everywhere(links)
+    narrow_lengths.everywhere(links)
     links.store().tidy()
     written = {name for node in graph.nodes if node.attribute(IN_PLACE) for name in node.outputs}
     kept = {result for result in state.values() if result in written}

@@ -12,7 +12,7 @@ import numpy as np
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links
 
-from .base import Potential, Rewrite
+from .base import rule
 
 VIEWS = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
 
@@ -28,68 +28,62 @@ class Part(NamedTuple):
 Axes = tuple[tuple[Part, ...], ...]
 
 
-class Views(Rewrite):
+@rule("Views", *VIEWS)
+def shorten_views(links: Links, node: Node) -> bool:
     """Reshape(Transpose(Reshape(x))) and longer chains -> the shortest of Reshape, Transpose, Reshape of x.
 
     A chain that splits, permutes and rejoins axes becomes one Transpose, without copies between; a chain that moves
     nothing becomes one Reshape, or x.
     """
-
-    roots = VIEWS
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        chain = chain_of(links, node)
-        source = chain[0].inputs[0]
-        shape, last = links.graph.static(source), links.graph.static(node.outputs[0])
-        if shape is None or last is None or 0 in shape:
-            return False
-        axes = follow(links.graph, chain, shape)
-        steps = None if axes is None else steps_to(axes, shape)
-        if steps is None or len(steps) >= len(chain):
-            return False
-        if not steps:
-            return links.bypass(node, source)
-        links.replace(node, *view_nodes(links, node, source, steps, node.outputs[0]))
-        return True
+    chain = chain_of(links, node)
+    source = chain[0].inputs[0]
+    shape, last = links.graph.static(source), links.graph.static(node.outputs[0])
+    if shape is None or last is None or 0 in shape:
+        return False
+    axes = follow(links.graph, chain, shape)
+    steps = None if axes is None else steps_to(axes, shape)
+    if steps is None or len(steps) >= len(chain):
+        return False
+    if not steps:
+        return links.bypass(node, source)
+    links.replace(node, *view_nodes(links, node, source, steps, node.outputs[0]))
+    return True
 
 
-class Selects(Rewrite):
+@rule("Selects", "Gather")
+def slice_views(links: Links, node: Node) -> bool:
     """Gather(view of x, i), with a number i -> view of Slice(x), where the view's axis is the outer part of x's own.
 
     Exporters take three joined products apart so, after a split of their axis into (3, heads, head).
     """
-
-    roots = ("Gather",)
-
-    def _apply(self, links: Links, node: Node, potential: Potential) -> bool:
-        graph, index = links.graph, links.graph.constants.get(node.inputs[1])
-        given = links.maker(node.inputs[0], *VIEWS)
-        if given is None or index is None or index.ndim or links.is_result(node.outputs[0]):
-            return False
-        chain = chain_of(links, given)
-        source = chain[0].inputs[0]
-        shape = graph.static(source)
-        axes = None if shape is None or 0 in shape else follow(graph, chain, shape)
-        if axes is None or shape is None:
-            return False
-        along = node.attribute("axis") % len(axes)
-        if len(axes[along]) != 1:
-            return False
-        part = axes[along][0]
-        axis = part.path[0]
-        own = sorted(each for every in axes for each in every if each.path[0] == axis)
-        if own[0] != part:
-            return False
-        extent, place = shape[axis] // part.extent, int(index) % part.extent
-        left = (*shape[:axis], extent, *shape[axis + 1 :])
-        cut = links.fresh(node.outputs[0] + ".cut", source, left)
-        numbers = [np.array([each], np.int64) for each in (place * extent, (place + 1) * extent, axis)]
-        names = [graph.add(cut + ".slice", each) for each in numbers]
-        rest = (*axes[:along], *axes[along + 1 :])
-        views = steps_to(rest, left) or [("Reshape", graph.static(node.outputs[0]) or ())]
-        made = view_nodes(links, node, cut, views, node.outputs[0])
-        links.replace(node, Node("Slice", (source, *names), (cut,), {}, node.name), *made)
-        return True
+    graph, index = links.graph, links.graph.constants.get(node.inputs[1])
+    given = links.maker(node.inputs[0], *VIEWS)
+    if given is None or index is None or index.ndim or links.is_result(node.outputs[0]):
+        return False
+    chain = chain_of(links, given)
+    source = chain[0].inputs[0]
+    shape = graph.static(source)
+    axes = None if shape is None or 0 in shape else follow(graph, chain, shape)
+    if axes is None or shape is None:
+        return False
+    along = node.attribute("axis") % len(axes)
+    if len(axes[along]) != 1:
+        return False
+    part = axes[along][0]
+    axis = part.path[0]
+    own = sorted(each for every in axes for each in every if each.path[0] == axis)
+    if own[0] != part:
+        return False
+    extent, place = shape[axis] // part.extent, int(index) % part.extent
+    left = (*shape[:axis], extent, *shape[axis + 1 :])
+    cut = links.fresh(node.outputs[0] + ".cut", source, left)
+    numbers = [np.array([each], np.int64) for each in (place * extent, (place + 1) * extent, axis)]
+    names = [graph.add(cut + ".slice", each) for each in numbers]
+    rest = (*axes[:along], *axes[along + 1 :])
+    views = steps_to(rest, left) or [("Reshape", graph.static(node.outputs[0]) or ())]
+    made = view_nodes(links, node, cut, views, node.outputs[0])
+    links.replace(node, Node("Slice", (source, *names), (cut,), {}, node.name), *made)
+    return True
 
 
 def chain_of(links: Links, node: Node) -> list[Node]:

@@ -9,7 +9,7 @@ import pytest
 
 import gensor_kernels
 from gensor_database import Record, Store
-from gensor_database.entry import is_settled
+from gensor_database.timings import is_settled
 from gensor_kernels.dispatch.selection import library
 from gensor_kernels.dispatch.selection.tiers import Choice
 from gensor_kernels.dispatch.tuning import background as background_tuning

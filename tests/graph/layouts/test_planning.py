@@ -11,7 +11,7 @@ from gensor_kernels.dispatch.api.explain import explain, find_call, find_time
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.execution.plan import Plan
 from gensor_kernels.graph.execution.weights import Weights
-from gensor_kernels.graph.ir.derived import Derived
+from gensor_kernels.graph.ir.graph import Derived
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.lowerings import predicted
 from gensor_kernels.graph.readers.onnx_file import Source

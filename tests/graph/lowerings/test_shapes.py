@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gensor_kernels.errors import ModelError
-from gensor_kernels.graph.execution.folding import fold
+from gensor_kernels.graph.execution.weights import fold
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.lowerings.shapes import infer
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import Model, load
-from gensor_kernels.graph.readers import onnx_bounds, onnx_weights
+from gensor_kernels.graph.readers import onnx_limits, onnx_weights
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.campaign_size import SEED
 
@@ -213,7 +213,7 @@ def apart(op):
 )
 def test_many_constants_are_bounded_together(monkeypatch, op, made):
     """They are refused while a few are in memory, also where the optimiser, the plan and a run compute some each."""
-    monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 4 << 20)
+    monkeypatch.setattr(onnx_limits, "LARGEST_FOLDED", 4 << 20)
     Model(Source(proto("y = Relu(x)", X, ["y"])), "model")  # imports take memory as well
     tracemalloc.start()
     try:
@@ -225,7 +225,7 @@ def test_many_constants_are_bounded_together(monkeypatch, op, made):
 
 
 def test_constants_without_further_readers_are_not_counted(monkeypatch):
-    monkeypatch.setattr(onnx_bounds, "LARGEST_FOLDED", 1 << 20)
+    monkeypatch.setattr(onnx_limits, "LARGEST_FOLDED", 1 << 20)
     chain = "; ".join(f"c{number + 1} = Cos(c{number})" for number in range(20))
     text, shape = f"c0 = ConstantOfShape(shape); {chain}; y = Add(x, c20)", (2**8, 2**8)
     found = proto(text, {"x": ("float32", shape)}, ["y"], {"shape": np.array(shape)})

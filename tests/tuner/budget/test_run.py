@@ -16,7 +16,7 @@ from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.budget.task_scheduler import SLICE, Task, TaskScheduler, end_to_end, gains, merged, predicted
-from gensor_tuner.build.compile import Compile
+from gensor_tuner.build.binaries import Compile
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.tune import Run
 from gensor_tuner.search.trace import replay

@@ -9,8 +9,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.rows import views as rows
-from gensor_tuner.build.binaries import Binaries
-from gensor_tuner.build.compile import LEFT_OUT
+from gensor_tuner.build.binaries import LEFT_OUT, Binaries
 from gensor_tuner.build.cover import cover, limit_cover, portfolio, preferring, regrets
 from gensor_tuner.build.pool import Pool, finalists
 from gensor_tuner.tasks.local import Local
@@ -61,7 +60,7 @@ def test_candidates_that_share_a_refused_binary_are_dead_too(monkeypatch):
         bad = "#define STAGES 3\n" in source
         return Binary(target, b"", error="too few registers\nat line 7" if bad else "as well")
 
-    monkeypatch.setattr("gensor_tuner.build.compile.compile_cubin", compile_cubin)
+    monkeypatch.setattr("gensor_tuner.build.binaries.compile_cubin", compile_cubin)
     workload = matmul.workload(2048, 2048, 512, dtype="float16")
     space, family = Space(workload, ARCH), FAMILIES["contraction_mma"]
     first = family.starters(workload, ARCH)[0].replace(raster=1)

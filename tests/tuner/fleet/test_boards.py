@@ -20,16 +20,14 @@ from gensor_kernels.devices.device import Code
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_tuner.build.compile import Compile
+from gensor_tuner.build.binaries import Compile
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.fleet import cluster as clusters
 from gensor_tuner.fleet import wire, worker
 from gensor_tuner.fleet.abilities import abilities
-from gensor_tuner.fleet.cluster import Cluster, LostTaskError, Member, Running
-from gensor_tuner.fleet.executor import Fleet
+from gensor_tuner.fleet.cluster import Cluster, Fleet, LostTaskError, Member, Running
 from gensor_tuner.gpu import GpuError
-from gensor_tuner.measure.board import FAILURES, Board, BoardGoneError
-from gensor_tuner.measure.on_board import ExecuteOnDevice, RemoteTimer, Time
+from gensor_tuner.measure.board import FAILURES, Board, BoardGoneError, ExecuteOnDevice, RemoteTimer, Time
 from gensor_tuner.measure.timer import Timed, Times
 from gensor_tuner.run.class_run import ClassRun, Options
 from gensor_tuner.tasks.local import Local

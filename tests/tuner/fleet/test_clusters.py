@@ -11,8 +11,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import dask
 
 from gensor_tuner.fleet import cluster as clusters
-from gensor_tuner.fleet.cluster import Cluster, FleetError
-from gensor_tuner.fleet.executor import Fleet
+from gensor_tuner.fleet.cluster import Cluster, Fleet, FleetError
 from gensor_tuner.tasks.local import Local
 from tests.doubles.fleet import Stub
 from tests.doubles.schedulers import free_port, process, scheduler, until, workers

@@ -19,8 +19,7 @@ from gensor_kernels.config import cache_dir
 from gensor_tuner.fleet import cluster as clusters
 from gensor_tuner.fleet import connect
 from gensor_tuner.fleet.abilities import abilities
-from gensor_tuner.fleet.cluster import Cluster, Member, Running
-from gensor_tuner.fleet.executor import Fleet
+from gensor_tuner.fleet.cluster import Cluster, Fleet, Member, Running
 from gensor_tuner.tasks.local import Local
 from tests.doubles.fleet import Stub
 from tests.doubles.schedulers import alive, until

@@ -11,9 +11,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_tuner.build.pool import Pool
 from gensor_tuner.measure import timer as timers
-from gensor_tuner.measure.next_batch import BATCH, DEVIATION, QUIET, Posterior, Rounds
 from gensor_tuner.measure.timer import Timed, steady
-from gensor_tuner.measure.tournament import Calls, Tournament
+from gensor_tuner.measure.tournament import BATCH, DEVIATION, QUIET, Calls, Posterior, Rounds, Tournament
 from gensor_tuner.search.walk import walk
 
 ARCH = lookup("sm_87")

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from gensor_tuner.regression.runs import Run, Sample, read
-from gensor_tuner.regression.statistics import MOST, change
-from gensor_tuner.regression.verdicts import compare
+from gensor_tuner.regression.verdicts import MOST, change, compare
 
 #: Which of 17 runs are new.
 NEW = np.arange(17) >= 12

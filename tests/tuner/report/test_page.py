@@ -12,8 +12,7 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.report.contents import Part, parts, terms_of
-from gensor_tuner.report.split import LAUNCH, RESOURCES, shares
+from gensor_tuner.report.contents import LAUNCH, RESOURCES, Part, parts, shares, terms_of
 from gensor_tuner.report.walked import followed
 from tests.doubles.reported import HOSTILE, SHIPPED, hostile, timed
 from tests.doubles.store_rows import add_rows, rows

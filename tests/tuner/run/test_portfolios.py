@@ -18,11 +18,10 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import matmul
 from gensor_tuner.cli import tuning
-from gensor_tuner.run import shipped
+from gensor_tuner.run import portfolios
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.drawn import DRAW, MENDING, attentions, find_missed, mending, products, rows
-from gensor_tuner.run.portfolios import PORTFOLIO, Offer, offer
-from gensor_tuner.run.shipped import place, ranked, ship
+from gensor_tuner.run.portfolios import PORTFOLIO, Offer, offer, place, ranked, ship
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.tasks.local import Local
@@ -137,7 +136,7 @@ def copy(tuned, tmp_path):
 
 
 def order(classes, cost, keys):
-    served = shipped._Served()
+    served = portfolios._Served()
     for regret, columns in classes:
         served.add(np.array(regret), np.array(columns))
     return served.order(np.array(cost), keys)
@@ -150,18 +149,18 @@ def test_each_kernel_gains_most_for_its_bytes():
     found = order([(regret[:25], range(12)), (regret[25:], range(12))], cost, list(map(str, range(12))))
 
     def mean(chosen):
-        best = regret[:, chosen].min(axis=1, initial=shipped.UNSERVED)
+        best = regret[:, chosen].min(axis=1, initial=portfolios.UNSERVED)
         return best[:25].mean() + best[25:].mean()
 
     for place_, pick in enumerate(found):
         gains = {other: (mean(found[:place_]) - mean([*found[:place_], other])) / cost[other] for other in range(12)}
         assert gains[pick] == pytest.approx(max(gains.values()))
-    assert all(mean(found) - mean([*found, other]) < shipped.LEAST_GAIN for other in set(range(12)) - set(found))
+    assert all(mean(found) - mean([*found, other]) < portfolios.LEAST_GAIN for other in set(range(12)) - set(found))
 
 
 def test_a_class_has_no_more_than_a_portfolio_holds(monkeypatch):
     assert order([], [], []) == order([([[np.inf]], [0])], [1.0], ["A"]) == []
-    monkeypatch.setattr(shipped, "PORTFOLIO", 2)
+    monkeypatch.setattr(portfolios, "PORTFOLIO", 2)
     assert len(order([(np.eye(5) * -2 + 3, range(5))], [1.0] * 5, ["A"] * 5)) == 2
     assert len(order([(np.eye(5) * -2 + 3, range(5))], [1.0] * 5, list("AAABB"))) == 4
 
@@ -169,16 +168,18 @@ def test_a_class_has_no_more_than_a_portfolio_holds(monkeypatch):
 def test_a_file_within_its_limit_keeps_the_first_and_those_of_records(copy, tuned, tmp_path):
     order = ranked(copy, ARCH)
     recorded = {row.kernel_digest for row in copy.rows(Record)}
-    assert len(order) > 4 and all((cost == shipped.PLACE_BYTES) == (name in recorded) for name, cost in order.items())
+    assert len(order) > 4 and all(
+        (cost == portfolios.PLACE_BYTES) == (name in recorded) for name, cost in order.items()
+    )
     target, sizes = tmp_path / "out.db", {}
     for limit in (2**30, 1):
         ship(copy, ARCH, target, limit=limit)
         sizes[limit] = target.stat().st_size
         with Store.open(target, readonly=True) as made:
             kept = {row.digest for row in made.rows(Kernel)}
-            portfolios = [made.portfolio("sm_87", ARCH.part, each.class_key()) for each in tuned[1]]
+            shelves = [made.portfolio("sm_87", ARCH.part, each.class_key()) for each in tuned[1]]
         assert kept == (recorded | set(order) if limit > 1 else recorded)
-        names = [[stored.kernel.digest for stored in each] for each in portfolios]
+        names = [[stored.kernel.digest for stored in each] for each in shelves]
         assert names == [[name for name in order if name in each] for each in names]
         assert sum(map(len, names)) == (len(order) if limit > 1 else 0)
     middle = sum(sizes.values()) // 2
@@ -204,16 +205,16 @@ def test_kernels_with_bank_conflicts_come_behind_others(copy):
 
 
 def test_drawn_sizes_count_in_classes_that_have_kernels(copy, tuned, monkeypatch):
-    monkeypatch.setattr(shipped, "ROWS_BYTES", 0.0)
-    monkeypatch.setattr(shipped, "PACKED", 0.0)
+    monkeypatch.setattr(portfolios, "ROWS_BYTES", 0.0)
+    monkeypatch.setattr(portfolios, "PACKED", 0.0)
     asked, other = tuned[1][0], matmul.workload(8, 8, 8)
     before = ranked(copy, ARCH)
     assert ranked(copy, ARCH, [other]) == before
     few = asked.with_sizes(m=1, k=70_000)  # a row of many elements, far from the usual sizes
     with Store.open(copy.path) as store:
-        library = shipped.library_of(store, ARCH)
+        library = portfolios.library_of(store, ARCH)
         seconds = {
-            digest: min(shipped._seconds([kernel], [few], library, ARCH)[0])
+            digest: min(portfolios._seconds([kernel], [few], library, ARCH)[0])
             for digest, kernel in library.contents.kernels.items()
             if kernel.serves.class_key() == asked.class_key()
         }

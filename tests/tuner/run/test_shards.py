@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gensor_database.record import Portfolio, Record
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products import matmul
-from gensor_tuner.run.shards import Shard
+from gensor_tuner.run.many import Shard
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import Row
 from tests.campaign_size import FULL

@@ -12,8 +12,7 @@ from gensor_kernels.operators.attention import attention, sequences
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
 from gensor_tuner.output import sizes_text
-from gensor_tuner.run.result import Result
-from gensor_tuner.run.table import InOrder, Table, next_steps, summary, totals
+from gensor_tuner.run.result import InOrder, Result, Table, next_steps, summary, totals
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.store.uses import model_of, words
 

@@ -11,9 +11,9 @@ import pytest
 
 import gensor_database
 from gensor_database import Timing, quiet
-from gensor_database.entry import is_settled
 from gensor_database.record import Binary, Kernel, Record, Source
 from gensor_database.store import Store
+from gensor_database.timings import is_settled
 from gensor_kernels.build import nvrtc
 from gensor_kernels.devices import cuda
 from gensor_kernels.devices.emulator.device import EmulatorDevice
@@ -203,7 +203,7 @@ def test_a_program_that_does_not_compile_is_passed_over(tmp_path, monkeypatch):
         made = nvrtc.compile_cubin(source, target)
         return replace(made, error="planted", cubin=b"") if source == asked[0] else made
 
-    monkeypatch.setattr("gensor_tuner.build.compile.compile_cubin", refusing)
+    monkeypatch.setattr("gensor_tuner.build.binaries.compile_cubin", refusing)
     (first,) = results(FirstKernels, tmp_path / "user.db", SMALL(64))
     assert first.status == "ok" and len(asked) == 2
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from gensor_database import Store, StoreWarning, Timing, write_queue
+from gensor_database import Store, StoreWarning, Timing, opening
 from tests.doubles.kernels import ARCH, workload
 from tests.doubles.store_rows import add_rows, everything
 from tests.doubles.stored import kernel_rows, record_of
@@ -71,9 +71,9 @@ def test_what_cannot_be_merged_is_one_sentence(merge, pair, tmp_path):
 
 def test_a_folder_whose_lock_is_held_for_good_is_told_and_merged_into(merge, pair, tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(write_queue, "_stalled", set())  # the folder would stay in it
-    monkeypatch.setattr(write_queue, "PATIENT", 0.1)
-    monkeypatch.setattr(write_queue, "QUEUE", 1.0)
+    monkeypatch.setattr(opening, "_stalled", set())  # the folder would stay in it
+    monkeypatch.setattr(opening, "PATIENT", 0.1)
+    monkeypatch.setattr(opening, "QUEUE", 1.0)
     monkeypatch.setattr(Store.open.__func__, "__kwdefaults__", {**Store.open.__func__.__kwdefaults__, "timeout": 0.2})
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

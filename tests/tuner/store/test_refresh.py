@@ -11,7 +11,7 @@ from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.build.compile import LEFT_OUT
+from gensor_tuner.build.binaries import LEFT_OUT
 from gensor_tuner.search.trace import replay
 from gensor_tuner.store import refresh as refreshing
 from gensor_tuner.verify.verify import Verdict

@@ -25,9 +25,8 @@ from gensor_tuner.cli import tuning
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import find_result, provenance
 from gensor_tuner.shapes.reader import read_shapes
-from gensor_tuner.store.inspection import beginning
 from gensor_tuner.store.kernel_rows import kernel_rows as rows_of_a_run
-from gensor_tuner.store.show import FIELDS
+from gensor_tuner.store.show import FIELDS, beginning
 from gensor_tuner.store.uses import Use, name_records, newest, read, uses_of, with_uses, without
 from tests.doubles.reported import timed
 from tests.doubles.stored import ARCH, kernel_rows, lines, record_of, stock

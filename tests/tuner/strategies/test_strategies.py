@@ -16,8 +16,8 @@ from gensor_kernels.operators.products import matmul
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import provenance
 from gensor_tuner.strategies import STRATEGIES, Search, strategy
-from gensor_tuner.strategies.evolution import STRUCTURE, Evolution
 from gensor_tuner.strategies.landscape import Landscape
+from gensor_tuner.strategies.learned import STRUCTURE, Evolution
 from gensor_tuner.strategies.request import Request, search
 from tests.tuner.search.synthetic import Spaces, ToySpace
 
@@ -102,7 +102,7 @@ def test_sketches_are_drawn_evenly():
 
 
 def test_a_request_names_its_strategy_and_so_does_the_record(monkeypatch):
-    monkeypatch.setattr("gensor_tuner.strategies.random.USUAL", 200)
+    monkeypatch.setattr("gensor_tuner.strategies.plain.USUAL", 200)
     workload, arch = matmul.workload(64, 64, 64), lookup("sm_87")
     found = search(Request(workload, arch, 0, "full", strategy="random"))
     assert len(found.best) == len(found.trails) == 12 and all(not trail.legs for trail in found.trails)

@@ -66,29 +66,28 @@ def default_thread_tiles(held: int, word: int, most: int) -> np.ndarray:
     The largest, squarest thread tile that makes whole warps, 4 to 8 of them where the block has that many;
     where no thread tile makes a warp (1 x 16) the entry is illegal and `legal` says so.
     """
-    table = np.ones((5, len(BLOCKS), len(BLOCKS)), dtype=np.int32)
-    for i, m in enumerate(BLOCKS):
-        for j, n in enumerate(BLOCKS):
-            table[:, i, j] = min(_thread_choices(m, n, held, word, most), default=(0, 1, 1, 1, 1, 1))[1:]
-    return table
-
-
-def _thread_choices(m: int, n: int, held: int, word: int, most: int) -> list[tuple[float, int, int, int, int, int]]:
-    found = []
+    blocks, tiles, lanes = np.array(BLOCKS), np.array(THREAD_TILES), np.array(LANES)
     wide = max(1, 16 // word)
-    for tm in (t for t in THREAD_TILES if m % t == 0):
-        for tn in (t for t in THREAD_TILES if n % t == 0):
-            down, across = m // tm, n // tn
-            lanes = [x for x in LANES if down % x == 0 and across % (32 // x) == 0]
-            threads = down * across
-            if not lanes or threads > 1024 or tm * tn * held > most:
-                continue
-            best = min(lanes, key=lambda x: (x * tm + 32 // x * tn, x))
-            groups = [max(v for v in VTHREADS if t % v == 0 and (v == 1 or t // v >= wide)) for t in (tm, tn)]
-            # Fewest words read per multiply-add, but four to eight warps.
-            cost = (1 / tm + 1 / tn) * (1 + max(0, 128 - threads) / 64 + max(0, threads - 256) / 256)
-            found.append((cost, tm, tn, groups[0], groups[1], best))
-    return found
+    groups = np.array([max([v for v in VTHREADS if t % v == 0 and (v == 1 or t // v >= wide)]) for t in THREAD_TILES])
+    # Every array below is [m, n, thread_m, thread_n].
+    down, across = (blocks[:, None] // tiles)[:, None, :, None], (blocks[:, None] // tiles)[:, None, :]
+    tm, tn = tiles[:, None], tiles
+    words = np.full((len(blocks), len(blocks), len(tiles), len(tiles)), np.inf)
+    best = np.ones_like(words, dtype=np.int32)
+    for x in lanes:
+        fewer = (down % x == 0) & (across % (32 // x) == 0) & (x * tm + 32 // x * tn < words)
+        words, best = np.where(fewer, x * tm + 32 // x * tn, words), np.where(fewer, x, best)
+    threads = down * across
+    whole = (blocks[:, None] % tiles == 0)[:, None, :, None] & (blocks[:, None] % tiles == 0)[:, None, :]
+    # Fewest words read per multiply-add, but four to eight warps.
+    cost = (1 / tm + 1 / tn) * (1 + np.maximum(0, 128 - threads) / 64 + np.maximum(0, threads - 256) / 256)
+    cost[~whole | np.isinf(words) | (threads > 1024) | (tm * tn * held > most)] = np.inf
+    flat = cost.reshape(*cost.shape[:2], -1)
+    first = flat.argmin(axis=2)
+    rows, columns = first // len(tiles), first % len(tiles)
+    lanes_m = np.take_along_axis(best.reshape(flat.shape), first[..., None], axis=2)[..., 0]
+    table = np.array([tiles[rows], tiles[columns], groups[rows], groups[columns], lanes_m], np.int32)
+    return np.where(np.isfinite(flat.min(axis=2)), table, np.int32(1))
 
 
 class ContractionSimt(ContractionFamily):

@@ -1,17 +1,38 @@
-"""Evaluation of every legal point: the true optimum, for lattices small enough to enumerate."""
+"""Strategies that learn nothing: the walk over the construction graph, random points, and every point."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_tuner.search import walk as construction
 from gensor_tuner.search.graph import SearchSpace
 from gensor_tuner.search.walk import Walk
 
 from .landscape import Landscape, Search
 
+#: Evaluations without a budget: as many as a walk of 48 x 200 steps makes.
+USUAL = 20_000
 #: The most lattice points, legal or not, to enumerate: a matter of seconds.
 MOST = 1 << 23
+
+
+def walk(task: Search, graph: str = "full") -> Walk:
+    """Walk the construction graph as the search asks; the paper's graph ignores `start`."""
+    given = {**vars(task), "graph": graph, "start": task.start if graph == "full" else None}
+    return construction.walk(budget=given.pop("evaluations"), **given)
+
+
+def random(task: Search) -> Walk:
+    """Evaluate random legal points until the evaluations are spent, or draws find no new point."""
+    rng = np.random.Generator(np.random.PCG64(task.seed))
+    landscape = Landscape(task, USUAL)
+    landscape.evaluate(landscape.starts())
+    before = -1
+    while landscape.left and len(landscape.seconds) > before:
+        before = len(landscape.seconds)
+        landscape.evaluate(landscape.random(2 * landscape.left, rng))
+    return landscape.found()
 
 
 def admit(space: SearchSpace) -> int:
@@ -22,7 +43,7 @@ def admit(space: SearchSpace) -> int:
     return looked
 
 
-def search(task: Search) -> Walk:
+def exhaustive(task: Search) -> Walk:
     """Evaluate every legal complete point in the order of codes, up to the number of evaluations (None: all)."""
     looked = admit(task.space)
     landscape = Landscape(task, looked)
