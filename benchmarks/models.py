@@ -26,7 +26,7 @@ from gensor_kernels.graph.execution.weights import fold
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 from gensor_kernels.graph.readers.onnx_file import Source
-from tests.graph.networks import comparison, exported_graphs
+from tests.graph.networks import exported_graphs, exported_models
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MODELS = (
@@ -70,7 +70,7 @@ def ours(plan: Plan, inputs: Mapping[str, np.ndarray], call: Callable[[], Any]) 
             launches.append((node, sum(calls[seen:])))
             seen = len(calls)
 
-        comparison.keep_all(plan, inputs, kept, watch)
+        exported_models.keep_all(plan, inputs, kept, watch)
         values = {**plan.graph.constants, **plan.state, **inputs, **kept}
         copies = [node for node, count in launches if not count and _copies(node, values)]
         for _ in range(2):

@@ -14,7 +14,7 @@ from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.harness.supervise import COMPLETE
 from gensor_kernels.devices import cuda, cupy_internals
 from gensor_kernels.dispatch.api import current
-from tests.doubles.strict.execution import emulated
+from tests.doubles.strict.launches import emulated
 
 pytest.importorskip("cupy")
 
