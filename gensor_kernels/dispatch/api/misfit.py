@@ -86,6 +86,8 @@ def _takes(kind: str, value: Any, device: Any) -> bool:
         inner = kind[len("Sequence[") : -1]
         fits = isinstance(value, Iterable) and all(_takes(inner, each, device) for each in islice(value, FEW))
         return fits and (inner == "int" or not is_array(value))
+    if kind == "Items":
+        return not is_array(value)  # who reads the list says what is wrong with an item
     return not kind.startswith("Sequence[") and not _holds_array(value)
 
 
