@@ -38,7 +38,7 @@ def kernels(split_k=1):
 
 @pytest.fixture
 def runtime():
-    """The Runtime that public calls use; CuPy's allocator hands out addresses that are never read."""
+    """Yield the Runtime that public calls use; CuPy's allocator hands out addresses that are never read."""
     with fake_allocator(), stub_runtime(kernels()) as made:
         yield made
 

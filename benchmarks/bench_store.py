@@ -16,7 +16,7 @@ KERNELS, RECORDS = 64, 100_000
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A store of 100,000 records, closed."""
+    """Return a store of 100,000 records, closed."""
     path = tmp_path_factory.mktemp("large") / "kernels.db"
     with Store.open(path) as store:
         kernels = [kernel_rows(number)[1].digest for number in range(KERNELS)]

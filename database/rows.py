@@ -140,7 +140,7 @@ class Tally:
         self.most: float = _LITTLE
 
     def counted(self, stored: Sequence[Any], row: RowType | None) -> RowType | None:
-        """The row itself; sqlite3.OperationalError where it cannot have come from a sound file."""
+        """Return the row itself; sqlite3.OperationalError where it cannot have come from a sound file."""
         self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
         for value in stored:
             if value.__class__ is str or value.__class__ is bytes:

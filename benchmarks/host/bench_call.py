@@ -29,7 +29,7 @@ LAYERS, ROWS, WIDTH = 48, 64, 256
 
 
 def model():
-    """A chain of products, each with a bias and an activation."""
+    """Return a chain of products, each with a bias and an activation."""
     nodes, constants = [], []
     for number in range(LAYERS):
         values = np.random.default_rng(number).standard_normal((WIDTH, WIDTH)).astype(np.float16)

@@ -88,7 +88,7 @@ class End:
     """
 
     def __init__(self, graph: int):
-        """Raises OSError if the graph refuses the user object."""
+        """Raise OSError if the graph refuses the user object."""
         self._lock = _allocate_lock()
         if not self._lock or not _acquire_lock(self._lock, 0):
             raise OSError("no lock for the end of a graph")

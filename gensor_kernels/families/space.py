@@ -183,7 +183,7 @@ class FamilySpace(Lattice):
                 yield legal
 
     def start(self) -> np.ndarray:
-        """The smallest legal point (d,) at level 0: the least product of its tile extents, first in code order."""
+        """Return the smallest legal point (d,) at level 0: the least product of tile extents, first in code order."""
         return self._start.copy()
 
     @cached_property

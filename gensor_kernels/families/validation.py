@@ -23,7 +23,7 @@ LARGEST_EXTENT = 2**31 - 1
 
 
 def workload_of(text: str) -> Workload:
-    """The Workload of a key, which is exactly the text that it is written as, of axes and operands that exist."""
+    """Return the Workload of a key, which is exactly the text that it is written as, of existing axes and operands."""
     workload = Workload.from_json(text)
     if workload.key() != text:
         raise ValueError("'key' is not in canonical form")

@@ -60,7 +60,7 @@ class Task:
         self.best[-1] = min(self.best[-1], seconds)
 
     def stale(self) -> int:
-        """Number of latest consecutive slices that gained next to nothing."""
+        """Return the number of latest consecutive slices that gained next to nothing."""
         count = 0
         for before, after in zip(self.best[-2::-1], self.best[:0:-1], strict=True):
             if before - after > LITTLE * before:

@@ -41,7 +41,7 @@ class Landscape:
     """Complete points of all families of a space, each with a code: int64, unique over the families."""
 
     def __init__(self, search: Search, usual: int):
-        """Number the points; `usual`: evaluations if the search names no number. ValueError beyond 62 bits."""
+        """Give each point a number; `usual`: evaluations if the search names no number. ValueError beyond 62 bits."""
         self.search = search
         self.families = list(search.space.families)
         self.budget = usual if search.evaluations is None else search.evaluations

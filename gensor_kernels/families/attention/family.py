@@ -160,7 +160,7 @@ class Attention(Ruled):
         return np.maximum(c[column.RING], c[column.SLAB] * c[column.WARPS])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Sums, scores, weights, Q where it is kept, pieces on their way, addresses, numbers of pages."""
+        """Count sums, scores, weights, Q where it is kept, pieces on their way, addresses, numbers of pages."""
         copies = columns[own.COPIES["k"]] + columns[own.COPIES["v"]]
         pages = columns[own.PASSES["k"]] + columns[own.PASSES["v"]] if FORMS[workload.operator].paged else 0.0
         return columns[column.BASE_REGISTERS] + copies * columns[own.HOLD] + pages

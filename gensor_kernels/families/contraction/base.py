@@ -57,7 +57,7 @@ WORKSPACE_GROUP = 4
 def grid_coordinates(
     workload: Workload, block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]
 ) -> tuple[Coordinate, ...]:
-    """The level itself and the choices of level 0: block tile, split (none of groups of different rows), raster."""
+    """Return level and choices of level 0: block tile, split (none of groups of different rows), raster."""
     splits = (1,) if extents(workload).rows else SPLITS
     return (
         LEVEL,

@@ -81,7 +81,7 @@ class Tiling:
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
-    """The most tiles of ``tile`` rows that ``rows`` in ``groups``, and a rest, need: full ones, and one per group."""
+    """Return the most tiles of ``tile`` rows that ``rows`` in ``groups`` need: full ones, and one per group."""
     parts = min(groups + 1, rows)
     return (rows - parts) // tile + parts
 

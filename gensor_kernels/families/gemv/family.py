@@ -95,7 +95,7 @@ class Gemv(Ruled):
         )
 
     def sizes(self, workload: Workload) -> dict[str, int]:
-        """The extent of k."""
+        """Return the extent of k."""
         return {"K": extents(workload).k}
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
@@ -111,7 +111,7 @@ class Gemv(Ruled):
         }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The widest accesses, 128 bytes of weights under way; x through shared memory where threads share it."""
+        """Choose the widest accesses, 128 bytes of weights in flight; x in shared memory where threads share it."""
         e, c = extents(workload), columns
         s = shape({**{name: c[name] for name in self.names[:6]}, **_least(c)}, e)
         by_columns, like = c["form"] % 2 == 1, np.ones_like(c["form"])

@@ -91,7 +91,7 @@ class RowsFamily(Ruled):
         return rules.names(workload)
 
     def sizes(self, workload: Workload) -> dict[str, int]:
-        """The extents of the batch and k."""
+        """Return the extents of the batch and k."""
         return {"BATCH": workload.size["batch"], "K": view(workload).k}
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:

@@ -102,7 +102,7 @@ def window_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]
 
 
 def _ragged(block: int, step: int, least: int) -> int:
-    """The first multiple of ``step`` from ``least`` on that is none of ``block``, or the first one where all are."""
+    """Return the first multiple of ``step`` from ``least`` on that is none of ``block``, else the first one."""
     first = max(-(-least // step), 1) * step
     return next((extent for extent in range(first, first + block * step, step) if extent % block), first)
 

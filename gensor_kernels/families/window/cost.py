@@ -151,7 +151,7 @@ def _slide(c: Points, t: Tiles, call: Call, convert: float) -> tuple[np.ndarray,
 
 
 def wavefronts(c: Points, t: Tiles, call: Call) -> np.ndarray:
-    """Passes of a warp's loads through L1: a line of 128 bytes each, or the bytes they bring where these are more.
+    """Return the passes of a warp's loads through L1: a line of 128 bytes each, or their bytes where these are more.
 
     Staged rows are read in vectors that are a thread's columns apart.
     """

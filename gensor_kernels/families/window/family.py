@@ -125,7 +125,7 @@ class Window(Ruled):
         return {"SHARED_BYTES": memory, "WARPS": t.threads / 32, "BLOCKS": blocks}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The widest loads, the window compiled in where it can be, the largest preferred thread tile that fits."""
+        """Choose the widest loads, the window compiled in if possible, the largest preferred thread tile that fits."""
         call, c = call_of(workload), columns
         like = np.ones_like(c["block_c"])
         whole = c["block_c"] * call.bytes_x

@@ -115,7 +115,7 @@ class _Evaluator:
         return [self.value(item, grid, {}) for item in self.stage.body]
 
     def reduce(self, block: Ranges, combiner: Combiner) -> State:
-        """Final state of the parallel block, combined over all blocks of the reduced axes."""
+        """Return the final state of the parallel block, combined over all blocks of the reduced axes."""
         shape = tuple(len(item) for item in block)
         state = tuple(np.full(shape, neutral, dtype=self.dtype) for neutral in combiner.identity)
         for inner in self.blocks(self.stage.over, math.prod(shape)):

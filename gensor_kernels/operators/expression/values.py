@@ -115,7 +115,7 @@ class Value:
         return apply("negative", self)
 
     def nodes(self) -> Iterator[Value]:
-        """This node and all below it."""
+        """Yield this node and all below it."""
         yield self
 
 
@@ -146,7 +146,7 @@ class Apply(Value):
     arguments: tuple[Value, ...]
 
     def nodes(self) -> Iterator[Value]:
-        """This node and all below it, arguments in order."""
+        """Yield this node and all below it, arguments in order."""
         yield self
         for argument in self.arguments:
             yield from argument.nodes()
@@ -173,7 +173,7 @@ def value_of(item: object) -> Value:
 
 
 def apply(function: str, *arguments: Operand) -> Value:
-    """``function`` (a name in FUNCTIONS) of values and numbers."""
+    """Return ``function`` (a name in FUNCTIONS) of values and numbers."""
     if function not in FUNCTIONS:
         raise ExpressionError(f"{function!r} is not one of {', '.join(FUNCTIONS)}")
     arity = FUNCTIONS[function].arity

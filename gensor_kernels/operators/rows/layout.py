@@ -21,7 +21,7 @@ class Digit:
     strides: tuple[int, ...]
 
     def over(self, inner: Digit) -> Digit | None:
-        """This and ``inner`` as one axis, where every operand's strides allow it."""
+        """Return this and ``inner`` as one axis, where every operand's strides allow it."""
         if any(mine != its * inner.extent for mine, its in zip(self.strides, inner.strides, strict=True)):
             return None
         return Digit(self.extent * inner.extent, inner.strides)

@@ -134,7 +134,7 @@ class ContractionPatch(Ruled):
         }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The warp tile that reuses fragments best, a whole patch on its way where it fits, the widest stores."""
+        """Choose the warp tile that reuses fragments best, a whole patch in flight where it fits, the widest stores."""
         found = patch_cost.defaults(columns, workload)
         promised = stream_k.default(columns, arch)
         return found | {name: np.maximum(found[name], value) for name, value in promised.items()}
@@ -220,7 +220,7 @@ class ContractionPatch(Ruled):
         return workspace_bytes(program, workload), False
 
     def tile(self, program: Program) -> dict[str, int]:
-        """Filters, outputs and channels of a block's tile, stages, split and raster."""
+        """Return filters, outputs and channels of a block's tile, stages, split and raster."""
         source = {"m": "block_m", "n": "block_n", "k": "block_k", "split": "split_k", "raster": "raster"}
         return {name: program[own] for name, own in source.items()} | {"stages": 2} | stream_k.tile(program)
 

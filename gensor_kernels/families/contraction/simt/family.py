@@ -158,7 +158,7 @@ class ContractionSimt(ContractionFamily):
         return {"WARPS": warps, "SHARED_BYTES": self._memory(columns, workload), **loads}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """The widest loads that divide the tile, double buffering, the squarest thread tile with enough warps."""
+        """Choose the widest loads that divide the tile, two buffers, the squarest thread tile with enough warps."""
         e = extents(workload)
         c = columns
         like = np.ones_like(c["block_m"])

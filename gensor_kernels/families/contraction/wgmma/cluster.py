@@ -38,7 +38,7 @@ def blocks(v: Mapping[str, Numbers]) -> Numbers:
 
 
 def tile(found: dict[str, int], v: Mapping[str, int]) -> dict[str, int]:
-    """A block's tile as that of its cluster, which is counted as one; rows that are walked together are blocks'."""
+    """Return a block's tile as its cluster's, which is counted as one; rows that are walked together are blocks'."""
     rows, columns = pair(v, "m"), pair(v, "n")
     return found | {"m": rows * found["m"], "n": columns * found["n"], "raster": max(1, found["raster"] // rows)}
 
@@ -74,7 +74,7 @@ def _tiles(extent: int, axis: str) -> Part:
 
 
 def _shares(e: Extents) -> Part:
-    """The share of its requests that a block of a pair leaves to the other block: half the requests of an operand."""
+    """Return the share of requests that a block of a pair leaves to the other one: half of those of an operand."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices
