@@ -114,8 +114,8 @@ from .dispatch import (
 )
 from .dispatch.accelerated.accelerate import accelerate, accelerate_process
 from .dispatch.api.bind import bind
-from .dispatch.api.elementwise import elementwise
 from .dispatch.api.explain import explain
+from .dispatch.api.norms import elementwise
 from .dispatch.api.warmup import warmup
 from .dispatch.observe.counters import counters
 from .dispatch.observe.explanation import Explanation

@@ -10,7 +10,7 @@ import numpy as np
 
 import gensor_kernels.dispatch as functions
 from gensor_kernels import forking
-from gensor_kernels.dispatch.api.elementwise import elementwise as _elementwise
+from gensor_kernels.dispatch.api.norms import elementwise as _elementwise
 from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps
 from gensor_kernels.operators.types.dtypes import array_dtype
 

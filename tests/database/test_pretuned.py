@@ -121,6 +121,8 @@ def faults_of(store, kernel, binary):
 
 def is_meant_fault(fault, operator, program):
     """Whether one of them is."""
+    if program.get("staged"):  # rows of a multiple of 32 bytes, and results next to rows with gaps; both are counted
+        return fault in ("conflicting", "narrow")
     if fault == "conflicting":  # of a type that the part has no tensor cores for: rows of 16-bit elements, not padded
         return program["family"] == "contraction_simt" and not program["pad"]
     # Parts of a split over keys, a row or a window leave in a few floats.

@@ -159,7 +159,9 @@ def test_tensor_copies_and_stores_before_the_wait_are_caught(waiting, line):
         changed = f"#include <gensor_emulator_dependent.h>\n{kernel}if ({waiting}) grid_dependency_wait();\n"
         return text.replace(kernel, changed)
 
-    verdict = verify(Changed(made.program, EarlyWgmma(), made.constants, edit), each.workload, use_cache=False)
+    changed = Changed(made.program, made.constants, edit)
+    changed.__dict__["family"] = EarlyWgmma()
+    verdict = verify(changed, each.workload, use_cache=False)
     if line is None:
         assert verdict.outcome == "ok"
     else:

@@ -175,7 +175,7 @@ def test_sums_of_eight_bit_floats_that_are_kept_too_long_are_found():
         return kept.replace("sums[i][v] + products[v]", "products[v]")
 
     each = small(WGMMA, EIGHT_BIT, vector_c=16, block_k=128)
-    kept = Changed(each.program, each.family, each.constants, edit)
+    kept = Changed(each.program, each.constants, edit)
     long = WGMMA.summed(EIGHT_BIT.with_sizes(m=70, n=72, k=1280))
     problem = Problem(Case("long sums", long), 7)
     problem.run(each, build(each.source()), copies="late", order="forward")

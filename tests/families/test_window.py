@@ -64,7 +64,7 @@ def test_a_wrong_window_is_refused():
     source = bind(flatten("window.cu"), constants)
     each = candidate(WINDOW, program, workload)
     changed = type("Changed", (type(each),), {"source": lambda self: source.replace("WINDOW 3322", "WINDOW 3222", 1)})
-    verdict = verify(changed(each.program, each.family, each.constants), workload, use_cache=False)
+    verdict = verify(changed(each.program, each.constants), workload, use_cache=False)
     assert verdict.outcome == "wrong"
 
 

@@ -65,7 +65,7 @@ def verdict_without(before: str, after: str, each: Candidate, workload: Workload
         assert text.count(before) == 1, before
         return text.replace(before, after)
 
-    return verify(Changed(each.program, each.family, each.constants, edit), workload, use_cache=False)
+    return verify(Changed(each.program, each.constants, edit), workload, use_cache=False)
 
 
 def convolved(

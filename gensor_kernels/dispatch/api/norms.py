@@ -1,4 +1,4 @@
-"""Softmax and norms along axes: public functions, with the arguments of torch.nn.functional. Imports little."""
+"""Softmax and norms along axes, with the arguments of torch.nn.functional, and element-wise steps. Imports little."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.calls.arguments import Operation
+from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
 from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gensor_kernels.arrays import ArrayLike
-    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.calls.array import DeviceArray, Items
 
 
 @public
@@ -255,4 +255,54 @@ def _norm(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray,
         steps += (Operation("bias", bias),)
     axes = tuple(range(-rank, 0))
     function, parameters = rows_parameters(name, axes, x.ndim, value=real("eps", eps))
+    return runtime.serve(function, (x,), parameters, out, steps)
+
+
+@public
+def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> Any:
+    """Apply up to six operations to every element of an array, in one kernel.
+
+    The signature is its own: no other library has this function.
+
+    Parameters
+    ----------
+    x : array, shape (..., n)
+        Input.
+    epilogue : list
+        Operations in order, as in `matmul`: activations by name, `("scale", number)`,
+        `("bias", array)` of shape (n,), and `("add", array)`, `("mul", array)` or
+        `("mask", array, fill)` with arrays that broadcast to `x`.
+    out : array, optional
+        Array that receives the result.
+
+    Returns
+    -------
+    array, shape of `x`
+        A new array with the dtype of `x`, or `out`.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or a name is unknown.
+    TypeError
+        If `x` is not an array of this device.
+    UnsupportedError
+        If the operations have a gate or a norm.
+
+    Notes
+    -----
+    float16 and bfloat16 are computed in float32 and rounded once.
+
+    Examples
+    --------
+    >>> x = np.array([[-1, 2], [3, 4]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.elementwise(x, [("add", x), "relu"])
+    array([[0., 4.],
+           [6., 8.]], dtype=float32)
+    """
+    runtime = current_runtime()
+    runtime.require("x", x)
+    steps = plain_operations("elementwise", 1, None, None, None, epilogue)
+    function, parameters = rows_parameters("elementwise", (), x.ndim)
     return runtime.serve(function, (x,), parameters, out, steps)

@@ -53,11 +53,6 @@ class Chain:
     dtype: np.dtype[Any]
     library: bool = False
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory that it takes with its key; see Plan.nbytes."""
-        return 1024 + 2048 * len(self.steps)
-
 
 def make_chain(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
     """Return the Chain of three or more operands, of which `flags` say whether they are conjugated.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.dispatch.api.attention import attention
-from gensor_kernels.dispatch.api.elementwise import elementwise
 from gensor_kernels.dispatch.api.matmul import matmul
-from gensor_kernels.dispatch.api.norms import softmax
+from gensor_kernels.dispatch.api.norms import elementwise, softmax
 
 from .base import Lowering, Run, Tensor, is_served, name_of, refusal
 from .caches import Pages, pages_of

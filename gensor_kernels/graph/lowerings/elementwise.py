@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.api.elementwise import elementwise
+from gensor_kernels.dispatch.api.norms import elementwise
 
 from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, name_of, refusal
 

@@ -55,7 +55,7 @@ class Configuration:
     def verify(self, edit: Callable[[str], str]) -> Verdict:
         """Return the verifier's verdict on the edited source."""
         each = self.candidate
-        changed = Changed(each.program, each.family, each.constants, edit)
+        changed = Changed(each.program, each.constants, edit)
         return verify(changed, self.workload, use_cache=False)
 
     def live(self) -> list[Site]:
