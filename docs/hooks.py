@@ -30,6 +30,14 @@ MADE |= {
     for page in sorted(FAMILIES.rglob("README.md"))
 }
 HELP = "reference/help.md"
+GLOSSARY = "docs/reference/glossary.md"
+#: Texts in which terms that are also everyday words, or words at the start of a sentence, have the glossary's meaning.
+COMMON: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("term", "Action", "Binary", "Graph", "Kernel", "Record", "Space", "Walk"), ()),
+    "class": ("a class", "per class", "class's", "of their class"),
+    "part": ("this part", "that part", "one part", "other parts", "default part", "a part's", "part's name"),
+    "source": ("CUDA source", "source text", "source digest", "Source digest", "kernel sources"),
+}
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 FETCHED = re.compile(r"""(?:\ssrc=|<link[^>]+stylesheet[^>]*href=)["']?(https?://[^"'>\s]+)""")
 #: A notebook's link to the source of a page, which mkdocs leaves as it is.
@@ -48,10 +56,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn links to files of the repository into links to pages, or to the repository where there is no page."""
+    """Turn links to files of the repository into links to pages, or to the repository where there is no page; explain
+    the words of the glossary."""
     address = page.file.src_uri
     pages = {MADE.get(file.src_uri, f"docs/{file.src_uri}"): file.src_uri for file in files}
-    return relink(markdown, address, pages, config.extra["repository"])
+    return relink(markdown, address, pages, config.extra["repository"]) + abbreviations(read(GLOSSARY))
 
 
 def relink(markdown: str, address: str, pages: dict[str, str], repository: str) -> str:
@@ -85,6 +94,18 @@ def relink(markdown: str, address: str, pages: dict[str, str], repository: str) 
 
     parts = FENCED.split(markdown)
     return "".join(part if number % 2 else LINK.sub(replace_link, part) for number, part in enumerate(parts))
+
+
+def abbreviations(glossary: str) -> str:
+    """Return the terms of the glossary as abbreviations, whose meanings are shown where the pointer rests on them."""
+    found = re.findall(r"^\| ([\w, ]+) \| (.+?) \| [^|]*\|$", glossary, re.MULTILINE)
+    spelled = [(word, meaning) for terms, meaning in found for term in terms.split(", ") for word in spellings(term)]
+    return "\n\n" + "\n".join(f"*[{word}]: {meaning.replace('`', '')}" for word, meaning in spelled)
+
+
+def spellings(term: str) -> tuple[str, ...]:
+    """Return the texts in which a term is recognised: words of other meanings only together with their neighbours."""
+    return COMMON.get(term, (term, f"{term}s"))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

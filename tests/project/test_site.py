@@ -78,3 +78,12 @@ def test_docstrings_become_markdown():
     wanted = "Sum \\[1\\].\n\nParameters\n----------\naxis : 0 or 1, optional\n    Which.\n\n"
     wanted += "Notes\n-----\n**Types.** Many.\n\nReferences\n----------\n\n\\[1\\] A. Author.\n"
     assert markdown(text) == wanted
+
+
+def test_words_of_the_glossary_are_explained_where_they_stand():
+    made = hooks.abbreviations(hooks.read(hooks.GLOSSARY))
+    found = dict(re.findall(r"^\*\[([^\]]+)\]: (.+)$", made, re.MULTILINE))
+    words = {"Workload", "Program", "Programs", "arch", "portfolio", "residual", "slice", "this part", "source text"}
+    assert words <= set(found) and not {"part", "source", "term", "Kernel"} & set(found)
+    assert found["this part"].startswith("a GPU of one capability") and "`" not in made
+    assert set(hooks.COMMON) - {"term"} <= set(re.findall(r"[\w']+", hooks.read(hooks.GLOSSARY)))

@@ -19,6 +19,9 @@ from .test_packaging import ROOT
 
 WIDE = "[...document.querySelectorAll('.md-content, .md-header')].some(e => e.scrollWidth > innerWidth)"
 WIDER = f"document.documentElement.scrollWidth > innerWidth || {WIDE}"
+#: Code that must be scrolled although no line has more than 100 characters.
+CLIPPED = """[...document.querySelectorAll('.highlight code')].some(
+    e => e.scrollWidth > e.clientWidth && e.textContent.split('\\n').every(line => line.length <= 100))"""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,7 @@ def test_every_page_fits_fetches_nothing_and_links_to_files(site, browser):
             complaints += browser.problems
             complaints += [url for url in browser.requests if not url.startswith(("file:", "data:", "about:"))]
             complaints += ["too wide"] if browser.evaluate(WIDER) else []
+            complaints += ["clipped code"] if width == 1280 and browser.evaluate(CLIPPED) else []
         if complaints:
             found[str(page.relative_to(site))] = complaints
     assert not found

@@ -49,6 +49,23 @@ def test_predictions_do_not_replace_one_call(monkeypatch):
     assert tiers.choose(request(wanted), shelf).tier == 2
 
 
+def test_a_board_that_never_races_gains_by_stored_times_or_by_predictions(monkeypatch):
+    """As docs/start/jetson.md says what to ship."""
+    wanted = workload()
+    monkeypatch.setenv("GENSOR_TUNE", "off")
+    without, _ = stock(wanted, record=True)
+    kept = tiers.choose(request(wanted), without)
+    assert kept.tier == 4 and "no timing" in kept.reason
+    assert tiers.choose(request(wanted, one_call=False), without).tier == 2
+    timed, digests = stock(wanted, record=True, times=[5.0], vendor=10.0)
+    won = tiers.choose(request(wanted), timed)
+    assert won.tier == 1 and won.kernel.digest == digests[0]
+    assert tiers.choose(request(wanted), stock(wanted, record=True, times=[10.0], vendor=5.0)[0]).tier == 4
+    monkeypatch.setenv("GENSOR_TUNE", "predicted")
+    monkeypatch.setenv("GENSOR_RACE", "0")
+    assert tiers.choose(request(wanted), without).tier == 2
+
+
 def test_kernels_are_ranked_by_the_potential_times_residuals():
     wanted = workload()
     shelf, _ = stock(wanted)
