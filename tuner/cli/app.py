@@ -5,7 +5,6 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -24,7 +23,6 @@ from gensor_database.store import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
-from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.output import beside, counts_text, json_lines, note, plural, printable, say, write_json
 from gensor_tuner.regression import TOLERANCE
@@ -277,19 +275,16 @@ def pretune(
 
 
 @app.command()
-def archs() -> None:
-    """List every compute capability and part with the figures used in predictions."""
-    head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
-    say(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
-    for arch in all_archs():
-        peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
-        kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
-        figures = f"{arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
-        figures += " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
-        say(f"{arch.name:<8} {arch.part:<22} {figures}  {', '.join(sorted(arch.unsure))}")
-    notes = {"unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation"}
-    notes["fp16 kept"] = "the best published rate of large products on ordinary data, where power limits them"
-    say(json.dumps(notes), file=sys.stderr)
+def archs(
+    part: Annotated[str | None, Argument(metavar="[PART]", help="One part, with all its figures.")] = None,
+) -> None:
+    """List every capability and part by name; or one, with its figures, their sources and what ships for it."""
+    from . import archs as listing
+
+    for line in listing.overview() if part is None else listing.details(part):
+        say(line)
+    if part is None:
+        note(listing.SEVERAL)
 
 
 @app.command()

@@ -15,7 +15,7 @@ from gensor_kernels.build import parallel
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.machine.arch import capability_name, lookup
 
-ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
+ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, Jetson Orin Nano, RTX 4090)."
 ClusterOption = Annotated[
     str | None,
     Option(
