@@ -27,7 +27,7 @@ RATES = (
 #: Element types, by rate name, of `sustained_<type>` in archs.toml (TFLOP/s).
 SUSTAINED = ("f8", "f16", "tf32", "s8")
 #: Keys of a part in archs.toml that are no facts about its hardware.
-NAMING = ("names",)
+NAMING = ("names", "modes", "mode_gb_s")
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
     "float64": ("mma_f64", "fma_f64"),
@@ -205,7 +205,21 @@ def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
 def in_mode(module: Arch, sms: int, mhz: int) -> Arch:
     """Return a Jetson module in a power mode: fewer SMs and other clocks, the same L2 and memory bus."""
     part = f"{module.part}-{sms}sm-{mhz}mhz"
-    return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, unsure=module.unsure | {"dram_gb_s"})
+    bandwidth = table()["part"][module.part].get("mode_gb_s", {}).get(part, module.dram_gb_s)
+    unsure = module.unsure | {"dram_gb_s"}
+    return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, dram_gb_s=bandwidth, unsure=unsure)
+
+
+def modes(module: Arch) -> Mapping[str, Arch]:
+    """Return the documented power modes of a Jetson module by name ("30w", "maxn"); none of other parts.
+
+    Examples
+    --------
+    >>> {name: (mode.sms, mode.clock_ghz) for name, mode in modes(lookup("Jetson AGX Orin")).items()}
+    {'maxn': (16, 1.3), '50w': (16, 0.816), '30w': (8, 0.612), '15w': (6, 0.408)}
+    """
+    row = table()["part"].get(module.part, {})
+    return {name: stored(part) for name, part in row.get("modes", {}).items()}
 
 
 def rates_of(*rows: Mapping[str, Any]) -> Mapping[str, float]:
@@ -243,7 +257,7 @@ def sources(row: str) -> Mapping[str, str]:
     '[ds] 4,300 reached by a copy kernel'
     """
     sections = dict(re.findall(r"^\[(\S+)\][^\n]*\n(.*?)(?=^\[|\Z)", _text(), re.MULTILINE | re.DOTALL))
-    return dict(re.findall(r"^(\w+) = .*?#\s*(.+)$", sections.get(row, ""), re.MULTILINE))
+    return dict(re.findall(r"^([\w-]+) += .*?#\s*(.+)$", sections.get(row, ""), re.MULTILINE))
 
 
 @cache
@@ -290,8 +304,8 @@ def lookup(name: str) -> Arch:
     ----------
     name : str
         A capability ("sm_87", "8.7", its default part), a part ("orin-nano-8gb") or its usual name ("Jetson Orin Nano",
-        "NVIDIA GeForce RTX 4090"), or a Jetson module in a power mode, with its number of SMs and its clock
-        ("agx-orin-64gb-8sm-612mhz"). Case and separators may differ.
+        "NVIDIA GeForce RTX 4090"), or a Jetson module in a power mode: a documented one ("agx-orin-64gb@30w"), or
+        any, with its number of SMs and its clock ("agx-orin-64gb-8sm-612mhz"). Case and separators may differ.
 
     Raises
     ------
@@ -302,12 +316,17 @@ def lookup(name: str) -> Arch:
     --------
     >>> lookup("GeForce RTX 3090").part
     'rtx-3090'
+    >>> lookup("Jetson AGX Orin @ 30 W").part
+    'agx-orin-64gb-8sm-612mhz'
     >>> lookup("H100")
     Traceback (most recent call last):
         ...
     gensor_kernels.errors.UnknownArchError: unknown arch 'H100': did you mean h100-sxm, h100-pcie?
     """
     name = str(name)
+    module, at, mode = name.partition("@")
+    if at:
+        return _in_mode_called(lookup(module), mode)
     capabilities, parts = table()["capability"], [arch.part for arch in archs()]
     capability = capability_name(name)
     part = capability or spelling.find(_without_brands(name), parts, _market_names()) or name.strip().lower()
@@ -318,6 +337,16 @@ def lookup(name: str) -> Arch:
     meant = same_major if capability else _near_parts(name, parts)
     hint = spelling.did_you_mean(meant) or f"it is one of {', '.join(capabilities)}, or a part of `gensor-tune archs`"
     raise UnknownArchError(f"unknown arch {name[: spelling.LONGEST]!r}: {hint}")
+
+
+def _in_mode_called(module: Arch, mode: str) -> Arch:
+    """Return a module in the power mode of this name: "30w", "30 W", "MODE_30W"."""
+    known = modes(module)
+    found = spelling.find(mode, known, {f"mode_{name}": name for name in known})
+    if found is None:
+        which = f"{module.part} has {spelling.listed(known)}" if known else f"{module.part} has none that is listed"
+        raise UnknownArchError(f"unknown power mode {mode[: spelling.LONGEST]!r}: {which}")
+    return known[found]
 
 
 def _near_parts(name: str, parts: list[str]) -> list[str]:

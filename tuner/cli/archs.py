@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 
-from gensor_kernels.machine.arch import RATES, SUSTAINED, Arch, archs, lookup, sources, table
+from gensor_kernels.machine.arch import RATES, SUSTAINED, Arch, archs, lookup, modes, sources, table
 from gensor_tuner.output import counts_text
 from gensor_tuner.store.maintenance import layers, size_text
 
@@ -28,6 +28,8 @@ FIGURES = {
     "blocks_per_sm": ("blocks", "per SM"),
     "launch_us": ("launch", "us"),
 }
+#: What the name of a part in a power mode ends in.
+MODE = re.compile(r"-\d+sm-\d+mhz$")
 #: Tables of a packaged database whose rows are counted.
 SHIPPED = ("kernel", "record")
 #: Peak rates that both views print, by element type.
@@ -37,21 +39,34 @@ SEVERAL = 'fp32, fp16, int8: TFLOP/s (TOP/s), dense, sums in float32 or int32; "
 
 def overview() -> Iterator[str]:
     """Yield a line for each listed part."""
-    yield f"{'arch':<8} {'part':<18} {'SMs':>4} {'GHz':>5} {'GB/s':>5} {'fp32':>6} {'fp16':>6} {'int8':>6}  name"
+    yield f"{'arch':<8} {'part':<19} {'SMs':>4} {'GHz':>5} {'GB/s':>5} {'fp32':>6} {'fp16':>6} {'int8':>6}  name"
     for arch in archs():
-        figures = f"{arch.sms:>4} {arch.clock_ghz:>5.2f} {arch.dram_gb_s:>5.0f} "
-        figures += " ".join(f"{arch.peak(dtype) / 1e12:>6.1f}" for dtype in PEAKS.values())
-        yield f"{arch.name:<8} {arch.part:<18} {figures}  {table()['part'][arch.part]['names'][0]}"
+        yield _row(arch, arch.part, table()["part"][arch.part]["names"][0])
+        for mode, found in modes(arch).items():
+            if found not in archs():
+                yield _row(found, f"{arch.part}@{mode}", found.part)
+
+
+def _row(arch: Arch, part: str, name: str) -> str:
+    figures = f"{arch.sms:>4} {arch.clock_ghz:>5.2f} {arch.dram_gb_s:>5.0f} "
+    figures += " ".join(f"{arch.peak(dtype) / 1e12:>6.1f}" for dtype in PEAKS.values())
+    return f"{arch.name:<8} {part:<19} {figures}  {name}"
 
 
 def details(name: str) -> Iterator[str]:
     """Yield lines about one part: names, figures with their sources, peak rates, and the database that ships."""
     arch = lookup(name)
-    row = table()["part"].get(arch.part, {})
+    module = MODE.sub("", arch.part)
+    row, known = table()["part"][module], modes(lookup(module))
     yield _entry("part", f"{arch.part}, {arch.name}")
-    if names := [*row.get("names", ()), *row.get("device_names", ())]:
-        yield _entry("names", ", ".join(names))
-    found = {**sources(f"capability.{arch.name}"), **sources(f"part.{arch.part}")}
+    yield _entry("names", ", ".join([*row["names"], *row["device_names"]]))
+    if known:
+        yield _entry("power modes", ", ".join(f"@{mode} ({found.part})" for mode, found in known.items()))
+    found = {**sources(f"capability.{arch.name}"), **sources(f"part.{module}")}
+    if arch.part != module:
+        mode = next((sources(f"part.{module}.modes")[name] for name, each in known.items() if each == arch), "")
+        memory = {"dram_gb_s": mode} if arch.dram_gb_s != lookup(module).dram_gb_s else {}
+        found |= {"sms": mode, "clock_ghz": mode, **memory}
     values = {each.name: getattr(arch, each.name) for each in fields(Arch)}
     for key, (label, unit) in FIGURES.items():
         yield _figure(label, values[key], unit, found.get(key, ""), key in arch.unsure)

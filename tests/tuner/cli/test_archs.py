@@ -6,7 +6,7 @@ from importlib import resources
 import pytest
 
 from gensor_database import PRETUNED, Store
-from gensor_kernels.machine.arch import archs, lookup, table
+from gensor_kernels.machine.arch import archs, lookup, modes, table
 
 TEXT = resources.files("gensor_kernels.machine").joinpath("archs.toml").read_text(encoding="utf-8")
 
@@ -15,10 +15,22 @@ def test_every_part_is_listed_by_its_usual_name(gensor_tune):
     code, out, err = gensor_tune("archs")
     head, *lines = out.splitlines()
     assert code == 0 and head.split()[:2] == ["arch", "part"] and "TFLOP/s" in err
-    assert len(lines) == len(archs()) and max(map(len, lines)) <= 100
-    for line, arch in zip(lines, archs(), strict=True):
-        assert line.split()[:3] == [arch.name, arch.part, str(arch.sms)]
+    assert max(map(len, lines)) <= 100
+    for line in lines:
+        name, part, sms, clock = line.split()[:4]
+        arch = lookup(part)
+        assert (name, sms, clock) == (arch.name, str(arch.sms), f"{arch.clock_ghz:.2f}")
         assert lookup(line[len(head.removesuffix("name")) :]) is arch
+    listed = {lookup(line.split()[1]).part for line in lines}
+    assert listed == {each.part for arch in archs() for each in (arch, *modes(arch).values())}
+
+
+def test_a_power_mode_is_shown_with_its_own_clocks_and_those_of_its_module(gensor_tune):
+    _, out, _ = gensor_tune("archs", "Jetson AGX Orin@15W")
+    lines = {line[:15].strip(): line[15:].split() for line in out.splitlines()}
+    assert lines["part"][0] == "agx-orin-64gb-6sm-408mhz," and lines["SMs"][:2] == ["6", "[nvp]"]
+    assert lines["clock"][:3] == ["0.408", "GHz", "[nvp]"] and lines["bandwidth"][:3] == ["136.5", "GB/s", "[nvp]"]
+    assert lines["memory"] == ["64", "GiB", "[ds]"] and "@30w" in lines["power modes"]
 
 
 @pytest.mark.parametrize("arch", archs(), ids=lambda arch: arch.part)
