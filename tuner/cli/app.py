@@ -58,11 +58,11 @@ app.add_typer(fleet, name="fleet")
 UsageError: Any = BadParameter.__base__
 
 
-def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str] | None) -> None:
+def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str] | None, dtype: str | None) -> None:
     """Write the shapes that a model calls."""
     from gensor_tuner.shapes import from_model, model_cache
 
-    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs or []))
+    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs or []), dtype)
 
 
 def _version(asked: bool) -> None:
@@ -78,6 +78,7 @@ def tune(
     shapes: Annotated[list[Path] | None, Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     model: Annotated[Path | None, Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
     input: given.InputOption = None,
+    dtype: given.DtypeOption = None,
     db: given.DbOption = None,
     top: given.TopOption = 16,
     budget: Annotated[
@@ -114,6 +115,8 @@ def tune(
         raise BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
     if shapes and model:
         raise BadParameter("--shapes and --model were both given: leave one out")
+    if dtype is not None and not model:
+        raise BadParameter("--dtype goes with --model: a shapes file has the column dtype")
     if len(shapes or []) > 1:
         raise BadParameter("--shapes was given more than once: run gensor-tune once for each")
     parts = [lookup(each).part for each in arch]
@@ -145,13 +148,15 @@ def tune(
     with tempfile.TemporaryDirectory() as folder:
         rows = shapes[0] if shapes else Path(folder, "shapes.csv")
         if model is not None:
-            write_shapes(model, rows, arch[0], input)
+            write_shapes(model, rows, arch[0], input, dtype)
             if budget is not None:
                 took = duration((time.monotonic() - began) * 1e6)
                 note(f"{model} was read in {took}, which --budget does not count")
         settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
         settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
-        code = tuning.tune(settings if model is None else replace(settings, model=model.name), rows)
+        if model is not None:  # a model in 16 bits has totals of its own
+            settings = replace(settings, model=model.name if dtype is None else f"{model.name} in {dtype}")
+        code = tuning.tune(settings, rows)
     raise Exit(code)
 
 
@@ -170,6 +175,8 @@ def run(
     ] = None,
     json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: given.InputOption = None,
+    dtype: given.DtypeOption = None,
+    db: given.DbOption = None,
 ) -> None:
     """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
@@ -178,8 +185,8 @@ def run(
     from gensor_tuner.shapes import from_model
 
     plot = (out or Path(f"{model.stem}.png")) if profile else None
-    with json_lines(json) as lines:
-        found = from_model.layers(model, emulate, from_model.extents_of(input or []), timed=plot is not None)
+    with given.read_first(db), json_lines(json) as lines:
+        found = from_model.layers(model, emulate, from_model.extents_of(input or []), plot is not None, dtype)
         for each in drawing.summaries(found) if lines is not None else ():
             write_json(lines, each)
         for line in str(found).split("\n"):
@@ -196,9 +203,10 @@ def shapes(
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
     arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: given.InputOption = None,
+    dtype: given.DtypeOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
-    write_shapes(model, out, arch, input)
+    write_shapes(model, out, arch, input, dtype)
 
 
 @app.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +39,9 @@ InputOption = Annotated[
         "for every value: x=1,8x3x224x224. May be repeated.",
     ),
 ]
+#: Types in which a model's float32 tensors can be computed, and how else people write them.
+DTYPES = ("float16", "bfloat16")
+SPELT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 DryRunOption = Annotated[bool, Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, Option("--json", help="Write one JSON object per result to FILE.")]
 BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
@@ -74,6 +79,32 @@ def capability(arch: str | None) -> str | None:
     return None if arch is None else capability_name(arch) or lookup(arch).name
 
 
+def dtype_of(text: str | None) -> str | None:
+    """Return the type of `--dtype` as `gensor_kernels.load` takes it."""
+    found = None if text is None else spelling.find(text, DTYPES, SPELT)
+    if text is not None and found is None:
+        raise BadParameter(spelling.unknown(text, DTYPES, SPELT))
+    return found
+
+
+@contextmanager
+def read_first(path: Path | None) -> Iterator[None]:
+    """Let the runtime read the database of `--db` in place of the user's; ConfigError where there is none."""
+    known = os.environ.get("GENSOR_DB")
+    if path is not None:
+        os.environ["GENSOR_DB"] = str(existing_file(path).absolute())
+    try:
+        yield
+    finally:
+        if path is not None:
+            os.environ.pop("GENSOR_DB")
+            os.environ.update({} if known is None else {"GENSOR_DB": known})
+
+
+DtypeOption = Annotated[
+    str | None,
+    Option(help="Compute the model's float32 tensors in 16 bits: float16 or bfloat16.", callback=dtype_of),
+]
 JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)]
 OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.", callback=capability)]
 RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.", callback=capability)]
