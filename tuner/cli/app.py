@@ -24,7 +24,18 @@ from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, counts_text, json_lines, note, plural, printable, say, write_json
+from gensor_tuner.output import (
+    STDOUT,
+    beside,
+    counts_text,
+    json_lines,
+    note,
+    output,
+    plural,
+    printable,
+    say,
+    write_json,
+)
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.many import Shard
@@ -112,7 +123,10 @@ def tune(
     if context.invoked_subcommand is not None:
         return
     if not arch or not (shapes or model):
-        raise BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
+        raise BadParameter(
+            "--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv; "
+            "`gensor-tune shapes --example -o shapes.csv` writes one to change"
+        )
     if shapes and model:
         raise BadParameter("--shapes and --model were both given: leave one out")
     if dtype is not None and not model:
@@ -154,7 +168,7 @@ def tune(
                 note(f"{model} was read in {took}, which --budget does not count")
         settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
         settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
-        if model is not None:  # a model in 16 bits has totals of its own
+        if model is not None:  # a model in 16 bits has its own totals
             settings = replace(settings, model=model.name if dtype is None else f"{model.name} in {dtype}")
         code = tuning.tune(settings, rows)
     raise Exit(code)
@@ -199,14 +213,30 @@ def run(
 
 @app.command()
 def shapes(
-    model: given.ModelArgument,
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
+    model: Annotated[Path | None, Argument(metavar="[MODEL]", help="The ONNX model.")] = None,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write; default of --example: stdout."),
+    ] = None,
+    example: Annotated[
+        bool, Option("--example", help="Write a commented file to change, in place of a model's calls.")
+    ] = False,
     arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
     input: given.InputOption = None,
     dtype: given.DtypeOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
-    write_shapes(model, out, arch, input, dtype)
+    if example == (model is not None):
+        raise BadParameter("shapes takes a model, or --example: gensor-tune shapes model.onnx -o shapes.csv")
+    if model is not None:
+        if out is None:
+            raise BadParameter("-o FILE names the shapes file: gensor-tune shapes model.onnx -o shapes.csv")
+        write_shapes(model, out, arch, input, dtype)
+        return
+    from gensor_tuner.shapes.example import TEXT
+
+    with output(out or Path(STDOUT), "--out") as file:
+        file.write(TEXT)
 
 
 @app.command()
