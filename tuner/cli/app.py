@@ -85,7 +85,10 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def tune(
     context: Context,
-    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{given.ARCH} May be repeated.")] = None,
+    arch: Annotated[
+        list[str] | None,
+        Option(metavar="ARCH", help=f"{given.ARCH} May be repeated.", autocompletion=given.complete_arch),
+    ] = None,
     shapes: Annotated[list[Path] | None, Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     model: Annotated[Path | None, Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
     input: given.InputOption = None,
@@ -179,7 +182,11 @@ def run(
     model: given.ModelArgument,
     emulate: Annotated[
         str | None,
-        Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
+        Option(
+            metavar="ARCH",
+            help="Predict for this capability or part, without a GPU; nothing is computed.",
+            autocompletion=given.complete_arch,
+        ),
     ] = None,
     profile: Annotated[
         bool, Option("--profile", help="Draw a plot, too; on a GPU, time each layer by itself.")
@@ -221,7 +228,10 @@ def shapes(
     example: Annotated[
         bool, Option("--example", help="Write a commented file to change, in place of a model's calls.")
     ] = False,
-    arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
+    arch: Annotated[
+        str,
+        Option(help="The capability whose choices are asked; nothing is computed.", autocompletion=given.complete_arch),
+    ] = "sm_87",
     input: given.InputOption = None,
     dtype: given.DtypeOption = None,
 ) -> None:
@@ -314,7 +324,10 @@ def pretune(
 
 @app.command()
 def archs(
-    part: Annotated[str | None, Argument(metavar="[PART]", help="One part, with all its figures.")] = None,
+    part: Annotated[
+        str | None,
+        Argument(metavar="[PART]", help="One part, with all its figures.", autocompletion=given.complete_arch),
+    ] = None,
 ) -> None:
     """List every capability and part by name; or one, with its figures, their sources and what ships for it."""
     from . import archs as listing

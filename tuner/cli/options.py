@@ -15,9 +15,31 @@ from gensor_database.store import Store
 from gensor_kernels import config, spelling
 from gensor_kernels.build import parallel
 from gensor_kernels.errors import ConfigError
-from gensor_kernels.machine.arch import capability_name, lookup
+from gensor_kernels.machine.arch import archs, capability_name, lookup, modes, table
 
 ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, Jetson Orin Nano, RTX 4090)."
+
+
+def complete_arch(incomplete: str) -> list[str]:
+    """Return what a shell offers for a capability or part: those that begin so; else market names with dashes.
+
+    Examples
+    --------
+    >>> complete_arch("agx-orin-64gb@")
+    ['agx-orin-64gb@maxn', 'agx-orin-64gb@50w', 'agx-orin-64gb@30w', 'agx-orin-64gb@15w']
+    >>> complete_arch("jetson-orin-nx")
+    ['jetson-orin-nx-16gb', 'jetson-orin-nx-8gb']
+    """
+    parts = [arch.part for arch in archs()]
+    if "@" in incomplete:
+        parts = [f"{arch.part}@{mode}" for arch in archs() for mode in modes(arch)]
+    market = [name.lower().replace(" ", "-") for row in table()["part"].values() for name in row["names"]]
+    for names in ([*table()["capability"], *parts], market):
+        if found := [name for name in names if name.startswith(incomplete)]:
+            return found
+    return []
+
+
 ClusterOption = Annotated[
     str | None,
     Option(
@@ -26,7 +48,7 @@ ClusterOption = Annotated[
         "Dask is configured).",
     ),
 ]
-ArchOption = Annotated[str, Option(help=ARCH)]
+ArchOption = Annotated[str, Option(help=ARCH, autocompletion=complete_arch)]
 ShapesOption = Annotated[Path, Option(help="The shapes file (CSV); - is stdin.")]
 SeedOption = Annotated[int, Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, Option(min=1, max=256, help="Finalists compiled per class.")]
@@ -103,14 +125,29 @@ def read_first(path: Path | None) -> Iterator[None]:
 
 DtypeOption = Annotated[
     str | None,
-    Option(help="Compute the model's float32 tensors in 16 bits: float16 or bfloat16.", callback=dtype_of),
+    Option(
+        help="Compute the model's float32 tensors in 16 bits: float16 or bfloat16.",
+        callback=dtype_of,
+        autocompletion=lambda: DTYPES,
+    ),
 ]
 JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)]
-OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.", callback=capability)]
-RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.", callback=capability)]
-RowsArchOption = Annotated[str | None, Option(help="Only rows of this capability.", callback=capability)]
+OnlyArchOption = Annotated[
+    str | None, Option(help="Only kernels of this capability.", callback=capability, autocompletion=complete_arch)
+]
+RecordsArchOption = Annotated[
+    str | None, Option(help="Only records of this capability.", callback=capability, autocompletion=complete_arch)
+]
+RowsArchOption = Annotated[
+    str | None, Option(help="Only rows of this capability.", callback=capability, autocompletion=complete_arch)
+]
 PackagedArchOption = Annotated[
-    str | None, Option(help="Only the packaged database of this capability; default: of each.", callback=capability)
+    str | None,
+    Option(
+        help="Only the packaged database of this capability; default: of each.",
+        callback=capability,
+        autocompletion=complete_arch,
+    ),
 ]
 
 
