@@ -350,11 +350,17 @@ def _in_mode_called(module: Arch, mode: str) -> Arch:
 
 
 def _near_parts(name: str, parts: list[str]) -> list[str]:
-    """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts."""
+    """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts.
+
+    Else those with its first word: "H100 NVL" is answered by the H100s that are listed.
+    """
     words = [_without_brands(word) for word in re.split(r"[\s_-]+", name[: spelling.LONGEST])]
-    found = [part for part in parts if all(word in part.replace("-", "") for word in words)]
-    if len(max(words, key=len)) < 2:  # "8" is in many names
+    words = [word for word in words if word]
+    if len(max(words, key=len, default="")) < 2:  # "8" is in many names
         return []
+    found = [part for part in parts if all(word in part.replace("-", "") for word in words)]
+    found = found or spelling.near(_without_brands(name), parts, _market_names())
+    found = found or [part for part in parts if words[0] in part.replace("-", "") and len(words[0]) > 2]
     if len(found) > MOST_PARTS:
         found = list({part.rpartition("-")[0]: part for part in reversed(found)}.values())[::-1]
-    return found[: MOST_PARTS + 1] or spelling.near(_without_brands(name), parts, _market_names())
+    return found[: MOST_PARTS + 1]

@@ -10,7 +10,7 @@ from gensor_kernels.machine.arch import RATES, SUSTAINED, Arch, archs, lookup, m
 from gensor_tuner.output import counts_text
 from gensor_tuner.store.maintenance import layers, size_text
 
-#: What the figures of a part are called, and their units, in the order in which they are printed.
+#: Labels and units of the figures of a part, in the order of the lines.
 FIGURES = {
     "sms": ("SMs", ""),
     "clock_ghz": ("clock", "GHz"),
@@ -28,7 +28,7 @@ FIGURES = {
     "blocks_per_sm": ("blocks", "per SM"),
     "launch_us": ("launch", "us"),
 }
-#: What the name of a part in a power mode ends in.
+#: The end of the name of a part in a power mode.
 MODE = re.compile(r"-\d+sm-\d+mhz$")
 #: Tables of a packaged database whose rows are counted.
 SHIPPED = ("kernel", "record")
