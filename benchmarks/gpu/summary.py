@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.arch import stored
 
 from . import probes
 from .harness.journal import Journal
@@ -58,7 +58,7 @@ def arch_row(journal: Journal) -> str | None:
     environment, probe = ends.get("environment", {}), ends.get("l2", {})
     if probe.get("outcome") != "ok" or probe.get("emulated"):
         return None
-    arch = lookup(environment["part"])
+    arch = stored(environment["part"])
     clock = probe["clocks"].get("clocks.sm")
     return probes.arch_row(arch, float(clock) / 1e3 if clock else arch.clock_ghz, ends)
 

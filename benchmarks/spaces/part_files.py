@@ -49,7 +49,7 @@ def _check(path: str, row: Mapping[str, Any]) -> None:
     if missing:
         raise ValueError(f"{path} does not say {', '.join(missing)}")
     numbers = {*machine.RATES, *(each.name for each in fields(Arch) if each.type in ("int", "float"))}
-    others = {each.name for each in fields(Arch)} - {"name", "part", "rates"} | {"capability"}
+    others = {each.name for each in fields(Arch)} - {"name", "part", "rates"} | {"capability", *machine.NAMING}
     unknown = sorted(row.keys() - numbers - others)
     if unknown:
         raise ValueError(f"{path}: no part has {', '.join(unknown)}")

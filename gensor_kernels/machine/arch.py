@@ -26,6 +26,8 @@ RATES = (
 )
 #: Element types, by rate name, of `sustained_<type>` in archs.toml (TFLOP/s).
 SUSTAINED = ("f8", "f16", "tf32", "s8")
+#: Keys of a part in archs.toml that are no facts about its hardware.
+NAMING = ("names", "modes", "mode_gb_s")
 #: The best rate of a dtype: the first of these names that the Arch has.
 _PEAK = {
     "float64": ("mma_f64", "fma_f64"),
@@ -179,8 +181,11 @@ def _restored(values: dict[str, Any]) -> Arch:
 @cache
 def table() -> Mapping[str, Any]:
     """Return archs.toml as it is."""
-    text = resources.files(__package__).joinpath("archs.toml").read_text(encoding="utf-8")
-    return MappingProxyType(tomllib.loads(text))
+    return MappingProxyType(tomllib.loads(_text()))
+
+
+def _text() -> str:
+    return resources.files(__package__).joinpath("archs.toml").read_text(encoding="utf-8")
 
 
 def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
@@ -189,7 +194,7 @@ def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
     merged["unsure"] = sorted({*shared["unsure"], *row.get("unsure", ())})
     rates = rates_of(merged)
     sustained = {name: merged.pop(f"sustained_{name}") for name in SUSTAINED if f"sustained_{name}" in merged}
-    for name in ("default_part", "capability", "geforce", *RATES):
+    for name in ("default_part", "capability", "geforce", *NAMING, *RATES):
         merged.pop(name, None)
     for name in ("features", "unsure"):
         merged[name] = frozenset(merged[name])
@@ -200,7 +205,21 @@ def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
 def in_mode(module: Arch, sms: int, mhz: int) -> Arch:
     """Return a Jetson module in a power mode: fewer SMs and other clocks, the same L2 and memory bus."""
     part = f"{module.part}-{sms}sm-{mhz}mhz"
-    return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, unsure=module.unsure | {"dram_gb_s"})
+    bandwidth = table()["part"][module.part].get("mode_gb_s", {}).get(part, module.dram_gb_s)
+    unsure = module.unsure | {"dram_gb_s"}
+    return replace(module, part=part, sms=sms, clock_ghz=mhz / 1e3, dram_gb_s=bandwidth, unsure=unsure)
+
+
+def modes(module: Arch) -> Mapping[str, Arch]:
+    """Return the documented power modes of a Jetson module by name ("30w", "maxn"); none of other parts.
+
+    Examples
+    --------
+    >>> {name: (mode.sms, mode.clock_ghz) for name, mode in modes(lookup("Jetson AGX Orin")).items()}
+    {'maxn': (16, 1.3), '50w': (16, 0.816), '30w': (8, 0.612), '15w': (6, 0.408)}
+    """
+    row = table()["part"].get(module.part, {})
+    return {name: stored(part) for name, part in row.get("modes", {}).items()}
 
 
 def rates_of(*rows: Mapping[str, Any]) -> Mapping[str, float]:
@@ -229,15 +248,64 @@ def capability_name(name: str) -> str | None:
 
 
 @cache
+def sources(row: str) -> Mapping[str, str]:
+    """Return where the facts of a table of archs.toml ("part.h200") are from, in the words of the comments there.
+
+    Examples
+    --------
+    >>> sources("part.h200")["dram_gb_s"]
+    '[ds] 4,300 reached by a copy kernel'
+    """
+    sections = dict(re.findall(r"^\[(\S+)\][^\n]*\n(.*?)(?=^\[|\Z)", _text(), re.MULTILINE | re.DOTALL))
+    return dict(re.findall(r"^([\w-]+) += .*?#\s*(.+)$", sections.get(row, ""), re.MULTILINE))
+
+
+@cache
+def _exact(name: str) -> Arch | None:
+    parts = {arch.part: arch for arch in archs()}
+    part = table()["capability"].get(name, {}).get("default_part", name)
+    found = _MODE.fullmatch(part)
+    module = parts.get(found[1]) if found else None
+    if found and module and not module.device_names and 1 <= int(found[2]) <= module.sms:
+        return in_mode(module, int(found[2]), int(found[3]))
+    return parts.get(part)
+
+
+def stored(name: str) -> Arch:
+    """Return the Arch of a name as it is stored: `Arch.name`, or `Arch.part` of a listed part or a Jetson's power mode.
+
+    A device that is not listed is stored by its driver's name ("nvidia-h100-pcie"), which `lookup` takes for what
+    people call a listed part. Raises UnknownArchError for it.
+    """
+    found = _exact(name)
+    if found is None:
+        raise UnknownArchError(f"{name[: spelling.LONGEST]!r} is not listed")
+    return found
+
+
+def _without_brands(name: str) -> str:
+    """Return a name in lower case, without separators and brands before it: "NVIDIA GeForce RTX 4090" is "rtx4090"."""
+    brands = "|".join(spelling.squeezed(brand) for brand in table()["brands"])
+    return re.sub(f"^({brands})+", "", spelling.squeezed(name))
+
+
+@cache
+def _market_names() -> Mapping[str, str]:
+    """Return the parts by what people and drivers call them."""
+    rows = table()["part"].items()
+    return {_without_brands(name): part for part, row in rows for name in (*row["names"], *row["device_names"])}
+
+
+@cache
 def lookup(name: str) -> Arch:
     """Return the Arch of a capability or a part.
 
     Parameters
     ----------
     name : str
-        A capability ("sm_87", "8.7", its default part), a part ("orin-nano-8gb"), or a Jetson module in a power mode,
-        with its number of SMs and its clock ("agx-orin-64gb-8sm-612mhz"). Case and separators may differ ("Orin Nano
-        8GB").
+        A capability ("sm_87", "8.7", its default part), a part ("orin-nano-8gb") or its usual name ("Jetson Orin Nano",
+        "NVIDIA GeForce RTX 4090"), or a Jetson module in a power mode: a documented one ("agx-orin-64gb@30w"), or
+        any, with its number of SMs and its clock ("agx-orin-64gb-8sm-612mhz"). Case and separators may differ.
 
     Raises
     ------
@@ -246,39 +314,53 @@ def lookup(name: str) -> Arch:
 
     Examples
     --------
-    >>> lookup("RTX 3090").part
+    >>> lookup("GeForce RTX 3090").part
     'rtx-3090'
-    >>> lookup("Orin-Nano")  # doctest: +ELLIPSIS
+    >>> lookup("Jetson AGX Orin @ 30 W").part
+    'agx-orin-64gb-8sm-612mhz'
+    >>> lookup("H100")
     Traceback (most recent call last):
         ...
-    gensor_kernels.errors.UnknownArchError: unknown arch 'Orin-Nano': did you mean orin-nano-8gb, orin-nano-super, ...?
+    gensor_kernels.errors.UnknownArchError: unknown arch 'H100': did you mean h100-sxm, h100-pcie?
     """
     name = str(name)
-    capabilities, parts = table()["capability"], {arch.part: arch for arch in archs()}
+    module, at, mode = name.partition("@")
+    if at:
+        return _in_mode_called(lookup(module), mode)
+    capabilities, parts = table()["capability"], [arch.part for arch in archs()]
     capability = capability_name(name)
-    if capability in capabilities:
-        return parts[capabilities[capability]["default_part"]]
-    part = spelling.find(name, parts)
-    if part is not None:
-        return parts[part]
-    found = _MODE.fullmatch(name.strip().lower())
-    module = parts.get(found[1]) if found else None
-    if found and module and not module.device_names and 1 <= int(found[2]) <= module.sms:
-        return in_mode(module, int(found[2]), int(found[3]))
+    part = capability or spelling.find(_without_brands(name), parts, _market_names()) or name.strip().lower()
+    found = _exact(part)
+    if found is not None:
+        return found
     same_major = [each for each in capabilities if capability and each[:-1] == capability[:-1]]
-    meant = same_major if capability else _near_parts(name, list(parts))
+    meant = same_major if capability else _near_parts(name, parts)
     hint = spelling.did_you_mean(meant) or f"it is one of {', '.join(capabilities)}, or a part of `gensor-tune archs`"
     raise UnknownArchError(f"unknown arch {name[: spelling.LONGEST]!r}: {hint}")
 
 
+def _in_mode_called(module: Arch, mode: str) -> Arch:
+    """Return a module in the power mode of this name: "30w", "30 W", "MODE_30W"."""
+    known = modes(module)
+    found = spelling.find(mode, known, {f"mode_{name}": name for name in known})
+    if found is None:
+        which = f"{module.part} has {spelling.listed(known)}" if known else f"{module.part} has none that is listed"
+        raise UnknownArchError(f"unknown power mode {mode[: spelling.LONGEST]!r}: {which}")
+    return known[found]
+
+
 def _near_parts(name: str, parts: list[str]) -> list[str]:
-    """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts."""
-    words = [spelling.squeezed(word) for word in re.split(r"[\s_-]+", name[: spelling.LONGEST])]
-    found = [part for part in parts if all(word in part.replace("-", "") for word in words)]
-    if len(max(words, key=len)) < 2:  # "8" is in many names
+    """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts.
+
+    Else those with its first word: "H100 NVL" is answered by the H100s that are listed.
+    """
+    words = [_without_brands(word) for word in re.split(r"[\s_-]+", name[: spelling.LONGEST])]
+    words = [word for word in words if word]
+    if len(max(words, key=len, default="")) < 2:  # "8" is in many names
         return []
+    found = [part for part in parts if all(word in part.replace("-", "") for word in words)]
+    found = found or spelling.near(_without_brands(name), parts, _market_names())
+    found = found or [part for part in parts if words[0] in part.replace("-", "") and len(words[0]) > 2]
     if len(found) > MOST_PARTS:
         found = list({part.rpartition("-")[0]: part for part in reversed(found)}.values())[::-1]
-    # A device name of the driver is no part: another device may report it, with other attributes.
-    devices = {device: arch.part for arch in archs() for device in arch.device_names}
-    return found[: MOST_PARTS + 1] or spelling.near(name, parts, devices)
+    return found[: MOST_PARTS + 1]

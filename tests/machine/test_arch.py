@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gensor_kernels.errors import UnknownArchError
-from gensor_kernels.machine.arch import RATES, archs, capability_name, lookup
+from gensor_kernels.machine.arch import RATES, archs, capability_name, lookup, stored, table
 from gensor_kernels.machine.attributes import from_attributes
 from gensor_kernels.machine.memory import too_large
 from gensor_kernels.operators.products import matmul, quantised
@@ -65,15 +65,40 @@ def test_capabilities_have_their_default_parts():
 
 SPELT = {
     "orin-nano-8gb": ("sm_87", "SM87", "sm87", "87", "8.7", "compute_87", "cc 8.7", "Orin-Nano-8GB", "orin_nano_8gb"),
-    "h100-sxm": ("sm_90a", "H100 SXM", " 90 "),
-    "rtx-3090": ("RTX 3090", "rtx3090", "RTX-3090"),
+    "h100-sxm": ("sm_90a", "H100 SXM", " 90 ", "NVIDIA H100 80GB HBM3"),
+    "h100-pcie": ("H100 PCIe", "nvidia-h100-pcie"),
+    "rtx-3090": ("RTX 3090", "rtx3090", "RTX-3090", "GeForce RTX 3090", "nvidia geforce rtx 3090"),
     "rtx-5090": ("120", "12.0", "sm_120"),
+    "a100-80gb": ("A100 80GB", "NVIDIA A100-SXM4-80GB"),
+    "agx-orin-64gb": ("jetson-agx-orin", "NVIDIA Jetson AGX Orin 64 GB"),
+    "t4": ("Tesla T4", "NVIDIA T4"),
 }
+#: Names of several parts, which belong to the most common one.
+DEFAULTS = {"Jetson Orin Nano": "orin-nano-8gb", "Jetson Orin NX": "orin-nx-16gb", "A100 40GB": "a100-40gb"}
+
+
+def test_people_may_write_a_part_as_shops_and_drivers_do():
+    for part, names in SPELT.items():
+        assert {lookup(name).part for name in names} == {part}
+    assert {name: lookup(name).part for name in DEFAULTS} == DEFAULTS
+
+
+def test_every_listed_name_is_of_one_part():
+    for part, row in table()["part"].items():
+        spelt = [each for name in (*row["names"], *row["device_names"]) for each in (name, f"NVIDIA {name}")]
+        assert {lookup(name).part for name in (part, *spelt)} == {part}
+
+
+def test_a_stored_name_is_no_market_name():
+    """Devices that are not listed are stored by their driver's name, as this one with more SMs than the listed part."""
+    built = from_attributes((8, 6), "NVIDIA GeForce RTX 3080", 70, 1.71, 912.0)
+    assert built.part == "nvidia-geforce-rtx-3080" and lookup(built.part).part == "rtx-3080"
+    with pytest.raises(UnknownArchError, match="'nvidia-geforce-rtx-3080' is not listed"):
+        stored(built.part)
+    assert stored("rtx-3080") is lookup("RTX 3080") and stored("agx-orin-64gb-8sm-612mhz").sms == 8
 
 
 def test_case_and_separators_of_a_name_may_differ():
-    for part, names in SPELT.items():
-        assert {lookup(name).part for name in names} == {part}
     assert lookup("AGX-Orin-64GB-8sm-612MHz").part == "agx-orin-64gb-8sm-612mhz"
     assert capability_name("SM999") == "sm_999" and capability_name("orin") is None
 
@@ -82,11 +107,15 @@ def test_case_and_separators_of_a_name_may_differ():
     ("name", "words"),
     [
         ("orin", "did you mean orin-nano-8gb, orin-nx-16gb, agx-orin-64gb?"),
-        ("Orin-Nano", "did you mean orin-nano-8gb, orin-nano-super, orin-nano-4gb?"),
+        ("Jetson Nano", "did you mean orin-nano-8gb, orin-nano-super, orin-nano-4gb?"),
+        ("Jetson Orin", "did you mean orin-nano-8gb, orin-nx-16gb, agx-orin-64gb?"),
+        ("NVIDIA A100", "did you mean a100-40gb, a100-80gb, a100-80gb-pcie?"),
+        ("GeForce RTX 4080", "did you mean rtx-5080, rtx-4090, rtx-4070?"),
         ("h100", "did you mean h100-sxm, h100-pcie?"),
         ("4090", "did you mean rtx-4090?"),
-        ("NVIDIA H200", "did you mean h200"),
-        ("nvidia-h100-pcie", "did you mean h100-pcie"),  # an unlisted device is called so
+        ("NVIDIA H100 NVL", "did you mean h100-sxm, h100-pcie?"),
+        ("Jetson AGX Xavier", "did you mean agx-orin-64gb, agx-orin-32gb?"),
+        ("Jetson Xavier", "it is one of sm_75"),
         ("rtx-309", "did you mean rtx-3090?"),
         ("sm_88", "did you mean sm_80, sm_86, sm_87, sm_89?"),
         ("sm_35", "it is one of sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_120, or a part"),

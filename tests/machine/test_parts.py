@@ -11,7 +11,7 @@ import pytest
 
 from gensor_kernels.devices.doctor import describe
 from gensor_kernels.errors import UnknownArchError
-from gensor_kernels.machine.arch import archs, lookup, table
+from gensor_kernels.machine.arch import archs, lookup, modes, stored, table
 from gensor_kernels.machine.attributes import from_attributes
 from tests.doubles.strict.part import listed
 
@@ -66,10 +66,43 @@ def test_an_orin_is_its_module_in_every_power_mode():
         arch = from_attributes((8, 7), "Orin", sms, mhz / 1e3, 2e6 * memory_mhz * bits / 8e9, l2, memory * M)
         assert arch.part == part and arch.sms == sms and arch.l2_mb == l2 / M
         module = next(each for each in archs() if each.name == "sm_87" and part.startswith(each.part))
-        # The driver's figures of the memory are wrong: a power mode leaves the module's bandwidth and L2.
-        assert (arch.dram_gb_s, arch.l2_bytes_per_clk) == (module.dram_gb_s, module.l2_bytes_per_clk), part
+        # The driver's figures of the memory are wrong: most power modes leave the module's bandwidth, all its L2.
+        slower = {"agx-orin-64gb-6sm-408mhz": 2.133 * 2 * 32}
+        assert arch.dram_gb_s == pytest.approx(slower.get(part, module.dram_gb_s), rel=1e-3), part
+        assert arch.l2_bytes_per_clk == module.l2_bytes_per_clk
         assert arch.clock_ghz == pytest.approx(mhz / 1e3, rel=0.03), part
         assert lookup(arch.part) == arch
+
+
+#: GPU clock and memory clock (MHz) and the SMs that the mask of power-gated TPCs leaves, in nvpmodel's files of the
+#: modules; 0 for what a mode leaves at the module's highest.
+MODES = [(part, mode, *map(int, numbers)) for part, mode, *numbers in listed("nvpmodel.csv")]
+
+
+def test_a_power_mode_has_the_clocks_of_nvpmodel():
+    for part, mode, sms, mhz, memory_mhz in MODES:
+        arch, module = lookup(f"{part}@{mode}"), lookup(part)
+        assert arch.sms == sms, (part, mode)
+        assert arch.clock_ghz == pytest.approx((mhz or 1e3 * module.clock_ghz) / 1e3, rel=0.03), (part, mode)
+        bits = {4: 64, 8: 128, 16: 128, 32: 256, 64: 256}[module.memory_gb]
+        highest = 3199 if module.dram_gb_s > 68 or module.memory_gb > 8 else 2133
+        assert arch.dram_gb_s == pytest.approx((memory_mhz or highest) * 2 * bits / 8e3, rel=0.01), (part, mode)
+        assert lookup(arch.part) == stored(arch.part) == arch
+        assert lookup(f"{part.upper()} @ MODE_{mode.upper()}") is arch
+    assert {(part, mode) for part, mode, *_ in MODES} == {(each.part, mode) for each in archs() for mode in modes(each)}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("agx-orin-64gb@60w", "unknown power mode '60w': agx-orin-64gb has maxn, 50w, 30w, 15w"),
+        ("h200@700w", "unknown power mode '700w': h200 has none that is listed"),
+        ("orin@15w", "did you mean orin-nano-8gb"),
+    ],
+)
+def test_an_unknown_power_mode_is_answered_by_those_of_the_module(name, words):
+    with pytest.raises(UnknownArchError, match=words):
+        lookup(name)
 
 
 @pytest.mark.parametrize("name", ["agx-orin-64gb-17sm-612mhz", "agx-orin-64gb-0sm-612mhz", "h200-8sm-612mhz"])

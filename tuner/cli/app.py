@@ -5,7 +5,6 @@ Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or fai
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -24,9 +23,19 @@ from gensor_database.store import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
-from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, counts_text, json_lines, note, plural, printable, say, write_json
+from gensor_tuner.output import (
+    STDOUT,
+    beside,
+    counts_text,
+    json_lines,
+    note,
+    output,
+    plural,
+    printable,
+    say,
+    write_json,
+)
 from gensor_tuner.regression import TOLERANCE
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.many import Shard
@@ -60,11 +69,11 @@ app.add_typer(fleet, name="fleet")
 UsageError: Any = BadParameter.__base__
 
 
-def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str] | None) -> None:
+def write_shapes(model: Path, out: Path, arch: str, inputs: Sequence[str] | None, dtype: str | None) -> None:
     """Write the shapes that a model calls."""
     from gensor_tuner.shapes import from_model, model_cache
 
-    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs or []))
+    model_cache.write(model, out, lookup(arch).name, from_model.extents_of(inputs or []), dtype)
 
 
 def _version(asked: bool) -> None:
@@ -76,10 +85,14 @@ def _version(asked: bool) -> None:
 @app.callback(invoke_without_command=True)
 def tune(
     context: Context,
-    arch: Annotated[list[str] | None, Option(metavar="ARCH", help=f"{given.ARCH} May be repeated.")] = None,
+    arch: Annotated[
+        list[str] | None,
+        Option(metavar="ARCH", help=f"{given.ARCH} May be repeated.", autocompletion=given.complete_arch),
+    ] = None,
     shapes: Annotated[list[Path] | None, Option(metavar="FILE", help="The shapes file (CSV).")] = None,
     model: Annotated[Path | None, Option(metavar="FILE", help="An ONNX model, in place of --shapes.")] = None,
     input: given.InputOption = None,
+    dtype: given.DtypeOption = None,
     db: given.DbOption = None,
     top: given.TopOption = 16,
     budget: Annotated[
@@ -113,9 +126,14 @@ def tune(
     if context.invoked_subcommand is not None:
         return
     if not arch or not (shapes or model):
-        raise BadParameter("--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv")
+        raise BadParameter(
+            "--arch and --shapes are both needed: gensor-tune --arch sm_87 --shapes shapes.csv; "
+            "`gensor-tune shapes --example -o shapes.csv` writes one to change"
+        )
     if shapes and model:
         raise BadParameter("--shapes and --model were both given: leave one out")
+    if dtype is not None and not model:
+        raise BadParameter("--dtype goes with --model: a shapes file has the column dtype")
     if len(shapes or []) > 1:
         raise BadParameter("--shapes was given more than once: run gensor-tune once for each")
     parts = [lookup(each).part for each in arch]
@@ -147,13 +165,15 @@ def tune(
     with tempfile.TemporaryDirectory() as folder:
         rows = shapes[0] if shapes else Path(folder, "shapes.csv")
         if model is not None:
-            write_shapes(model, rows, arch[0], input)
+            write_shapes(model, rows, arch[0], input, dtype)
             if budget is not None:
                 took = duration((time.monotonic() - began) * 1e6)
                 note(f"{model} was read in {took}, which --budget does not count")
         settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
         settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
-        code = tuning.tune(settings if model is None else replace(settings, model=model.name), rows)
+        if model is not None:  # a model in 16 bits has its own totals
+            settings = replace(settings, model=model.name if dtype is None else f"{model.name} in {dtype}")
+        code = tuning.tune(settings, rows)
     raise Exit(code)
 
 
@@ -162,7 +182,11 @@ def run(
     model: given.ModelArgument,
     emulate: Annotated[
         str | None,
-        Option(metavar="ARCH", help="Predict for this capability or part, without a GPU; nothing is computed."),
+        Option(
+            metavar="ARCH",
+            help="Predict for this capability or part, without a GPU; nothing is computed.",
+            autocompletion=given.complete_arch,
+        ),
     ] = None,
     profile: Annotated[
         bool, Option("--profile", help="Draw a plot, too; on a GPU, time each layer by itself.")
@@ -172,6 +196,8 @@ def run(
     ] = None,
     json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
     input: given.InputOption = None,
+    dtype: given.DtypeOption = None,
+    db: given.DbOption = None,
 ) -> None:
     """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
     if out is not None and not profile:
@@ -180,8 +206,8 @@ def run(
     from gensor_tuner.shapes import from_model
 
     plot = (out or Path(f"{model.stem}.png")) if profile else None
-    with json_lines(json) as lines:
-        found = from_model.layers(model, emulate, from_model.extents_of(input or []), timed=plot is not None)
+    with given.read_first(db), json_lines(json) as lines:
+        found = from_model.layers(model, emulate, from_model.extents_of(input or []), plot is not None, dtype)
         for each in drawing.summaries(found) if lines is not None else ():
             write_json(lines, each)
         for line in str(found).split("\n"):
@@ -194,13 +220,33 @@ def run(
 
 @app.command()
 def shapes(
-    model: given.ModelArgument,
-    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
-    arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
+    model: Annotated[Path | None, Argument(metavar="[MODEL]", help="The ONNX model.")] = None,
+    out: Annotated[
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write; default of --example: stdout."),
+    ] = None,
+    example: Annotated[
+        bool, Option("--example", help="Write a commented file to change, in place of a model's calls.")
+    ] = False,
+    arch: Annotated[
+        str,
+        Option(help="The capability whose choices are asked; nothing is computed.", autocompletion=given.complete_arch),
+    ] = "sm_87",
     input: given.InputOption = None,
+    dtype: given.DtypeOption = None,
 ) -> None:
     """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
-    write_shapes(model, out, arch, input)
+    if example == (model is not None):
+        raise BadParameter("shapes takes a model, or --example: gensor-tune shapes model.onnx -o shapes.csv")
+    if model is not None:
+        if out is None:
+            raise BadParameter("-o FILE names the shapes file: gensor-tune shapes model.onnx -o shapes.csv")
+        write_shapes(model, out, arch, input, dtype)
+        return
+    from gensor_tuner.shapes.example import TEXT
+
+    with output(out or Path(STDOUT), "--out") as file:
+        file.write(TEXT)
 
 
 @app.command()
@@ -277,19 +323,19 @@ def pretune(
 
 
 @app.command()
-def archs() -> None:
-    """List every compute capability and part with the figures used in predictions."""
-    head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
-    say(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
-    for arch in all_archs():
-        peaks = [arch.peak(dtype) / 1e12 for dtype in ("float32", "float16", "int8")]
-        kept = f"{arch.sustained['f16']:.1f}" if "f16" in arch.sustained else ""
-        figures = f"{arch.sms:>4} {arch.clock_ghz:>6.2f} {arch.dram_gb_s:>6.0f} "
-        figures += " ".join(f"{peak:>7.1f}" for peak in peaks) + f" {kept:>9}"
-        say(f"{arch.name:<8} {arch.part:<22} {figures}  {', '.join(sorted(arch.unsure))}")
-    notes = {"unit": "fp32, fp16, int8 in TFLOP/s (TOP/s), dense, float32 or int32 accumulation"}
-    notes["fp16 kept"] = "the best published rate of large products on ordinary data, where power limits them"
-    say(json.dumps(notes), file=sys.stderr)
+def archs(
+    part: Annotated[
+        str | None,
+        Argument(metavar="[PART]", help="One part, with all its figures.", autocompletion=given.complete_arch),
+    ] = None,
+) -> None:
+    """List every capability and part by name; or one, with its figures, their sources and what ships for it."""
+    from . import archs as listing
+
+    for line in listing.overview() if part is None else listing.details(part):
+        say(line)
+    if part is None:
+        note(listing.SEVERAL)
 
 
 @app.command()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +15,31 @@ from gensor_database.store import Store
 from gensor_kernels import config, spelling
 from gensor_kernels.build import parallel
 from gensor_kernels.errors import ConfigError
-from gensor_kernels.machine.arch import capability_name, lookup
+from gensor_kernels.machine.arch import archs, capability_name, lookup, modes, table
 
-ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
+ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, Jetson Orin Nano, RTX 4090)."
+
+
+def complete_arch(incomplete: str) -> list[str]:
+    """Return what a shell offers for a capability or part: those that begin so; else market names with dashes.
+
+    Examples
+    --------
+    >>> complete_arch("agx-orin-64gb@")
+    ['agx-orin-64gb@maxn', 'agx-orin-64gb@50w', 'agx-orin-64gb@30w', 'agx-orin-64gb@15w']
+    >>> complete_arch("jetson-orin-nx")
+    ['jetson-orin-nx-16gb', 'jetson-orin-nx-8gb']
+    """
+    parts = [arch.part for arch in archs()]
+    if "@" in incomplete:
+        parts = [f"{arch.part}@{mode}" for arch in archs() for mode in modes(arch)]
+    market = [name.lower().replace(" ", "-") for row in table()["part"].values() for name in row["names"]]
+    for names in ([*table()["capability"], *parts], market):
+        if found := [name for name in names if name.startswith(incomplete)]:
+            return found
+    return []
+
+
 ClusterOption = Annotated[
     str | None,
     Option(
@@ -24,7 +48,7 @@ ClusterOption = Annotated[
         "Dask is configured).",
     ),
 ]
-ArchOption = Annotated[str, Option(help=ARCH)]
+ArchOption = Annotated[str, Option(help=ARCH, autocompletion=complete_arch)]
 ShapesOption = Annotated[Path, Option(help="The shapes file (CSV); - is stdin.")]
 SeedOption = Annotated[int, Option(min=0, help="Seed of the walks.")]
 TopOption = Annotated[int, Option(min=1, max=256, help="Finalists compiled per class.")]
@@ -37,6 +61,9 @@ InputOption = Annotated[
         "for every value: x=1,8x3x224x224. May be repeated.",
     ),
 ]
+#: Types in which a model's float32 tensors can be computed, and how else people write them.
+DTYPES = ("float16", "bfloat16")
+SPELT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 DryRunOption = Annotated[bool, Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
 JsonOption = Annotated[Path | None, Option("--json", help="Write one JSON object per result to FILE.")]
 BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
@@ -74,12 +101,53 @@ def capability(arch: str | None) -> str | None:
     return None if arch is None else capability_name(arch) or lookup(arch).name
 
 
+def dtype_of(text: str | None) -> str | None:
+    """Return the type of `--dtype` as `gensor_kernels.load` takes it."""
+    found = None if text is None else spelling.find(text, DTYPES, SPELT)
+    if text is not None and found is None:
+        raise BadParameter(spelling.unknown(text, DTYPES, SPELT))
+    return found
+
+
+@contextmanager
+def read_first(path: Path | None) -> Iterator[None]:
+    """Let the runtime read the database of `--db` in place of the user's; ConfigError where there is none."""
+    known = os.environ.get("GENSOR_DB")
+    if path is not None:
+        os.environ["GENSOR_DB"] = str(existing_file(path).absolute())
+    try:
+        yield
+    finally:
+        if path is not None:
+            os.environ.pop("GENSOR_DB")
+            os.environ.update({} if known is None else {"GENSOR_DB": known})
+
+
+DtypeOption = Annotated[
+    str | None,
+    Option(
+        help="Compute the model's float32 tensors in 16 bits: float16 or bfloat16.",
+        callback=dtype_of,
+        autocompletion=lambda: DTYPES,
+    ),
+]
 JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)]
-OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.", callback=capability)]
-RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.", callback=capability)]
-RowsArchOption = Annotated[str | None, Option(help="Only rows of this capability.", callback=capability)]
+OnlyArchOption = Annotated[
+    str | None, Option(help="Only kernels of this capability.", callback=capability, autocompletion=complete_arch)
+]
+RecordsArchOption = Annotated[
+    str | None, Option(help="Only records of this capability.", callback=capability, autocompletion=complete_arch)
+]
+RowsArchOption = Annotated[
+    str | None, Option(help="Only rows of this capability.", callback=capability, autocompletion=complete_arch)
+]
 PackagedArchOption = Annotated[
-    str | None, Option(help="Only the packaged database of this capability; default: of each.", callback=capability)
+    str | None,
+    Option(
+        help="Only the packaged database of this capability; default: of each.",
+        callback=capability,
+        autocompletion=complete_arch,
+    ),
 ]
 
 

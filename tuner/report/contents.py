@@ -22,7 +22,7 @@ from gensor_database.timings import verdict
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.validation import MALFORMED
-from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.arch import Arch, stored
 from gensor_kernels.machine.roofline import Terms, seconds
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.store.show import best_times, described, displayed_us, timings
@@ -140,7 +140,7 @@ def parts(store: Store, arch: str | None) -> list[Part]:
 
 def _arch(part: str) -> Arch | None:
     with suppress(GensorError):
-        return lookup(part)
+        return stored(part)
     return None
 
 

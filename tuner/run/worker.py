@@ -27,7 +27,7 @@ from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.build.parallel import usable_cores
 from gensor_kernels.errors import GensorError, UnknownArchError
-from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.arch import Arch, stored
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError, open_any_gpu, open_gpu
@@ -104,7 +104,7 @@ def _announce(store: Store, arch: Arch, say: Say) -> Callable[[Candidate | None,
 def _arch(name: str, number: int | None) -> Arch:
     """Return the arch called `name`; a part that archs.toml does not list must be this machine's GPU."""
     try:
-        return lookup(name)
+        return stored(name)
     except UnknownArchError:
         found: Arch | None = open_any_gpu(number).arch
         if found is None or found.part != name:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gensor_kernels.graph.execution.model import Layers, Model
 
 Shape = tuple[int, ...]
+Dtype = Literal["float16", "bfloat16"] | None
 #: Columns of a recording that say what served a call: they depend on the arch, and the tuner does not read them.
 SERVED = ("tier", "part")
 #: Extents that an example tries for sizes that a file leaves open, but for the first of each input, which is 1.
@@ -122,10 +123,10 @@ def _example(model: Model, values: Mapping[Any, int]) -> str:
     return ""
 
 
-def loaded(path: Path) -> Model:
-    """Return the model of a file; ModelError where there is none."""
+def loaded(path: Path, dtype: str | None = None) -> Model:
+    """Return the model of a file, with float32 tensors in `dtype` where given; ModelError where there is none."""
     try:
-        return gensor_kernels.load(path)
+        return gensor_kernels.load(path, dtype=cast(Dtype, dtype))
     except OSError as error:
         raise ModelError(str(error)) from None
 
@@ -145,9 +146,15 @@ def drawn(model: Model, shapes: Mapping[str, Shape], zeros: bool = False) -> dic
     return found
 
 
-def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]], timed: bool = False) -> Layers:
+def layers(
+    path: Path,
+    emulate: str | None,
+    asked: Mapping[str, Sequence[Shape]],
+    timed: bool = False,
+    dtype: str | None = None,
+) -> Layers:
     """Return the layers of a model for one combination of sizes, predicted for `emulate` or run on the GPU."""
-    model = loaded(path)
+    model = loaded(path, dtype)
     found = signatures(model, asked)
     if len(found) > 1:
         raise ModelError(f"--input asks for {len(found)} combinations of sizes: a model is run at one")
@@ -156,9 +163,11 @@ def layers(path: Path, emulate: str | None, asked: Mapping[str, Sequence[Shape]]
         return model.profile(**inputs) if timed else model.explain(**inputs)
 
 
-def write(path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]]) -> list[str]:
+def write(
+    path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]], dtype: str | None = None
+) -> list[str]:
     """Write the calls of a model, dispatched for `arch`, as a shapes file; return the names of its files of weights."""
-    model, names = loaded(path), dict[str, list[str]]()
+    model, names = loaded(path, dtype), dict[str, list[str]]()
     found = signatures(model, asked)
     with tempfile.TemporaryDirectory() as folder:
         calls = Path(folder) / "calls.csv"

@@ -1,7 +1,7 @@
 """Shapes files of models that were tuned before: a second run reads no model.
 
-An entry is named by the file's contents, the requested sizes, and the sources and packages that turn one into the
-other. It lists the files that the model keeps its weights in, with their sizes and times.
+An entry is named by the file's contents, the requested sizes and type, and the sources and packages that turn one into
+the other. It lists the files that the model keeps its weights in, with their sizes and times.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from . import from_model
 PACKAGES = ("onnx", "onnx-ir", "onnxscript")
 
 
-def write(model: Path, out: Path, arch: str, asked: Mapping[str, Sequence[from_model.Shape]]) -> None:
+def write(
+    model: Path, out: Path, arch: str, asked: Mapping[str, Sequence[from_model.Shape]], dtype: str | None = None
+) -> None:
     """Write the shapes file of a model as `from_model.write` does, from the cache folder where it is there."""
-    entry = _entry(model, arch, asked)
+    entry = _entry(model, arch, asked, dtype)
     if entry is not None:
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(entry.read_text(encoding="utf-8"))
             if known["weights"] == _state(model, known["weights"]):
                 out.write_text(known["shapes"], encoding="utf-8")
                 return
-    weights = from_model.write(model, out, arch, asked)
+    weights = from_model.write(model, out, arch, asked, dtype)
     if entry is not None:
         with suppress(OSError):  # the next run reads the model again
             entry.parent.mkdir(parents=True, exist_ok=True)
@@ -40,10 +42,10 @@ def write(model: Path, out: Path, arch: str, asked: Mapping[str, Sequence[from_m
                 json.dump({"weights": _state(model, weights), "shapes": out.read_text(encoding="utf-8")}, file)
 
 
-def _entry(model: Path, arch: str, asked: Mapping[str, Sequence[from_model.Shape]]) -> Path | None:
+def _entry(model: Path, arch: str, asked: Mapping[str, Sequence[from_model.Shape]], dtype: str | None) -> Path | None:
     """Return the file of an entry, None where there is no cache folder or no model."""
     try:
-        digest = hashlib.sha256(json.dumps([arch, dict(asked), _sources()]).encode())
+        digest = hashlib.sha256(json.dumps([arch, dict(asked), dtype, _sources()]).encode())
         with model.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)

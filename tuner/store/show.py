@@ -16,7 +16,7 @@ from gensor_database.timings import Winner, newest_first, winner
 from gensor_kernels.errors import GensorError
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.families.validation import MALFORMED
-from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.arch import stored
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import counts_text, printable, sizes_text
@@ -74,7 +74,7 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
 def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
     """Return a record's predicted time, not below the part's sustained rate where this version knows both."""
     with suppress(*MALFORMED, GensorError):
-        return max(predicted_us, sustained_us(Workload.from_json(key), lookup(part))) if predicted_us else predicted_us
+        return max(predicted_us, sustained_us(Workload.from_json(key), stored(part))) if predicted_us else predicted_us
     return predicted_us
 
 

@@ -115,8 +115,8 @@ def emulated(arch: str) -> Iterator[None]:
     Parameters
     ----------
     arch : str
-        Capability or part whose kernels run, such as "sm_87" or "h200".
-        `gensor-tune archs` lists them.
+        Capability or part whose kernels run, such as "sm_87" or
+        "Jetson Orin Nano". `gensor-tune archs` lists them.
 
     Returns
     -------

@@ -60,6 +60,7 @@ COMMANDS = {
     "rows": ("export", "-", "--json"),
     "tune": ("--arch", "sm_87", "--shapes", "{}/\u5c42.csv", "--measure", "never"),
     "archs": ("archs",),
+    "a part": ("archs", "orin nano"),
     "completion": ("completion", "bash"),
     "version": ("--version",),
 }

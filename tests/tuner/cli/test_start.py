@@ -9,6 +9,7 @@ from importlib import metadata
 import pytest
 
 from gensor_kernels import install
+from gensor_kernels.machine.arch import archs
 
 
 @pytest.mark.parametrize("module", ["typer", "tqdm"])
@@ -58,6 +59,28 @@ def test_a_shell_gets_its_script_and_completions(gensor_tune, shell):
     asked = {**os.environ, "_GENSOR_TUNE_COMPLETE": f"complete_{shell}", **ASKED[shell]}
     done = subprocess.run(RUN, env=asked, capture_output=True, text=True)
     assert "show" in done.stdout and "merge" not in done.stdout, done.stderr
+
+
+def complete_in_bash(line):
+    """Return what bash offers when tab is pressed after a line of words without quotes."""
+    words = line.split(" ")
+    asked = {"_GENSOR_TUNE_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    return subprocess.run(RUN, env={**os.environ, **asked}, capture_output=True, text=True).stdout.split()
+
+
+def test_a_shell_completes_archs_parts_and_power_modes():
+    for line, offered in {
+        "gensor-tune --arch orin-nx": ["orin-nx-16gb", "orin-nx-8gb"],
+        "gensor-tune --arch agx-orin-32gb@": [f"agx-orin-32gb@{mode}" for mode in ("maxn", "40w", "30w", "15w")],
+        "gensor-tune run net.onnx --emulate jetson-orin-nano-4": ["jetson-orin-nano-4gb"],
+        "gensor-tune shapes net.onnx --arch sm_8": ["sm_80", "sm_86", "sm_87", "sm_89"],
+        "gensor-tune show --arch rtx-50": ["rtx-5090", "rtx-5080"],
+        "gensor-tune run net.onnx --dtype f": ["float16"],
+        "gensor-tune archs geforce-rtx-4": ["geforce-rtx-4090", "geforce-rtx-4070"],
+    }.items():
+        assert complete_in_bash(line) == offered, line
+    everything = complete_in_bash("gensor-tune --arch ")
+    assert {arch.name for arch in archs()} | {arch.part for arch in archs()} == set(everything)
 
 
 def test_the_version_is_printed_and_other_shells_are_refused(gensor_tune):

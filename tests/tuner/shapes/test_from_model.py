@@ -51,6 +51,45 @@ def test_a_model_becomes_a_shapes_file_and_what_does_not_fit_is_a_sentence(file,
     assert code == 2 and "leave one out" in errors
 
 
+def test_a_model_in_16_bits_has_shapes_records_and_layers_of_its_own(file, tmp_path, gensor_tune, needs_emulator):
+    """As `gensor_kernels.load(dtype=)` makes it; and `run --db` reads what was tuned."""
+    sizes, kinds = ("--input", "x=2x3x8x8"), {}
+    for dtype in ("float32", "FP16", "bfloat16"):
+        asked = ("--dtype", dtype) if dtype != "float32" else ()
+        code, _, errors = gensor_tune("shapes", file, *sizes, *asked, "-o", "{}/shapes.csv")
+        assert code in (0, None), errors
+        kinds[dtype] = {row.workload.dtypes[0][1] for row in read_shapes(tmp_path / "shapes.csv")}
+    assert kinds == {"float32": {"float32"}, "FP16": {"float16"}, "bfloat16": {"bfloat16"}}
+
+    db, tuned = tmp_path / "net.db", ("--measure", "never", "--top", "1", "-q")
+    asked = (*sizes, "--dtype", "float16")
+    code, _, errors = gensor_tune("--arch", "Orin Nano", "--model", file, *asked, "--db", db, *tuned)
+    assert code == 0, errors
+    _, out, _ = gensor_tune("show", "--db", db)
+    assert "net.onnx in float16 on orin-nano-8gb: 2 calls" in out
+
+    known, found = os.environ.get("GENSOR_DB"), []
+    for given in (("--db", db), ()):
+        options = ("--emulate", "Orin Nano", "--dtype", "half", *given, "--json", "{}/layers.json")
+        code, out, errors = gensor_tune("run", file, *sizes, *options)
+        assert code in (0, None), errors
+        assert "float16 (2, 4, 6, 6)" in out and os.environ.get("GENSOR_DB") == known
+        lines = [json.loads(line) for line in (tmp_path / "layers.json").read_text().splitlines()]
+        found.append({tier for line in lines for tier in line.get("tiers", ())})
+    assert found[0] == {2} and 2 not in found[1]  # tuned for these sizes there; elsewhere picked, or left to CuPy
+
+
+def test_wrong_types_and_databases_of_models_are_sentences(file, gensor_tune):
+    for words, reason in (
+        (("run", file, "--emulate", "sm_87", "--dtype", "fp8"), "'fp8' is not one of float16, bfloat16"),
+        (("run", file, "--emulate", "sm_87", "--dtype", "flaot16"), "did you mean float16"),
+        (("run", file, "--emulate", "sm_87", "--db", "{}/none.db"), "none.db does not exist: tune into it first"),
+        (("--arch", "sm_87", "--shapes", "x.csv", "--dtype", "fp16"), "--dtype goes with --model"),
+    ):
+        code, _, errors = gensor_tune(*words)
+        assert code == 2 and reason in errors, errors
+
+
 def test_extents():
     assert extents_of(["x=1x3", "a=b=7"]) == {"x": [(1, 3)], "a=b": [(7,)]}
     assert extents_of(["x=1,8x3", "x=2x3", "n=4,4"]) == {"x": [(1, 3), (8, 3), (2, 3)], "n": [(4,)]}

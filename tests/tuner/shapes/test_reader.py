@@ -25,6 +25,20 @@ def read(tmp_path, text):
     return read_shapes(path)
 
 
+def test_the_example_explains_its_columns_and_every_row_is_read(tmp_path, gensor_tune):
+    code, out, _ = gensor_tune("shapes", "--example")
+    assert gensor_tune("shapes", "--example", "-o", "{}/shapes.csv")[0] == code == 0
+    assert (tmp_path / "shapes.csv").read_text() == out
+    lines, rows = out.splitlines(), read_shapes(tmp_path / "shapes.csv")
+    assert [row.error for row in rows] == [None] * len(rows) and all(row.count and row.name for row in rows)
+    assert {"matmul", "gemv", "conv2d", "softmax", "layernorm", "attention"} <= {row.cells["op"] for row in rows}
+    above = " ".join(line for line in lines if line.startswith("# "))
+    header = next(line for line in lines if not line.startswith("#")).split(",")
+    explained = {name.removesuffix("s") for name in re.findall(r"\w+", above)}
+    unexplained = {name for name in header if not {*name.split("_"), name.rstrip("s")} & explained}
+    assert not unexplained, unexplained
+
+
 def test_products_column_major_or_gated_are_those_of_kernels(tmp_path):
     (row,) = read(tmp_path, "op,m,n,k,trans_a,trans_b,order\nmatmul,64,128,256,1,0,col\n")
     assert (row.workload.size["m"], row.workload.size["n"]) == (128, 64)
