@@ -8,13 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from gensor_database.writing import written
 from gensor_kernels import shown
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.types.workload import Workload
+
+if TYPE_CHECKING:
+    from gensor_kernels.operators.types.workload import Workload
 
 STDOUT = "-"
 

@@ -1,12 +1,12 @@
 """Every command and option of gensor-tune.
 
-Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or failed rows.
+Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or failed rows. Each command imports what it
+needs, so that help and completions need neither NumPy nor the families.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Context, Exit, Option, Typer
-from typer.completion import completion_init, get_completion_script
+from typer.completion import get_completion_script
 
 import gensor_kernels
-from gensor_database.exchange import export as export_store
-from gensor_database.store import StoreError
+from gensor_database.errors import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
@@ -28,21 +27,11 @@ from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.output import beside, counts_text, json_lines, note, plural, printable, say, write_json
 from gensor_tuner.regression import TOLERANCE
-from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.many import Shard
-from gensor_tuner.store import maintenance
-from gensor_tuner.store.export import write_records
-from gensor_tuner.store.jsonl import export_lines, import_lines
-from gensor_tuner.strategies import STRATEGIES
 
-from . import STOPPED, tuning
+from . import SHELLS, STOPPED, VARIABLE
 from . import options as given
-from .tuning import Settings
 
 PROGRAM = "gensor-tune"
-SHELLS = ("bash", "zsh", "fish")
-#: The variable by which a shell's script requests completions.
-VARIABLE = "_GENSOR_TUNE_COMPLETE"
 
 app = Typer(
     add_completion=False,
@@ -128,6 +117,12 @@ def tune(
         from gensor_tuner.fleet.connect import check as check_address
 
         check_address(cluster)
+    from gensor_tuner.run.class_run import Options
+    from gensor_tuner.run.many import Shard
+    from gensor_tuner.strategies import STRATEGIES
+
+    from . import tuning
+
     try:
         share = None if shard is None else Shard.of(shard)
     except ValueError as error:
@@ -151,7 +146,7 @@ def tune(
             if budget is not None:
                 took = duration((time.monotonic() - began) * 1e6)
                 note(f"{model} was read in {took}, which --budget does not count")
-        settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
+        settings = tuning.Settings(arch, given.database(db), options, measure, budget, json, quiet)
         settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
         code = tuning.tune(settings if model is None else replace(settings, model=model.name), rows)
     raise Exit(code)
@@ -246,6 +241,10 @@ def export(
     """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
+    from gensor_database.exchange import export as export_store
+    from gensor_tuner.store.export import write_records
+    from gensor_tuner.store.jsonl import export_lines
+
     with given.existing(db) as store:
         if json:
             raise Exit(export_lines(store, out, arch, binaries))
@@ -273,6 +272,10 @@ def pretune(
     drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
     """Build the database that ships with the package for one compute capability."""
+    from gensor_tuner.run.class_run import Options
+
+    from . import tuning
+
     raise Exit(tuning.pretune(arch, shapes, out, Options(top, seed, jobs), drawn))
 
 
@@ -315,6 +318,8 @@ def where(
     json: given.LinesOption = False,
 ) -> None:
     """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
+    from gensor_tuner.store import maintenance
+
     raise Exit(maintenance.where(arch, json))
 
 
@@ -327,12 +332,16 @@ def prune(
     dry_run: given.DryRunOption = False,
 ) -> None:
     """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
+    from gensor_tuner.store import maintenance
+
     raise Exit(maintenance.prune(given.existing_file(db), other_abi, dry_run))
 
 
 @app.command()
 def clean(dry_run: given.DryRunOption = False) -> None:
     """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
+    from gensor_tuner.store import maintenance
+
     raise Exit(maintenance.clean(dry_run))
 
 
@@ -350,6 +359,8 @@ def import_(
     ] = False,
 ) -> None:
     """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
+    from gensor_tuner.store.jsonl import import_lines
+
     raise Exit(import_lines(source, given.database(db), binaries))
 
 
@@ -483,8 +494,6 @@ def worker(
 
 def main() -> None:
     """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
-    if VARIABLE in os.environ:  # a shell's script requests completions
-        completion_init()
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False) or 0)
     except UsageError as error:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Option
 
-from gensor_database.store import Store
 from gensor_kernels import config, spelling
 from gensor_kernels.build import parallel
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.machine.arch import capability_name, lookup
+
+if TYPE_CHECKING:
+    from gensor_database.store import Store
 
 ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, h200)."
 ClusterOption = Annotated[
@@ -66,6 +68,8 @@ def existing_file(path: Path | None) -> Path:
 
 def existing(path: Path | None) -> Store:
     """Open the database for reading; errors as in `existing_file`."""
+    from gensor_database.store import Store
+
     return Store.open(existing_file(path), readonly=True)
 
 

@@ -13,9 +13,8 @@ from gensor_database.record import Kernel, Record, RowType, Source, Timing, Veri
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import Winner, newest_first, winner
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.core.source import bind
-from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload

@@ -225,7 +225,7 @@ def test_a_budget_begins_once_the_model_is_read(gensor_tune, monkeypatch, tmp_pa
         now[0] += 60.0
 
     monkeypatch.setattr(cli, "write_shapes", reading)
-    monkeypatch.setattr(cli.tuning, "tune", lambda settings, _: asked.append(settings) or 0)
+    monkeypatch.setattr("gensor_tuner.cli.tuning.tune", lambda settings, _: asked.append(settings) or 0)
     monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
     code, _, err = gensor_tune("--arch", "sm_87", "--model", "net.onnx", "--budget", "60", "--db", "{}/ours.db")
     assert code == 0 and asked[0].budget == 60
