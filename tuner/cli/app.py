@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, BadParameter, Context, Exit, Option, Typer
+from typer import Argument, BadParameter, Context, Exit, Option
 from typer.completion import get_completion_script
 
 import gensor_kernels
@@ -30,19 +30,21 @@ from gensor_tuner.regression import TOLERANCE
 
 from . import SHELLS, STOPPED, VARIABLE
 from . import options as given
+from .help import Commands, Grouped
 
 PROGRAM = "gensor-tune"
 
-app = Typer(
+app = Commands(
+    cls=Grouped,
     add_completion=False,
     no_args_is_help=True,
-    help="Construct verified CUDA kernels for a model or a list of shapes, without a GPU.",
+    help="Make verified CUDA kernels for a model or a list of shapes, without a GPU.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-fleet = Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
+fleet = Commands(cls=Grouped, no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
 app.add_typer(fleet, name="fleet")
 
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
@@ -72,7 +74,7 @@ def tune(
     db: given.DbOption = None,
     top: given.TopOption = 16,
     budget: Annotated[
-        float | None, Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
+        float | None, Option(metavar="SECONDS", min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
@@ -83,16 +85,21 @@ def tune(
     shard: Annotated[
         str | None, Option(metavar="I/N", help="Tune only the share I of N of the classes; `merge` joins them.")
     ] = None,
-    measure: Annotated[str, Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
+    measure: Annotated[str, Option(metavar="WHEN", help="Time kernels on the GPU: auto, never or require.")] = "auto",
     verify: Annotated[
         str,
-        Option(help="Verify on the emulator; on emulator and device (device); or not (none: kernels stay unusable)."),
+        Option(
+            metavar="WHERE",
+            help="Verify kernels on the emulator; on both with device; nowhere with none: they stay unusable.",
+        ),
     ] = "emulator",
-    graph: Annotated[str, Option(help="full, or paper: only the paper's actions, reconstructed.")] = "full",
+    graph: Annotated[
+        str, Option(metavar="GRAPH", help="full, or paper: only the paper's actions, reconstructed.")
+    ] = "full",
     strategy: Annotated[
-        str, Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive.")
+        str, Option(metavar="NAME", help="walk, paper (--graph paper), evolution, annealing, random or exhaustive.")
     ] = "walk",
-    json: Annotated[Path | None, Option(help="Write one JSON object per row to FILE.")] = None,
+    json: Annotated[Path | None, Option(metavar="FILE", help="Write one JSON object per row to FILE.")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
     version: Annotated[
         bool, Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
@@ -165,10 +172,12 @@ def run(
     out: Annotated[
         Path | None, Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
     ] = None,
-    json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
+    json: Annotated[
+        Path | None, Option(metavar="FILE", help="Write one JSON object per layer to FILE; - is stdout.")
+    ] = None,
     input: given.InputOption = None,
 ) -> None:
-    """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
+    """Print the layers of a model: kernel, time and bound of each. `--profile` draws a plot."""
     if out is not None and not profile:
         raise BadParameter("--out goes with --profile: it names the plot")
     from gensor_tuner.report import layers as drawing
@@ -191,10 +200,12 @@ def run(
 def shapes(
     model: given.ModelArgument,
     out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The shapes file (CSV) to write.")],
-    arch: Annotated[str, Option(help="The capability whose choices are asked; nothing is computed.")] = "sm_87",
+    arch: Annotated[
+        str, Option(metavar="ARCH", help="The capability whose choices are asked; nothing is computed.")
+    ] = "sm_87",
     input: given.InputOption = None,
 ) -> None:
-    """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
+    """Write the calls of a model as a shapes file. They are those after its fusions, for each requested size."""
     write_shapes(model, out, arch, input)
 
 
@@ -202,13 +213,15 @@ def shapes(
 def show(
     db: given.DbOption = None,
     arch: given.RecordsArchOption = None,
-    kernel: Annotated[str | None, Option(help="One kernel, by the first digits of its digest.")] = None,
+    kernel: Annotated[
+        str | None, Option(metavar="DIGEST", help="One kernel, by the first digits of its digest.")
+    ] = None,
     json: given.LinesOption = False,
     source: Annotated[
         bool, Option("--source", help="With --kernel: its CUDA source, after the constants of its Program.")
     ] = False,
 ) -> None:
-    """Print the records of a database, or one kernel with its program, resources, verification and walk."""
+    """Print the records of a database, or one kernel. A kernel has a program, resources, verification and a walk."""
     if source and kernel is None:
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
     from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
@@ -238,7 +251,7 @@ def export(
     ] = False,
     binaries: Annotated[bool, Option("--binaries", help="With --json: sources, cubins and verdicts too.")] = False,
 ) -> None:
-    """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
+    """Write records as a table, all rows as JSON, or a compact copy. `--json` is for `import`, a .db for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
     from gensor_database.exchange import export as export_store
@@ -265,13 +278,15 @@ def export(
 def pretune(
     arch: given.ArchOption,
     shapes: given.ShapesOption = Path("examples/common_shapes.csv"),
-    out: Annotated[Path | None, Option(help="Default: database/pretuned/<arch>.db of this checkout.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Default: database/pretuned/ARCH.db of this checkout.")
+    ] = None,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
     top: given.TopOption = 16,
-    drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
+    drawn: Annotated[int, Option(metavar="N", min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
-    """Build the database that ships with the package for one compute capability."""
+    """Build the database that ships for one compute capability."""
     from gensor_tuner.run.class_run import Options
 
     from . import tuning
@@ -281,7 +296,7 @@ def pretune(
 
 @app.command()
 def archs() -> None:
-    """List every compute capability and part with the figures used in predictions."""
+    """List capabilities and parts, with figures for predictions."""
     head = f"{'arch':<8} {'part':<22} {'SMs':>4} {'GHz':>6} {'GB/s':>6}"
     say(f"{head} {'fp32':>7} {'fp16':>7} {'int8':>7} {'fp16 kept':>9}  unsure")
     for arch in all_archs():
@@ -297,7 +312,7 @@ def archs() -> None:
 
 @app.command()
 def completion(shell: Annotated[str, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
+    """Print the completions for a shell. In its start file: eval "$(gensor-tune completion bash)"."""
     given.one_of("SHELL", shell, SHELLS)
     for line in get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell).splitlines():
         say(line)
@@ -317,7 +332,7 @@ def where(
     arch: given.PackagedArchOption = None,
     json: given.LinesOption = False,
 ) -> None:
-    """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
+    """Print the databases that are read, in order. Where one is ignored, the reason is printed: exit code 1."""
     from gensor_tuner.store import maintenance
 
     raise Exit(maintenance.where(arch, json))
@@ -331,7 +346,7 @@ def prune(
     ] = False,
     dry_run: given.DryRunOption = False,
 ) -> None:
-    """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
+    """Delete superseded and unreferenced rows, never timings. The file shrinks."""
     from gensor_tuner.store import maintenance
 
     raise Exit(maintenance.prune(given.existing_file(db), other_abi, dry_run))
@@ -339,7 +354,7 @@ def prune(
 
 @app.command()
 def clean(dry_run: given.DryRunOption = False) -> None:
-    """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
+    """Delete build products in the cache folder, never a database. These are emulator libraries and verdicts."""
     from gensor_tuner.store import maintenance
 
     raise Exit(maintenance.clean(dry_run))
@@ -367,13 +382,17 @@ def import_(
 @app.command()
 def measure(
     db: given.DbOption = None,
-    shapes: Annotated[Path | None, Option(help="Only the rows of this shapes file.")] = None,
-    out: Annotated[Path | None, Option(help="Database to add the times to; default: the one read.")] = None,
+    shapes: Annotated[Path | None, Option(metavar="FILE", help="Only the rows of this shapes file.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Database to add the times to; default: the one read.")
+    ] = None,
     budget: given.BudgetOption = None,
-    memory: Annotated[str | None, Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
+    memory: Annotated[
+        str | None, Option(metavar="BYTES", help="Device memory that may be used: 500000000, 500M, 2G.")
+    ] = None,
     json: given.JsonOption = None,
 ) -> None:
-    """Time stored kernels and CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
+    """Time stored kernels and CuPy on this machine's GPU. Nothing is compiled, and `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
     limit = None if memory is None else given.bytes_of(memory)
@@ -386,7 +405,8 @@ def merge(
     sources: Annotated[list[Path], Argument(metavar="FILE", help="Databases to read.")],
     db: given.DbOption = None,
     out: Annotated[
-        Path | None, Option("--out", "-o", help="Create this database from the files, or add them to it.")
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="Create this database from the files, or add them to it."),
     ] = None,
     binaries: Annotated[
         bool,
@@ -396,9 +416,11 @@ def merge(
             "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
         ),
     ] = False,
-    json: Annotated[Path | None, Option("--json", help="Write one JSON object per conflict to FILE.")] = None,
+    json: Annotated[
+        Path | None, Option("--json", metavar="FILE", help="Write one JSON object per conflict to FILE.")
+    ] = None,
 ) -> None:
-    """Add the rows of other databases to one: programs, records, timings. Nothing is overwritten or lost."""
+    """Add the rows of other databases to one. Programs, records, timings: nothing is overwritten or lost."""
     from gensor_tuner.store.merge import merge as run
 
     if out is not None and db is not None:
@@ -418,7 +440,7 @@ def verify(
     jobs: given.JobsOption = 0,
     json: given.JsonOption = None,
 ) -> None:
-    """Check the digests and references of all rows, and derive every kernel's source from its Program again."""
+    """Check digests, references and sources of all rows. Every kernel's source is derived from its Program again."""
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
@@ -433,7 +455,7 @@ def refresh(
     jobs: given.JobsOption = 0,
     json: given.JsonOption = None,
 ) -> None:
-    """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
+    """Rebuild and verify the recorded kernels after an upgrade. Their Programs are the source; every timing stays."""
     from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
@@ -444,9 +466,9 @@ def refresh(
 def report(
     db: given.DbOption = None,
     arch: given.RecordsArchOption = None,
-    out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
+    """Write a self-contained HTML page about a database. It has a roofline, predictions, timings, walk and records."""
     from gensor_tuner.report.page import write
 
     with given.existing(db) as store:
@@ -455,18 +477,25 @@ def report(
 
 @app.command()
 def check(
-    baseline: Annotated[Path, Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
+    baseline: Annotated[
+        Path, Option(metavar="FOLDER", help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")
+    ],
     results: Annotated[
         list[Path] | None,
-        Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
+        Option(
+            metavar="PATH",
+            help="New runs, files or folders; may be repeated. Default: the newest three of the baseline.",
+        ),
     ] = None,
-    junit: Annotated[Path | None, Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
-    tolerance: Annotated[float, Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
+    junit: Annotated[Path | None, Option(metavar="FILE", help="Write the verdicts to FILE as JUnit XML.")] = None,
+    tolerance: Annotated[
+        float, Option(metavar="SHARE", min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")
+    ] = TOLERANCE,
     allow_unclear: Annotated[
         bool, Option("--allow-unclear", help="Pass benchmarks whose runs are too noisy for a verdict.")
     ] = False,
 ) -> None:
-    """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
+    """Compare benchmark runs with earlier runs. The vendor's calls are the control; exit code 1 if ours are slower."""
     from gensor_tuner.regression.command import check as run
 
     raise Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
@@ -485,7 +514,7 @@ def worker(
         Path | None, Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
     ] = None,
 ) -> None:
-    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures for each GPU."""
+    """Offer this machine to a scheduler until Ctrl-C. A process per core tunes, and one for each GPU measures."""
     from gensor_tuner.fleet import worker as serving
 
     serving.check(scheduler)

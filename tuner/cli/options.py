@@ -26,11 +26,13 @@ ClusterOption = Annotated[
         "Dask is configured).",
     ),
 ]
-ArchOption = Annotated[str, Option(help=ARCH)]
-ShapesOption = Annotated[Path, Option(help="The shapes file (CSV); - is stdin.")]
-SeedOption = Annotated[int, Option(min=0, help="Seed of the walks.")]
-TopOption = Annotated[int, Option(min=1, max=256, help="Finalists compiled per class.")]
-DbOption = Annotated[Path | None, Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")]
+ArchOption = Annotated[str, Option(metavar="ARCH", help=ARCH)]
+ShapesOption = Annotated[Path, Option(metavar="FILE", help="The shapes file (CSV); - is stdin.")]
+SeedOption = Annotated[int, Option(metavar="N", min=0, help="Seed of the walks.")]
+TopOption = Annotated[int, Option(metavar="N", min=1, max=256, help="Finalists compiled per class.")]
+DbOption = Annotated[
+    Path | None, Option(metavar="FILE", help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
+]
 InputOption = Annotated[
     list[str] | None,
     Option(
@@ -40,8 +42,8 @@ InputOption = Annotated[
     ),
 ]
 DryRunOption = Annotated[bool, Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
-JsonOption = Annotated[Path | None, Option("--json", help="Write one JSON object per result to FILE.")]
-BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
+JsonOption = Annotated[Path | None, Option("--json", metavar="FILE", help="Write one JSON object per result to FILE.")]
+BudgetOption = Annotated[float | None, Option(metavar="SECONDS", min=0.0, help="Stop starting new work after SECONDS.")]
 
 ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")]
 LinesOption = Annotated[bool, Option("--json", help="JSON lines instead of text.")]
@@ -78,12 +80,23 @@ def capability(arch: str | None) -> str | None:
     return None if arch is None else capability_name(arch) or lookup(arch).name
 
 
-JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)]
-OnlyArchOption = Annotated[str | None, Option(help="Only kernels of this capability.", callback=capability)]
-RecordsArchOption = Annotated[str | None, Option(help="Only records of this capability.", callback=capability)]
-RowsArchOption = Annotated[str | None, Option(help="Only rows of this capability.", callback=capability)]
+JobsOption = Annotated[
+    int, Option(metavar="N", min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)
+]
+OnlyArchOption = Annotated[
+    str | None, Option(metavar="ARCH", help="Only kernels of this capability.", callback=capability)
+]
+RecordsArchOption = Annotated[
+    str | None, Option(metavar="ARCH", help="Only records of this capability.", callback=capability)
+]
+RowsArchOption = Annotated[
+    str | None, Option(metavar="ARCH", help="Only rows of this capability.", callback=capability)
+]
 PackagedArchOption = Annotated[
-    str | None, Option(help="Only the packaged database of this capability; default: of each.", callback=capability)
+    str | None,
+    Option(
+        metavar="ARCH", help="Only the packaged database of this capability; default: of each.", callback=capability
+    ),
 ]
 
 

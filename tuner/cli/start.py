@@ -64,7 +64,9 @@ def serve_shell() -> None:
     completion_init()
     sys.modules["rich"] = None  # type: ignore[assignment]
     for kind in (TyperArgument, TyperOption):
-        kind.process_value = lambda self, ctx, value: value  # type: ignore[method-assign]
+        kind.process_value = lambda self, ctx, value: (  # type: ignore[method-assign]
+            () if value is None and (self.multiple or self.nargs == -1) else value
+        )
 
 
 def leave() -> NoReturn:
