@@ -7,8 +7,9 @@ if __name__ != "gensor_database":
     )
 
 import os as _os
-from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from .lazy import public as _public
 
 if not _os.path.isfile(_os.path.join(_os.path.dirname(__file__), "schema.sql")):
     raise ImportError(
@@ -101,13 +102,4 @@ __all__ = [
 _MODULES = ("errors", "text", "record", "timings", "store", "catalog", "layers", "exchange", "pruning")
 
 if not _TYPE_CHECKING:
-
-    def __getattr__(name):
-        """Import a public name at its first use: who imports the runtime needs no SQLite yet."""
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        for module in _MODULES:
-            found = vars(_import_module(f"{__name__}.{module}"))
-            if name in found:
-                return globals().setdefault(name, found[name])
-        raise AssertionError(name)
+    __getattr__ = _public(__name__, __all__, _MODULES)  # who imports the runtime needs no SQLite yet

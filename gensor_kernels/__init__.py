@@ -69,70 +69,76 @@ array([[3., 3.],
        [3., 3.]], dtype=float32)
 """
 
-from .dispatch import (
-    argmax,
-    argmin,
-    attention,
-    avg_pool2d,
-    conv1d,
-    conv2d,
-    conv_transpose2d,
-    define,
-    deterministic,
-    dot,
-    einsum,
-    emulated,
-    global_avg_pool2d,
-    grouped_matmul,
-    inner,
-    layer_norm,
-    linear,
-    log_softmax,
-    logsumexp,
-    matmul,
-    max,
-    max_pool2d,
-    mean,
-    min,
-    nanmax,
-    nanmean,
-    nanmin,
-    nansum,
-    norm,
-    outer,
-    prepack,
-    prod,
-    refresh,
-    rms_norm,
-    scaled_matmul,
-    softmax,
-    std,
-    sum,
-    tensordot,
-    var,
-    vdot,
-)
-from .dispatch.accelerated.accelerate import accelerate, accelerate_process
-from .dispatch.api.bind import bind
-from .dispatch.api.explain import explain
-from .dispatch.api.norms import elementwise
-from .dispatch.api.warmup import warmup
-from .dispatch.observe.counters import counters
-from .dispatch.observe.explanation import Explanation
-from .dispatch.observe.record import record
-from .errors import (
-    BuildError,
-    ConfigError,
-    GensorError,
-    MachineError,
-    ModelError,
-    PinError,
-    ToolMissingError,
-    UnknownArchError,
-    UnsupportedError,
-)
-from .graph.execution.from_torch import from_torch
-from .graph.execution.model import load
+import os as _os
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from gensor_database.lazy import public as _public
+
+if _TYPE_CHECKING:
+    from .dispatch import (
+        argmax,
+        argmin,
+        attention,
+        avg_pool2d,
+        conv1d,
+        conv2d,
+        conv_transpose2d,
+        define,
+        deterministic,
+        dot,
+        einsum,
+        emulated,
+        global_avg_pool2d,
+        grouped_matmul,
+        inner,
+        layer_norm,
+        linear,
+        log_softmax,
+        logsumexp,
+        matmul,
+        max,
+        max_pool2d,
+        mean,
+        min,
+        nanmax,
+        nanmean,
+        nanmin,
+        nansum,
+        norm,
+        outer,
+        prepack,
+        prod,
+        refresh,
+        rms_norm,
+        scaled_matmul,
+        softmax,
+        std,
+        sum,
+        tensordot,
+        var,
+        vdot,
+    )
+    from .dispatch.accelerated.accelerate import accelerate
+    from .dispatch.api.bind import bind
+    from .dispatch.api.explain import explain
+    from .dispatch.api.norms import elementwise
+    from .dispatch.api.warmup import warmup
+    from .dispatch.observe.counters import counters
+    from .dispatch.observe.explanation import Explanation
+    from .dispatch.observe.record import record
+    from .errors import (
+        BuildError,
+        ConfigError,
+        GensorError,
+        MachineError,
+        ModelError,
+        PinError,
+        ToolMissingError,
+        UnknownArchError,
+        UnsupportedError,
+    )
+    from .graph.execution.from_torch import from_torch
+    from .graph.execution.model import load
 
 __all__ = [
     "BuildError",
@@ -198,10 +204,25 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> str:
-    """Read `__version__` at first use: the metadata of installed packages takes milliseconds."""
-    if name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+#: Modules of these names, in the order in which they are searched.
+_MODULES = (
+    "errors",
+    "dispatch",
+    *(f"dispatch.api.{name}" for name in ("bind", "explain", "norms", "warmup")),
+    *(f"dispatch.observe.{name}" for name in ("counters", "explanation", "record")),
+    "dispatch.accelerated.accelerate",
+    *(f"graph.execution.{name}" for name in ("from_torch", "model")),
+)
+
+if not _TYPE_CHECKING:
+    _imported = _public(__name__, __all__, _MODULES)
+
+    def __getattr__(name):
+        """Import a public name at its first use, and read `__version__` then: the metadata takes milliseconds."""
+        return _version() if name == "__version__" else _imported(name)
+
+
+def _version() -> str:
     from importlib import metadata
 
     try:
@@ -215,4 +236,7 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__"]
 
 
-accelerate_process()
+if "GENSOR_ACCELERATE" in _os.environ:
+    from .dispatch.accelerated.accelerate import accelerate_process as _accelerate_process
+
+    _accelerate_process()

@@ -6,6 +6,9 @@ from gensor_database.errors import GensorError as GensorError
 
 from .shown import printable
 
+#: What text from other people's files raises where it is not what this version writes.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, GensorError)
+
 
 class ConfigError(GensorError):
     """A setting or a folder cannot be used; the text names the variable to change."""

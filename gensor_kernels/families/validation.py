@@ -1,7 +1,6 @@
 """Validation of Workloads, classes and Programs from other people's files: exactly what this version writes.
 
-All three raise ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError or a GensorError for
-anything else: `MALFORMED`.
+All three raise one of `gensor_kernels.errors.MALFORMED` for anything else.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import json
 from collections.abc import Container
 from functools import lru_cache
 
-from gensor_kernels.errors import GensorError
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
@@ -18,7 +16,6 @@ from gensor_kernels.operators.types.workload import Workload
 from .core.program import Program
 from .registry import FAMILIES, program_from_json
 
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, GensorError)
 LARGEST_EXTENT = 2**31 - 1
 
 

@@ -1,6 +1,7 @@
 """The import order of the house: database <- gensor_kernels <- tuner, and the order inside the runtime."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,8 +51,12 @@ def test_folders_refuse_a_second_import(folder):
 
 
 def test_importing_the_runtime_is_cheap():
-    """It loads no heavy package, and leaves to first calls what they need."""
+    """It loads nothing but itself; its public names load no heavy package, and leave to first calls what they need."""
     code = "import sys; old = set(sys.modules); import gensor_kernels; print(*(set(sys.modules) - old))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    own = {name for name in done.stdout.split() if name.startswith("gensor")}
+    assert own == {"gensor_kernels", "gensor_database", "gensor_database.lazy"} and "numpy" not in done.stdout.split()
+    code = code.replace("; print", "; [getattr(gensor_kernels, name) for name in gensor_kernels.__all__]; print")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert "gensor_kernels" in loaded
@@ -61,6 +66,18 @@ def test_importing_the_runtime_is_cheap():
     late = ("programs", "machine", "build", "devices", "operators.", "dispatch.plans.", "dispatch.functions.")
     allowed = {"operators.types", "operators.types.epilogue", "operators.types.dtypes"}
     assert not [name for name in modules - allowed if name.startswith(late)]
+
+
+@pytest.mark.parametrize("package", ["database", "gensor_kernels"])
+def test_public_names_are_what_type_checkers_see(package):
+    """Each is the object of the module that the imports for type checkers name, and nothing else is public."""
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    blocks = [each for each in tree.body if isinstance(each, ast.If) and ast.unparse(each.test) == "_TYPE_CHECKING"]
+    imported = importlib.import_module(f"gensor_{package.removeprefix('gensor_')}")
+    declared = {alias.name: each.module for each in blocks[0].body for alias in each.names}
+    assert sorted(declared) == sorted(imported.__all__)
+    for name, module in declared.items():
+        assert getattr(imported, name) is vars(importlib.import_module(f"{imported.__name__}.{module}"))[name], name
 
 
 #: What Windows lacks and Linux has, of what a module could read when it is imported.

@@ -101,6 +101,9 @@ def test_the_makefile_installs_and_names_what_it_needs(tmp_path):
         text = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
         return re.findall(r"-m venv|'\.\[\w+\]'|bin/gensor-tune|-m pytest", text)
 
+    line = ["make", "-n", "demo", f"VENV={tmp_path}", f"PYTHON={sys.executable}"]
+    told = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"Installing into {tmp_path}, about" in told and "pip install -e '.[tune]'" in told  # not silent for minutes
     assert commands("demo") == ["-m venv", "'.[tune]'", "bin/gensor-tune"]
     assert commands("test") == ["-m venv", "'.[tune]'", "'.[test]'", "-m pytest"]
     (tmp_path / "tuner").touch()

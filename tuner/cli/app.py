@@ -1,11 +1,11 @@
 """Every command and option of gensor-tune.
 
-Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or failed rows.
+Data goes to stdout, progress and logs to stderr; exit code 1 reports bad or failed rows. Each command imports what it
+needs, so that help and completions need neither NumPy nor the families.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import tempfile
 import time
@@ -14,12 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from typer import Argument, BadParameter, Context, Exit, Option, Typer
-from typer.completion import completion_init, get_completion_script
+from typer import Argument, BadParameter, Context, Exit, Option
+from typer.completion import get_completion_script
 
 import gensor_kernels
-from gensor_database.exchange import export as export_store
-from gensor_database.store import StoreError
+from gensor_database.errors import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
@@ -37,32 +36,24 @@ from gensor_tuner.output import (
     write_json,
 )
 from gensor_tuner.regression import TOLERANCE
-from gensor_tuner.run.class_run import Options
-from gensor_tuner.run.many import Shard
-from gensor_tuner.store import maintenance
-from gensor_tuner.store.export import write_records
-from gensor_tuner.store.jsonl import export_lines, import_lines
-from gensor_tuner.strategies import STRATEGIES
 
-from . import STOPPED, tuning
+from . import SHELLS, STOPPED, VARIABLE
 from . import options as given
-from .tuning import Settings
+from .help import Commands, Grouped
 
 PROGRAM = "gensor-tune"
-SHELLS = ("bash", "zsh", "fish")
-#: The variable by which a shell's script requests completions.
-VARIABLE = "_GENSOR_TUNE_COMPLETE"
 
-app = Typer(
+app = Commands(
+    cls=Grouped,
     add_completion=False,
     no_args_is_help=True,
-    help="Construct verified CUDA kernels for a model or a list of shapes, without a GPU.",
+    help="Make verified CUDA kernels for a model or a list of shapes, without a GPU.",
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 
-fleet = Typer(no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
+fleet = Commands(cls=Grouped, no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
 app.add_typer(fleet, name="fleet")
 
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
@@ -96,7 +87,7 @@ def tune(
     db: given.DbOption = None,
     top: given.TopOption = 16,
     budget: Annotated[
-        float | None, Option(min=0.0, help="End after SECONDS with the kernels verified by then.")
+        float | None, Option(metavar="SECONDS", min=0.0, help="End after SECONDS with the kernels verified by then.")
     ] = None,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
@@ -107,16 +98,21 @@ def tune(
     shard: Annotated[
         str | None, Option(metavar="I/N", help="Tune only the share I of N of the classes; `merge` joins them.")
     ] = None,
-    measure: Annotated[str, Option(help="auto, never or require: time kernels on the GPU.")] = "auto",
+    measure: Annotated[str, Option(metavar="WHEN", help="Time kernels on the GPU: auto, never or require.")] = "auto",
     verify: Annotated[
         str,
-        Option(help="Verify on the emulator; on emulator and device (device); or not (none: kernels stay unusable)."),
+        Option(
+            metavar="WHERE",
+            help="Verify kernels on the emulator; on both with device; nowhere with none: they stay unusable.",
+        ),
     ] = "emulator",
-    graph: Annotated[str, Option(help="full, or paper: only the paper's actions, reconstructed.")] = "full",
+    graph: Annotated[
+        str, Option(metavar="GRAPH", help="full, or paper: only the paper's actions, reconstructed.")
+    ] = "full",
     strategy: Annotated[
-        str, Option(help="Search strategy: walk, paper (--graph paper), evolution, annealing, random, exhaustive.")
+        str, Option(metavar="NAME", help="walk, paper (--graph paper), evolution, annealing, random or exhaustive.")
     ] = "walk",
-    json: Annotated[Path | None, Option(help="Write one JSON object per row to FILE.")] = None,
+    json: Annotated[Path | None, Option(metavar="FILE", help="Write one JSON object per row to FILE.")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
     version: Annotated[
         bool, Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
@@ -146,6 +142,12 @@ def tune(
         from gensor_tuner.fleet.connect import check as check_address
 
         check_address(cluster)
+    from gensor_tuner.run.class_run import Options
+    from gensor_tuner.run.many import Shard
+    from gensor_tuner.strategies import STRATEGIES
+
+    from . import tuning
+
     try:
         share = None if shard is None else Shard.of(shard)
     except ValueError as error:
@@ -169,7 +171,7 @@ def tune(
             if budget is not None:
                 took = duration((time.monotonic() - began) * 1e6)
                 note(f"{model} was read in {took}, which --budget does not count")
-        settings = Settings(arch, given.database(db), options, measure, budget, json, quiet)
+        settings = tuning.Settings(arch, given.database(db), options, measure, budget, json, quiet)
         settings = replace(settings, cluster=cluster, distrust=distrust, shard=share)
         if model is not None:  # a model in 16 bits has its own totals
             settings = replace(settings, model=model.name if dtype is None else f"{model.name} in {dtype}")
@@ -194,12 +196,14 @@ def run(
     out: Annotated[
         Path | None, Option("--out", "-o", metavar="FILE", help="With --profile: the plot; default MODEL.png.")
     ] = None,
-    json: Annotated[Path | None, Option(help="Write one JSON object per layer to FILE; - is stdout.")] = None,
+    json: Annotated[
+        Path | None, Option(metavar="FILE", help="Write one JSON object per layer to FILE; - is stdout.")
+    ] = None,
     input: given.InputOption = None,
     dtype: given.DtypeOption = None,
     db: given.DbOption = None,
 ) -> None:
-    """Print the layers of a model, the kernel of each, its time and its bound; `--profile` draws a plot."""
+    """Print the layers of a model: kernel, time and bound of each. `--profile` draws a plot."""
     if out is not None and not profile:
         raise BadParameter("--out goes with --profile: it names the plot")
     from gensor_tuner.report import layers as drawing
@@ -230,12 +234,16 @@ def shapes(
     ] = False,
     arch: Annotated[
         str,
-        Option(help="The capability whose choices are asked; nothing is computed.", autocompletion=given.complete_arch),
+        Option(
+            metavar="ARCH",
+            help="The capability whose choices are asked; nothing is computed.",
+            autocompletion=given.complete_arch,
+        ),
     ] = "sm_87",
     input: given.InputOption = None,
     dtype: given.DtypeOption = None,
 ) -> None:
-    """Write the calls of a model, after its fusions, as a shapes file: one run of each requested size."""
+    """Write the calls of a model as a shapes file. They are those after its fusions, for each requested size."""
     if example == (model is not None):
         raise BadParameter("shapes takes a model, or --example: gensor-tune shapes model.onnx -o shapes.csv")
     if model is not None:
@@ -253,13 +261,15 @@ def shapes(
 def show(
     db: given.DbOption = None,
     arch: given.RecordsArchOption = None,
-    kernel: Annotated[str | None, Option(help="One kernel, by the first digits of its digest.")] = None,
+    kernel: Annotated[
+        str | None, Option(metavar="DIGEST", help="One kernel, by the first digits of its digest.")
+    ] = None,
     json: given.LinesOption = False,
     source: Annotated[
         bool, Option("--source", help="With --kernel: its CUDA source, after the constants of its Program.")
     ] = False,
 ) -> None:
-    """Print the records of a database, or one kernel with its program, resources, verification and walk."""
+    """Print the records of a database, or one kernel. A kernel has a program, resources, verification and a walk."""
     if source and kernel is None:
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
     from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
@@ -289,9 +299,13 @@ def export(
     ] = False,
     binaries: Annotated[bool, Option("--binaries", help="With --json: sources, cubins and verdicts too.")] = False,
 ) -> None:
-    """Write records as CSV, JSON or Parquet, all rows for `import`, or a compact database for shipping."""
+    """Write records as a table, all rows as JSON, or a compact copy. `--json` is for `import`, a .db for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
+    from gensor_database.exchange import export as export_store
+    from gensor_tuner.store.export import write_records
+    from gensor_tuner.store.jsonl import export_lines
+
     with given.existing(db) as store:
         if json:
             raise Exit(export_lines(store, out, arch, binaries))
@@ -312,13 +326,19 @@ def export(
 def pretune(
     arch: given.ArchOption,
     shapes: given.ShapesOption = Path("examples/common_shapes.csv"),
-    out: Annotated[Path | None, Option(help="Default: database/pretuned/<arch>.db of this checkout.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Default: database/pretuned/ARCH.db of this checkout.")
+    ] = None,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
     top: given.TopOption = 16,
-    drawn: Annotated[int, Option(min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
+    drawn: Annotated[int, Option(metavar="N", min=0, help="Drawn Workloads whose kernels may be added.")] = 3600,
 ) -> None:
-    """Build the database that ships with the package for one compute capability."""
+    """Build the database that ships for one compute capability."""
+    from gensor_tuner.run.class_run import Options
+
+    from . import tuning
+
     raise Exit(tuning.pretune(arch, shapes, out, Options(top, seed, jobs), drawn))
 
 
@@ -329,7 +349,7 @@ def archs(
         Argument(metavar="[PART]", help="One part, with all its figures.", autocompletion=given.complete_arch),
     ] = None,
 ) -> None:
-    """List every capability and part by name; or one, with its figures, their sources and what ships for it."""
+    """List capabilities and parts, or the figures of one part, their sources and what ships for it."""
     from . import archs as listing
 
     for line in listing.overview() if part is None else listing.details(part):
@@ -340,7 +360,7 @@ def archs(
 
 @app.command()
 def completion(shell: Annotated[str, Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print the completions for a shell: `eval "$(gensor-tune completion bash)"` in its start file."""
+    """Print the completions for a shell. In its start file: eval "$(gensor-tune completion bash)"."""
     given.one_of("SHELL", shell, SHELLS)
     for line in get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell).splitlines():
         say(line)
@@ -360,7 +380,9 @@ def where(
     arch: given.PackagedArchOption = None,
     json: given.LinesOption = False,
 ) -> None:
-    """Print which databases are read, in which order, and why one is ignored; exit code 1 if one is ignored."""
+    """Print the databases that are read, in order. Where one is ignored, the reason is printed: exit code 1."""
+    from gensor_tuner.store import maintenance
+
     raise Exit(maintenance.where(arch, json))
 
 
@@ -372,13 +394,17 @@ def prune(
     ] = False,
     dry_run: given.DryRunOption = False,
 ) -> None:
-    """Delete superseded records and unreferenced rows (never timings), and shrink the file."""
+    """Delete superseded and unreferenced rows, never timings. The file shrinks."""
+    from gensor_tuner.store import maintenance
+
     raise Exit(maintenance.prune(given.existing_file(db), other_abi, dry_run))
 
 
 @app.command()
 def clean(dry_run: given.DryRunOption = False) -> None:
-    """Delete build products in the cache folder (emulator libraries, verdicts), never a database."""
+    """Delete build products in the cache folder, never a database. These are emulator libraries and verdicts."""
+    from gensor_tuner.store import maintenance
+
     raise Exit(maintenance.clean(dry_run))
 
 
@@ -396,19 +422,25 @@ def import_(
     ] = False,
 ) -> None:
     """Add the rows of an export: programs, records, timings. A malformed line is refused with a reason."""
+    from gensor_tuner.store.jsonl import import_lines
+
     raise Exit(import_lines(source, given.database(db), binaries))
 
 
 @app.command()
 def measure(
     db: given.DbOption = None,
-    shapes: Annotated[Path | None, Option(help="Only the rows of this shapes file.")] = None,
-    out: Annotated[Path | None, Option(help="Database to add the times to; default: the one read.")] = None,
+    shapes: Annotated[Path | None, Option(metavar="FILE", help="Only the rows of this shapes file.")] = None,
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Database to add the times to; default: the one read.")
+    ] = None,
     budget: given.BudgetOption = None,
-    memory: Annotated[str | None, Option(help="Device memory that may be used: BYTES, 500M, 2G.")] = None,
+    memory: Annotated[
+        str | None, Option(metavar="BYTES", help="Device memory that may be used: 500000000, 500M, 2G.")
+    ] = None,
     json: given.JsonOption = None,
 ) -> None:
-    """Time stored kernels and CuPy on this machine's GPU, without compiling. `merge` takes the times home."""
+    """Time stored kernels and CuPy on this machine's GPU. Nothing is compiled, and `merge` takes the times home."""
     from gensor_tuner.measure.command import measure as run
 
     limit = None if memory is None else given.bytes_of(memory)
@@ -421,7 +453,8 @@ def merge(
     sources: Annotated[list[Path], Argument(metavar="FILE", help="Databases to read.")],
     db: given.DbOption = None,
     out: Annotated[
-        Path | None, Option("--out", "-o", help="Create this database from the files, or add them to it.")
+        Path | None,
+        Option("--out", "-o", metavar="FILE", help="Create this database from the files, or add them to it."),
     ] = None,
     binaries: Annotated[
         bool,
@@ -431,9 +464,11 @@ def merge(
             "counts as verified because the file says so. Leave it out unless you trust everybody who could write it.",
         ),
     ] = False,
-    json: Annotated[Path | None, Option("--json", help="Write one JSON object per conflict to FILE.")] = None,
+    json: Annotated[
+        Path | None, Option("--json", metavar="FILE", help="Write one JSON object per conflict to FILE.")
+    ] = None,
 ) -> None:
-    """Add the rows of other databases to one: programs, records, timings. Nothing is overwritten or lost."""
+    """Add the rows of other databases to one. Programs, records, timings: nothing is overwritten or lost."""
     from gensor_tuner.store.merge import merge as run
 
     if out is not None and db is not None:
@@ -453,7 +488,7 @@ def verify(
     jobs: given.JobsOption = 0,
     json: given.JsonOption = None,
 ) -> None:
-    """Check the digests and references of all rows, and derive every kernel's source from its Program again."""
+    """Check digests, references and sources of all rows. Every kernel's source is derived from its Program again."""
     from gensor_tuner.store.check import verify as run
 
     with json_lines(json) as lines:
@@ -468,7 +503,7 @@ def refresh(
     jobs: given.JobsOption = 0,
     json: given.JsonOption = None,
 ) -> None:
-    """After an upgrade: rebuild and verify the recorded kernels from their Programs. Every timing stays."""
+    """Rebuild and verify the recorded kernels after an upgrade. Their Programs are the source; every timing stays."""
     from gensor_tuner.store.refresh import refresh as run
 
     with json_lines(json) as lines:
@@ -479,9 +514,9 @@ def refresh(
 def report(
     db: given.DbOption = None,
     arch: given.RecordsArchOption = None,
-    out: Annotated[Path, Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path("report.html"),
 ) -> None:
-    """Write one self-contained HTML page: roofline, predictions and timings, time split, a walk, all records."""
+    """Write a self-contained HTML page about a database. It has a roofline, predictions, timings, walk and records."""
     from gensor_tuner.report.page import write
 
     with given.existing(db) as store:
@@ -490,18 +525,25 @@ def report(
 
 @app.command()
 def check(
-    baseline: Annotated[Path, Option(help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")],
+    baseline: Annotated[
+        Path, Option(metavar="FOLDER", help="Folder of earlier runs: pytest-benchmark JSON, benchmarks.device.")
+    ],
     results: Annotated[
         list[Path] | None,
-        Option(help="New runs, files or folders; may be repeated. Default: the newest three of the baseline."),
+        Option(
+            metavar="PATH",
+            help="New runs, files or folders; may be repeated. Default: the newest three of the baseline.",
+        ),
     ] = None,
-    junit: Annotated[Path | None, Option(help="Write the verdicts to FILE as JUnit XML.")] = None,
-    tolerance: Annotated[float, Option(min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")] = TOLERANCE,
+    junit: Annotated[Path | None, Option(metavar="FILE", help="Write the verdicts to FILE as JUnit XML.")] = None,
+    tolerance: Annotated[
+        float, Option(metavar="SHARE", min=0.0, max=1.0, help="Accepted slowdown: 0.02 is 2 %.")
+    ] = TOLERANCE,
     allow_unclear: Annotated[
         bool, Option("--allow-unclear", help="Pass benchmarks whose runs are too noisy for a verdict.")
     ] = False,
 ) -> None:
-    """Compare benchmark runs with earlier runs, with the vendor's calls as control; exit code 1 if ours are slower."""
+    """Compare benchmark runs with earlier runs. The vendor's calls are the control; exit code 1 if ours are slower."""
     from gensor_tuner.regression.command import check as run
 
     raise Exit(run(baseline, results or [], junit, tolerance, allow_unclear))
@@ -520,7 +562,7 @@ def worker(
         Path | None, Option(metavar="FOLDER", help="Where tasks write; default: a folder in the cache folder.")
     ] = None,
 ) -> None:
-    """Offer this machine to a scheduler until Ctrl-C: a process per core, and one that measures for each GPU."""
+    """Offer this machine to a scheduler until Ctrl-C. A process per core tunes, and one for each GPU measures."""
     from gensor_tuner.fleet import worker as serving
 
     serving.check(scheduler)
@@ -529,8 +571,6 @@ def worker(
 
 def main() -> None:
     """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
-    if VARIABLE in os.environ:  # a shell's script requests completions
-        completion_init()
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False) or 0)
     except UsageError as error:

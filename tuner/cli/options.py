@@ -7,15 +7,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, BadParameter, Option
 
-from gensor_database.store import Store
 from gensor_kernels import config, spelling
 from gensor_kernels.build import parallel
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.machine.arch import archs, capability_name, lookup, modes, table
+
+if TYPE_CHECKING:
+    from gensor_database.store import Store
 
 ARCH = "Compute capability (sm_87) or part (orin-nano-8gb, Jetson Orin Nano, RTX 4090)."
 
@@ -48,11 +50,13 @@ ClusterOption = Annotated[
         "Dask is configured).",
     ),
 ]
-ArchOption = Annotated[str, Option(help=ARCH, autocompletion=complete_arch)]
-ShapesOption = Annotated[Path, Option(help="The shapes file (CSV); - is stdin.")]
-SeedOption = Annotated[int, Option(min=0, help="Seed of the walks.")]
-TopOption = Annotated[int, Option(min=1, max=256, help="Finalists compiled per class.")]
-DbOption = Annotated[Path | None, Option(help="Database; default GENSOR_DB, else kernels.db in the cache folder.")]
+ArchOption = Annotated[str, Option(metavar="ARCH", help=ARCH, autocompletion=complete_arch)]
+ShapesOption = Annotated[Path, Option(metavar="FILE", help="The shapes file (CSV); - is stdin.")]
+SeedOption = Annotated[int, Option(metavar="N", min=0, help="Seed of the walks.")]
+TopOption = Annotated[int, Option(metavar="N", min=1, max=256, help="Finalists compiled per class.")]
+DbOption = Annotated[
+    Path | None, Option(metavar="FILE", help="Database; default GENSOR_DB, else kernels.db in the cache folder.")
+]
 InputOption = Annotated[
     list[str] | None,
     Option(
@@ -65,8 +69,8 @@ InputOption = Annotated[
 DTYPES = ("float16", "bfloat16")
 SPELT = {"fp16": "float16", "half": "float16", "bf16": "bfloat16"}
 DryRunOption = Annotated[bool, Option("--dry-run", help="Print what would be deleted, and delete nothing.")]
-JsonOption = Annotated[Path | None, Option("--json", help="Write one JSON object per result to FILE.")]
-BudgetOption = Annotated[float | None, Option(min=0.0, help="Stop starting new work after SECONDS.")]
+JsonOption = Annotated[Path | None, Option("--json", metavar="FILE", help="Write one JSON object per result to FILE.")]
+BudgetOption = Annotated[float | None, Option(metavar="SECONDS", min=0.0, help="Stop starting new work after SECONDS.")]
 
 ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="The ONNX model.")]
 LinesOption = Annotated[bool, Option("--json", help="JSON lines instead of text.")]
@@ -93,6 +97,8 @@ def existing_file(path: Path | None) -> Path:
 
 def existing(path: Path | None) -> Store:
     """Open the database for reading; errors as in `existing_file`."""
+    from gensor_database.store import Store
+
     return Store.open(existing_file(path), readonly=True)
 
 
@@ -126,24 +132,31 @@ def read_first(path: Path | None) -> Iterator[None]:
 DtypeOption = Annotated[
     str | None,
     Option(
+        metavar="DTYPE",
         help="Compute the model's float32 tensors in 16 bits: float16 or bfloat16.",
         callback=dtype_of,
         autocompletion=lambda: DTYPES,
     ),
 ]
-JobsOption = Annotated[int, Option(min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)]
+JobsOption = Annotated[
+    int, Option(metavar="N", min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)
+]
 OnlyArchOption = Annotated[
-    str | None, Option(help="Only kernels of this capability.", callback=capability, autocompletion=complete_arch)
+    str | None,
+    Option(metavar="ARCH", help="Only kernels of this capability.", callback=capability, autocompletion=complete_arch),
 ]
 RecordsArchOption = Annotated[
-    str | None, Option(help="Only records of this capability.", callback=capability, autocompletion=complete_arch)
+    str | None,
+    Option(metavar="ARCH", help="Only records of this capability.", callback=capability, autocompletion=complete_arch),
 ]
 RowsArchOption = Annotated[
-    str | None, Option(help="Only rows of this capability.", callback=capability, autocompletion=complete_arch)
+    str | None,
+    Option(metavar="ARCH", help="Only rows of this capability.", callback=capability, autocompletion=complete_arch),
 ]
 PackagedArchOption = Annotated[
     str | None,
     Option(
+        metavar="ARCH",
         help="Only the packaged database of this capability; default: of each.",
         callback=capability,
         autocompletion=complete_arch,

@@ -59,10 +59,11 @@ class Display:
 
     def row(self, line: str) -> None:
         """Print a line of the table on stdout, above the bars."""
-        if self.bars:
-            tqdm.write(printable(line, None), file=sys.stdout)
-        else:
-            say(line, flush=True)
+        for each in line.splitlines():
+            if self.bars:
+                tqdm.write(printable(each, None), file=sys.stdout)
+            else:
+                say(each, flush=True)
 
     def close(self) -> None:
         """Remove the bars and say no more."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from . import STOPPED
+from . import SHELLS, STOPPED, VARIABLE
 
 #: The exit code after Ctrl-C, as shells have it.
 INTERRUPTED = 130
@@ -32,12 +32,13 @@ def main() -> None:
         escape_streams()
         from .app import main as run
 
+        serve_shell()
         run()
     except KeyboardInterrupt:
         print(STOPPED, file=sys.stderr)
         leave()
     except ModuleNotFoundError as error:
-        from gensor_kernels import install  # not above: it starts NumPy's threads, which would not block the signal
+        from gensor_kernels import install
 
         sentence = install.about(error)
         if sentence is None:
@@ -48,6 +49,24 @@ def main() -> None:
         if ended.code == INTERRUPTED:
             leave()
         raise
+
+
+def serve_shell() -> None:
+    """Prepare a process that a shell starts at its own start or at a tab, and waits for.
+
+    Values and helps stay text as they are written: typer would import pydantic and rich for them, twice the time.
+    """
+    if VARIABLE not in os.environ and (sys.argv[1:-1] != ["completion"] or sys.argv[-1] not in SHELLS):
+        return
+    from typer.completion import completion_init
+    from typer.core import TyperArgument, TyperOption
+
+    completion_init()
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    for kind in (TyperArgument, TyperOption):
+        kind.process_value = lambda self, ctx, value: (  # type: ignore[method-assign]
+            () if value is None and (self.multiple or self.nargs == -1) else value
+        )
 
 
 def leave() -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
@@ -22,7 +23,7 @@ from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.board import RemoteTimer, RemoteVerifier
 from gensor_tuner.measure.timer import Timer, open_timer
-from gensor_tuner.output import counts_text, json_lines, note, plural, say, write_json
+from gensor_tuner.output import counts_text, json_lines, note, plural, say, terminal_width, write_json
 from gensor_tuner.run import many
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.drawn import find_missed, mending
@@ -140,7 +141,7 @@ class Report:
 
     def __post_init__(self) -> None:
         self._began = time.perf_counter()
-        self.table = Table(self.rows, self.settings.arch_names)
+        self.table = Table(self.rows, self.settings.arch_names, terminal_width(sys.stdout))
         every = [(number, row) for number, own in enumerate(self.shares) for row in own]
         line, names = self.table.line, self.settings.arch_names
         self._ordered = InOrder(every, lambda run, row, result: self.progress.row(line(row, result, names[run])))
@@ -149,8 +150,6 @@ class Report:
         """Report a row of the run with this number."""
         self.results.append((number, row, result))
         self.progress.report(number)
-        if row.error is not None and number == 0:  # the same for every arch
-            self.progress.notify(row.error)
         write_json(self.lines, json_fields(row, result, self.settings.archs[number]))
         self._ordered.add(number, row, result)
 

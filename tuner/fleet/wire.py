@@ -14,8 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from gensor_kernels.errors import GensorError
-from gensor_kernels.families.validation import MALFORMED
+from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_tuner.build.binaries import Compile
 from gensor_tuner.measure.board import BoardGoneError, ExecuteOnDevice, Time
 from gensor_tuner.strategies.request import Request

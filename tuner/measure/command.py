@@ -21,9 +21,9 @@ from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
-from gensor_kernels.errors import BuildError, GensorError
+from gensor_kernels.errors import MALFORMED, BuildError, GensorError
 from gensor_kernels.families.registry import FAMILIES
-from gensor_kernels.families.validation import MALFORMED, workload_of
+from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.pool import Candidate

@@ -19,9 +19,8 @@ from gensor_database.lazy import cached_property
 from gensor_database.record import Binary, Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_database.timings import verdict
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.registry import FAMILIES, program_from_json
-from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import Arch, stored
 from gensor_kernels.machine.roofline import Terms, seconds
 from gensor_kernels.operators.types.workload import Workload

@@ -24,6 +24,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.measure.timer import vendor_name
+from gensor_tuner.output import Column, Layout
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store import uses
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
@@ -191,51 +192,67 @@ def _from_entry(entry: Entry, workload: Workload, arch: Arch) -> Result | None:
     )
 
 
-#: The most characters of a name, an operator and sizes.
-WIDTHS = (40, 22, 40)
+#: The most characters to which names, operators and sizes are aligned; on terminals, names and sizes have the share
+#: `1 / SHARE` of a line, if that is more than a few.
+TEXTS, SHARE, FEW = {"name": 40, "op": 22, "sizes": 40}, 4, 24
 #: Models whose totals are printed one by one.
 MOST_MODELS = 12
 STATUSES = ("ok", "failed", "skipped", "unsupported")
 
 
 class Table:
-    """A table whose columns fit the rows of one shapes file."""
+    """A table whose columns fit the rows of one shapes file, and the terminal where it has a `width`."""
 
-    def __init__(self, rows: Sequence[Row], archs: Sequence[str] = ()):
-        self.arch = max((len(name) for name in archs), default=0) if len(archs) > 1 else 0
-        titles = ("name", "op", "sizes")
-        texts = [titles, *((row.name, *words(row)) for row in rows)]
-        self.widths = [min(max(len(text[column]) for text in texts), most) for column, most in enumerate(WIDTHS)]
-        self.counts = max(len("calls"), *(len(str(row.count)) for row in rows)) if rows else len("calls")
+    def __init__(self, rows: Sequence[Row], archs: Sequence[str] = (), width: int | None = None):
+        cells = [_head(row) for row in rows]
+
+        def widest(title: str) -> int:
+            found = max(len(title), *(len(each[title]) for each in cells)) if cells else len(title)
+            most = TEXTS.get(title, found)
+            return min(found, most if width is None else min(most, max(width // SHARE, FEW)))
+
+        counted = any(row.count != 1 for row in rows)
+        self.layout = Layout(
+            [
+                *([Column("arch", max(map(len, archs)))] if len(archs) > 1 else []),
+                Column("name", widest("name"), shrinks=True),
+                Column("op", widest("op"), shrinks=True, rank=8),
+                Column("sizes", widest("sizes"), shrinks=True),
+                Column("calls", widest("calls"), right=True, rank=0 if counted else 5),
+                Column("dtype", widest("dtype")),
+                Column("status", 11, rank=6),
+                Column("family", 17, rank=3),
+                Column("kernel", 10, rank=2),
+                Column("predicted", 9, right=True),
+                Column("bound", 9, right=True, rank=7),
+                Column("ratio", 6, right=True),
+                Column("regs", 5, right=True, rank=1),
+                Column("verified", 8, rank=4),
+            ],
+            width,
+        )
 
     def header(self) -> str:
         """Return the names of the columns."""
-        return (
-            f"{self._arch('arch')}{self._head('name', 'op', 'sizes')} {'calls':>{self.counts}} {'dtype':<13} "
-            f"{'status':<11} {'family':<17} {'kernel':<10} {'predicted':>9} {'bound':>9} {'ratio':>6} "
-            f"{'regs':>5} verified"
-        )
+        return self.layout.header()
 
     def line(self, row: Row, result: Result, arch: str = "") -> str:
         """Return a row; without a kernel, it ends with the reason."""
-        dtype = result.workload.kind if result.workload else ""
-        head = f"{self._arch(arch)}{self._head(row.name, *words(row, result.workload))} {row.count:>{self.counts}} "
-        head += f"{dtype:<13} {result.status:<11} "
-        if row.error is not None:
-            return f"{head}bad row: the reason is on stderr"
-        if result.status != "ok" or result.displayed_us is None or result.bound_us is None:
-            return head + (result.error or "")
+        cells = {"arch": arch, **_head(row, result.workload)}
+        if row.error is not None or result.status != "ok" or result.displayed_us is None or result.bound_us is None:
+            status, reason = ("bad row", row.error) if row.error is not None else (result.status, result.error)
+            return self.layout.reason(cells, f"{status}: {reason}" if reason else status)
         displayed, bound = result.displayed_us, result.bound_us
-        times = f"{duration(displayed):>9} {duration(bound):>9} {displayed / bound:>6.2f}"
-        kernel = (result.kernel or "")[:10]
-        return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified}"
+        cells |= {"status": result.status, "family": result.family or "", "kernel": (result.kernel or "")[:10]}
+        cells |= {"predicted": duration(displayed), "bound": duration(bound), "ratio": f"{displayed / bound:.2f}"}
+        return self.layout.line({**cells, "regs": str(result.registers or 0), "verified": result.verified})
 
-    def _arch(self, name: str) -> str:
-        """Return the column of the arch, which only a table of several has."""
-        return f"{name:<{self.arch}} " if self.arch else ""
 
-    def _head(self, *texts: str) -> str:
-        return " ".join(f"{text[:most]:<{width}}" for text, width, most in zip(texts, self.widths, WIDTHS, strict=True))
+def _head(row: Row, workload: Workload | None = None) -> dict[str, str]:
+    """Return the cells of a row that are known before it is tuned."""
+    workload = workload or row.workload
+    named = zip(("op", "sizes"), words(row, workload), strict=True)
+    return {"name": row.name, **dict(named), "calls": str(row.count), "dtype": workload.kind if workload else ""}
 
 
 class InOrder:

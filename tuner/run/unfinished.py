@@ -17,7 +17,7 @@ from gensor_database.trust import make_folder
 from gensor_database.writing import written
 from gensor_kernels.build.nvrtc import Binary
 from gensor_kernels.config import cache_dir
-from gensor_kernels.families.validation import MALFORMED
+from gensor_kernels.errors import MALFORMED
 from gensor_tuner.strategies.request import Found
 from gensor_tuner.tasks.task import Executor, Result, Task, from_plain, ignore, to_plain
 

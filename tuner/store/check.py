@@ -23,10 +23,10 @@ from gensor_database.rows import named
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.dispatch.selection.load import class_workload
+from gensor_kernels.errors import MALFORMED
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.source import digest as text_digest
 from gensor_kernels.families.registry import current_family, program_from_json
-from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload

@@ -11,8 +11,7 @@ from typing import TextIO
 
 from gensor_database import Conflict, Store, StoreError, conflicts, union
 from gensor_database.exchange import merge as add_to
-from gensor_kernels.errors import GensorError
-from gensor_kernels.families.validation import MALFORMED
+from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import counts_text, note, say, sizes_text, write_json
 

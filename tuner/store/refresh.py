@@ -27,13 +27,13 @@ from gensor_database.record import now
 from gensor_database.timings import newest_first
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.selection.predict import few_seconds
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.source import digest as text_digest
 from gensor_kernels.families.registry import FAMILIES, current_family
 from gensor_kernels.families.space import FamilySpace
-from gensor_kernels.families.validation import MALFORMED, samples_of, workload_of
+from gensor_kernels.families.validation import samples_of, workload_of
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload

@@ -13,9 +13,8 @@ from gensor_database.record import Kernel, Record, RowType, Source, Timing, Veri
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import Winner, newest_first, winner
-from gensor_kernels.errors import GensorError
+from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.core.source import bind
-from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import stored
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
@@ -130,26 +129,26 @@ def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
     for kernel in beginning(store, Kernel, prefix):
         yield f"kernel    {kernel.digest}"
         yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
-        yield f"class     {kernel.class_key}"
+        yield f"class     {in_words(kernel.class_key)}"
         # As stored: another ABI has other coordinates.
         yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
         if binary is not None:
             size = f"{len(binary.cubin)} bytes, {binary.registers} registers, {binary.spill_bytes} bytes spilled"
             yield f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {size}"
-            yield f"constants {binary.constants}"
-            yield f"facts     {binary.facts}"
+            yield f"constants {in_words(binary.constants)}"
+            yield f"facts     {in_words(binary.facts)}"
         for each in store.rows(Verification, kernel_digest=kernel.digest):
             yield f"verified  {each.method}: {each.outcome} {each.error or ''} worst error / tolerance {each.worst}"
-            yield f"          {each.cases}"
-            yield f"          {each.counters}"
+            yield f"          {in_words(each.cases)}"
+            yield f"          {in_words(each.counters)}"
         mine = newest_first(store.rows(Record, kernel_digest=kernel.digest))
         served = {(record.key, record.part): record for record in reversed(mine)}
         for record in sorted(served.values(), key=lambda each: (each.part, each.key)):
             names = ", ".join(dict.fromkeys(use.name for use in read(record.provenance)))
             sizes = (f"{names}: " if names else "") + described(record.key)["sizes"]
             predicted = duration(record.predicted_us)
-            yield f"serves    {sizes} on {record.part}: predicted {predicted}; walk {record.walk}"
+            yield f"serves    {sizes} on {record.part}: predicted {predicted}; walk {in_words(record.walk)}"
         for timing in store.rows(Timing, kernel_digest=kernel.digest):
             sizes = described(timing.key)["sizes"]
             yield f"timed     {sizes} on {timing.part}: {duration(timing.median_us)} {timing.device}"
@@ -175,6 +174,23 @@ def source_lines(store: Store, prefix: str) -> list[str]:
     head.append(f"// program: {_coordinates(kernel.program)}")
     head.append("// constants of the Program, then the source of the family:")
     return [*head, *text.replace("// ---- ", "\n// ---- ").expandtabs(4).splitlines()]
+
+
+def in_words(text: str) -> str:
+    """Return JSON as people read it: name=value, dots between nested names, `;` between objects of a list."""
+    try:
+        return _pairs("", json.loads(text))
+    except MALFORMED:
+        return f"unknown: {printable(text, 200)}"
+
+
+def _pairs(name: str, value: object) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(_pairs(f"{name}.{key}" if name else key, each) for key, each in value.items())
+    if isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        return "; ".join(_pairs(name, each) for each in value)
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return f"{name}={text}" if name else text
 
 
 def _coordinates(program: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -334,12 +335,8 @@ class _Named(NamedTuple):
         return import_module, tuple(self)
 
 
-#: Blocks that are open until the process ends.
-_open: list[Any] = []
-
-
 def accelerate_process(report: bool = False) -> None:
-    """Open a block for good where `GENSOR_ACCELERATE` is set; warn once where that cannot be done."""
+    """Open a block until the process ends where `GENSOR_ACCELERATE` is set; warn once where that cannot be done."""
     functions = config.accelerated()
     if functions is None:
         return
@@ -349,4 +346,4 @@ def accelerate_process(report: bool = False) -> None:
     except (ToolMissingError, ValueError) as error:
         config.warn_once(f"GENSOR_ACCELERATE: nothing is accelerated: {error}")
     else:
-        _open.append(block)
+        atexit.register(block.__exit__, None, None, None)  # while the modules that it needs are whole

@@ -15,10 +15,9 @@ import gensor_database as database
 from gensor_database.timings import is_settled
 from gensor_kernels import config
 from gensor_kernels.devices.device import Code
-from gensor_kernels.errors import BuildError, ConfigError, GensorError
+from gensor_kernels.errors import MALFORMED, BuildError, ConfigError, GensorError
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, program_from_json
-from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload

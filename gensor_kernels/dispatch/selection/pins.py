@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 from gensor_database import canonical
 from gensor_database.writing import written
 from gensor_kernels import forking
-from gensor_kernels.errors import BuildError, PinError
+from gensor_kernels.errors import MALFORMED, BuildError, PinError
 from gensor_kernels.families.registry import program_from_json
-from gensor_kernels.families.validation import MALFORMED
 from gensor_kernels.operators.types.workload import Workload
 
 from .library import Kernel, Library, generate, is_legal

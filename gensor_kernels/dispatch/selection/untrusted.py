@@ -13,10 +13,10 @@ from functools import lru_cache
 
 import gensor_database as database
 from gensor_kernels.devices.device import Code
-from gensor_kernels.errors import BuildError
+from gensor_kernels.errors import MALFORMED, BuildError
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES
-from gensor_kernels.families.validation import MALFORMED, class_of, program_of, workload_of
+from gensor_kernels.families.validation import class_of, program_of, workload_of
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -139,17 +140,17 @@ def gensor_tune(gensor_tune, tmp_path):
     return gensor_tune
 
 
-def sentence(err: str, words: str) -> str:
+def sentence(err: str, words: str, start: str = "gensor-tune: ") -> str:
     """The one line that has the words; no line is a traceback, or longer than a person reads."""
     (line,) = [line for line in err.splitlines() if words in line]
-    assert line.startswith("gensor-tune: ") and len(line) <= LONGEST
+    assert line.startswith(start) and len(line) <= LONGEST
     assert "Traceback" not in err and "Warning" not in err
     return line
 
 
 def test_no_argument_shows_the_help_and_files_that_cannot_be_read_are_named(gensor_tune, tmp_path):
     code, out, err = gensor_tune()
-    assert (code, out) == (2, "") and err.startswith("Usage: gensor-tune [OPTIONS] COMMAND") and "  --arch ARCH " in err
+    assert (code, out) == (2, "") and err.startswith("Usage: gensor-tune --arch ARCH (") and "  --arch ARCH " in err
     for content, words in FILES.values():
         (tmp_path / "bad.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
         code, out, err = gensor_tune(*TUNE, "{}/bad.csv")
@@ -160,8 +161,9 @@ def test_rows_that_cannot_be_read(gensor_tune, tmp_path):
     numbers = [f"op,m,n,k | matmul,{text},2,3 | is not a whole number" for text in WHOLE]
     for header, row, words in (line.split(" | ") for line in [*ROWS.splitlines(), *numbers]):
         (tmp_path / "bad.csv").write_text(f"{header}\n{row}\n")
-        code, _, err = gensor_tune(*TUNE, "{}/bad.csv")
-        assert code == 1 and "bad.csv:2: " in sentence(err, words)
+        code, out, _ = gensor_tune(*TUNE, "{}/bad.csv")
+        reasons = "\n".join(line.partition(" bad row: ")[2] for line in out.splitlines())
+        assert code == 1 and "bad.csv:2: " in sentence(reasons, words, str(tmp_path))
 
 
 @pytest.mark.parametrize(("arguments", "words"), COMMANDS.values(), ids=COMMANDS)
@@ -198,7 +200,7 @@ def test_bad_rows_are_named_and_the_others_go_on(gensor_tune, tmp_path):
         "5: column 'op': is required here and is missing or empty\n",
         "6: is not a CSV row: unexpected end of data (is a quote not closed?)\n",
     ):
-        assert f"bad.csv:{words}" in err
+        assert re.search(rf" bad row: \S+{re.escape('bad.csv:' + words)}", out) and words not in err
     assert "no kernel family of this version serves fp4_e2m1 operands\n" in out
     assert "5 failed, 1 unsupported" in err
     (tmp_path / "more.csv").write_text("op,m,n,k,colour\nmatmul,0,2,3,red\nmatmul,0,2,4,red\n")
@@ -225,7 +227,7 @@ def test_a_budget_begins_once_the_model_is_read(gensor_tune, monkeypatch, tmp_pa
         now[0] += 60.0
 
     monkeypatch.setattr(cli, "write_shapes", reading)
-    monkeypatch.setattr(cli.tuning, "tune", lambda settings, _: asked.append(settings) or 0)
+    monkeypatch.setattr("gensor_tuner.cli.tuning.tune", lambda settings, _: asked.append(settings) or 0)
     monkeypatch.setattr(cli.time, "monotonic", lambda: now[0])
     code, _, err = gensor_tune("--arch", "sm_87", "--model", "net.onnx", "--budget", "60", "--db", "{}/ours.db")
     assert code == 0 and asked[0].budget == 60

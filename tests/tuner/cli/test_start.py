@@ -12,10 +12,10 @@ from gensor_kernels import install
 from gensor_kernels.machine.arch import archs
 
 
-@pytest.mark.parametrize("module", ["typer", "tqdm"])
-def test_a_missing_package_is_named_with_the_command_that_installs_it(module):
+@pytest.mark.parametrize(("module", "line"), [("typer", "archs"), ("tqdm", "--arch sm_87 --shapes x.csv")])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(module, line):
     code = f"import sys; sys.modules['{module}'] = None; from gensor_tuner.cli.start import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, "archs"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, *line.split()], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"gensor-tune: {module} is not installed: pip install 'gensor-kernels[tune]'\n"
 
@@ -42,6 +42,13 @@ def test_without_metadata_the_command_is_for_the_clone(monkeypatch):
 
 
 RUN = [sys.executable, "-c", "from gensor_tuner.cli.start import main; main()"]
+#: Prints at its end which modules a program has imported.
+LISTED = """import atexit, sys
+atexit.register(lambda: print("modules:", *(name for name, module in sys.modules.items() if module)))
+"""
+#: Packages that take a tenth of a second and more to import, and folders that import them.
+HEAVY = {"numpy", "cupy", "onnx", "torch", "dask", "distributed", "sqlite3", "sqlite_utils", "msgspec", "tqdm", "rich"}
+FOLDERS = {"gensor_kernels.dispatch", "gensor_kernels.families", "gensor_kernels.graph", "gensor_tuner.run"}
 #: Variables that each shell's script sets when tab is pressed after `gensor-tune sh`.
 ASKED = {
     "bash": {"COMP_WORDS": "gensor-tune sh", "COMP_CWORD": "1"},
@@ -87,3 +94,33 @@ def test_the_version_is_printed_and_other_shells_are_refused(gensor_tune):
     assert gensor_tune("--version") == (0, f"gensor-kernels {metadata.version('gensor-kernels')}\n", "")
     code, out, err = gensor_tune("completion", "tcsh")
     assert code == 2 and not out and "'tcsh' is not one of bash, zsh, fish" in err
+
+
+@pytest.mark.parametrize(
+    ("line", "tab"),
+    [
+        *((line, False) for line in ("--help", "show --help", "--version", "archs", "completion zsh")),
+        *((line, True) for line in ("sh", "show --ar", "--ver")),
+    ],
+)
+def test_help_the_list_of_parts_and_completions_import_nothing_heavy(line, tab):
+    asked = {"_GENSOR_TUNE_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": f"gensor-tune {line}"} if tab else {}
+    command = [sys.executable, "-c", LISTED + RUN[-1], *([] if tab else line.split())]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True)
+    shown, _, modules = done.stdout.rpartition("modules:")
+    assert shown.strip() and "gensor_tuner.cli.app" in modules.split(), done.stderr
+    unwanted = HEAVY | FOLDERS | ({"pydantic"} if tab or "completion" in line else set())
+    assert not unwanted & {*modules.split()}
+
+
+@pytest.mark.parametrize("line", ["show", "where", "prune --dry-run", "clean --dry-run", "export x.csv"])
+def test_commands_about_a_database_need_no_walk_and_no_graphs(tmp_path, line):
+    from gensor_database.store import Store
+
+    Store.open(tmp_path / "x.db").close()
+    environment = {**os.environ, "GENSOR_DB": str(tmp_path / "x.db"), "GENSOR_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", LISTED + RUN[-1], *line.split()]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    modules = {*done.stdout.rpartition("modules:")[2].split()}
+    assert done.returncode == 0 and "gensor_tuner.cli.app" in modules, done.stderr
+    assert not modules & {"gensor_kernels.dispatch", "gensor_kernels.graph", "gensor_tuner.run", "gensor_tuner.search"}

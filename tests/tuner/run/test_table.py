@@ -11,7 +11,7 @@ from gensor_database import duration
 from gensor_kernels.operators.attention import attention, sequences
 from gensor_kernels.operators.products import matmul
 from gensor_kernels.operators.windows import conv
-from gensor_tuner.output import sizes_text
+from gensor_tuner.output import shorten, sizes_text
 from gensor_tuner.run.result import InOrder, Result, Table, next_steps, summary, totals
 from gensor_tuner.shapes.reader import Row, read_shapes
 from gensor_tuner.store.uses import model_of, words
@@ -62,6 +62,44 @@ def test_rows_keep_their_authors_words(rows):
     assert line.split()[:6] == ["pointwise", "conv2d", "14x14x64", "->", "32,", "1x1"]
     assert line.index("conv2d") == table.header().index("op") and "    3 float16" in line
     assert "4.5 µs   2.25 µs   2.00" in line
+
+
+LONG = "decoder_layer_17_self_attention_query_projection"
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 120, 160])
+def test_a_table_fits_its_terminal_and_a_row_without_a_kernel_gives_its_whole_reason(rows, width):
+    rows = [*rows, Row(5, LONG, error="net.csv:5: column 'dtype': 'fp17' is unknown: did you mean fp16? " * 3)]
+    results = [Result(row.workload, "ok", "d" * 64, "family", {}, 4.5, 2.25) for row in rows]
+    results[1] = Result(rows[1].workload, "unsupported", error="its operands exceed the memory of this part " * 4)
+    table, whole = Table(rows, width=width), Table(rows)
+    lines = [table.header(), *(table.line(row, result) for row, result in zip(rows, results, strict=True))]
+    assert max(len(line) for text in lines for line in text.splitlines()) <= width
+    titles = table.header().split()
+    assert {"name", "sizes", "calls", "dtype", "predicted", "ratio"} <= {*titles} <= {*whole.header().split()}
+    assert ("verified" in titles) == (width == 160) and ("op" in titles) == (width > 80)
+    assert lines[1].index("4.5") > lines[1].index("float16") and f"{4.5 / 2.25:.2f}" in lines[1]
+    for row, result, line in zip(rows, results, lines[1:], strict=True):
+        if row.error or result.error:
+            status = "bad row" if row.error else result.status
+            reason = " ".join((row.error or result.error).split())
+            assert f"{status}: {reason}" in " ".join(line.split())
+            assert f"{status}: {row.error or result.error}".rstrip() in whole.line(row, result)
+    assert LONG in whole.line(rows[-1], results[-1]) and "…" not in whole.line(rows[-1], results[-1])
+    name = lines[-1].split()[0]
+    assert name.startswith("deco") and name.endswith("ion") and "…" in name
+
+
+def test_all_columns_are_there_where_nothing_limits_them(rows):
+    titles = "name op sizes calls dtype status family kernel predicted bound ratio regs verified"
+    assert Table(rows).header().split() == Table(rows, width=200).header().split() == titles.split()
+    assert Table(rows, ["sm_80", "sm_87"]).header().startswith("arch  name")
+    assert [shorten("0123456789", width) for width in (20, 10, 9, 4, 1)] == [
+        *["0123456789"] * 2,
+        "0123…6789",
+        "01…9",
+        "…",
+    ]
 
 
 def test_lines_come_in_the_order_of_the_file_and_the_end_names_the_next_commands(tmp_path):

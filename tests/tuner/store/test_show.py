@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gensor_database import PRETUNED, Binary, Kernel, Record, Store, canonical
+from gensor_database import PRETUNED, Binary, Kernel, Record, Store, Verification, canonical
 from gensor_kernels.build import resources
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.sass import Steady
@@ -26,7 +26,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import find_result, provenance
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.kernel_rows import kernel_rows as rows_of_a_run
-from gensor_tuner.store.show import FIELDS, beginning
+from gensor_tuner.store.show import FIELDS, beginning, in_words
 from gensor_tuner.store.uses import Use, name_records, newest, read, uses_of, with_uses, without
 from tests.doubles.reported import timed
 from tests.doubles.stored import ARCH, kernel_rows, lines, record_of, stock
@@ -49,6 +49,34 @@ def test_the_source_of_a_kernel_follows_its_constants_and_a_foreign_capability_i
     assert f"// ---- {FAMILIES[kernel.family].source}" in out and "#line" not in out
     lines = out[len(head) :].expandtabs(4).splitlines()
     assert [line for line in lines if line] == bind(FAMILIES[kernel.family].code, constants).splitlines()
+
+
+def test_a_kernel_is_shown_in_words(gensor_tune):
+    """No JSON, of which it consists: --json of export has it."""
+    with Store.open(SHIPPED, readonly=True) as store:
+        kernel = next(iter(store.rows(Kernel)))
+        constants = json.loads(store.get(Binary, kernel.binary_digest).constants)
+        (verdict, *_) = store.rows(Verification, kernel_digest=kernel.digest)
+    status, out, _ = gensor_tune("show", "--db", SHIPPED, "--kernel", kernel.digest)
+    assert status == 0 and not re.search(r"[{}\[\]\"]", out)
+    assert all(f" {name}={value}" in out for name, value in constants.items())
+    case, name = json.loads(verdict.cases)[-1], json.loads(kernel.class_key)["operator"]
+    assert f"operator={name}" in out and f"name={case['name']}" in out and out.count(" accumulator=") == 1
+    assert all(f" counters.{name}={count}" in out for name, count in json.loads(verdict.counters)["counters"].items())
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a":{"b":1,"c":[1,2]},"d":[{"e":null},{"e":"x y"}]}', "a.b=1 a.c=1,2 d.e=None; d.e=x y"),
+        ("{}", ""),
+        ("[[1],2]", "[1],2"),
+        ("{", "unknown: {"),
+        ("[" * 100000, "unknown: " + "[" * 200 + " ..."),
+    ],
+)
+def test_json_is_read_as_words(text, words):
+    assert in_words(text) == words
 
 
 def test_a_source_that_cannot_be_shown_is_a_sentence(gensor_tune, tmp_path):
