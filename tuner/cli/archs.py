@@ -8,7 +8,6 @@ from dataclasses import fields
 
 from gensor_kernels.machine.arch import RATES, SUSTAINED, Arch, archs, lookup, modes, sources, table
 from gensor_tuner.output import counts_text
-from gensor_tuner.store.maintenance import layers, size_text
 
 #: Labels and units of the figures of a part, in the order of the lines.
 FIGURES = {
@@ -55,6 +54,8 @@ def _row(arch: Arch, part: str, name: str) -> str:
 
 def details(name: str) -> Iterator[str]:
     """Yield lines about one part: names, figures with their sources, peak rates, and the database that ships."""
+    from gensor_tuner.store.maintenance import layers, size_text
+
     arch = lookup(name)
     module = MODE.sub("", arch.part)
     row, known = table()["part"][module], modes(lookup(module))
