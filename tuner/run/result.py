@@ -17,7 +17,7 @@ import numpy as np
 from gensor_database.record import Kernel, Record, Timing, canonical
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Entry, Store
-from gensor_database.text import duration
+from gensor_kernels.dispatch.plans.comparison import SERVERS, Comparison, compare
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, current_family, program_from_json
 from gensor_kernels.machine.arch import Arch
@@ -27,7 +27,7 @@ from gensor_tuner.measure.timer import vendor_name
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store import uses
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
-from gensor_tuner.store.uses import Call, model_of, without, words
+from gensor_tuner.store.uses import COMPARED, Call, compared, model_of, without, words
 
 from .class_run import Chosen, Options, Refusal
 
@@ -56,6 +56,14 @@ class Result:
     error: str | None = None
     stored: bool = False  # found in the database by an earlier run
     sustained_us: float = 0.0
+    arch: Arch | None = None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Its times next to those of CuPy's calls, and who serves, or None if it has no kernel."""
+        if self.workload is None or self.arch is None or self.displayed_us is None:
+            return None
+        return compare(self.workload, self.arch, self.displayed_us, self.measured_us, self.vendor_us)
 
     @property
     def displayed_us(self) -> float | None:
@@ -65,11 +73,14 @@ class Result:
 
 def json_fields(row: Row, result: Result, arch: Arch) -> dict[str, Any]:
     """Return one row for JSON: the documented keys first, then the arch, and what the shapes file says."""
+    both = result.comparison
     return {
         "workload": json.loads(result.workload.key()) if result.workload else None,
         **{name: getattr(result, name) for name in ("status", "kernel", "family")},
         "program": result.program or None,
         **{name: getattr(result, name) for name in ("predicted_us", "bound_us", "measured_us", "vendor_us")},
+        "library_us": both.theirs_us if both and not both.measured else None,
+        "serves": both.serves if both else None,
         **{name: getattr(result, name) for name in ("verified", "registers", "spill_bytes", "shared_bytes")},
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 4) for stage in STAGES},
         "error": result.error,
@@ -160,7 +171,7 @@ def _served(workload: Workload, arch: Arch, program: Program) -> Result:
     """Return what follows from a workload's Program alone."""
     shared = max(each.shared_bytes for each in FAMILIES[program.family].launches(program, workload))
     made = Result(workload, "ok", family=program.family, program=dict(program.values))
-    return replace(made, shared_bytes=shared, sustained_us=sustained_us(workload, arch))
+    return replace(made, shared_bytes=shared, sustained_us=sustained_us(workload, arch), arch=arch)
 
 
 def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
@@ -207,28 +218,27 @@ class Table:
         texts = [titles, *((row.name, *words(row)) for row in rows)]
         self.widths = [min(max(len(text[column]) for text in texts), most) for column, most in enumerate(WIDTHS)]
         self.counts = max(len("calls"), *(len(str(row.count)) for row in rows)) if rows else len("calls")
+        self.dtypes = max((len(row.workload.kind) for row in rows if row.workload), default=0)
+        self.dtypes = max(self.dtypes, len("dtype"))
 
     def header(self) -> str:
         """Return the names of the columns."""
         return (
-            f"{self._arch('arch')}{self._head('name', 'op', 'sizes')} {'calls':>{self.counts}} {'dtype':<13} "
-            f"{'status':<11} {'family':<17} {'kernel':<10} {'predicted':>9} {'bound':>9} {'ratio':>6} "
-            f"{'regs':>5} verified"
+            f"{self._arch('arch')}{self._head('name', 'op', 'sizes')} {'calls':>{self.counts}} "
+            f"{'dtype':<{self.dtypes}} {COMPARED} verified"
         )
 
     def line(self, row: Row, result: Result, arch: str = "") -> str:
-        """Return a row; without a kernel, it ends with the reason."""
+        """Return a row; without a kernel, it ends with the reason. Times are measured where both are."""
         dtype = result.workload.kind if result.workload else ""
         head = f"{self._arch(arch)}{self._head(row.name, *words(row, result.workload))} {row.count:>{self.counts}} "
-        head += f"{dtype:<13} {result.status:<11} "
+        head += f"{dtype:<{self.dtypes}} "
         if row.error is not None:
             return f"{head}bad row: the reason is on stderr"
         if result.status != "ok" or result.displayed_us is None or result.bound_us is None:
-            return head + (result.error or "")
-        displayed, bound = result.displayed_us, result.bound_us
-        times = f"{duration(displayed):>9} {duration(bound):>9} {displayed / bound:>6.2f}"
-        kernel = (result.kernel or "")[:10]
-        return f"{head}{result.family:<17} {kernel:<10} {times} {result.registers or 0:>5} {result.verified}"
+            return f"{head}{result.status} {result.error or ''}".rstrip()
+        times = compared(result.comparison, result.displayed_us, result.bound_us)
+        return f"{head}{times} {result.verified}"
 
     def _arch(self, name: str) -> str:
         """Return the column of the arch, which only a table of several has."""
@@ -268,7 +278,7 @@ def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
 
 
 def _call(row: Row, result: Result) -> Call:
-    return Call(row.count, result.displayed_us, result.bound_us, result.measured_us, result.vendor_us)
+    return Call(row.count, result.displayed_us, result.bound_us, result.comparison)
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -285,6 +295,8 @@ def summary(results: Sequence[Result]) -> list[str]:
         near = sum(ratio <= NEAR_BOUND for ratio in ratios)
         spread = f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
         lines.append(f"predicted within 2x of the bound: {near} of {len(served)} rows; {spread}")
+        used = Counter(both.serves for each in served if (both := each.comparison))
+        lines += [f"served by {name}, rows: {used[name]}; {what}" for name, what in SERVERS.items() if used[name]]
         # The same calls without a dtype would give int8; convolutions give int32 anyway.
         products = [each.workload for each in served if each.workload and each.workload.operator == "matmul"]
         if any([each.dtype[name] for name in "abc"] == ["int8", "int8", "int32"] for each in products):

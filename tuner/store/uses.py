@@ -18,6 +18,7 @@ from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import newest_first
+from gensor_kernels.dispatch.plans.comparison import MARK, Comparison
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
@@ -156,13 +157,31 @@ def name_records(store: Store, arch: str, part: str, file: str, uses: Uses) -> N
 
 @dataclass(frozen=True)
 class Call:
-    """The calls of one row, with the times of one call in microseconds, or None."""
+    """The calls of one row, with the times of one call in microseconds, or None, and those next to CuPy's calls."""
 
     count: int
     predicted_us: float | None
     bound_us: float | None
-    measured_us: float | None = None
-    vendor_us: float | None = None
+    both: Comparison | None = None
+
+
+#: Titles of the columns that `compared` fills.
+COMPARED = f"{'ours':>9} {'bound':>9} {'CuPy':>9} {'gain':>5} serves"
+
+
+def compared(both: Comparison | None, predicted_us: float | None, bound_us: float | None) -> str:
+    """Return the columns of our time, the bound, CuPy's time, its ratio to ours, and who serves."""
+    ours, theirs = (both.ours_us, both.theirs_us) if both else (predicted_us, None)
+    mark = "" if both and both.measured else MARK
+    texts = [time_text(ours, mark), duration(bound_us), time_text(theirs, mark)]
+    ratio = both.gain if both else None
+    gain = "" if ratio is None else f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:.0f}"
+    return " ".join(f"{text:>9}" for text in texts) + f" {gain:>5} {both.serves if both else '':<6}"
+
+
+def time_text(us: float | None, mark: str) -> str:
+    """Return a time after a mark, or "" where there is none."""
+    return "" if us is None else mark + duration(us)
 
 
 def totals(calls: Iterable[tuple[str, Call]], most: int | None = None) -> list[str]:
@@ -186,13 +205,25 @@ def _total(name: str, calls: Sequence[Call]) -> str | None:
         return None if any(us is None for _, us in times) else sum(count * us for count, us in times)
 
     count = sum(each.count for each in served)
+    compared = [(each.count, each.both) for each in served if each.both is not None and each.both.theirs_us is not None]
     calls_take = "call takes" if count == 1 else "calls take"
     text = f"{name}: {count} {calls_take} {duration(sum_of('predicted_us'))} (predicted), "
     text += f"the bound is {duration(sum_of('bound_us'))}"
-    measured, vendor = sum_of("measured_us"), sum_of("vendor_us")
-    text += f"; measured {duration(measured)}" if measured is not None else ""
-    text += f", the library {duration(vendor)}" if measured is not None and vendor is not None else ""
+    for how in ("measured", "predicted"):
+        text += _gain([each for each in compared if each[1].measured is (how == "measured")], how, count)
     missing = len(calls) - len(served)
     if missing:
         text += f"; without {missing} {plural('row', missing)} that {'have' if missing > 1 else 'has'} no kernel"
     return text
+
+
+def _gain(compared: Sequence[tuple[int, Comparison]], how: str, count: int) -> str:
+    """Return a clause about the calls of `count` whose times next to CuPy's were found that way, with their numbers."""
+    ours = sum(number * both.ours_us for number, both in compared)
+    theirs = sum(number * (both.theirs_us or 0.0) for number, both in compared)
+    if not ours:
+        return ""
+    calls = sum(number for number, _ in compared)
+    some = f" of {calls} of them" if calls < count else ""
+    ratio = f"{theirs / ours:.3g} times ours" + (f", {duration(ours)}" if some or how == "measured" else "")
+    return f"; CuPy's calls{some} {duration(theirs)} ({how}), {ratio}"

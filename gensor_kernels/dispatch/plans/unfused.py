@@ -21,7 +21,7 @@ from gensor_kernels.machine import library_times
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.library_times import Estimate
 from gensor_kernels.operators import operator
-from gensor_kernels.operators.types.dtypes import array_dtype
+from gensor_kernels.operators.types.dtypes import INTERNAL, array_dtype
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 
@@ -68,7 +68,8 @@ def predict_workload(workload: Workload, arch: Arch) -> Estimate | None:
     *inputs, output = declared.operands(workload)
 
     def new(shape: Sequence[int], name: str, boolean: bool = False) -> _Counted:
-        return library.new(shape, np.int8 if boolean else array_dtype(workload.dtype[name]))
+        dtype = workload.dtype[name]
+        return library.new(shape, np.int8 if boolean else np.uint8 if dtype in INTERNAL else array_dtype(dtype))
 
     def step(name: str) -> Operation:
         operation = OPERATIONS[name]
