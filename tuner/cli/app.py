@@ -25,7 +25,17 @@ from gensor_kernels import spelling
 from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.machine.arch import archs as all_archs
 from gensor_kernels.machine.arch import lookup
-from gensor_tuner.output import beside, counts_text, json_lines, note, plural, printable, say, write_json
+from gensor_tuner.output import (
+    beside,
+    counts_text,
+    json_lines,
+    note,
+    plural,
+    printable,
+    say,
+    terminal_width,
+    write_json,
+)
 from gensor_tuner.regression import TOLERANCE
 
 from . import SHELLS, STOPPED, VARIABLE
@@ -234,7 +244,7 @@ def show(
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
-            lines = list(record_lines(store, arch, json))
+            lines = list(record_lines(store, arch, json, terminal_width(sys.stdout)))
     for line in lines:
         say(line)
 
