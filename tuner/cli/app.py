@@ -33,6 +33,7 @@ from gensor_tuner.output import (
     plural,
     printable,
     say,
+    terminal_width,
     write_json,
 )
 from gensor_tuner.regression import TOLERANCE
@@ -282,7 +283,7 @@ def show(
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
-            lines = list(record_lines(store, arch, json))
+            lines = list(record_lines(store, arch, json, terminal_width(sys.stdout)))
     for line in lines:
         say(line)
 

@@ -19,12 +19,13 @@ from gensor_database.lazy import cached_property
 from gensor_database.record import Binary, Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_database.timings import verdict
+from gensor_kernels.dispatch.plans.comparison import Comparison
 from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.machine.arch import Arch, stored
 from gensor_kernels.machine.roofline import Terms, seconds
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.store.show import best_times, described, displayed_us, timings
+from gensor_tuner.store.show import best_times, comparison, described, displayed_us, timings
 from gensor_tuner.store.uses import Call, Use, newest, read, totals
 from gensor_tuner.strategies.request import compiled_space
 
@@ -55,6 +56,17 @@ class Line:
     def predicted_us(self) -> float | None:
         """The predicted time as displayed; the record holds the potential's own prediction."""
         return displayed_us(self.record.key, self.record.part, self.record.predicted_us)
+
+    @cached_property
+    def both(self) -> Comparison | None:
+        """Its times next to those of CuPy's calls, or None where this version does not know them."""
+        record = self.record
+        return comparison(record.key, record.part, record.predicted_us, self.measured_us, self.vendor_us)
+
+    @property
+    def model_us(self) -> float:
+        """The time of all its calls by models, or of one call; 0 without a kernel."""
+        return (self.time_us or 0.0) * (self.calls or 1)
 
     @property
     def name(self) -> str:
@@ -112,7 +124,7 @@ class Part:
     def totals(self) -> list[str]:
         """A sentence about each model: the times of all its calls."""
         return totals(
-            (use.model, Call(use.calls, line.predicted_us, line.record.bound_us, line.measured_us, line.vendor_us))
+            (use.model, Call(use.calls, line.predicted_us, line.record.bound_us, line.both))
             for line in self.lines
             for use in line.uses
         )

@@ -28,7 +28,7 @@ def summaries(layers: Layers) -> Iterator[dict[str, Any]]:
             "served_by": layer.by,
             "tiers": [each.tier for each in layer.served],
             "kernels": [each.kernel for each in layer.served],
-            **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us")},
+            **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us", "library_us")},
         }
     total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}
     yield {"model": total}

@@ -49,7 +49,8 @@ for (const part of document.querySelectorAll(".sortable")) {
   const body = part.querySelector("tbody"), rows = [...body.rows], headings = [...part.querySelectorAll("th")];
   const value = (row, column) => {
     const cell = row.cells[column];
-    return cell.dataset.v === undefined ? cell.textContent : cell.dataset.v === "" ? null : Number(cell.dataset.v);
+    if (cell.dataset.v === undefined) return cell.className === "n" ? Number(cell.textContent) : cell.textContent;
+    return cell.dataset.v === "" ? null : Number(cell.dataset.v);
   };
   const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
   headings.forEach((heading, column) => {

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gensor_database.text import duration
+from gensor_kernels.dispatch.plans.comparison import MARK, Comparison
+from gensor_tuner.store.uses import time_text
 
 from .charts import mean_split, small_bar
 from .contents import Line, Part
 from .drawing import Markup, breakable, tag
 
-#: Columns that are aligned to the right and sorted by value.
-NUMBERS = frozenset({"calls", "predicted", "bound", "x bound", "measured", "vendor", "speed-up", "workloads"})
+#: Columns that are aligned to the right and sorted by value: that of a cell is its text or its sort value.
+NUMBERS = frozenset({"calls", "predicted", "bound", "x bound", "measured", "CuPy", "gain", "share, %", "workloads"})
 NUMBERS |= {"registers", "spilled", "step", "benefit g"}
 #: A cell: text, or (text, sort value or None).
 Cell = object
@@ -29,36 +31,40 @@ def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], 
 
 
 def _kind(column: str) -> str | None:
-    return "number" if column in NUMBERS else None
+    return "n" if column in NUMBERS else None
 
 
 def _cell(column: str, cell: Cell) -> Markup:
     if isinstance(cell, tuple):
         shown, value = cell
-        return tag("td", breakable(shown), class_=_kind(column), data_v="" if value is None else f"{value:.6g}")
+        return tag("td", breakable(shown), class_=_kind(column), data_v="" if value is None else f"{value:.4g}")
     return tag("td", breakable(cell), class_=_kind(column))
 
 
 def records(part: Part) -> Markup:
-    """Draw the table of a part's workloads."""
+    """Draw the table of a part's workloads, those first whose calls take most of the time."""
     timed, failed = bool(part.measured), any(line.record.outcome != "ok" for line in part.lines)
     named = any(line.uses for line in part.lines)
     columns = ["name", "calls"] if named else []
     columns += ["operator", "sizes", "dtype", "epilogue", "predicted", "bound", "x bound"]
-    columns += ["measured", "vendor", "speed-up"] if timed else []
+    columns += [*(["measured"] if timed else []), "CuPy", "gain", "serves", "share, %"]
     columns += ["limited by", "family", "kernel", "verified", *(["outcome"] if failed else [])]
-    rows = [_record(line, named, timed, failed) for line in part.lines]
+    whole = sum(line.model_us for line in part.lines)
+    ordered = sorted(part.lines, key=lambda line: -line.model_us)
+    rows = [_record(line, whole, named, timed, failed) for line in ordered]
     return table(f"Workloads of {part.name}", columns, rows)
 
 
-def _record(line: Line, named: bool, timed: bool, failed: bool) -> list[Cell]:
+def _record(line: Line, whole: float, named: bool, timed: bool, failed: bool) -> list[Cell]:
     predicted, bound = line.predicted_us, line.record.bound_us
     ratio = predicted / bound if predicted and bound else None
     cells: list[Cell] = [line.called, ("" if line.calls is None else line.calls, line.calls)] if named else []
     cells += [line.texts["operator"], (line.texts["sizes"], line.flops), line.texts["dtype"]]
     cells += [line.texts["epilogue"], _time(predicted), _time(bound), _ratio(ratio)]
-    cells += [_time(line.measured_us), _time(line.vendor_us), _ratio(line.speedup)] if timed else []
-    cells += [line.limit, line.family, tag("code", line.digest), line.verified]
+    cells += [_time(line.measured_us)] if timed else []
+    both, share = line.both, line.model_us / whole if whole else 0.0
+    cells += [_theirs(both), _ratio(both.gain if both else None), both.serves if both else ""]
+    cells += [f"{100 * share:.1f}", line.limit, line.family, tag("code", line.digest), line.verified]
     outcome = line.record.outcome + (f": {line.record.error}" if line.record.error else "")
     return cells + ([outcome] if failed else [])
 
@@ -67,8 +73,13 @@ def _time(us: float | None) -> Cell:
     return duration(us), us
 
 
+def _theirs(both: Comparison | None) -> Cell:
+    """Return CuPy's time, marked if it is predicted."""
+    return ("", None) if both is None else (time_text(both.theirs_us, "" if both.measured else MARK), both.theirs_us)
+
+
 def _ratio(value: float | None) -> Cell:
-    return ("" if value is None else f"{value:.2f}"), value
+    return ("", None) if value is None else f"{value:.2f}"
 
 
 def kernels(part: Part) -> Markup:

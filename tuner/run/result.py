@@ -17,7 +17,7 @@ import numpy as np
 from gensor_database.record import Kernel, Record, Timing, canonical
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Entry, Store
-from gensor_database.text import duration
+from gensor_kernels.dispatch.plans.comparison import SERVERS, Comparison, compare
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, current_family, program_from_json
 from gensor_kernels.machine.arch import Arch
@@ -28,7 +28,7 @@ from gensor_tuner.output import Column, Layout
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store import uses
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
-from gensor_tuner.store.uses import Call, model_of, without, words
+from gensor_tuner.store.uses import COMPARED, Call, compared, model_of, without, words
 
 from .class_run import Chosen, Options, Refusal
 
@@ -57,6 +57,14 @@ class Result:
     error: str | None = None
     stored: bool = False  # found in the database by an earlier run
     sustained_us: float = 0.0
+    arch: Arch | None = None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Its times next to those of CuPy's calls, and who serves, or None if it has no kernel."""
+        if self.workload is None or self.arch is None or self.displayed_us is None:
+            return None
+        return compare(self.workload, self.arch, self.displayed_us, self.measured_us, self.vendor_us)
 
     @property
     def displayed_us(self) -> float | None:
@@ -66,11 +74,14 @@ class Result:
 
 def json_fields(row: Row, result: Result, arch: Arch) -> dict[str, Any]:
     """Return one row for JSON: the documented keys first, then the arch, and what the shapes file says."""
+    both = result.comparison
     return {
         "workload": json.loads(result.workload.key()) if result.workload else None,
         **{name: getattr(result, name) for name in ("status", "kernel", "family")},
         "program": result.program or None,
         **{name: getattr(result, name) for name in ("predicted_us", "bound_us", "measured_us", "vendor_us")},
+        "library_us": both.theirs_us if both and not both.measured else None,
+        "serves": both.serves if both else None,
         **{name: getattr(result, name) for name in ("verified", "registers", "spill_bytes", "shared_bytes")},
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 4) for stage in STAGES},
         "error": result.error,
@@ -161,7 +172,7 @@ def _served(workload: Workload, arch: Arch, program: Program) -> Result:
     """Return what follows from a workload's Program alone."""
     shared = max(each.shared_bytes for each in FAMILIES[program.family].launches(program, workload))
     made = Result(workload, "ok", family=program.family, program=dict(program.values))
-    return replace(made, shared_bytes=shared, sustained_us=sustained_us(workload, arch))
+    return replace(made, shared_bytes=shared, sustained_us=sustained_us(workload, arch), arch=arch)
 
 
 def find_result(store: Store, workload: Workload, arch: Arch, options: Options, settled: bool = True) -> Result | None:
@@ -216,18 +227,12 @@ class Table:
             [
                 *([Column("arch", max(map(len, archs)))] if len(archs) > 1 else []),
                 Column("name", widest("name"), shrinks=True),
-                Column("op", widest("op"), shrinks=True, rank=8),
+                Column("op", widest("op"), shrinks=True, rank=4),
                 Column("sizes", widest("sizes"), shrinks=True),
-                Column("calls", widest("calls"), right=True, rank=0 if counted else 5),
+                Column("calls", widest("calls"), right=True, rank=0 if counted else 2),
                 Column("dtype", widest("dtype")),
-                Column("status", 11, rank=6),
-                Column("family", 17, rank=3),
-                Column("kernel", 10, rank=2),
-                Column("predicted", 9, right=True),
-                Column("bound", 9, right=True, rank=7),
-                Column("ratio", 6, right=True),
-                Column("regs", 5, right=True, rank=1),
-                Column("verified", 8, rank=4),
+                *COMPARED,
+                Column("verified", 8, rank=1),
             ],
             width,
         )
@@ -237,15 +242,13 @@ class Table:
         return self.layout.header()
 
     def line(self, row: Row, result: Result, arch: str = "") -> str:
-        """Return a row; without a kernel, it ends with the reason."""
+        """Return a row; without a kernel, it ends with the reason. Times are measured where both are."""
         cells = {"arch": arch, **_head(row, result.workload)}
         if row.error is not None or result.status != "ok" or result.displayed_us is None or result.bound_us is None:
             status, reason = ("bad row", row.error) if row.error is not None else (result.status, result.error)
             return self.layout.reason(cells, f"{status}: {reason}" if reason else status)
-        displayed, bound = result.displayed_us, result.bound_us
-        cells |= {"status": result.status, "family": result.family or "", "kernel": (result.kernel or "")[:10]}
-        cells |= {"predicted": duration(displayed), "bound": duration(bound), "ratio": f"{displayed / bound:.2f}"}
-        return self.layout.line({**cells, "regs": str(result.registers or 0), "verified": result.verified})
+        cells |= compared(result.comparison, result.displayed_us, result.bound_us)
+        return self.layout.line({**cells, "verified": result.verified})
 
 
 def _head(row: Row, workload: Workload | None = None) -> dict[str, str]:
@@ -285,7 +288,7 @@ def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
 
 
 def _call(row: Row, result: Result) -> Call:
-    return Call(row.count, result.displayed_us, result.bound_us, result.measured_us, result.vendor_us)
+    return Call(row.count, result.displayed_us, result.bound_us, result.comparison)
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -302,6 +305,8 @@ def summary(results: Sequence[Result]) -> list[str]:
         near = sum(ratio <= NEAR_BOUND for ratio in ratios)
         spread = f"median ratio {float(np.median(ratios)):.2f}, worst {max(ratios):.2f}"
         lines.append(f"predicted within 2x of the bound: {near} of {len(served)} rows; {spread}")
+        used = Counter(both.serves for each in served if (both := each.comparison))
+        lines += [f"served by {name}, rows: {used[name]}; {what}" for name, what in SERVERS.items() if used[name]]
         # The same calls without a dtype would give int8; convolutions give int32 anyway.
         products = [each.workload for each in served if each.workload and each.workload.operator == "matmul"]
         if any([each.dtype[name] for name in "abc"] == ["int8", "int8", "int32"] for each in products):

@@ -13,20 +13,21 @@ from gensor_database.record import Kernel, Record, RowType, Source, Timing, Veri
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import Winner, newest_first, winner
+from gensor_kernels.dispatch.plans.comparison import Comparison, compare
 from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import stored
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import counts_text, printable, sizes_text
+from gensor_tuner.output import Column, Layout, counts_text, printable, sizes_text
 
-from .uses import Call, Use, newest, read, totals
+from .uses import COMPARED, Call, Use, compared, newest, read, totals
 
 WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
-#: The most characters of a column of the table.
-WIDEST = 40
+#: The most characters to which columns of the table are aligned, and the ranks of those that a terminal may lack.
+WIDEST, RANKS = 40, {"epilogue": 1, "operator": 2}
 WORKLOAD = ("model", "name", "operator", "sizes", "dtype", "epilogue", "calls", "arch", "part", "outcome")
-FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "kernel")
+FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "library_us", "serves", "kernel")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
@@ -44,12 +45,15 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     found.sort(key=lambda each: (each[0].arch, each[0].part, each[1] is None, each[1].order if each[1] else ("", 0)))
     for record, use in found:
         ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
+        times = record.predicted_us, *(each.median_us if each else None for each in (ours, theirs))
+        both = comparison(record.key, record.part, *times)
         yield {
             **{name: getattr(use, name, None) for name in ("model", "name", "calls")},
             **described(record.key, use),
             **{name: getattr(record, name) for name in ("arch", "part", "outcome", "predicted_us", "bound_us")},
-            "measured_us": ours.median_us if ours is not None else None,
-            "vendor_us": theirs.median_us if theirs is not None else None,
+            **dict(zip(("measured_us", "vendor_us"), times[1:], strict=True)),
+            "library_us": both.theirs_us if both and not both.measured else None,
+            "serves": both.serves if both else None,
             "kernel": record.kernel_digest,
             **{name: getattr(record, name) for name in ("key", "walk", "provenance", "error")},
         }
@@ -77,6 +81,17 @@ def displayed_us(key: str, part: str, predicted_us: float | None) -> float | Non
     return predicted_us
 
 
+def comparison(
+    key: str, part: str, predicted_us: float | None, measured_us: float | None, vendor_us: float | None
+) -> Comparison | None:
+    """Return the times of a record next to those of CuPy's calls; None if this version cannot."""
+    displayed = displayed_us(key, part, predicted_us)
+    with suppress(*MALFORMED, GensorError):
+        if displayed is not None:
+            return compare(Workload.from_json(key), lookup(part), displayed, measured_us, vendor_us)
+    return None
+
+
 def described(key: str, use: Use | None = None) -> dict[str, str]:
     """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable."""
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
@@ -88,7 +103,7 @@ def described(key: str, use: Use | None = None) -> dict[str, str]:
         return dict.fromkeys(WORDS[:4], "unknown") | mine
 
 
-def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]:
+def record_lines(store: Store, arch: str | None, as_json: bool, width: int | None = None) -> Iterator[str]:
     """Yield records as JSON lines, or as a table with the totals of models and the row counts of the database."""
     found = list(records(store, arch))
     if as_json:
@@ -96,32 +111,51 @@ def record_lines(store: Store, arch: str | None, as_json: bool) -> Iterator[str]
         return
     named = any(each["name"] for each in found)
     several = len({each["model"] for each in found}) > 1
-    columns = (*(("model",) if several else ()), *(("name",) if named else ()), *WORDS)
-    shown = {name: [name, *(_cell(each[name]) for each in found)] for name in columns}
-    widths = {name: min(max(map(len, texts)), WIDEST) for name, texts in shown.items()}
-    for place, each in enumerate([None, *found]):
-        head = " ".join(f"{texts[place][:WIDEST]:<{widths[name]}}" for name, texts in shown.items())
-        calls = f" {_cell(each['calls'] if each else 'calls'):>6}" if named else ""
-        times = ("predicted", "bound")
-        if each is not None:
-            times = duration(displayed_us(each["key"], each["part"], each["predicted_us"])), duration(each["bound_us"])
-        kernel = (each["kernel"] or "")[:12] if each else "kernel"
-        yield f"{head}{calls} {times[0]:>9} {times[1]:>9}  {kernel}"
+    columns = (*(("model",) if several else ()), *(("name",) if named else ()), *WORDS[:4])
+    every = {each["part"] for each in found}
+    columns += ("part",) if len(every) > 1 else ()
+    columns += ("outcome",) if any(each["outcome"] != "ok" for each in found) else ()
+    texts = [{name: _cell(each[name]) for name in columns} for each in found]
+    widths = {name: min(max([len(name), *(len(each[name]) for each in texts)]), WIDEST) for name in columns}
+    counted = any(each["calls"] not in (None, 1) for each in found)
+    layout = Layout(
+        [
+            *(Column(name, widths[name], shrinks=True, rank=RANKS.get(name, 0)) for name in columns),
+            *([Column("calls", 6, right=True, rank=0 if counted else 3)] if named else []),
+            *COMPARED,
+            Column("kernel", 10, rank=4),
+        ],
+        width,
+    )
+    yield layout.header()
+    for each, cells in zip(found, texts, strict=True):
+        kernel = (each["kernel"] or "")[:10]
+        yield layout.line({**cells, "calls": _cell(each["calls"]), **_compared(each), "kernel": kernel})
     models = [each for each in found if each["model"] is not None]
     yield from totals((f"{each['model']} on {each['part']}", _call(each)) for each in models)
     if arch is not None and not found:
         others = sorted({each["arch"] for each in records(store, None)})
         yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
-    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}"
+    part = f", for {every.pop()}" if len(every) == 1 else ""
+    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}{part}"
 
 
 def _cell(value: object) -> str:
-    return "" if value is None else printable(str(value), WIDEST)
+    return "" if value is None else printable(str(value))
 
 
 def _call(each: Mapping[str, Any]) -> Call:
     predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
-    return Call(each["calls"], predicted, each["bound_us"], each["measured_us"], each["vendor_us"])
+    return Call(each["calls"], predicted, each["bound_us"], _comparison(each))
+
+
+def _comparison(each: Mapping[str, Any]) -> Comparison | None:
+    return comparison(*(each[name] for name in ("key", "part", "predicted_us", "measured_us", "vendor_us")))
+
+
+def _compared(each: Mapping[str, Any]) -> dict[str, str]:
+    predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
+    return compared(_comparison(each), predicted, each["bound_us"])
 
 
 def kernel_lines(store: Store, prefix: str) -> Iterator[str]:

@@ -18,8 +18,9 @@ from gensor_database.rows import batches
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import newest_first
+from gensor_kernels.dispatch.plans.comparison import MARK, Comparison
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import plural, sizes_text, window_text
+from gensor_tuner.output import Column, plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.tasks.task import from_plain
 
@@ -156,13 +157,37 @@ def name_records(store: Store, arch: str, part: str, file: str, uses: Uses) -> N
 
 @dataclass(frozen=True)
 class Call:
-    """The calls of one row, with the times of one call in microseconds, or None."""
+    """The calls of one row, with the times of one call in microseconds, or None, and those next to CuPy's calls."""
 
     count: int
     predicted_us: float | None
     bound_us: float | None
-    measured_us: float | None = None
-    vendor_us: float | None = None
+    both: Comparison | None = None
+
+
+#: The columns that `compared` fills.
+COMPARED = (
+    Column("ours", 9, right=True),
+    Column("bound", 9, right=True, rank=3),
+    Column("CuPy", 9, right=True),
+    Column("gain", 5, right=True),
+    Column("serves", 6),
+)
+
+
+def compared(both: Comparison | None, predicted_us: float | None, bound_us: float | None) -> dict[str, str]:
+    """Return the cells of our time, the bound, CuPy's time, its ratio to ours, and who serves, by title."""
+    ours, theirs = (both.ours_us, both.theirs_us) if both else (predicted_us, None)
+    mark = "" if both and both.measured else MARK
+    ratio = both.gain if both else None
+    gain = "" if ratio is None else f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:.0f}"
+    cells = {"ours": time_text(ours, mark), "bound": duration(bound_us), "CuPy": time_text(theirs, mark)}
+    return {**cells, "gain": gain, "serves": both.serves if both else ""}
+
+
+def time_text(us: float | None, mark: str) -> str:
+    """Return a time after a mark, or "" where there is none."""
+    return "" if us is None else mark + duration(us)
 
 
 def totals(calls: Iterable[tuple[str, Call]], most: int | None = None) -> list[str]:
@@ -186,13 +211,25 @@ def _total(name: str, calls: Sequence[Call]) -> str | None:
         return None if any(us is None for _, us in times) else sum(count * us for count, us in times)
 
     count = sum(each.count for each in served)
+    compared = [(each.count, each.both) for each in served if each.both is not None and each.both.theirs_us is not None]
     calls_take = "call takes" if count == 1 else "calls take"
     text = f"{name}: {count} {calls_take} {duration(sum_of('predicted_us'))} (predicted), "
     text += f"the bound is {duration(sum_of('bound_us'))}"
-    measured, vendor = sum_of("measured_us"), sum_of("vendor_us")
-    text += f"; measured {duration(measured)}" if measured is not None else ""
-    text += f", the library {duration(vendor)}" if measured is not None and vendor is not None else ""
+    for how in ("measured", "predicted"):
+        text += _gain([each for each in compared if each[1].measured is (how == "measured")], how, count)
     missing = len(calls) - len(served)
     if missing:
         text += f"; without {missing} {plural('row', missing)} that {'have' if missing > 1 else 'has'} no kernel"
     return text
+
+
+def _gain(compared: Sequence[tuple[int, Comparison]], how: str, count: int) -> str:
+    """Return a clause about the calls of `count` whose times next to CuPy's were found that way, with their numbers."""
+    ours = sum(number * both.ours_us for number, both in compared)
+    theirs = sum(number * (both.theirs_us or 0.0) for number, both in compared)
+    if not ours:
+        return ""
+    calls = sum(number for number, _ in compared)
+    some = f" of {calls} of them" if calls < count else ""
+    ratio = f"{theirs / ours:.3g} times ours" + (f", {duration(ours)}" if some or how == "measured" else "")
+    return f"; CuPy's calls{some} {duration(theirs)} ({how}), {ratio}"

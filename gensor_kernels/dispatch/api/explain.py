@@ -149,10 +149,11 @@ def _choose(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | Non
 
 
 def _of_library(question: Question) -> float | None:
-    """Return the predicted microseconds of the array library's calls, or None if they are no substitute."""
-    from gensor_kernels.dispatch.plans.unfused import microseconds
+    """Return the predicted microseconds of the array library's calls, or None where none can be predicted."""
+    from gensor_kernels.dispatch.plans.unfused import predict
 
-    return microseconds(question.call, question.operands)
+    found = predict(question.call, question.operands)
+    return None if found is None else found.us
 
 
 def computes(function: Any) -> bool:

@@ -26,7 +26,7 @@ class Sequences(Function):
     """
 
     name = "attention"
-    stands_in = False  # the library's calls wait for the device, which this function promises not to do
+    waits = True
 
     def result(self, inputs: Inputs, parameters: Parameters) -> Result:
         """Return the queries' shape, with heads of v's size, in the promoted dtype; ValueError for misfits."""

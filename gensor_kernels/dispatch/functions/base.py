@@ -261,6 +261,9 @@ class Function:
     one_call = False
     #: whether the library's calls serve where a kernel is predicted to take longer (plans/unfused.py)
     stands_in = True
+    #: whether the library's calls wait for the device, which this function promises not to do: they have no predicted
+    #: time
+    waits = False
 
     def result(self, inputs: Inputs, parameters: Any) -> Any:
         """Return the Result of a call; ValueError and TypeError for arguments that do not fit."""
@@ -282,7 +285,7 @@ class Function:
 
     def is_substitute(self, result: Any) -> bool:
         """Return whether the library's calls may serve where a kernel is predicted to take longer."""
-        return self.stands_in
+        return self.stands_in and not self.waits
 
     def timing_name(self, library: str) -> str:
         """Return the name under which times of the array library's calls are stored."""

@@ -33,7 +33,7 @@ class GroupedMatmul(Function):
     """x (m, k) by w (groups, k, n), the rows of a group by its matrix; `ends` (groups,) say where groups end."""
 
     name = "grouped_matmul"
-    stands_in = False  # the library's calls wait for the device, which this function promises not to do
+    waits = True
 
     def result(self, inputs: Inputs, parameters: Any) -> Result:
         """Return (m, n) of the promoted dtype, or of the wider one in `parameters`; ValueError for misfits."""

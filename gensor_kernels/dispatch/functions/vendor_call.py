@@ -59,11 +59,9 @@ def library_call(
         return _product(device, workload, arrays, tuple(steps))
     if isinstance(declared, SumOfProducts):
         return _sum_of_products(device, declared, workload, arrays, output, steps)
-    if MODULES[workload.operator] not in FUNCTIONS:
+    function = function_of(workload)
+    if function is None:
         return None
-    module, name = FUNCTIONS[MODULES[workload.operator]]
-    given = getattr(import_module(f".{module}", __package__), name)
-    function: Function = given[declared.gate] if isinstance(declared, Gated) else given
     made = function.vendor_call(workload, arrays)
     out = made.own(output) if not steps and made.inputs[0].dtype == output.dtype else None
 
@@ -76,6 +74,17 @@ def library_call(
         return function.finish(device, made.declared(value), tuple(steps), made.parameters, output.dtype, last)
 
     return call
+
+
+def function_of(workload: Workload) -> Function | None:
+    """Return the Function that computes a Workload, or None of products, sums of products and what has no call."""
+    if MODULES[workload.operator] not in FUNCTIONS:
+        return None
+    declared = operator(workload.operator)
+    module, name = FUNCTIONS[MODULES[workload.operator]]
+    given = getattr(import_module(f".{module}", __package__), name)
+    function: Function = given[declared.gate] if isinstance(declared, Gated) else given
+    return function
 
 
 def precision_of(workload: Workload) -> str:

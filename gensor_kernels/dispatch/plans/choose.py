@@ -52,7 +52,7 @@ def choose(
         captured=capturing or captured,
         loaded=runtime.loaded if capturing and not config.deterministic() else None,
         refused=refused,
-        unfused=lambda: unfused.microseconds(call, operands),
+        unfused=lambda: unfused.predict_substitute(call, operands),
     )
     if runtime.refuted and not request.captured and problem.workload.key() in runtime.refuted:
         return Choice(4, runtime.refuted[problem.workload.key()], standby=True), lowered

@@ -1,57 +1,102 @@
-"""How long the array library takes for a call that it computes by several: a prediction.
+"""How long the array library takes for a call: a prediction, of each of its operations by machine/library_times.py.
 
-A kernel without a timing serves such a call only where it is predicted to take no longer (selection/tiers.py). The
-library's way is run as it is written (`fallback.evaluate`, `Function.library`), on arrays that have no memory and count
-operations: a product takes its bound on the part over VENDOR_SHARE, any other operation as long as its arrays take to
-be read and written, and each of them at least a launch.
+The library's way is run as it is written (`fallback.evaluate`, `Function.library`), on arrays that have no memory and
+count operations. A kernel without a timing serves a call of several operations only where it is predicted to take no
+longer (selection/tiers.py), by the low end of what the library is expected to take.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels import config
-from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.calls.arguments import Operands, Operation
+from gensor_kernels.dispatch.functions.vendor_call import function_of, library_call
+from gensor_kernels.machine import library_times
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import DRAM_EFFICIENCY
+from gensor_kernels.machine.library_times import Estimate
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.types.dtypes import INTERNAL, array_dtype
+from gensor_kernels.operators.types.epilogue import OPERATIONS
+from gensor_kernels.operators.types.workload import Workload
 
 from .plan import Call
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
-#: The share of its bound (the best rate of its dtype, or bytes) that a product of the array library is taken to reach.
-#: cuBLAS multiplies random bfloat16 matrices of 8192 rows at 769 to 798 of an H200's 989 TFLOP/s. Smaller products
-#: reach less, so that the assumption errs on the side of the library, which is what callers had before.
-VENDOR_SHARE = 0.8
-
 #: Functions of NumPy that are also one pass over their arrays in the library.
-_PASSES = frozenset({"abs", "exp", "isfinite", "log", "maximum", "minimum", "sqrt", "tanh", "trunc", "where"})
+_PASSES = frozenset(
+    "abs add divide exp isfinite log maximum minimum multiply sqrt subtract tanh trunc where".split()  # noqa: SIM905
+)
+#: Reductions whose result has the dtype of the array, and reductions to positions.
+_REDUCTIONS = frozenset("max mean min nanmax nanmean nanmin nansum prod sum".split())  # noqa: SIM905
+_POSITIONS = frozenset({"argmax", "argmin"})
 
 
-def microseconds(call: Call, operands: Operands) -> float | None:
-    """Return the predicted microseconds of tier 4 for a call, or None if the library's calls are no substitute."""
+def predict(call: Call, operands: Operands) -> Estimate | None:
+    """Return the predicted time of tier 4 for a call, or None where none can be predicted."""
     arch, function = call.device.arch, call.function
-    if arch is None or not function.is_substitute(call.result):
+    if arch is None or function.waits:
         return None
     library = _Library(arch)
-    try:
-        function.count_passes(library, library.operands(operands), call.parameters, call.result, call.math)
-    except _NoSubstituteError:
-        return None
-    except Exception as error:  # a call is served all the same
-        config.logger().warning("the library's time could not be predicted: %s", error, exc_info=True)
-        return None
-    return library.us
+    given = library.operands(operands)
+    return library.count(lambda: function.count_passes(library, given, call.parameters, call.result, call.math))
 
 
-class _NoSubstituteError(Exception):
-    """The library has no product of this dtype that is worth a comparison."""
+@cache
+def predict_workload(workload: Workload, arch: Arch) -> Estimate | None:
+    """Return the predicted time of the library's calls that compute a Workload, or None where none can be predicted.
+
+    Examples
+    --------
+    >>> from gensor_kernels.machine.arch import lookup
+    >>> from gensor_kernels.operators.products.matmul import workload
+    >>> found = predict_workload(workload(4096, 4096, 4096, dtype="float16"), lookup("h100-sxm"))
+    >>> 150 < found.low < found.us < 220
+    True
+    """
+    function = function_of(workload)
+    if function is not None and function.waits:
+        return None
+    library, declared = _Library(arch), operator(workload.operator)
+    *inputs, output = declared.operands(workload)
+
+    def new(shape: Sequence[int], name: str, boolean: bool = False) -> _Counted:
+        dtype = workload.dtype[name]
+        return library.new(shape, np.int8 if boolean else np.uint8 if dtype in INTERNAL else array_dtype(dtype))
+
+    def step(name: str) -> Operation:
+        operation = OPERATIONS[name]
+        if not operation.takes_operand:
+            return Operation(name)
+        shape = declared.vector_shape(output.shape) if operation.operand == "n" else output.shape
+        return Operation(name, new(shape, output.name, name == "mask"))
+
+    def compute() -> None:
+        arrays = {each.name: new(each.shape, each.name, each.boolean) for each in (*inputs, output)}
+        call = library_call(library, workload, arrays, [step(name) for name in workload.epilogue])
+        library.time = Estimate(0.0, 0.0, 0.0)  # arguments are made before
+        if call is None:
+            raise _UnknownError
+        call()
+
+    return library.count(compute)
+
+
+def predict_substitute(call: Call, operands: Operands) -> float | None:
+    """Return the least expected microseconds of tier 4 for a call, or None if the library's calls are no substitute."""
+    found = predict(call, operands) if call.function.is_substitute(call.result) else None
+    return None if found is None else found.low
+
+
+class _UnknownError(Exception):
+    """The library has no call, or no product of this dtype that is worth a comparison."""
 
 
 class _Library:
@@ -60,12 +105,23 @@ class _Library:
     emulated = False
 
     def __init__(self, arch: Arch):
-        self.arch, self.us = arch, 0.0
+        self.arch, self.time = arch, Estimate(0.0, 0.0, 0.0)
         self.xp: Any = _Namespace(self)
+
+    def count(self, compute: Callable[[], Any]) -> Estimate | None:
+        """Return the time of what `compute` does with the library, or None where that cannot be predicted."""
+        try:
+            compute()
+        except _UnknownError:
+            return None
+        except Exception as error:  # a call is served all the same
+            config.logger().warning("the library's time could not be predicted: %s", error, exc_info=True)
+            return None
+        return self.time
 
     def array(self, given: Any) -> Any:
         """Return an array of a call as one that counts."""
-        return None if given is None else self._new(given.shape, given.dtype)
+        return None if given is None else self.new(given.shape, given.dtype)
 
     def operands(self, given: Operands) -> Operands:
         """Return stand-ins for the operands of a call, which makes a new result."""
@@ -74,18 +130,16 @@ class _Library:
 
     def touch(self, *arrays: Any) -> None:
         """Count one operation that reads or writes each of these arrays once."""
-        self._add(sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays) / (self.arch.dram_gb_s * DRAM_EFFICIENCY))
-
-    def _add(self, nanoseconds: float) -> None:
-        self.us += max(nanoseconds * 1e-3, self.arch.launch_us)
+        self.time += library_times.pass_time(sum(x.nbytes for x in arrays), self.arch)
 
     def make(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
         """Return a new array, computed from others in one pass."""
-        found = self._new(shape, dtype)
+        found = self.new(shape, dtype)
         self.touch(found, *read)
         return found
 
-    def _new(self, shape: Sequence[int], dtype: Any) -> _Counted:
+    def new(self, shape: Sequence[int], dtype: Any) -> _Counted:
+        """Return an array that has been there before."""
         found = np.broadcast_to(np.zeros((), dtype), tuple(shape)).view(_Counted)
         found.library = self
         return found
@@ -94,30 +148,40 @@ class _Library:
         """Return a matrix product."""
         dtype = np.promote_types(a.dtype, b.dtype)
         if dtype.kind in "iub":  # not by cuBLAS, but by a plain kernel of the library, far from any bound
-            raise _NoSubstituteError
+            raise _UnknownError
         a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
         if dtype == np.float16 and max(a.ndim, b.ndim) > 2:  # CuPy multiplies these in float32
             return self.product(a.astype(np.float32), b.astype(np.float32), precision).astype(dtype)
         m, n, k = (1 if a.ndim == 1 else a.shape[-2]), (1 if b.ndim == 1 else b.shape[-1]), a.shape[-1]
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         shape = (*batch, *(() if a.ndim == 1 else (m,)), *(() if b.ndim == 1 else (n,)))
-        found = self._new(shape, dtype)
-        peak = self.arch.peak(dtype.name, "tf32" if precision == "tf32" else "ieee")
-        flops = (8 if dtype.kind == "c" else 2) * math.prod(batch) * m * n * k
-        bytes_moved = a.nbytes + b.nbytes + found.nbytes
-        self._add(max(flops / peak * 1e9, bytes_moved / self.arch.dram_gb_s) / VENDOR_SHARE)
+        found, mode = self.new(shape, dtype), "tf32" if precision == "tf32" else "ieee"
+        given = dtype.name, mode, math.prod(batch), m, n, k, a.nbytes + b.nbytes + found.nbytes
+        self.time += library_times.product_time(*given, self.arch)
         return found
 
     def erfc(self, x: _Counted) -> _Counted:
         """Element by element."""
         return self.make(x.shape, x.dtype, x)
 
-    def each(self, function: Callable[..., Any], *given: Any) -> _Counted:
+    def each(self, function: Callable[..., Any], *given: Any, out: Any = None) -> _Counted:
         """NumPy's function of the elements of arrays and numbers."""
         arrays = [x for x in given if isinstance(x, _Counted)]
+        if out is not None:
+            self.touch(out, *arrays)
+            return out
         with np.errstate(all="ignore"):
             dtype = function(*(np.ones(1, x.dtype) if isinstance(x, _Counted) else x for x in given)).dtype
         return self.make(np.broadcast_shapes(*(np.shape(x) for x in given)), dtype, *arrays)
+
+    def reduce(self, name: str, x: _Counted, axis: Any = None, keepdims: bool = False, **given: Any) -> _Counted:
+        """NumPy's reduction of an array along an axis, several, or all."""
+        axes = range(x.ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+        reduced = {each % x.ndim for each in axes}
+        shape = [1 if place in reduced else n for place, n in enumerate(x.shape) if keepdims or place not in reduced]
+        dtype = np.int64 if name in _POSITIONS else given.get("dtype") or x.dtype
+        found = self.make(shape, dtype, x)
+        return found if given.get("out") is None else given["out"]
 
 
 class _Namespace:
@@ -127,6 +191,8 @@ class _Namespace:
         self._library = library
 
     def __getattr__(self, name: str) -> Any:
+        if name in _REDUCTIONS or name in _POSITIONS:
+            return partial(self._library.reduce, name)
         if name not in _PASSES:
             raise AttributeError(f"the library's {name} is not counted")
         return partial(self._library.each, getattr(np, name))
@@ -172,7 +238,9 @@ class _Counted(np.ndarray):
         return super().__getitem__(key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not value.in_place:
+        if not isinstance(value, _Counted):
+            self.library.touch(self[key])
+        elif not value.in_place:
             self.library.touch(self[key], value)
 
     def __iadd__(self, other: Any) -> _Counted:  # type: ignore[misc]
@@ -188,9 +256,7 @@ class _Counted(np.ndarray):
     def conj(self) -> _Counted:
         return self.library.make(self.shape, self.dtype, self)
 
-    def _reduce(self, axis: int, keepdims: bool = False) -> _Counted:
-        place = axis % self.ndim
-        kept = (*self.shape[:place], *((1,) if keepdims else ()), *self.shape[place + 1 :])
-        return self.library.make(kept, self.dtype, self)
+    def sum(self, **given: Any) -> _Counted:  # type: ignore[override]
+        return self.library.reduce("sum", self, **given)
 
-    sum = mean = max = _reduce  # type: ignore[assignment]
+    max = mean = sum  # type: ignore[assignment]

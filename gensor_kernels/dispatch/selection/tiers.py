@@ -49,8 +49,8 @@ class Request:
 
     `one_call`: the array library would need a single call. `captured`: for a graph, in which that call cannot be
     recorded. `loaded`: digests of the kernels on the device, where no others can be loaded now. `refused`:
-    digests of kernels that could not be loaded for this call. `unfused` predicts the microseconds of the library's
-    calls where it needs several, None where they are no substitute.
+    digests of kernels that could not be loaded for this call. `unfused` predicts the least microseconds that the
+    library's calls are expected to take where it needs several, None where they are no substitute.
     """
 
     problem: Problem
@@ -121,7 +121,8 @@ def _never_slower(request: Request, choice: Choice, how: str, us: float | None) 
     if theirs is None or us <= theirs:
         return choice
     ours = f"on {request.arch.part} our best kernel takes {duration(us, 4)} ({how})"
-    reason = f"{ours}, the library's calls {duration(theirs, 4)} (predicted), and no timing of both shows a win yet"
+    perhaps = f"the library's calls perhaps {duration(theirs, 4)} (predicted)"
+    reason = f"{ours}, {perhaps}, and no timing of both shows a win yet"
     return Choice(4, reason, predicted_us=choice.predicted_us, standby=True)
 
 

@@ -135,6 +135,12 @@ class Layer(Reasons):
         return _sum(each.bound_us for each in self.served)
 
     @property
+    def library_us(self) -> float | None:
+        """Time of CuPy's calls in place of its kernels, in microseconds, or None if one is unknown."""
+        times = [each.vendor_us or each.library_us for each in self.served]
+        return None if None in times else _sum(times)
+
+    @property
     def by(self) -> str:
         """Families of its kernels, or "array library"."""
         families = {each.family or "CuPy" for each in self.served}
@@ -185,16 +191,25 @@ class Layers(tuple[Layer, ...]):
         """Sum of the bounds of all kernels, in microseconds."""
         return sum(each.bound_us or 0.0 for each in self)
 
+    def _gain(self) -> str:
+        """Return a clause about CuPy's calls in place of the kernels, where their times are known."""
+        known = [(each.predicted_us, each.library_us) for each in self if each.predicted_us and each.library_us]
+        if not known:
+            return ""
+        ours, theirs = (sum(each[place] or 0.0 for each in known) for place in (0, 1))
+        some = f" of {len(known)} of them" if len(known) < len(self) else ""
+        return f"; CuPy's calls{some} {theirs:.1f} µs (predicted), {theirs / ours:.3g} times the kernels"
+
     def __str__(self) -> str:
         total = self.us
-        rows = [("layer", "operators", "result", "served by", "µs", "bound", "share")]
+        rows = [("layer", "operators", "result", "served by", "µs", "bound", "CuPy", "share")]
         for each in self:
             share = "" if each.us is None or not total else f"{each.us / total:.1%}"
-            cells = (_number(each.us), _number(each.bound_us), share)
+            cells = (_number(each.us), _number(each.bound_us), _number(each.library_us), share)
             rows.append((each.name, each.operators, _result(each.result, each.remarks), each.by, *cells))
         how = "measured" if self.timed else "in kernels (predicted)"
         runs = f"; calls run {self.runs}" if self.runs else ""
-        last = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{runs}"
+        last = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{self._gain()}{runs}"
         lines = [*_table(rows), last]
         return "\n".join(lines if self.layouts is None else [*lines, str(self.layouts)])
 

@@ -13,6 +13,7 @@ from gensor_kernels.graph.execution.model import load
 from gensor_kernels.graph.failures import fail
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.rewrites import rewrite
+from gensor_kernels.machine.arch import lookup
 
 from ..models import model, node, proto
 
@@ -106,7 +107,9 @@ def test_it_prints_its_nodes_and_what_serves_them(file):
     (layer,), text, row = layers, str(layers), str(layers.named("first"))
     assert (layer.name, layer.operators) == ("first", "MatMul + Relu")
     assert layer.by in ("gemv", "contraction_mma", "contraction_simt") and layer.predicted_us > 0
-    for part in ("1 layers", "100.0%", layer.by, "to be bound once nothing is raced"):
+    assert layer.library_us >= 2 * lookup("sm_87").launch_us  # of a product and a maximum
+    gain = f"CuPy's calls {layer.library_us:.1f} µs (predicted), {layer.library_us / layer.predicted_us:.3g} times"
+    for part in ("1 layers", "100.0%", layer.by, gain, "to be bound once nothing is raced"):
         assert part in text
     assert layers.named("first") is layer and "Kernel" in row
     assert row.startswith("first: MatMul + Relu -> float32 (64, 8), served by")

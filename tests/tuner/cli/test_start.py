@@ -123,4 +123,6 @@ def test_commands_about_a_database_need_no_walk_and_no_graphs(tmp_path, line):
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     modules = {*done.stdout.rpartition("modules:")[2].split()}
     assert done.returncode == 0 and "gensor_tuner.cli.app" in modules, done.stderr
-    assert not modules & {"gensor_kernels.dispatch", "gensor_kernels.graph", "gensor_tuner.run", "gensor_tuner.search"}
+    compares = line.split()[0] in ("show", "export")  # with CuPy's calls, which the dispatch knows
+    unwanted = {"gensor_kernels.graph", "gensor_tuner.run", "gensor_tuner.search"}
+    assert not modules & (unwanted if compares else {*unwanted, "gensor_kernels.dispatch"})

@@ -7,13 +7,15 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from gensor_database import PRETUNED, Record, Store
+from gensor_database import PRETUNED, Record, Store, duration
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
+from gensor_tuner.report import tables
 from gensor_tuner.report.contents import LAUNCH, RESOURCES, Part, parts, shares, terms_of
 from gensor_tuner.report.walked import followed
+from gensor_tuner.store.uses import Use
 from tests.doubles.reported import HOSTILE, SHIPPED, hostile, timed
 from tests.doubles.store_rows import add_rows, rows
 
@@ -62,6 +64,20 @@ def test_the_shipped_database(gensor_tune, tmp_path, shipped):
     assert page.count("tr") >= dots and page.count("svg", "chart") == 3 and page.count("svg", "smallbar") > 20
     assert "all times here are predictions" in text and "has been timed: everything" in text
     assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(", text)
+
+
+def test_workloads_are_ordered_by_the_time_of_their_calls(shipped):
+    first, second = shipped.lines[0], max(shipped.lines, key=lambda line: line.time_us or 0.0)
+    often = replace(first, uses=(Use("net", 2, "often", "net", 10**9, "matmul", "1x1x1"),))
+    head, *rows = re.findall("<tr>(.*?)</tr>", str(tables.records(replace(shipped, lines=(second, often)))))
+    titles = [re.sub("<.*?>", "", title) for title in re.findall("<th.*?</th>", head)]
+    cells = [dict(zip(titles, re.findall("<td[^>]*>(.*?)</td>", row), strict=True)) for row in rows]
+    assert [each["name"] for each in cells] == ["often", ""] and cells[0]["share, %"] == "100.0"
+    both = often.both
+    assert cells[0]["CuPy"] == f"~{duration(both.theirs_us)}" and cells[0]["serves"] == both.serves == "race"
+    assert float(cells[0]["gain"]) == pytest.approx(both.theirs_us / often.predicted_us, abs=0.01)
+    (total,) = replace(shipped, lines=(often,)).totals
+    assert f"{10**9} calls take" in total and "CuPy's calls" in total
 
 
 def test_timings_are_drawn_and_a_page_that_cannot_be_written_is_a_sentence(gensor_tune, tmp_path, shipped):

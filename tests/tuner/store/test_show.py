@@ -26,7 +26,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import find_result, provenance
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.kernel_rows import kernel_rows as rows_of_a_run
-from gensor_tuner.store.show import FIELDS, beginning, in_words
+from gensor_tuner.store.show import FIELDS, beginning, in_words, record_lines
 from gensor_tuner.store.uses import Use, name_records, newest, read, uses_of, with_uses, without
 from tests.doubles.reported import timed
 from tests.doubles.stored import ARCH, kernel_rows, lines, record_of, stock
@@ -49,6 +49,15 @@ def test_the_source_of_a_kernel_follows_its_constants_and_a_foreign_capability_i
     assert f"// ---- {FAMILIES[kernel.family].source}" in out and "#line" not in out
     lines = out[len(head) :].expandtabs(4).splitlines()
     assert [line for line in lines if line] == bind(FAMILIES[kernel.family].code, constants).splitlines()
+
+
+@pytest.mark.parametrize("width", [70, 80, 120, None])
+def test_records_fit_a_terminal_and_are_complete_in_a_pipe(width):
+    with Store.open(SHIPPED, readonly=True) as store:
+        *rows, _ = record_lines(store, None, False, width)
+    rows = [line for line in rows if " calls take " not in line]
+    assert len(rows) > 500 and max(map(len, rows)) <= (width or 1000)
+    assert ("…" in "".join(rows)) == (width is not None)
 
 
 def test_a_kernel_is_shown_in_words(gensor_tune):

@@ -1,0 +1,77 @@
+"""How long one operation of the array library takes on a part: products, passes over arrays, and the error of both.
+
+The figures are in library_times.toml, with their sources.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from .arch import Arch, tomllib
+
+#: Multiply-adds of a step along k: blocks compute whole ones.
+K_STEP = 64
+
+
+class Estimate(NamedTuple):
+    """Predicted microseconds, and between which 80 % of measured times are expected."""
+
+    us: float
+    low: float
+    high: float
+
+    def __add__(self, other: Any) -> Estimate:
+        """Return the time of one after the other."""
+        return Estimate(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+
+@cache
+def _figures() -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("library_times.toml").read_text(encoding="utf-8"))
+
+
+def pass_time(nbytes: float, arch: Arch) -> Estimate:
+    """Return the time of an operation that reads and writes so many bytes once."""
+    return _expected(nbytes * 1e-3 / (arch.dram_gb_s * _figures()["passes"]["memory"]), "passes", arch)
+
+
+def _expected(us: float, kind: str, arch: Arch) -> Estimate:
+    """Return a time on the device with its band; the host launches meanwhile, and counts where it takes longer."""
+    (low, high), (least, most) = _figures()[kind]["band"], _figures()["launches"]["band"]
+    host = arch.launch_us
+    return Estimate(max(us, host), max(low * us, least * host), max(high * us, most * host))
+
+
+def product_time(dtype: str, mode: str, batch: int, m: int, n: int, k: int, nbytes: int, arch: Arch) -> Estimate:
+    """Return the time of a product (batch, m, k) by (batch, k, n) of `dtype`; `mode` is "ieee" or "tf32".
+
+    Blocks of one of a few sizes run in rounds on all SMs; the fastest size counts.
+
+    Examples
+    --------
+    >>> from gensor_kernels.machine.arch import lookup
+    >>> side = 8192
+    >>> found = product_time("float16", "ieee", 1, side, side, side, 3 * 2 * side**2, lookup("h100-sxm"))
+    >>> round(2e-6 * side**3 / found.us)  # TFLOP/s
+    743
+    """
+    given = _figures()["products"]
+    share = given["share"]["tf32" if mode == "tf32" and dtype == "float32" else dtype]
+    each = arch.peak(dtype, mode, sustained=True) * 1e-6 * share / arch.sms  # FLOP per microsecond and SM
+    each /= 4 if dtype.startswith("complex") else 1
+    moved = nbytes * 1e-3 / (arch.dram_gb_s * given["memory"])
+    if nbytes < given["cached"] * arch.l2_mb * 2**20:
+        moved *= given["cached_time"]
+    sharpness, best = given["sharpness"], math.inf
+    l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3  # bytes per microsecond
+    for rows, columns, ways, reached in given["tiles"]:
+        blocks = batch * math.ceil(m / rows) * math.ceil(n / columns) * ways
+        steps = math.ceil(k / ways / K_STEP) * K_STEP
+        busy = math.ceil(blocks / arch.sms) * 2 * rows * columns * steps / (each * reached)
+        # partial sums of float32 are written and read
+        after = 0.0 if ways == 1 else given["split_us"] + 8 * batch * ways * m * n / l2
+        best = min(best, (busy**sharpness + moved**sharpness) ** (1 / sharpness) + after)
+    return _expected(given["floor_us"] + best, "products", arch)
