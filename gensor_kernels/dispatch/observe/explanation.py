@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gensor_database.text import duration, escaped, table
-from gensor_kernels.machine.expected import MEASURED_PART, expected_us
 
 if TYPE_CHECKING:
     from gensor_kernels.families.core.program import Program
@@ -162,6 +161,8 @@ class Explanation:
 
     def _expected(self) -> str:
         """Return between which times a predicted one is expected, and on which part the like was measured."""
+        from gensor_kernels.machine.expected import MEASURED_PART, expected_us
+
         if self.measured_us is not None or self.predicted_us is None or self.family is None:
             return ""
         low, high = expected_us(self.predicted_us, self.family)
