@@ -124,7 +124,7 @@ class Part:
     def totals(self) -> list[str]:
         """A sentence about each model: the times of all its calls."""
         return totals(
-            (use.model, Call(use.calls, line.predicted_us, line.record.bound_us, line.both))
+            (use.model, Call(use.calls, line.predicted_us, line.record.bound_us, line.both, line.family))
             for line in self.lines
             for use in line.uses
         )

@@ -288,7 +288,7 @@ def totals(results: Sequence[tuple[Row, Result]], file: str) -> list[str]:
 
 
 def _call(row: Row, result: Result) -> Call:
-    return Call(row.count, result.displayed_us, result.bound_us, result.comparison)
+    return Call(row.count, result.displayed_us, result.bound_us, result.comparison, result.family or "")
 
 
 def summary(results: Sequence[Result]) -> list[str]:

@@ -27,7 +27,7 @@ WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
 #: The most characters to which columns of the table are aligned, and the ranks of those that a terminal may lack.
 WIDEST, RANKS = 40, {"epilogue": 1, "operator": 2}
 WORKLOAD = ("model", "name", "operator", "sizes", "dtype", "epilogue", "calls", "arch", "part", "outcome")
-FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "library_us", "serves", "kernel")
+FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "library_us", "serves", "family", "kernel")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
@@ -37,6 +37,7 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     median times of the record's kernel on its part and of the array library's call.
     """
     timed = timings(store, arch)
+    families: dict[str | None, str] = {row.digest: row.family for row in store.rows(Kernel)}
     found: list[tuple[Record, Use | None]] = []
     for record in newest(store, arch):
         uses = read(record.provenance)
@@ -54,6 +55,7 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
             **dict(zip(("measured_us", "vendor_us"), times[1:], strict=True)),
             "library_us": both.theirs_us if both and not both.measured else None,
             "serves": both.serves if both else None,
+            "family": families.get(record.kernel_digest),
             "kernel": record.kernel_digest,
             **{name: getattr(record, name) for name in ("key", "walk", "provenance", "error")},
         }
@@ -136,8 +138,8 @@ def record_lines(store: Store, arch: str | None, as_json: bool, width: int | Non
     if arch is not None and not found:
         others = sorted({each["arch"] for each in records(store, None)})
         yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
-    part = f", for {every.pop()}" if len(every) == 1 else ""
-    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}{part}"
+    only = f", for {every.pop()}" if len(every) == 1 else ""
+    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}{only}"
 
 
 def _cell(value: object) -> str:
@@ -146,7 +148,7 @@ def _cell(value: object) -> str:
 
 def _call(each: Mapping[str, Any]) -> Call:
     predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
-    return Call(each["calls"], predicted, each["bound_us"], _comparison(each))
+    return Call(each["calls"], predicted, each["bound_us"], _comparison(each), each["family"] or "")
 
 
 def _comparison(each: Mapping[str, Any]) -> Comparison | None:

@@ -19,6 +19,7 @@ from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import newest_first
 from gensor_kernels.dispatch.plans.comparison import MARK, Comparison
+from gensor_kernels.machine.expected import MEASURED_PART, expected_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.output import Column, plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
@@ -163,6 +164,7 @@ class Call:
     predicted_us: float | None
     bound_us: float | None
     both: Comparison | None = None
+    family: str = ""
 
 
 #: The columns that `compared` fills.
@@ -213,7 +215,7 @@ def _total(name: str, calls: Sequence[Call]) -> str | None:
     count = sum(each.count for each in served)
     compared = [(each.count, each.both) for each in served if each.both is not None and each.both.theirs_us is not None]
     calls_take = "call takes" if count == 1 else "calls take"
-    text = f"{name}: {count} {calls_take} {duration(sum_of('predicted_us'))} (predicted), "
+    text = f"{name}: {count} {calls_take} {duration(sum_of('predicted_us'))} (predicted{_expected(served)}), "
     text += f"the bound is {duration(sum_of('bound_us'))}"
     for how in ("measured", "predicted"):
         text += _gain([each for each in compared if each[1].measured is (how == "measured")], how, count)
@@ -221,6 +223,15 @@ def _total(name: str, calls: Sequence[Call]) -> str | None:
     if missing:
         text += f"; without {missing} {plural('row', missing)} that {'have' if missing > 1 else 'has'} no kernel"
     return text
+
+
+def _expected(served: Sequence[Call]) -> str:
+    """Return between which times predicted ones are expected; "" where all were measured."""
+    if all(each.both is not None and each.both.measured for each in served):
+        return ""
+    bands = [(each.count, *expected_us(each.predicted_us or 0.0, each.family)) for each in served]
+    low, high = (sum(count * ends[place] for count, *ends in bands) for place in (0, 1))
+    return f"; {duration(low)} to {duration(high)} expected by times on {MEASURED_PART}"
 
 
 def _gain(compared: Sequence[tuple[int, Comparison]], how: str, count: int) -> str:

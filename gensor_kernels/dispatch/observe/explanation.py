@@ -152,12 +152,22 @@ class Explanation:
         theirs, said = self._theirs(), []
         if own is not None:
             who = "Our best kernel would take" if self.tier == 4 else "It takes"
-            said.append(f"{who} {duration(own)} ({how}){self._beside(own)}")
+            said.append(f"{who} {duration(own)} ({how}{self._expected()}){self._beside(own)}")
         elif self.bound_us and self.bound_by:
             said.append(f"The bound is {duration(self.bound_us)} ({BOUNDS[self.bound_by]})")
         if theirs:
             said.append(f"CuPy takes {duration(theirs[0])} ({theirs[1]})")
         return "; ".join(said) + "." * bool(said)
+
+    def _expected(self) -> str:
+        """Return between which times a predicted one is expected, and on which part the like was measured."""
+        from gensor_kernels.machine.expected import MEASURED_PART, expected_us
+
+        if self.measured_us is not None or self.predicted_us is None or self.family is None:
+            return ""
+        low, high = expected_us(self.predicted_us, self.family)
+        part = "" if self.arch.startswith(f"{MEASURED_PART} ") else f" by times on {MEASURED_PART}"
+        return f"; {duration(low)} to {duration(high)} expected{part}"
 
     def _beside(self, own: float) -> str:
         if not self.bound_us or not self.bound_by:

@@ -13,6 +13,7 @@ import gensor_kernels
 from gensor_database import duration
 from gensor_kernels import Explanation, explain, matmul
 from gensor_kernels.dispatch.observe import counters
+from gensor_kernels.machine.expected import expected_us
 from tests.doubles.kernels import aligned, kernels, put, raced, runtime_of, workload
 from tests.threads import in_threads
 
@@ -42,7 +43,9 @@ def test_words_and_details(no_databases):
     assert served.startswith(
         f"Kernel {why.kernel[:12]} of {why.family} serves this call on orin-nano-8gb (sm_87), tier 3: "
     )
-    assert re.fullmatch(r"It takes .* µs \(predicted\), .* its bound.*; CuPy takes .* µs \(predicted\)\.", times)
+    low, high = (duration(us) for us in expected_us(why.predicted_us, why.family))
+    assert f"(predicted; {low} to {high} expected by times on h100-sxm), " in times
+    assert re.fullmatch(r"It takes .* µs \(predicted; .*\), .* its bound.*; CuPy takes .* µs \(predicted\)\.", times)
     assert better.startswith("To make it faster: tune for exactly these sizes: ") and "--arch orin-nano-8gb" in better
     assert duration(why.predicted_us) in times and duration(why.library_us) in times
     assert why.bound_us <= why.predicted_us and why.bound_by in ("arithmetic", "memory", "launch")

@@ -133,13 +133,15 @@ def test_totals_count_calls_by_model(rows):
     told = totals(
         list(zip(rows, (ok, failed, replace(ok, measured_us=80.0, vendor_us=160.0, arch=H100)), strict=True)), "net"
     )
+    expected = "402 µs to 840 µs expected by times on h100-sxm"  # of a family without times
     assert told == [
-        "a: 3 calls take 300 µs (predicted), the bound is 150 µs; without 1 row that has no kernel",
+        f"a: 3 calls take 300 µs (predicted; {expected}), the bound is 150 µs; without 1 row that has no kernel",
         "b: 12 calls take 1.2 ms (predicted), the bound is 600 µs; "
         "CuPy's calls 1.92 ms (measured), 2 times ours, 960 µs",
     ]
     many = [(replace(rows[2], notes={"set": f"m{i}"}), ok) for i in range(20)]
-    assert totals(many, "net") == ["20 models: 240 calls take 24 ms (predicted), the bound is 12 ms"]
+    expected = "32.2 ms to 67.2 ms expected by times on h100-sxm"
+    assert totals(many, "net") == [f"20 models: 240 calls take 24 ms (predicted; {expected}), the bound is 12 ms"]
 
 
 def test_rows_and_totals_compare_with_cupys_calls(rows):
