@@ -90,7 +90,7 @@ def comparison(
     displayed = displayed_us(key, part, predicted_us)
     with suppress(*MALFORMED, GensorError):
         if displayed is not None:
-            return compare(Workload.from_json(key), lookup(part), displayed, measured_us, vendor_us)
+            return compare(Workload.from_json(key), stored(part), displayed, measured_us, vendor_us)
     return None
 
 
