@@ -6,7 +6,7 @@ from gensor_database.errors import GensorError as GensorError
 
 from .shown import printable
 
-#: What text from other people's files raises where it is not what this version writes.
+#: Errors of text from other people's files that this version does not write.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, GensorError)
 
 

@@ -66,7 +66,7 @@ class Code:
         return bind(self.text, dict(self.constants))
 
 
-#: What the library's launch takes as a kernel's argument.
+#: Type of a kernel's argument in the library's launch.
 KernelArgument: TypeAlias = Any
 Handle = Callable[[int], KernelArgument]
 

@@ -1,7 +1,7 @@
 """How long a kernel is expected to take where only a prediction is known: the prediction, times what others took of it.
 
 The factors are the 8 and 92 % quantiles of measured over predicted time of 496 kernels for 129 workloads on one H100
-(benchmarks/results/h100-sxm.jsonl.gz). Of the times of a workload that was left out, 80 % were between them; the
+(benchmarks/results/h100-sxm.jsonl.gz). 80 % of the times of a workload that was left out were between them; the
 quantiles were widened from 10 and 90 %, which held 77 %. No other part was measured.
 """
 
@@ -18,7 +18,7 @@ _FACTORS = {
     "contraction_wgmma": (1.13, 2.39),
     "rows": (1.03, 1.95),
 }
-#: Of the other families together.
+#: Factors of the other families together.
 _OTHERS = (1.34, 2.80)
 
 

@@ -127,7 +127,7 @@ def threads(device):
 
 
 def warm(device):
-    """What a launch takes is made once for each buffer."""
+    """Arguments of a launch are made once for each buffer."""
     launch, made = device.load(ONE.code, ONE.launches), []
     struct = cupy_internals._Struct
     with patch.object(cupy_internals, "_Struct", lambda address: made.append(address) or struct(address)):

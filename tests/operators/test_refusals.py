@@ -1,4 +1,4 @@
-"""What operators refuse: calls, and words of their errors."""
+"""Calls that operators refuse, and words of their errors."""
 
 from functools import partial
 

@@ -350,7 +350,7 @@ def archs(
         Argument(metavar="[PART]", help="One part, with all its figures.", autocompletion=given.complete_arch),
     ] = None,
 ) -> None:
-    """List capabilities and parts, or one part's figures. Those have their sources, and what ships for it."""
+    """List capabilities and parts, or one part's figures. Figures have sources; a last line says what ships."""
     from . import archs as listing
 
     for line in listing.overview() if part is None else listing.details(part):

@@ -27,7 +27,7 @@ GROUPS = {
 }
 
 
-#: What typer adds to a help and says nothing: that a number is not negative; and its form of bounds.
+#: Texts that typer adds to a help: that a number is not negative, and bounds.
 NOT_NEGATIVE, BOUNDS = re.compile(r"x>=0(\.0)?"), re.compile(r"([\d.]+)<=x<=([\d.]+)")
 
 

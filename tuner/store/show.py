@@ -86,7 +86,7 @@ def displayed_us(key: str, part: str, predicted_us: float | None) -> float | Non
 def comparison(
     key: str, part: str, predicted_us: float | None, measured_us: float | None, vendor_us: float | None
 ) -> Comparison | None:
-    """Return the times of a record next to those of CuPy's calls; None if this version cannot."""
+    """Return the times of a record next to those of CuPy's calls, or None if this version cannot."""
     displayed = displayed_us(key, part, predicted_us)
     with suppress(*MALFORMED, GensorError):
         if displayed is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.dispatch.functions.rows import Parameters, Rows
 
-#: What docstrings of reductions say of parameters and errors that they do not describe themselves.
+#: Texts of parameters and errors that docstrings of reductions do not describe themselves.
 PARAMETERS = {
     "a": "a : array\n    Input.",
     "axis": "axis : int or sequence of int, optional\n    Axes to reduce; by default all axes.",

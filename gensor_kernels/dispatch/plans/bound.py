@@ -40,7 +40,7 @@ class Binder:
         self.begin(())
 
     def begin(self, given: Sequence[Any], out: Any = None) -> None:
-        """Begin a piece of work on these arrays; where there is `out`, calls may write that, too."""
+        """Begin a piece of work on these arrays; where there is `out`, calls may also write that."""
         self.launches: list[Launched] = []
         self._out = [] if out is None else [self._extent(out)]
         self._given = [self._extent(array) for array in given]

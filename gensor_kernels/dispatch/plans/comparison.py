@@ -1,4 +1,4 @@
-"""What a kernel gains over the array library's calls for a Workload, and which of the two will serve it.
+"""The gain of a kernel over the array library's calls for a Workload, and which of the two will serve it.
 
 Everything that shows both times (`gensor-tune`, its tables, `show`, the report) asks here.
 """

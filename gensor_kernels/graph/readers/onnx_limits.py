@@ -1,4 +1,4 @@
-"""What is not served of a model: operators, in one sentence with remedies, and memory that a small file can need."""
+"""Limits of models: operators that are not served, with remedies, and the memory that a small file can need."""
 
 from __future__ import annotations
 
