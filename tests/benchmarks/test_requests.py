@@ -13,7 +13,7 @@ from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.session import Session
 from benchmarks.gpu.harness.supervise import COMPLETE
 from gensor_kernels.devices import cuda, cupy_internals
-from gensor_kernels.dispatch.api import current
+from tests.doubles.kernels import forget_gpus
 from tests.doubles.strict.launches import emulated
 
 pytest.importorskip("cupy")
@@ -35,8 +35,7 @@ def shipped(orin, monkeypatch, needs_emulator):
     switch = [False]  # CuPy's for TF32 asks a GPU what it is
     set_switch = partial(switch.__setitem__, 0)
     monkeypatch.setattr(cupy_internals, "tf32_switch", lambda cupy: (lambda dtype: switch[0], True, set_switch))
-    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_runtimes", {})):
-        monkeypatch.setattr(current, name, value)
+    forget_gpus(monkeypatch)
     return orin
 
 

@@ -25,7 +25,7 @@ from gensor_kernels.operators.types.workload import Workload
 
 cupy = pytest.importorskip("cupy")
 from tests.doubles.captured import CALLS, UNSERVED, Stock, half, single  # noqa: E402
-from tests.doubles.kernels import kernels, put, workload  # noqa: E402
+from tests.doubles.kernels import forget_gpus, kernels, put, workload  # noqa: E402
 from tests.doubles.strict.arrays import Array, host  # noqa: E402
 from tests.doubles.strict.machine import installed, without_races  # noqa: E402
 from tests.doubles.strict.results import Status  # noqa: E402
@@ -422,8 +422,7 @@ def test_launches_of_threads_have_their_own_addresses(runtime, orin, monkeypatch
 @pytest.fixture
 def machine(monkeypatch, no_databases):
     """`ask(count)` opens a machine of that many GPUs; it returns a list with an entry per query of the current one."""
-    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_runtimes", {})):
-        monkeypatch.setattr(current, name, value)
+    forget_gpus(monkeypatch)
     put(monkeypatch, None)
     monkeypatch.setenv("GENSOR_DETERMINISTIC", "1")  # no races
     with ExitStack() as opened:

@@ -15,7 +15,7 @@ from gensor_kernels.dispatch.selection import library, load
 cupy = pytest.importorskip("cupy")
 from tests.campaign_size import sample  # noqa: E402
 from tests.doubles.captured import CALLS, UNSERVED, Stock, half, of  # noqa: E402
-from tests.doubles.kernels import put  # noqa: E402
+from tests.doubles.kernels import forget_gpus, put  # noqa: E402
 from tests.doubles.strict.arrays import Array, host  # noqa: E402
 from tests.doubles.strict.machine import without_races  # noqa: E402
 from tests.doubles.strict.pool import enqueue  # noqa: E402
@@ -244,8 +244,7 @@ def test_outside_of_a_capture_memory_goes_back_at_once(opened):
 def test_captured_functions_stay_loaded(opened, monkeypatch):
     """`refresh` makes new Plans and Runtimes, and unloads no module."""
     machine = opened()
-    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_runtimes", {})):
-        monkeypatch.setattr(current, name, value)
+    forget_gpus(monkeypatch)
     put(monkeypatch, None)
     monkeypatch.setattr(load, "library", lambda arch: Stock(arch, "split_k"))
     call = CALLS["matmul"]()

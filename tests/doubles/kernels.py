@@ -74,6 +74,12 @@ def put(patch, made):
     return made
 
 
+def forget_gpus(patch):
+    """Forget the GPUs that were found, and their Runtimes, until `patch` is undone."""
+    for name, value in (("lookup", current._cuda), ("only", None), ("_has_blocks", False), ("_runtimes", {})):
+        patch.setattr(current, name, value)
+
+
 def products(made, runs, out=False):
     """The results' first elements: 55 where a kernel served, 0 where the library did."""
     a, b = aligned((64, 64)), aligned((64, 64))

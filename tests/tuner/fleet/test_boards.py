@@ -33,6 +33,7 @@ from gensor_tuner.run.class_run import ClassRun, Options
 from gensor_tuner.tasks.local import Local
 from gensor_tuner.tasks.task import ignore, to_plain
 from gensor_tuner.verify.verify import Execute, Verdict
+from tests.doubles.kernels import forget_gpus
 from tests.doubles.schedulers import ROOT, alive, children, free_port, process, scheduler, until
 from tests.doubles.strict.machine import installed
 
@@ -307,7 +308,7 @@ def test_times_arrive_and_dispatch_serves_them(tmp_path, monkeypatch, no_databas
     assert (tmp_path / "scratch").is_dir()
     monkeypatch.setenv("GENSOR_DB", str(tmp_path / "k.db"))
     monkeypatch.setenv("GENSOR_TUNE", "predicted")  # the emulator has no vendor's call to be faster than
-    gensor_kernels.refresh()
+    forget_gpus(monkeypatch)
     cupy = pytest.importorskip("cupy")
     with installed([PART]):  # a GPU whose driver is a double: an emulated device reads no times
         a, b = cupy.empty((16, 32)), cupy.empty((32, 16))
