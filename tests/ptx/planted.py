@@ -280,10 +280,12 @@ def _registers_and_launches() -> Iterator[Bug]:
 
 def _attention() -> Iterator[Bug]:
     two, three, split = (f"attention_wgmma: {name}" for name in ("two warpgroups", "three warpgroups", "split"))
-    held = '"{%32, %33, %34, %35}, %36, %37, 1, 1, %38"'
-    for right, wrong in (("%33, %34", "%34, %33"), ("%37", "0"), ("%38", "0"), ("1, 1", "1, -1"), ("1, 1", "-1, 1")):
+    held = '"{%32, %33, %34, %35}, %36, %37", "%38"'
+    for right, wrong in (("%33, %34", "%34, %33"), ("%37", "0"), ("%38", "0")):
         yield Bug(held, held.replace(right, wrong), two)
-    yield Bug('"k16.f32." types " {"', '"k16.f32.bf16.bf16 {"', two)
+    types = 'WGMMA_HELD(n, half_t, "k16.f32.f16.f16", operands, ", 1, 1, " transposed)'
+    for right, wrong in (("1, 1", "1, -1"), ("1, 1", "-1, 1"), ("f16.f16", "bf16.bf16")):
+        yield Bug(types, types.replace(right, wrong), two)
     # Buffers and registers that are used before they are there, or given back while they are used.
     scores, sums = "    math.end_scores();\n    release(keys);", "    math.end_sums();\n    release(values);"
     for wait in (scores, sums):
@@ -344,12 +346,22 @@ def _hold() -> Iterator[Bug]:
     yield Bug("stored * 0x1001u", "stored * 0x101u", groups)
     yield Bug("(HALF ? 1024.0f : 128.0f)", "(HALF ? 1024.0f : 136.0f)", fours)
     yield Bug("0x4440 | i) ^ 0x4b000080u", "0x4440 | i) ^ 0x4b000000u", odd)
-    yield Bug("scales.scale[i][v >> 1 & 1], totals[i][v])", "scales.scale[i][v & 1], totals[i][v])", tiles)
+    yield Bug("weights.add(sums[i][v], i, v >> 1 & 1, totals", "weights.add(sums[i][v], i, v & 1, totals", tiles)
     yield Bug("scales = scales + scale_group, zeros = zeros + zero_group;", "scales = scales + scale_group;", groups)
     # Places: of lanes in a row of weights, of rows in a tile, and of sums in a slab.
     yield Bug("(lane & 3) * PAIR_BYTES", "(lane & 3) * 4", column)
     yield Bug("(row & 3) * 2 + (row >> 2 & 1)", "(row & 7)", two)
     yield Bug("b_at[0] += 128;", "b_at[0] += 64;", groups)
+    # Floats: boxes, rows of k, columns of lanes, and of a slab.
+    floats, wide = "weights_wgmma: floats", "weights_wgmma: floats, two tiles"
+    yield Bug("b_at[0] -= BLOCK_N, b_at[1] += BLOCK_K;", "b_at[0] -= BLOCK_N, b_at[1] += BLOCK_K / 2;", floats)
+    yield Bug("64 / UNIT * i * FLOAT_BOX", "32 / UNIT * i * FLOAT_BOX", wide)
+    yield Bug("WeightRows::offset(half * 4 + (lane & 3), column * 4)",
+              "WeightRows::offset(half * 4 + (lane & 3), 0) + column * 4", floats)  # fmt: skip
+    yield Bug("(lane >> 3 & 1) * 16 + (lane >> 4) * 4;", "(lane >> 3 & 1) * 4 + (lane >> 4) * 16;", floats)
+    yield Bug("(of_slab >> 2 & 1) * 16 + (of_slab >> 3) * 4", "(of_slab >> 2 & 1) * 4 + (of_slab >> 3) * 16", wide)
+    yield Bug("factors[half * 2] = pair.word[0], factors[half * 2 + 1] = pair.word[1];",
+              "factors[half * 2] = pair.word[1], factors[half * 2 + 1] = pair.word[0];", floats)  # fmt: skip
 
 
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)

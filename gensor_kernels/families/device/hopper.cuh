@@ -53,7 +53,8 @@
 //                                                    floats have 14 bits (tolerance.py)
 //   wgmma_held<TB, KEPT>(float (&d)[N / 2], u32 (&a)[4], u64 b, T)   the same with A in registers, as in mma.sync: a[i]
 //                                                    is row lane / 4 + 8 * (i % 2) of the warp's 16, k from
-//                                                    lane % 4 * 2 + 8 * (i / 2) on. T is half_t or bfloat16_t. The
+//                                                    lane % 4 * 2 + 8 * (i / 2) on (of float k is lane % 4 + 4 *
+//                                                    (i / 2)). T is half_t, bfloat16_t or float (as tf32). The
 //                                                    registers must keep their values until the product is done
 //   wgmma_hold(T (&d)[SUMS])                         no instruction: the compiler moves no use of these sums across it
 //   wgmma_commit()   wgmma_wait<N>()                 waits until all but the latest N groups of products are done; then

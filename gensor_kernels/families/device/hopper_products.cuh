@@ -77,32 +77,34 @@ WGMMA(256, "%128, %129, %130", "%131, %132")
 #undef WGMMA_FLOAT8
 #undef WGMMA_OF
 #undef WGMMA_TYPE
-// Products with A in registers.
-#define WGMMA_HELD(n, type, types, operands)                                                                           \
+// Products with A in registers. `more` is the text after the operands: of 16-bit types whether B is transposed.
+#define WGMMA_HELD(n, type, types, operands, more)                                                                     \
     template <int B_TRANSPOSED, int KEPT>                                                                              \
     DEVICE void wgmma_held(float (&d)[n / 2], const u32(&a)[4], u64 descriptor_b, type) {                              \
-        asm volatile("wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." types " {" WGMMA_NAMES_##n "}, " operands ";"   \
+        static_assert(sizeof(type) == 2 || !B_TRANSPOSED, "Only 16-bit operands are transposed.");                     \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #n types " {" WGMMA_NAMES_##n "}, " operands more ";"         \
                      : WGMMA_SUMS_##n("+f")                                                                            \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor_b), "n"(KEPT), "n"(B_TRANSPOSED));   \
     }
-#define WGMMA_BOTH_HELD(n, operands)                                                                                   \
-    WGMMA_HELD(n, half_t, "f16.f16", operands)                                                                         \
-    WGMMA_HELD(n, bfloat16_t, "bf16.bf16", operands)
-WGMMA_BOTH_HELD(16, "{%8, %9, %10, %11}, %12, %13, 1, 1, %14")
-WGMMA_BOTH_HELD(32, "{%16, %17, %18, %19}, %20, %21, 1, 1, %22")
-WGMMA_BOTH_HELD(48, "{%24, %25, %26, %27}, %28, %29, 1, 1, %30")
-WGMMA_BOTH_HELD(64, "{%32, %33, %34, %35}, %36, %37, 1, 1, %38")
-WGMMA_BOTH_HELD(80, "{%40, %41, %42, %43}, %44, %45, 1, 1, %46")
-WGMMA_BOTH_HELD(96, "{%48, %49, %50, %51}, %52, %53, 1, 1, %54")
-WGMMA_BOTH_HELD(112, "{%56, %57, %58, %59}, %60, %61, 1, 1, %62")
-WGMMA_BOTH_HELD(128, "{%64, %65, %66, %67}, %68, %69, 1, 1, %70")
-WGMMA_BOTH_HELD(144, "{%72, %73, %74, %75}, %76, %77, 1, 1, %78")
-WGMMA_BOTH_HELD(160, "{%80, %81, %82, %83}, %84, %85, 1, 1, %86")
-WGMMA_BOTH_HELD(176, "{%88, %89, %90, %91}, %92, %93, 1, 1, %94")
-WGMMA_BOTH_HELD(192, "{%96, %97, %98, %99}, %100, %101, 1, 1, %102")
-WGMMA_BOTH_HELD(208, "{%104, %105, %106, %107}, %108, %109, 1, 1, %110")
-WGMMA_BOTH_HELD(224, "{%112, %113, %114, %115}, %116, %117, 1, 1, %118")
-WGMMA_BOTH_HELD(240, "{%120, %121, %122, %123}, %124, %125, 1, 1, %126")
-WGMMA_BOTH_HELD(256, "{%128, %129, %130, %131}, %132, %133, 1, 1, %134")
-#undef WGMMA_BOTH_HELD
+#define WGMMA_ALL_HELD(n, operands, transposed)                                                                        \
+    WGMMA_HELD(n, half_t, "k16.f32.f16.f16", operands, ", 1, 1, " transposed)                                          \
+    WGMMA_HELD(n, bfloat16_t, "k16.f32.bf16.bf16", operands, ", 1, 1, " transposed)                                    \
+    WGMMA_HELD(n, float, "k8.f32.tf32.tf32", operands, ", 1, 1")
+WGMMA_ALL_HELD(16, "{%8, %9, %10, %11}, %12, %13", "%14")
+WGMMA_ALL_HELD(32, "{%16, %17, %18, %19}, %20, %21", "%22")
+WGMMA_ALL_HELD(48, "{%24, %25, %26, %27}, %28, %29", "%30")
+WGMMA_ALL_HELD(64, "{%32, %33, %34, %35}, %36, %37", "%38")
+WGMMA_ALL_HELD(80, "{%40, %41, %42, %43}, %44, %45", "%46")
+WGMMA_ALL_HELD(96, "{%48, %49, %50, %51}, %52, %53", "%54")
+WGMMA_ALL_HELD(112, "{%56, %57, %58, %59}, %60, %61", "%62")
+WGMMA_ALL_HELD(128, "{%64, %65, %66, %67}, %68, %69", "%70")
+WGMMA_ALL_HELD(144, "{%72, %73, %74, %75}, %76, %77", "%78")
+WGMMA_ALL_HELD(160, "{%80, %81, %82, %83}, %84, %85", "%86")
+WGMMA_ALL_HELD(176, "{%88, %89, %90, %91}, %92, %93", "%94")
+WGMMA_ALL_HELD(192, "{%96, %97, %98, %99}, %100, %101", "%102")
+WGMMA_ALL_HELD(208, "{%104, %105, %106, %107}, %108, %109", "%110")
+WGMMA_ALL_HELD(224, "{%112, %113, %114, %115}, %116, %117", "%118")
+WGMMA_ALL_HELD(240, "{%120, %121, %122, %123}, %124, %125", "%126")
+WGMMA_ALL_HELD(256, "{%128, %129, %130, %131}, %132, %133", "%134")
+#undef WGMMA_ALL_HELD
 #undef WGMMA_HELD

@@ -140,6 +140,7 @@ CONTRACTS = {
             ("sm_90", quantised(64, 1024, 4096, group=32, dtype="bfloat16", out="float32")),
             ("sm_90", quantised(2048, 4096, 4096, group=0, zeros=True, epilogue=("add",))),
             ("sm_90", quantised(256, 1001, 2048, bits=8, group=128)),
+            ("sm_90", workload(512, 1000, 1024, dtype="float32", math="tf32", batch=3, epilogue=("bias", "relu"))),
         ],
         fewest_starters=4,
         compiled=4,

@@ -7,6 +7,7 @@ from gensor_kernels.operators.products.matmul_prologue import workload as prepar
 from gensor_kernels.operators.products.normed import with_norm
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
+from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv import workload as convolution
 from tests.mutator.engine.configuration import Configuration
@@ -109,12 +110,12 @@ def floats_configurations() -> list[Configuration]:
 
 
 def weights_configurations() -> list[Configuration]:
-    """Weights of both sizes, every group and a single scale per column, zeros; one tile to a warpgroup and two, one
-    warpgroup and two, a split, epilogues compiled in and not, wide stores and single columns."""
+    """Weights of both sizes, every group and a single scale per column, zeros; floats; one tile to a warpgroup and two,
+    one warpgroup and two, a split, epilogues compiled in and not, wide stores and single columns."""
 
     def make(name: str, workload: Workload, **values: int) -> Configuration:
         base = {
-            "block_m": 16, "block_n": 64, "block_k": 256 if "int4" in workload.operator else 128, "split_k": 1,
+            "block_m": 16, "block_n": 64, "block_k": int(128 / element_bytes(dict(workload.dtypes)["b"])), "split_k": 1,
             "raster": 1, "stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1,
             "vector_c": workload.align["c"], "min_blocks": 1,
         }  # fmt: skip
@@ -130,6 +131,8 @@ def weights_configurations() -> list[Configuration]:
         make("two tiles", fused, block_n=128),
         make("single columns, split", odd, stages=3, split_k=2, epilogue_fixed=0),
         make("brains of four bits", quantised(99, 255, 512, group=0, dtype="bfloat16")),
+        make("floats", matmul(77, 168, 100, dtype="float32", math="tf32", batch=2), stages=3, split_k=2),
+        make("floats, two tiles", matmul(77, 168, 100, dtype="float32", math="tf32"), block_n=256, consumers=2),
     ]
 
 

@@ -85,7 +85,8 @@ DEVICE void wgmma(T (&d)[SUMS], u64 a, u64 b, A, B, CALLER) {
 }
 template <bool B_TRANSPOSED, bool KEPT, int SUMS, class T>
 DEVICE void wgmma_held(float (&d)[SUMS], const u32 (&a)[4], u64 b, T, CALLER) {
-    static_assert(sizeof(T) == 2, "Registers hold 16-bit elements.");
+    static_assert(sizeof(T) == 2 || (__is_same(T, float) && !B_TRANSPOSED),
+                  "Registers hold elements of 16 bits, or TF32.");
     static_assert(SUMS % 8 == 0 && SUMS <= 128, "A product has 16 to 256 columns, in steps of 16.");
     emulator::multiply_group({SUMS * 2, GROUP_ELEMENT<T>, GROUP_ELEMENT<T>, false, B_TRANSPOSED, KEPT, true}, d, 0, a,
                              b, site);

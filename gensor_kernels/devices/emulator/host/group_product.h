@@ -38,15 +38,18 @@ static void read_operand(const SharedOperand &from, int first, int rows, GroupEl
         }
 }
 
-// A of 16-bit elements in registers: register i of lane 4 * g + t holds k from 8 * (i / 2) + 2 * t on, of row
-// g + 8 * (i % 2).
+// A in registers: of `each` elements in a word, register i of lane 4 * g + t holds k from each * (4 * (i / 2) + t) on,
+// of row g + 8 * (i % 2).
 static void read_held(const Product &product, GroupA &to) {
+    const int element = size_of(product.shape.a), each = 4 / element;
     for (int lane = 0; lane < 32; ++lane)
-        for (int i = 0; i < 8; ++i) {
-            const u32 word = product.held[lane][i / 2];
-            const unsigned char bytes[2] = {(unsigned char)(word >> 16 * (i % 2)),
-                                            (unsigned char)(word >> (16 * (i % 2) + 8))};
-            to[lane / 4 + i / 2 % 2 * 8][i / 4 * 8 + lane % 4 * 2 + i % 2] = widened(bytes, product.shape.a);
+        for (int i = 0; i < 4; ++i) {
+            unsigned char bytes[4]; // the order of bytes in memory does not depend on the host's
+            for (int byte = 0; byte < 4; ++byte)
+                bytes[byte] = (unsigned char)(product.held[lane][i] >> 8 * byte);
+            for (int of = 0; of < each; ++of)
+                to[lane / 4 + i % 2 * 8][each * (i / 2 * 4 + lane % 4) + of] =
+                    widened(bytes + of * element, product.shape.a);
         }
 }
 

@@ -1,5 +1,6 @@
 // C[m, n] = epilogue(sum over k of A[m, k] * (B[n, k] - zero) * scale) with Hopper's warpgroup products (wgmma,
-// sm_90a), where the weights B have 8 or 4 bits.
+// sm_90a), where the weights B have 8 or 4 bits. With SCALED 0, C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) in
+// TF32, where rows of B are contiguous along n: wgmma reads 32-bit operands in shared memory along k only.
 //
 // The kernel computes the transposed product. The weights are its left operand, which wgmma takes from registers: a
 // warpgroup reads them from shared memory and widens each weight once per block. The rows of A are the columns of the
@@ -11,11 +12,11 @@
 //
 // Shared bytes = 1024 + STAGES * (BLOCK_M * BLOCK_K * 2 + BLOCK_N * 128) + CONSUMERS * 4096. There are no bank
 // conflicts.
-#pragma parameter IN_TYPE half_t   // elements of A, and of widened weights: half_t, bfloat16_t
-#pragma parameter B_STORED i8      // weights in memory: i8, or u4x2_t with two weights in a byte
+#pragma parameter IN_TYPE half_t   // elements of A, and of widened weights: half_t, bfloat16_t; float (as tf32)
+#pragma parameter B_STORED i8      // weights in memory: i8, or u4x2_t with two weights in a byte; float
 #pragma parameter OUT_TYPE half_t  // elements of C: half_t, bfloat16_t, float
 #pragma parameter ACC_TYPE float   // accumulators
-#pragma parameter SCALED 1         // 1: weights have scales; 2: scales and zeros
+#pragma parameter SCALED 1         // 1: weights have scales; 2: scales and zeros; 0: weights are floats along n
 #pragma parameter GROUP 0          // elements of k that share a scale; 0: all of k
 #pragma parameter C_UNIT 1         // 1: the columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16      // bytes per global access of C

@@ -32,8 +32,9 @@ BLOCKS_M = (16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 224, 256)
 BLOCKS_N = (64, 128, 192, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
-#: k of one product; elements of A in a row of a box, and k of a chunk of weights where a warpgroup has more tiles.
-PRODUCT_K, UNIT, SHORT_CHUNK = 16, 64, 32
+#: Bytes of k of one product, as they are multiplied; k of a chunk of weights where a warpgroup has one tile and more,
+#: and of floats.
+PRODUCT_BYTES, LONG_CHUNK, SHORT_CHUNK, FLOAT_CHUNK = 32, 64, 32, 16
 #: Columns that pass through a warp's slab at a time, and bytes of the slab: 16 rows of them in words.
 SLAB_COLUMNS, SLAB_BYTES = 16, 16 * 16 * 4
 #: Registers that a multiplying thread needs in addition to sums and weights, and to the operands of one product out of
@@ -43,6 +44,8 @@ OTHER_REGISTERS, PRODUCT_REGISTERS = 56, 34
 #: a group's of a tile without a multiply-add per sum, and for zeros. Counted in the SASS of ten Programs.
 WIDEN = {("int8", "float16"): 3.0, ("int8", "bfloat16"): 7.0, ("uint4x2", "float16"): 4.0, ("uint4x2", "bfloat16"): 4.0}
 PRODUCT_ISSUE, LOOP_ISSUE, GROUP_ISSUE, ZERO_ISSUE = 4.0, 30.0, 22.0, 12.0
+#: Loads of a product of floats, of two each.
+FLOAT_LOADS = 2
 #: Clocks in which one product takes its weights from registers, however few rows of A there are, and from the first
 #: load of a chunk of weights to its first product: estimates, not measured.
 LEAST_PRODUCT, CHUNK_LATENCY = 16.0, 100.0
@@ -57,7 +60,14 @@ def tiles(v: Mapping[str, Numbers]) -> Numbers:
 
 def chunk(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return k of a chunk, whose weights are widened together."""
-    return np.minimum(np.where(tiles(v) > 1, SHORT_CHUNK, UNIT), e.group or UNIT)
+    if not e.scaled:
+        return np.full_like(tiles(v), FLOAT_CHUNK)
+    return np.minimum(np.where(tiles(v) > 1, SHORT_CHUNK, LONG_CHUNK), e.group or LONG_CHUNK)
+
+
+def product_k(e: Extents) -> int:
+    """Return k of one product."""
+    return PRODUCT_BYTES // e.element
 
 
 def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
@@ -91,7 +101,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         _entry(arch),
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
-        Part(("block_k",), _requests),
+        Part(("block_n", "block_k"), lambda v: _requests(v, e)),
         Part(("consumers",), lambda v: {column.SLAB: slab_bytes(v), wgmma.STORING: 4.0 * v["consumers"]}),
         Part(("vector_c", "split_k"), lambda v: _stores(v, e)),
     )
@@ -99,15 +109,17 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 def _products(e: Extents, arch: Arch) -> Part:
     """Return a block's iteration, seen as if its warps, requesting warps included, shared the work evenly."""
-    rate, widen, zeros = arch.rate("peak_f16"), WIDEN[e.dtype["b"], e.multiplied], e.scaled - 1
+    depth, zeros = product_k(e), e.scaled - 1
+    rate = arch.rate("peak_f16" if e.scaled else "peak_tf32")
+    weights = 4 * (1 + WIDEN[e.dtype["b"], e.multiplied]) if e.scaled else FLOAT_LOADS
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         groups = v["consumers"] + 1
         share = v["consumers"] / groups
         own = np.maximum(tiles(v), 1)
-        steps = v["block_k"] // PRODUCT_K
+        steps = v["block_k"] // depth
         count = own * steps  # products of a warpgroup
-        each = np.maximum(PRODUCT_ROWS * v["block_m"] * PRODUCT_K / rate, LEAST_PRODUCT)  # clocks of one of them
+        each = np.maximum(PRODUCT_ROWS * v["block_m"] * depth / rate, LEAST_PRODUCT)  # clocks of one of them
         math = each * count * v["consumers"]
         ends = v["block_k"] / e.group if e.group else 0.0 * math  # groups that end in an iteration
         added = ends * own * (v["block_m"] / 2 + GROUP_ISSUE + zeros * ZERO_ISSUE)
@@ -116,13 +128,13 @@ def _products(e: Extents, arch: Arch) -> Part:
         chunks = v["block_k"] / chunk(v, e)
         late = chunks * np.maximum(CHUNK_LATENCY - math / chunks, 0)
         # A product reads all rows of A, and each lane four words of weights.
-        read = count * v["consumers"] * (v["block_m"] * PRODUCT_K * e.bytes_a + 16 * ROW_BYTES)
+        read = count * v["consumers"] * (v["block_m"] * PRODUCT_BYTES + 16 * ROW_BYTES)
         written = v["block_m"] * v["block_k"] * e.bytes_a + v["block_n"] * ROW_BYTES
         return {
             column.WARPS: 4 * groups,
             column.MATH: math / groups,
             column.MULTIPLIES: count * share,
-            column.ISSUE: (LOOP_ISSUE + count * (4 * (1 + widen) + PRODUCT_ISSUE) + added) * share,
+            column.ISSUE: (LOOP_ISSUE + count * (weights + PRODUCT_ISSUE) + added) * share,
             wgmma.WAVEFRONTS: (read + written) / ROW_BYTES,
             column.CHAIN: np.where(v["consumers"] == 1, TURN, 0.0) + waits + late,
             column.STAGING_ROWS: own * v["block_m"] / 16,
@@ -134,9 +146,10 @@ def _products(e: Extents, arch: Arch) -> Part:
     return Part(("block_m", "block_n", "block_k", "consumers"), function)
 
 
-def _requests(v: Values) -> dict[Column, np.ndarray]:
-    """Tabulate the requests of a step: boxes of A, and one of weights (weights_ring.cuh)."""
-    issuing = STEP_ISSUE + COPY_ISSUE * (v["block_k"] / UNIT + 1)
+def _requests(v: Values, e: Extents) -> dict[Column, np.ndarray]:
+    """Tabulate the requests of a step: boxes of A, one of quantised weights or several of floats (weights_ring.cuh)."""
+    unit = ROW_BYTES // e.element
+    issuing = STEP_ISSUE + COPY_ISSUE * (v["block_k"] / unit + (1 if e.scaled else v["block_n"] / unit))
     return {wgmma.ISSUING: issuing, wgmma.REQUEST: issuing + COPY_LATENCY}
 
 

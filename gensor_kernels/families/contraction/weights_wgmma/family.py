@@ -1,4 +1,4 @@
-"""contraction_weights_wgmma: Hopper's warpgroup products with quantised weights (contraction_weights_wgmma.cu).
+"""contraction_weights_wgmma: Hopper's warpgroup products with B in registers (contraction_weights_wgmma.cu).
 
 Legality and shared bytes mirror the header of the .cu file; a test compiles random legal Programs to keep it so.
 """
@@ -20,7 +20,7 @@ from gensor_kernels.families.contraction.base import (
     constants_of_stored,
 )
 from gensor_kernels.families.contraction.cost import assemble
-from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
 from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Columns, Coordinate, Facts, Family, Launch
@@ -41,7 +41,7 @@ FIXED = ("A_LAYOUT", "B_LAYOUT", "EPILOGUE_STAGED")
 
 
 class ContractionWeightsWgmma(ContractionFamily):
-    """Matrix products of warpgroups with weights of 8 or 4 bits."""
+    """Matrix products of warpgroups with weights of 8 or 4 bits, or in TF32 with B contiguous along n."""
 
     name = NAME
     abi = 2
@@ -56,12 +56,13 @@ class ContractionWeightsWgmma(ContractionFamily):
     unbound = MappingProxyType({"epilogue_fixed": 0})
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
-        """Products with quantised weights that tensor copies can read."""
+        """Products with quantised weights, and plain ones in TF32, that tensor copies can read."""
         e = extents(workload)
-        if not e.scaled or e.in_blocks:
-            return "the weights are not quantised"
-        if e.dtype["c"] not in OUTPUTS:
-            return f"no warpgroup product with quantised weights writes {e.dtype['c']}: ask for {', '.join(OUTPUTS)}"
+        if e.in_blocks or not (e.scaled or _is_of_floats(e, workload)):
+            return "the weights are neither quantised nor multiplied in TF32, contiguous along n"
+        outputs = OUTPUTS if e.scaled else OUTPUTS[-1:]
+        if e.dtype["c"] not in outputs:
+            return f"no warpgroup product with B in registers writes {e.dtype['c']}: ask for {', '.join(outputs)}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
@@ -70,7 +71,7 @@ class ContractionWeightsWgmma(ContractionFamily):
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
         """Tensor copies go forward only."""
         e, sizes = extents(workload), operand_extents(geometry)
-        weights = readable(geometry.b, sizes["b"], True, 1)
+        weights = readable(geometry.b, sizes["b"], bool(e.scaled), 1 if e.scaled else e.bytes_a)
         return weights and readable(geometry.a, sizes["a"], False, e.bytes_a)
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
@@ -140,24 +141,37 @@ class ContractionWeightsWgmma(ContractionFamily):
         return super().branches(program, workload) | {"refill"}
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
-        """Products of 64 x block_m x 16 that a warp takes part in."""
-        return frozenset({"HGMMA"}), int(cost.tiles(program.by_name) * program["block_k"] // cost.PRODUCT_K)
+        """Products of 64 x block_m that a warp takes part in."""
+        steps = program["block_k"] // cost.product_k(extents(workload))
+        return frozenset({"HGMMA"}), int(cost.tiles(program.by_name) * steps)
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_weights_wgmma.cu."""
         e = extents(workload)
         common = {name: value for name, value in common_constants(program, workload).items() if name not in FIXED}
         own: dict[str, int | str] = {"SCALED": e.scaled, "GROUP": e.group, "CONSUMERS": program["consumers"]}
-        return common | constants_of_stored(e) | own
+        stored = constants_of_stored(e) if e.scaled else {"B_STORED": common["IN_TYPE"]}
+        return common | stored | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
         p, e = program.by_name, extents(workload)
         memory = int(cost.shared_bytes(cost.ring_bytes(p, e), cost.slab_bytes(p)))
         main, *rest = class_launches(program, workload, self.name, cost.threads(p), memory)
-        together = round(1 / element_bytes(e.dtype["b"]))
-        maps = (
-            TensorMap("a", False, e.bytes_a, p["block_m"]),
-            TensorMap("b", True, 1, p["block_n"], together=together),
-        )
-        return (replace(main, maps=maps), *rest)
+        a = TensorMap("a", False, e.bytes_a, p["block_m"], rounded=not e.scaled)
+        if e.scaled:
+            b = TensorMap("b", True, 1, p["block_n"], together=round(1 / element_bytes(e.dtype["b"])))
+        else:
+            b = replace(a, operand="b", rows=p["block_k"])
+        return (replace(main, maps=(a, b)), *rest)
+
+
+def _is_of_floats(e: Extents, workload: Workload) -> bool:
+    """Return whether a product is plain, in TF32, and B contiguous along n, A along k."""
+    special = e.window or e.gate or e.rows or e.norm or e.prologue
+    return (
+        workload.math == "tf32"
+        and e.dtype["b"] == e.dtype["a"]
+        and not special
+        and ((e.unit["a"], e.unit["b"]) == ("k", "n"))
+    )

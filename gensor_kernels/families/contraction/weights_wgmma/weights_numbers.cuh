@@ -2,7 +2,6 @@
 // scales and zeros of a thread's columns of C, group by group.
 #pragma once
 #include "weights_ring.cuh"
-#include "widen.cuh"
 
 constexpr bool HALF = same_type<IN_TYPE, half_t>, FOUR_BITS = per_unit<B_STORED> == 2;
 constexpr bool ZEROS = SCALED == 2;
@@ -34,7 +33,7 @@ DEVICE u32 widen_pair(u32 stored, u32 bias) {
 
 // Scales and zeros of the columns of C whose sums a thread holds: two of every 64 columns. The scales and zeros of the
 // next group are loaded while a group is multiplied.
-struct Scales {
+struct Weights {
     gptr<IN_TYPE> scales; // of the first column, in the group that is requested next
     gptr<i8> zeros;
     i64 scale_n, scale_group, zero_n, zero_group; // elements from column to column, and from group to group
@@ -43,7 +42,8 @@ struct Scales {
     u32 bias[TILES][2];                           // of the group that is widened
     float next_scale[TILES][2], next_zero[TILES][2];
 
-    MEMBER Scales(const Params &params, const Tile &tile, int column) {
+    MEMBER Weights(const Params &params, const Tile &tile, int first) {
+        const int column = tile.column + first + lane_row();
         const int group = GROUP ? tile.k_begin / (GROUP ? GROUP : 1) : 0;
         scale_n = params.d_n, scale_group = params.d_m;
         zero_n = params.groups.zero_n, zero_group = params.groups.zero_group;
@@ -54,6 +54,14 @@ struct Scales {
         if (!GROUP)
             begin_widening(), begin_summing();
     }
+    // The row of this lane among the 64 rows of weights of a warpgroup, and the offset of the first one of its tiles.
+    static MEMBER int warp_column() { return (thread_index() >> 5 & 3) * 16; }
+    static MEMBER int lane_row() { return warp_column() + (thread_index() >> 2 & 7); }
+    static MEMBER int offset(int first) { return (first + lane_row()) * 128; }
+    // The column of a warp's slab for row g + 8 * half of its fragments, and the warp's column that it stands for.
+    static MEMBER int slab_column(int g, int half) { return half * 8 + g; }
+    static MEMBER int column(int of_slab) { return of_slab; }
+
     MEMBER void request() {
         UNROLL for (int i = 0; i < TILES; ++i) UNROLL for (int half = 0; half < 2; ++half) {
             const int column = i * 64 + half * 8;
@@ -66,6 +74,18 @@ struct Scales {
         scales = scales + scale_group, zeros = zeros + zero_group;
         --groups;
     }
+    // Reads 16 of k of the weights of tile i from byte `from` of a buffer on, and widens them.
+    MEMBER void read(sptr<u8> from, int k, int i, u32 (&widened)[4]) const {
+        const int lane = thread_index() & 31;
+        UNROLL for (int r = 0; r < 4; ++r) {
+            const int half = r & 1, byte = (k + (r >> 1) * 8) / per_unit<B_STORED> + (lane & 3) * PAIR_BYTES;
+            const int at = (i * 64 + half * 8) * 128 + WeightRows::offset(lane >> 2 & 7, byte) - (lane >> 2 & 7) * 128;
+            widened[r] = widen_pair(load_shared<PAIR_BYTES>(from + at).word[0], bias[i][half]);
+        }
+    }
+    // The sum of tile i and of this half of its rows, scaled; and added to another.
+    MEMBER float scaled(float sum, int i, int half) const { return sum * scale[i][half]; }
+    MEMBER float add(float sum, int i, int half, float total) const { return fma_(sum, scale[i][half], total); }
     // Call this before the first weights of the next group are widened.
     MEMBER void begin_widening() {
         UNROLL for (int i = 0; i < TILES; ++i) UNROLL for (int half = 0; half < 2; ++half) bias[i][half] =

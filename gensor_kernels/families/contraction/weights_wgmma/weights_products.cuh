@@ -5,10 +5,15 @@
 // While the products of a chunk run, the weights of the next chunk are widened into the other of two sets of
 // registers. With GROUP the sums of each group start at zero and are scaled before they are added to the totals.
 #pragma once
+#include "weights_ring.cuh"
+#if SCALED
 #include "weights_numbers.cuh"
+#else
+#include "weights_floats.cuh"
+#endif
 
-constexpr int K_STEP = 16;                                             // extent of k of one wgmma
-constexpr int MOST_CHUNK = TILES > 1 ? 32 : UNIT;                      // several tiles need more registers per k
+constexpr int K_STEP = FLOATS ? 8 : 16;                                // extent of k of one wgmma
+constexpr int MOST_CHUNK = FLOATS ? 16 : TILES > 1 ? 32 : UNIT;        // several tiles need more registers per k
 constexpr int CHUNK = GROUP ? minimum(GROUP, MOST_CHUNK) : MOST_CHUNK; // extent of k that is widened at once
 constexpr int CHUNKS = BLOCK_K / CHUNK, PARTS_OF_CHUNK = CHUNK / K_STEP;
 constexpr int CHUNKS_OF_GROUP = GROUP ? GROUP / CHUNK : 0;
@@ -22,18 +27,16 @@ struct GroupMath {
     Sums sums; // of the current group
     float totals[GROUP ? TILES : 1][GROUP ? BLOCK_M / 2 : 1];
     u32 widened[2][TILES][PARTS_OF_CHUNK][4]; // weights of two chunks
-    Scales scales;
-    u64 a;       // descriptor of the tile of A in the ring's first buffer
-    int weights; // byte offset in a buffer of the first weights that this lane reads
+    Weights weights;
+    u64 a;     // descriptor of the tile of A in the ring's first buffer
+    int first; // byte offset in a buffer of the first weights that this lane reads
 
-    // The warpgroup computes the columns of C from column `first` of the block's tile on.
-    MEMBER GroupMath(const Params &params, const Tile &tile, int first)
-        : sums{}, totals{}, scales(params, tile, tile.column + first + lane_row()) {
+    // The warpgroup computes the columns of C from column `column` of the block's tile on.
+    MEMBER GroupMath(const Params &params, const Tile &tile, int column)
+        : sums{}, totals{}, weights(params, tile, column) {
         a = matrix_descriptor(tiles(0), 16, ATOM);
-        weights = WEIGHTS + (first + lane_row()) * 128;
+        first = WEIGHTS + Weights::offset(column);
     }
-    // The row of this lane among the 64 rows of weights of a warpgroup.
-    static MEMBER int lane_row() { return (thread_index() >> 5 & 3) * 16 + (thread_index() >> 2 & 7); }
 
     MEMBER void hold(int buffer) {
         UNROLL for (int i = 0; i < TILES; ++i) UNROLL for (int p = 0; p < PARTS_OF_CHUNK; ++p)
@@ -43,17 +46,10 @@ struct GroupMath {
 
     // Reads and widens the weights of a chunk.
     MEMBER void widen(int slot, int chunk) {
-        const sptr<u8> from = tiles(slot) + weights;
-        const int lane = thread_index() & 31;
         if (GROUP && chunk % (GROUP ? CHUNKS_OF_GROUP : 1) == 0)
-            scales.begin_widening();
+            weights.begin_widening();
         UNROLL for (int p = 0; p < PARTS_OF_CHUNK; ++p) UNROLL for (int i = 0; i < TILES; ++i)
-            UNROLL for (int r = 0; r < 4; ++r) {
-            const int half = r & 1, k = chunk * CHUNK + p * K_STEP + (r >> 1) * 8;
-            const int byte = k / per_unit<B_STORED> + (lane & 3) * PAIR_BYTES;
-            const int at = (i * 64 + half * 8) * 128 + WeightRows::offset(lane >> 2 & 7, byte) - (lane >> 2 & 7) * 128;
-            widened[chunk % 2][i][p][r] = widen_pair(load_shared<PAIR_BYTES>(from + at).word[0], scales.bias[i][half]);
-        }
+            weights.read(tiles(slot) + first, chunk * CHUNK + p * K_STEP, i, widened[chunk % 2][i][p]);
     }
     // Issues the products of a chunk and commits them as one group.
     MEMBER void begin(int slot, int chunk) {
@@ -64,7 +60,7 @@ struct GroupMath {
         wgmma_fence();
         UNROLL for (int p = 0; p < PARTS_OF_CHUNK; ++p) UNROLL for (int i = 0; i < TILES; ++i) {
             const int k = chunk * CHUNK + p * K_STEP;
-            const u64 columns = further(tile, k / UNIT * A_BOX + k % UNIT * 2);
+            const u64 columns = further(tile, k / UNIT * A_BOX + k % UNIT * (int)sizeof(IN_TYPE));
             if (first && p == 0)
                 wgmma_held<0, 0>(sums[i], widened[chunk % 2][i][p], columns, IN_TYPE{});
             else
@@ -76,8 +72,8 @@ struct GroupMath {
     MEMBER void end_group() {
         cover("group");
         UNROLL for (int i = 0; i < TILES; ++i) UNROLL for (int v = 0; v < BLOCK_M / 2; ++v) totals[i][v] =
-            fma_(sums[i][v], scales.scale[i][v >> 1 & 1], totals[i][v]);
-        scales.begin_summing();
+            weights.add(sums[i][v], i, v >> 1 & 1, totals[i][v]);
+        weights.begin_summing();
     }
 
     // Multiplies a step whose first chunk is already widened. With MORE the next step's first chunk is widened as well.
@@ -118,7 +114,7 @@ struct GroupMath {
         mbarrier_wait(full(turn.slot), turn.parity);
         widen(turn.slot, 0);
         if (GROUP)
-            scales.begin_summing();
+            weights.begin_summing();
         int previous = 0;
         for (int done = 1; within(done, steps); ++done) {
             cover("steady");
@@ -135,6 +131,6 @@ struct GroupMath {
     }
     // The output of sum v of tile i.
     MEMBER float output(int i, int v) const {
-        return GROUP ? totals[GROUP ? i : 0][GROUP ? v : 0] : sums[i][v] * scales.scale[i][v >> 1 & 1];
+        return GROUP ? totals[GROUP ? i : 0][GROUP ? v : 0] : weights.scaled(sums[i][v], i, v >> 1 & 1);
     }
 };

@@ -5,6 +5,7 @@
 #include "weights_products.cuh"
 
 constexpr int SLABS = RING + STAGES * SLOT_BYTES, PIECES = BLOCK_M / 16; // pieces of 16 rows of C
+constexpr int TOGETHER = FLOATS ? 2 : 1;                                 // columns of a slab that a lane writes at once
 
 // Rows of a slab are permuted, since the rows of C of lanes that store together are two apart and would share banks.
 // Row 8 * f + 4 * c + t of a slab is row 8 * f + 2 * t + c of C.
@@ -15,24 +16,25 @@ struct TransposedPlacement {
         Place at = staged(g);
         const int row = at.row - staged.row;
         at.row = staged.row + (row & 8) + (row & 3) * 2 + (row >> 2 & 1);
+        at.column = staged.column + Weights::column(at.column - staged.column);
         return at;
     }
 };
 
 DEVICE void store_transposed(sptr<u8> slab, const GroupMath &math, int tile, int piece) {
     const int lane = thread_index() & 31;
-    UNROLL for (int f = 0; f < 2; ++f) UNROLL for (int v = 0; v < 4; ++v) {
-        Vec<4> word = Vec<4>::zero();
-        word.set(0, math.output(tile, (piece * 2 + f) * 4 + v));
-        const int row = f * 8 + (v & 1) * 4 + (lane & 3), column = (v >> 1) * 8 + (lane >> 2);
-        store_shared(slab + SlabRows::offset(row, column * SLAB_WORD), word);
+    UNROLL for (int f = 0; f < 2; ++f) UNROLL for (int v = 0; v < 4 / TOGETHER; ++v) {
+        Vec<4 * TOGETHER> words = Vec<4 * TOGETHER>::zero();
+        UNROLL for (int w = 0; w < TOGETHER; ++w) words.set(w, math.output(tile, (piece * 2 + f) * 4 + v + w * 2));
+        const int row = f * 8 + (v & 1) * 4 + (lane & 3), column = Weights::slab_column(lane >> 2, v >> 1);
+        store_shared(slab + SlabRows::offset(row, column * SLAB_WORD), words);
     }
 }
 
 DEVICE void finish_group(const MappedParams &params, const Tile &tile, int first, const GroupMath &math) {
     const int warp = thread_index() >> 5;
     const sptr<u8> slab = shared_base() + (SLABS + (warp - 4) * SLAB_BYTES);
-    const int column = tile.column + first + (warp & 3) * 16;
+    const int column = tile.column + first + Weights::warp_column();
     ROLLED for (int i = 0; i < TILES * PIECES; ++i) {
         UNROLL for (int f = 0; f < TILES * PIECES; ++f) // a constant index keeps the sums in registers
             if (f == i) store_transposed(slab, math, f / PIECES, f % PIECES);

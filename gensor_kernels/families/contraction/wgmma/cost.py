@@ -78,6 +78,8 @@ PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
+#: Registers of a main loop of 8-bit floats in addition to sums and short sums.
+LOOP_REGISTERS = 16
 #: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
 #: Programs.
 STEP_ISSUE, COPY_ISSUE = 70.0, 4.0
@@ -230,11 +232,14 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
-        wanted = (tiles + kind.promoted) * columns // 2
-        if e.in_blocks:
-            scales = scales_of_b(columns, e.group)
-            wanted = wanted + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
-        wanted = wanted + np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
+        others = np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
+        wanted = tiles * columns // 2 + others
+        if kind.promoted:  # short sums are dead in the epilogue
+            loop = (tiles + 1) * columns // 2 + (others if kind.parts > 1 else LOOP_REGISTERS)
+            if e.in_blocks:
+                scales = scales_of_b(columns, e.group)
+                loop = loop + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
+            wanted = np.maximum(wanted, loop)
         most = multiplying_registers(consumers, blocks, arch)
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0)}

@@ -129,14 +129,6 @@ DEVICE Steps steps_of(const Params &, const Tile &tile) {
     return Steps{tile.k_begin / BLOCK_K, divide_up(at_least_none(tile.k_end - tile.k_begin), BLOCK_K)};
 }
 
-// Coordinates of an operand's first tile: along the axis of unit stride, along the other axis, and of the batch entry,
-// where an axis of stride 0 has one entry only.
-DEVICE void locate_tile(i32 (&at)[5], bool k_contiguous, i32 first, i32 k, const Batch &batch, const i64 (&stride)[3]) {
-    at[0] = k_contiguous ? k : first;
-    at[1] = k_contiguous ? first : k;
-    UNROLL for (int i = 0; i < 3; ++i) at[2 + i] = stride[2 - i] == 0 ? 0 : batch.index[2 - i];
-}
-
 // Requests the same tile of the gate and of the other matrix: each has one half of every box, or one half of the boxes.
 DEVICE void request_gate(sptr<u8> tile, const TensorMap &gate, const TensorMap &other, i32 (&at)[5], sptr<u64> full) {
     constexpr int BOXES = TileB::K_CONTIGUOUS ? TileB::BOXES : TileB::BOXES / 2;
