@@ -9,6 +9,7 @@ staged stores or direct ones, say. A kernel that fails costs itself, not the row
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -65,14 +66,19 @@ class Claim:
 
 
 def claims(file: Path = FILE) -> list[Claim]:
-    """Return the rows; ValueError for a row that is no workload."""
+    """Return the rows, those to be timed again first; ValueError for a row that is no workload."""
     found = []
     for row in read_shapes(file):
         if row.workload is None:
             raise ValueError(f"{file.name}: {row.error or row.unsupported}")
         vary, published = tuple(row.notes.get("vary", "").split()), row.notes.get("published_us")
         found.append(Claim(row.name, row, row.workload, vary, float(published) if published else None))
-    return found
+    return sorted(found, key=lambda claim: int(claim.row.notes.get("again") or len(found)))
+
+
+def again() -> str:
+    """Return a regular expression for the items of rows that are to be timed again."""
+    return rf"\b({'|'.join(re.escape(each.name) for each in claims() if each.row.notes.get('again'))})\b"
 
 
 def items(session: Session) -> Iterator[Item]:

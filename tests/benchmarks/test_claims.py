@@ -1,6 +1,7 @@
 """The step `claims`: its rows, the kernels of a row, and what a wrong kernel costs."""
 
 import math
+import re
 from dataclasses import replace
 from functools import partial
 from unittest import mock
@@ -42,6 +43,13 @@ def test_rows_have_names_and_cover_what_machine_code_cannot_settle():
     assert {"cublaslt", "torch"} <= set(claims.vendors_of(claim("int8_4096").workload)) < {*claims.EAGER}
     assert "cupy" not in claims.vendors_of(claim("int8_4096").workload)
     assert claims.vendors_of(claim("fp16_4096").workload) == [*claims.EAGER]
+
+
+def test_claims_to_time_again_come_first_and_are_chosen_alone():
+    first = [each.name for each in ROWS if each.row.notes.get("again")]
+    assert first == [each.name for each in ROWS[: len(first)]] and first[0] == "tf32_4096"
+    chosen = [each.name for each in ROWS if re.search(claims.again(), f"0123456789abcdef {each.name} stored window")]
+    assert chosen == first
 
 
 @pytest.mark.parametrize("name", [each.name for each in ROWS if each.vary])
