@@ -266,6 +266,17 @@ def capability_name(name: str) -> str | None:
     return f"sm_{found[1]}{found[2]}" if found else None
 
 
+def peers(arch: Arch) -> tuple[Arch, ...]:
+    """Return the parts that run the same kernels as an Arch: itself, then the others listed of its capability.
+
+    Examples
+    --------
+    >>> [each.part for each in peers(lookup("sm_75"))]
+    ['t4', 'rtx-2080-ti', 'quadro-rtx-6000']
+    """
+    return (arch, *[each for each in archs() if each.name == arch.name and each.part != arch.part])
+
+
 @cache
 def sources(row: str) -> Mapping[str, str]:
     """Return where the facts of a table of archs.toml ("part.h200") are from, in the words of the comments there.
