@@ -26,6 +26,9 @@ RATES = (
 )
 #: Element types, by rate name, of `sustained_<type>` in archs.toml (TFLOP/s).
 SUSTAINED = ("f8", "f16", "tf32", "s8")
+#: The type whose share of the peak another reaches under the power limit, where its own sustained rate is not known: on
+#: an H100, products of 8192 cubed in int8 were as far below the peak as those of 8-bit floats, TF32 ones as bfloat16.
+COOLED_AS = {"tf32": "f16", "s8": "f8"}
 #: Keys of a part in archs.toml that are no facts about its hardware.
 NAMING = ("names", "modes", "mode_gb_s")
 #: The best rate of a dtype: the first of these names that the Arch has.
@@ -127,6 +130,22 @@ class Arch:
     def rate(self, name: str) -> float:
         """Return multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
         return self.rates.get(name, 0.0)
+
+    def heat(self, name: str) -> float:
+        """Return the share of its clock that the part loses to its power limit where an instruction class is always
+        busy; 0 where no sustained rate is known.
+
+        Types without a sustained rate lose what their like do (COOLED_AS), and instructions below the best rate of
+        their type less.
+        """
+        kind = name.partition("_")[2]
+        known = kind if kind in self.sustained else COOLED_AS.get(kind, kind)
+        best = self.rate(f"peak_{known}") or self.rate(f"mma_{known}")
+        own = self.rate(f"peak_{kind}") or self.rate(f"mma_{kind}")
+        if known not in self.sustained or not best or not own:
+            return 0.0
+        reached = self.sustained[known] * 1e3 / (2.0 * best * self.sms * self.clock_ghz)
+        return max(1.0 - reached, 0.0) * self.rate(name) / own
 
     def peak(self, dtype: str, math: str = "ieee", sustained: bool = False) -> float:
         """Return the hardware's best FLOP/s (integer OP/s for int8) for dense inputs of a type.
@@ -245,6 +264,17 @@ def capability_name(name: str) -> str | None:
     """
     found = _CAPABILITY.fullmatch(name.strip().lower())
     return f"sm_{found[1]}{found[2]}" if found else None
+
+
+def peers(arch: Arch) -> tuple[Arch, ...]:
+    """Return the parts that run the same kernels as an Arch: itself, then the others listed of its capability.
+
+    Examples
+    --------
+    >>> [each.part for each in peers(lookup("sm_75"))]
+    ['t4', 'rtx-2080-ti', 'quadro-rtx-6000']
+    """
+    return (arch, *[each for each in archs() if each.name == arch.name and each.part != arch.part])
 
 
 @cache

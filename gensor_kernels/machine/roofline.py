@@ -22,11 +22,16 @@ SUBCORES = 4
 SM_L2_BYTES = 64.0
 #: Share of the data sheet's DRAM bandwidth that streaming kernels reach (4.3 of 4.8 TB/s on an H200).
 DRAM_EFFICIENCY = 0.90
-#: A kernel's own start and end on the device, microseconds, when launches are queued.
-RAMP_US = 1.0
-#: The share of RAMP_US, the start of blocks, that overlaps the end of the preceding launch where a launch need not wait
-#: for it. An estimate, not measured.
-HIDDEN_US = RAMP_US / 2
+#: Microseconds of a kernel's own start and end on the device when launches are queued: on an H100 an empty launch takes
+#: 1.8, reading Params (840 bytes) 0.4 to 0.9 more; in CUDA graphs cuBLASLt's least products take 2.45 on an A100 and an
+#: H100 (aic in archs.toml).
+RAMP_US = 2.5
+#: The part of RAMP_US that overlaps the end of the preceding launch where a launch need not wait for it: measured on an
+#: H100, 14 to 75 us in all.
+HIDDEN_US = 1.0
+#: Trips to DRAM, one after the other, before the first blocks of a launch begin: their code, arguments and tensor maps
+#: are in no cache. Fitted to times on an H100 (docs/potential.md).
+START_TRIPS = 2.5
 
 
 @dataclass
@@ -80,6 +85,8 @@ class Terms:
     #: clocks in which a warp issues the instructions of an iteration, however many warps there are: the sum of the
     #: stall counts that the compiler encoded, or an estimate for the warp that requests tiles. 0 where not known.
     stalls: np.ndarray | float = 0.0
+    #: share of its clock that the chip loses to its power limit while all math pipes are busy; see ``Arch.heat``
+    heat: np.ndarray | float = 0.0
 
 
 def promised_registers(warps: np.ndarray, arch: Arch) -> np.ndarray:
@@ -195,7 +202,10 @@ def seconds(terms: Terms, arch: Arch) -> np.ndarray:
     np.minimum(rest, arch.sms, out=active[1])
     running = np.stack((capacity, np.maximum(rest, 1.0)))
     total = _total(terms, full, rest, _rounds(terms, arch, residents, active, running))
-    device = total * (1e-3 / arch.clock_ghz) + (terms.after + RAMP_US)
+    # The clock falls as the share of busy math pipes rises: that changes no order among Programs of one instruction.
+    busy = terms.blocks * terms.iterations * terms.warps * terms.math * (1 / (SUBCORES * arch.sms))
+    total = total / (1.0 - np.minimum(busy / np.maximum(total, 1.0), 1.0) * terms.heat)
+    device = (total + START_TRIPS * arch.dram_latency) * (1e-3 / arch.clock_ghz) + (terms.after + RAMP_US)
     # A second launch of the same call costs the driver's half only.
     host = (terms.after > 0) * F(arch.launch_us / 2) + arch.launch_us
     # Launches overlap the kernel before: the slower of both counts.  The small share of the faster keeps an
@@ -256,8 +266,8 @@ def ramp_us(arch: Arch) -> float:
 
 
 def fixed_us(arch: Arch) -> float:
-    """Return the microseconds of a further launch without its work: the ramp, and two trips to memory."""
-    return ramp_us(arch) + arch.dram_latency * 2e-3 / arch.clock_ghz
+    """Return the microseconds of a further launch without its work: ramp, start, and two trips to memory."""
+    return ramp_us(arch) + arch.dram_latency * (START_TRIPS + 2) * 1e-3 / arch.clock_ghz
 
 
 def first_launch_cost(read: float, written: float, issue: float, arch: Arch) -> tuple[float, float]:

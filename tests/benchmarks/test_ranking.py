@@ -226,7 +226,7 @@ def test_the_potential_ranks_a_measured_space(name, part, correlated, lost):
 
 
 #: A block has one tile, requests only its own data, and has no ring.
-ALONE = {"ahead": 0.0, "behind": 0.0, "arriving": 1.0, "request": 0.0, "slot": 1.0, "stalls": 0.0}
+ALONE = {"ahead": 0.0, "behind": 0.0, "arriving": 1.0, "request": 0.0, "slot": 1.0, "stalls": 0.0, "heat": 0.0}
 
 
 @pytest.mark.parametrize(

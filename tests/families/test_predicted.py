@@ -5,7 +5,7 @@ import pytest
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
-from gensor_kernels.machine.roofline import bound_us
+from gensor_kernels.machine.roofline import RAMP_US, START_TRIPS, bound_us
 from gensor_kernels.operators.attention.attention import workload as attention
 from gensor_kernels.operators.products import block_scaled, gated, normed, ragged
 from gensor_kernels.operators.products.matmul import workload as matmul
@@ -41,10 +41,10 @@ FASTER = [
     ("sm_90", attention(4096, heads=16, head=128, causal=True), "attention_wgmma", "attention", 0.7),
     ("a100-40gb", DOUBLE, MMA, SIMT, 0.52),
     ("h200", DOUBLE, MMA, SIMT, 0.52),
-    ("a100-40gb", SINGLE, MMA, SIMT, 0.42),
-    ("h100-sxm", SINGLE, MMA, SIMT, 0.66),
+    ("a100-40gb", SINGLE, MMA, SIMT, 0.52),
+    ("h100-sxm", SINGLE, MMA, SIMT, 0.68),
     ("orin-nano-8gb", SINGLE, MMA, SIMT, 0.74),
-    ("b200", SINGLE, MMA, SIMT, 0.74),
+    ("b200", SINGLE, MMA, SIMT, 0.76),
     ("a100-40gb", COMPLEX, MMA, SIMT, 0.55),
     ("h100-sxm", COMPLEX, MMA, SIMT, 0.55),
     ("rtx-4090", OZAKI, SLICED, SIMT, 0.25),
@@ -93,7 +93,8 @@ def test_a_walk_chooses_a_family(part, workload, families):
 
 
 GEMV, TENSOR_CORES = {"gemv"}, {MMA, WGMMA}
-#: Part, Workload, the families of which a short walk ends with one, and the most that its time may be of the bound.
+#: Part, Workload, the families of which a short walk ends with one, and the most that its time, without what every
+#: launch takes, may be of the bound.
 NEAR_THE_BOUND = [
     ("sm_87", matmul(1, 1280, 1280, dtype="float32"), GEMV, 1.25),
     ("sm_87", matmul(1, 4097, 4097, dtype="float16"), GEMV, 1.25),
@@ -111,7 +112,8 @@ def test_walks_get_near_the_bound_of_skinny_products(part, workload, families, m
     assert families | {"gemv"} <= {*space.names}
     program, seconds = walk(space, seed=0, chains=32, steps=100, keep=1).best[0]
     assert program.family in families
-    assert seconds * 1e6 <= most * bound_us(workload, space.arch)
+    launch = RAMP_US + START_TRIPS * space.arch.dram_latency * 1e-3 / space.arch.clock_ghz
+    assert seconds * 1e6 - launch <= most * bound_us(workload, space.arch)
 
 
 def test_scales_cost_little():

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from gensor_database.layers import PRETUNED
+from gensor_database.record import Record
 from gensor_database.store import Store, StoreError
 from gensor_database.text import duration
 from gensor_database.writing import is_replaceable
 from gensor_kernels import config
 from gensor_kernels.build import nvrtc
 from gensor_kernels.errors import ConfigError
-from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.arch import Arch, lookup, peers
+from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.budget.run import BudgetedRun
 from gensor_tuner.gpu import GpuError, open_gpu
 from gensor_tuner.measure.board import RemoteTimer, RemoteVerifier
@@ -262,6 +264,12 @@ def _packaged_store(arch: Arch) -> AbstractContextManager[Store | None]:
         return nullcontext()
 
 
+def _of_part(drawn: list[Workload], store: Store, arch: Arch, part: Arch) -> list[Workload]:
+    """Return the Workloads whose picks are judged on a part: the drawn ones, and those recorded for another part."""
+    recorded = [] if part == arch else [Workload.from_json(row.key) for row in store.rows(Record, arch=arch.name)]
+    return [*dict.fromkeys([*(each.with_epilogue(()) for each in recorded), *drawn])]
+
+
 def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, drawn: int) -> int:
     """Tune the shapes, and `drawn` Workloads with bad picks, into the database that ships; builds resume."""
     arch = lookup(arch_name)
@@ -276,10 +284,13 @@ def pretune(arch_name: str, shapes: Path, out: Path | None, options: Options, dr
         counts = ship(store, arch, target, asked)
         if asked:
             with Local(options.jobs) as executor:
-                found = find_missed(asked, arch, library_of(store, arch), executor)
-                note(f"{len(found)} of {len(asked)} drawn Workloads are tuned for further kernels")
-                run.stock(found, executor)
-            counts = ship(store, arch, target, asked)
+                for part in peers(arch):
+                    own = Run(part, store, options)
+                    wanted = [each for each in _of_part(asked, store, arch, part) if own.unsupported(each) is None]
+                    found = find_missed(wanted, part, library_of(store, part), executor)
+                    note(f"{part.part}: {len(found)} of {len(wanted)} Workloads are tuned for further kernels")
+                    own.stock(found, executor)
+                    counts = ship(store, arch, target, asked)
     for leftover in scratch.parent.glob(f"{scratch.name}*"):
         leftover.unlink()
     say(f"{target}: {target.stat().st_size} bytes, {counts_text(dict(sorted(counts.items())))}")

@@ -2,8 +2,9 @@
 
 An untuned size is served by kernels of its class and of classes that ask less of their operands, so a kernel is worth
 as much as it lowers the predicted regret in all of them. In a database that ships, few kernels serve all classes
-together, within a limit of bytes: the kernel with the largest worth for its bytes is taken first, the greedy rule of
-budgeted maximum coverage (Khuller, Moss and Naor, Information Processing Letters 70, 1999).
+together, on all listed parts of the capability, within a limit of bytes: the kernel with the largest worth for its
+bytes is taken first, the greedy rule of budgeted maximum coverage (Khuller, Moss and Naor, Information Processing
+Letters 70, 1999).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, current_family, program_from_json
 from gensor_kernels.families.space import Space
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.arch import Arch, peers
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.cover import CLEAN, SPILL_FREE, UNSERVED, portfolio, preferring, regrets
@@ -162,11 +163,13 @@ def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str
     Kernels are given by digest, in the order in which they lower it most for their bytes.
 
     The regret of a class is the mean over the sizes of its records, its usual sizes and its `drawn` ones, of the best
-    kernel that dispatch may launch for them, divided by the best of all stored kernels. Kernels that spill or have bank
-    conflicts serve sizes only where others are predicted to take SPILL_FREE or CLEAN times as long. Kernels that
-    records name are in the file anyway, and cost no more than a row.
+    kernel that dispatch may launch for them, divided by the best of all stored kernels, over the listed parts of the
+    capability (`_counted`). Kernels that spill or have bank conflicts serve sizes only where others are
+    predicted to take SPILL_FREE or CLEAN times as long. Kernels that records name are in the file anyway, and cost no
+    more than a row.
     """
-    library = library_of(store, arch)
+    parts = {part: library_of(store, part) for part in peers(arch)}
+    library = parts[arch]
     kernels = {name: each for name, each in sorted(library.contents.kernels.items()) if each.epilogue_codes == 0}
     column = {digest: index for index, digest in enumerate(kernels)}
     known = _kernels_of(store, arch, kernels)
@@ -183,7 +186,8 @@ def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str
         asked = list(dict.fromkeys([*sizes[class_key], *usual(sample)]))
         columns = np.array([column[each.digest] for each in few], np.intp)
         preferences = (known.spill_free[columns], SPILL_FREE), (known.clean[columns], CLEAN)
-        served.add(regrets(preferring(_seconds(few, asked, library, arch), *preferences)), columns)
+        each = [regrets(preferring(_seconds(few, asked, own, part), *preferences)) for part, own in parts.items()]
+        served.add(np.stack(each, axis=2), columns)
     digests = list(kernels)
     return {digests[index]: float(known.cost[index]) for index in served.order(known.cost, classes)}
 
@@ -215,16 +219,19 @@ def _seconds(kernels: list[shelf.Kernel], sizes: list[Workload], library: Librar
 
 
 class _Served:
-    """Which kernels serve which sizes of all classes, and with which regret: a sparse matrix."""
+    """Which kernels serve which sizes of all classes, and with which regret on each part: a sparse matrix."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[np.ndarray, ...]] = []  # rows, columns, regrets and weights
         self._count = 0
 
     def add(self, regret: np.ndarray, columns: np.ndarray) -> None:
-        """Add the sizes of a class, which weigh 1 together: their regrets (sizes, kernels); inf serves not."""
-        usable = regret[np.isfinite(regret).any(axis=1)]
-        row, place = np.nonzero(np.isfinite(usable))
+        """Add the sizes of a class, which weigh 1 together: their regrets (sizes, kernels, parts); inf serves not."""
+        regret = np.atleast_3d(regret)
+        usable = regret[np.isfinite(regret).any(axis=(1, 2))]
+        # A part without any kernel for a size does not count.
+        usable = np.where(np.isfinite(usable).any(axis=1, keepdims=True), usable, 1.0)
+        row, place = np.nonzero(np.isfinite(usable).any(axis=2))
         regrets, weights = np.minimum(usable[row, place], UNSERVED), np.full(len(row), 1 / max(len(usable), 1))
         self._parts.append((row + self._count, columns[place], regrets, weights))
         self._count += len(usable)
@@ -234,10 +241,10 @@ class _Served:
         if not self._count:
             return []
         row, column, regret, weight = map(np.concatenate, zip(*self._parts, strict=True))
-        current = np.full(self._count, UNSERVED)
+        current = np.full((self._count, regret.shape[1]), UNSERVED)
         open_columns, taken, found = np.full(len(cost), True), Counter[str](), list[int]()
         while True:
-            lower = np.maximum(current[row] - regret, 0.0) * weight
+            lower = (_counted(current)[row] - _counted(np.minimum(current[row], regret))) * weight
             gain = np.where(open_columns, np.bincount(column, lower, len(cost)), 0.0)
             pick = int(np.argmax(np.where(gain >= LEAST_GAIN, gain / cost, 0.0)))
             if gain[pick] < LEAST_GAIN:
@@ -249,3 +256,12 @@ class _Served:
                 open_columns &= np.array([key != keys[pick] for key in keys])
             mine = column == pick
             current[row[mine]] = np.minimum(current[row[mine]], regret[mine])
+
+
+def _counted(regret: np.ndarray) -> np.ndarray:
+    """Return what counts of regrets (sizes, parts): the mean of the worst part's and of all parts' mean.
+
+    The worst part's alone would not fall where two kernels are needed, one for each of two parts.
+    """
+    counted: np.ndarray = (regret.max(axis=1) + regret.mean(axis=1)) / 2
+    return counted

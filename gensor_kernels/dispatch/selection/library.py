@@ -160,8 +160,8 @@ class Contents:
 
     `kernels` by digest; `records` and `timings` by Workload key: the kernel tuning chose, and every timing on this
     part, the array library's own included. `portfolio`: digests of the kernels that cover the sizes of their classes.
-    `unsettled`: keys of records whose tuning did not end. `of`: reads the contents for a Workload's types, or for all
-    types, where they are not here yet.
+    `unsettled`: keys of records whose tuning did not end. `elsewhere`: keys of records for another part. `of`: reads
+    the contents for a Workload's types, or for all types, where they are not here yet.
     """
 
     kernels: Mapping[str, Kernel] = field(default_factory=dict)
@@ -169,6 +169,7 @@ class Contents:
     timings: Mapping[str, Sequence[Timing]] = field(default_factory=dict)
     portfolio: Collection[str] = frozenset()
     unsettled: Collection[str] = frozenset()
+    elsewhere: Collection[str] = frozenset()
     of: Callable[[Workload | None], Contents] | None = None
 
     def joined(self, other: Contents) -> Contents:
@@ -180,6 +181,7 @@ class Contents:
             timings={**self.timings, **other.timings},
             portfolio={*self.portfolio, *other.portfolio},
             unsettled={*self.unsettled, *other.unsettled},
+            elsewhere={*self.elsewhere, *other.elsewhere},
         )
 
 
@@ -369,6 +371,10 @@ class Library:
         self.include(workload)
         kernel = self.contents.kernels.get(self.contents.records.get(workload.key(), ""))
         return kernel if kernel is not None and kernel.fits(workload) else None
+
+    def is_tuned_elsewhere(self, workload: Workload) -> bool:
+        """Return whether the record of a Workload is of another part of the capability."""
+        return workload.key() in self.contents.elsewhere
 
     def divided(self, kernel: Kernel) -> list[Program]:
         """Return the Program of a stored kernel, then those that divide k in other ways and are not stored."""

@@ -82,6 +82,7 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
         kernels=kernels,
         records={key: e.kernel.digest for key, e in records.items()},
         unsettled={key for key, e in records.items() if not is_settled(e.record)},
+        elsewhere={key for key, e in records.items() if e.record.part != arch.part},
         timings={
             key: [row for row in database.quiet(catalog.timings(key, arch.part)) if may(row.kernel_digest, key)]
             for key in catalog.timed_keys(arch.part)

@@ -151,11 +151,17 @@ def _from_timings(request: Request, library: Library) -> Choice | None:
 
 
 def _from_records(request: Request, library: Library) -> Choice | None:
+    """Tier 2. A kernel that was tuned for another part leaves a call to one of tier 3 that is predicted to be faster:
+    parts of one capability differ in their rates by up to two."""
     workload, arch = request.problem.workload, request.arch
     kernel = library.record(workload)
     if kernel is None or not request.allows(kernel):
         return None
     predicted = predicted_us(kernel, workload, arch, library)
+    if library.is_tuned_elsewhere(workload):
+        other = _from_predictions(request, library)
+        if other is not None and (predicted is None or (other.predicted_us or math.inf) < predicted):
+            return other
     return Choice(2, f"tuned for exactly this workload on {arch.name}", kernel, predicted)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from gensor_kernels.operators.attention.attention import MASK_AXES
 from gensor_kernels.operators.attention.forms import FORMS, WINDOW, Form, diagonals, mean_sizes, read_keys
+from gensor_kernels.operators.declaration.prologue import vectors_of
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
@@ -25,7 +26,7 @@ class Sizes:
     ``diagonal``: query i sees the keys below i + diagonal; ``first``: and from i + first on.  ``read``: keys that
     some query sees.  ``mask_bytes`` are the
     bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``extra`` the bytes of epilogue
-    operands; ``steps`` epilogue operations.
+    operands; ``steps`` epilogue operations, of which ``operands`` read one.
     """
 
     form: Form
@@ -46,6 +47,7 @@ class Sizes:
     mask_whole: float
     extra: int
     steps: int
+    operands: int
 
     @property
     def rows(self) -> int:
@@ -103,4 +105,5 @@ def sizes_of(workload: Workload) -> Sizes:
         mask_whole=float(np.prod(list(over), dtype=np.float64)) * mask,
         extra=sum(count[OPERATIONS[x].operand] * (1 if x == "mask" else width) for x in workload.epilogue),
         steps=len(workload.epilogue),
+        operands=vectors_of(workload.epilogue),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -26,8 +27,11 @@ WHOLE_ROWS = 2
 L2_USABLE = 0.75
 #: Clocks in which a block counts the tiles of 32 groups: two loads and twenty-five shuffles, one after the other.
 SEARCH = 1200.0
-#: Clocks from the launch of a block to its first request.
+#: Clocks from a block's first instruction to its first request.
 BLOCK_START = 150.0
+#: Outputs of a lane that an epilogue finishes together, and trips to DRAM that each operation with an operand waits for
+#: then: it loads them after the operation before. Fitted to times on an H100.
+TOGETHER, OPERAND_TRIPS = 16, 2.0
 
 
 # ---- tabulated parts
@@ -114,7 +118,8 @@ class Loop:
     ``registers`` are a thread's registers before any limit; ``outputs`` a warp's outputs; ``staging`` the clocks a
     block moves outputs through shared memory; ``touched`` how often an iteration comes back to a spilled word;
     ``storing`` the warps that store where not all do.  Of the compiled loop, ``taking`` is the share of iterations that
-    a warp takes part in, and ``share`` the share of its instructions that the average warp issues.
+    a warp takes part in, and ``share`` the share of its instructions that the average warp issues.  ``start`` are the
+    clocks before a block's first request.
     """
 
     warps: np.ndarray
@@ -138,6 +143,8 @@ class Loop:
     stalls: np.ndarray | float = 0.0
     taking: np.ndarray | float = 1.0
     share: np.ndarray | float = 1.0
+    heat: np.ndarray | float = 0.0
+    start: float = BLOCK_START
 
 
 def window_issue(
@@ -213,17 +220,35 @@ def stalls(loop: Loop, facts: Facts | None) -> np.ndarray | float:
     return np.maximum(loop.stalls, clocks * loop.taking)
 
 
+class Finishing(Protocol):
+    """Numbers of a Workload: the operations of its epilogue, and those of them that read an operand."""
+
+    @property
+    def steps(self) -> int:
+        """All operations."""
+
+    @property
+    def operands(self) -> int:
+        """Those that read an operand."""
+
+
 #: Numbers of a Loop that are terms.
-SAME = ("warps", "math", "multiplies", "chain", "in_flight", "exposed", "ahead", "behind", "request", "slot")
+SAME = ("warps", "math", "multiplies", "chain", "in_flight", "exposed", "ahead", "behind", "request", "slot", "heat")
 
 
 def fixed_terms(
-    c: Columns, steps: int, arch: Arch, facts: Facts | None, loop: Loop, finishing: int = 2, cut: Numbers = 0.0
+    c: Columns,
+    e: Finishing,
+    arch: Arch,
+    facts: Facts | None,
+    loop: Loop,
+    finishing: int = 2,
+    cut: Numbers = 0.0,
 ) -> dict[str, Numbers]:
     """Return the terms that a family's loop decides, whatever the sizes.
 
-    An output takes ``finishing`` instructions, and two for each of ``steps`` operations; ``cut`` are instructions of
-    the compiled main loop, spills included, that most iterations skip.
+    An output takes ``finishing`` instructions, and two for each operation; ``cut`` are instructions of the compiled
+    main loop, spills included, that most iterations skip.
     """
     registers, spilling = granted(loop.registers, register_limit(c, loop.warps, arch), facts, loop.touched)
     issue = loop.issue + spilling
@@ -232,16 +257,18 @@ def fixed_terms(
         issue = np.where(np.isnan(facts.issue), issue, counted)
     stores = loop.outputs * c[column.STORES]
     storing = loop.warps if loop.storing is None else loop.storing
-    finish = stores * 6.0 + loop.outputs * ((finishing + 2 * steps) / 32)
+    finish = stores * 6.0 + loop.outputs * ((finishing + 2 * e.steps) / 32)
+    loads = np.ceil(loop.outputs * (1 / (32 * TOGETHER))) * (e.operands * OPERAND_TRIPS * arch.dram_latency)
     return {name: getattr(loop, name) for name in SAME} | {
         "residents": np.maximum(residency(loop.warps, registers, loop.memory, arch), 1.0),
         "issue": issue,
         "wavefronts": loop.wavefronts + spilling * loop.warps,
-        "epilogue": finish * 2.0 + loop.staging + 100.0,
+        "epilogue": finish * 2.0 + loop.staging + loads + 100.0,
         "epilogue_busy": storing * np.maximum(finish * 0.25, stores * c[column.STORE_LINES]) + loop.staging,
         "registers": registers,
         "shared_bytes": loop.memory,
         "stalls": stalls(loop, facts),
+        "prologue": loop.start,
     }
 
 
@@ -251,7 +278,7 @@ def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Numbers]
     blocks = tiles * c[column.SLABS]
     among = c[column.WRITTEN] * (1.0 - np.minimum(residents * arch.sms / blocks, 1.0))
     return Terms(
-        **known,
+        **known | {"prologue": known["prologue"] + searching(e)},
         blocks=blocks,
         iterations=c[column.ITERATIONS],
         # Past an edge nothing is loaded: only compute is wasted there.
@@ -260,7 +287,6 @@ def complete_terms(c: Columns, e: Extents, arch: Arch, known: dict[str, Numbers]
         + among / (blocks * c[column.ITERATIONS]),
         # Nobody waits for a store: all rounds but the last store while the next one loads and computes.
         dram_bytes=dram_bytes(c, tiles, blocks, residents, e, arch) + among,
-        prologue=BLOCK_START + searching(e),
         epilogue_bytes=c[column.WRITTEN] - among,
         after=c[column.AFTER] + c.get(column.BEFORE, 0.0),
     )
@@ -273,4 +299,4 @@ def searching(e: Extents) -> float:
 
 def assemble(c: Columns, e: Extents, arch: Arch, facts: Facts | None, loop: Loop) -> Terms:
     """Return the complete terms of a contraction from a family's loop."""
-    return complete_terms(c, e, arch, fixed_terms(c, e.steps, arch, facts, loop))
+    return complete_terms(c, e, arch, fixed_terms(c, e, arch, facts, loop))

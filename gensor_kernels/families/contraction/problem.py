@@ -21,6 +21,7 @@ from gensor_kernels.families.core.family import Columns, Coordinate, Part, Value
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Product
+from gensor_kernels.operators.declaration.prologue import vectors_of
 from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
@@ -29,12 +30,14 @@ from . import column
 
 #: Bytes of a scale of blocks.
 FLOAT = 4.0
+#: Bytes that are read per byte of elements without unit stride: at best every other element is one of these.
+STRIDED = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Extents(Product):
     """A contraction's product (an empty axis, an operand without elements count as 1) and element bytes; ``extra`` are
-    epilogue operand bytes.
+    epilogue operand bytes, ``operands`` the operations of the epilogue that read one.
 
     ``unit`` and ``align`` are an operand's axis of stride 1 and the bytes of its alignment class; ``whole_a`` and
     ``whole_b`` the bytes of all elements of one batch entry.  ``conjugated`` says which operands are conjugated,
@@ -48,6 +51,7 @@ class Extents(Product):
     bytes_acc: int
     extra: int
     steps: int
+    operands: int
     whole_a: float
     whole_b: float
     unit: Mapping[str, str]
@@ -78,13 +82,14 @@ class Extents(Product):
 
     @property
     def moved_a(self) -> float:
-        """Bytes of a per element, with its share of scales."""
-        return self.bytes_a + (FLOAT / self.group if self.in_blocks else 0.0)
+        """Bytes that are read per element of a, with its share of scales."""
+        scales = FLOAT / self.group if self.in_blocks else 0.0
+        return self.bytes_a * _read_for(self.unit["a"]) + scales
 
     @property
     def moved_b(self) -> float:
-        """Bytes of b per element, with its share of scales and zeros."""
-        return self.bytes_b + _scale_bytes(self.scaled, self.group)
+        """Bytes that are read per element of b, with its share of scales and zeros."""
+        return self.bytes_b * _read_for(self.unit["b"]) + _scale_bytes(self.scaled, self.group)
 
     @property
     def in_blocks(self) -> bool:
@@ -121,8 +126,11 @@ def extents(workload: Workload) -> Extents:
         bytes_acc=facts(workload.accumulator).itemsize,
         extra=extra,
         steps=len(workload.epilogue),
-        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch) * (width["a"] + scales_of_a),
-        whole_b=float(n * k if p.b.elements is None else max(1, p.b.elements) / batch) * (width["b"] + scales),
+        operands=vectors_of(workload.epilogue),
+        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch)
+        * (width["a"] * _read_for(p.a.unit) + scales_of_a),
+        whole_b=float(n * k if p.b.elements is None else max(1, p.b.elements) / batch)
+        * (width["b"] * _read_for(p.b.unit) + scales),
         unit={name: side.unit for name, side in sides.items()},
         align={name: side.align for name, side in sides.items()},
         dtype={name: side.dtype for name, side in sides.items()},
@@ -133,6 +141,11 @@ def extents(workload: Workload) -> Extents:
         scaled=p.b.scaled,
         group=p.b.group,
     )
+
+
+def _read_for(unit: str) -> float:
+    """Return the bytes that are read per byte of an operand, by its axis of unit stride."""
+    return STRIDED if unit == "s" else 1.0
 
 
 def _scale_bytes(scaled: int, group: int) -> float:

@@ -30,9 +30,9 @@ BLOCKS = (4, 8, 16, 24, 32, 40, 56, 64, 80, 108, 128, 132, 148, 160, 170, 216, 2
 FLAG_BYTES = 16
 #: Shared bytes of a tile's place while a main loop has no registers for it.
 PLACE_BYTES = 32
-#: Trips to the L2 between the last store of a block's sums and the first load of another: the fence, the flag's store,
-#: its load.
-FLAG_TRIPS = 3.0
+#: Trips to the L2 between the last store of a block's sums and the first load of another, and for each block whose sums
+#: are added: stores and the fence behind them, the flag's store, its load. Fitted to 40 times of streams on an H100.
+FLAG_TRIPS, SUM_TRIPS = 20.0, 3.5
 #: Share of a step's time that steps of cut tiles take longer: blocks stand at different places of k, and find less of
 #: each other's operands in the L2. On an H100 streams that cut tiles took 4 to 19 % longer than was predicted without,
 #: from 2048^3 to 4096^3; of the values tried, this one orders the kernels timed there best.
@@ -144,7 +144,7 @@ def with_streams(
     shares = _shares(blocks, tiles, steps)
     left = outputs[on] * np.float32(e.bytes_acc) * (shares.others > 0)
     moved = left * (1 + shares.others)
-    waits = (shares.others > 0) * (arch.l2_latency * FLAG_TRIPS) + shares.others * arch.l2_latency
+    waits = (shares.others > 0) * (arch.l2_latency * FLAG_TRIPS) + shares.others * (arch.l2_latency * SUM_TRIPS)
     begun = (shares.met - 1) * (arch.dram_latency + np.broadcast_to(terms.prologue, terms.blocks.shape)[on])
     ended, traffic = shares.ended, moved * (1 / SM_L2_BYTES)
     busy = np.maximum(traffic, moved * (arch.sms / arch.l2_bytes_per_clk))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gensor_database import Catalog, Store, Timing, Verification, duration, export, merge
+from gensor_database import Catalog, Record, Store, Timing, Verification, duration, export, merge
 from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.selection import library, load, predict, tiers
 from gensor_kernels.families.registry import FAMILIES
@@ -64,6 +64,34 @@ def test_a_board_that_never_races_gains_by_stored_times_or_by_predictions(monkey
     monkeypatch.setenv("GENSOR_TUNE", "predicted")
     monkeypatch.setenv("GENSOR_RACE", "0")
     assert tiers.choose(request(wanted), without).tier == 2
+
+
+def test_a_record_of_another_part_serves_only_where_nothing_is_predicted_to_be_faster_here():
+    wanted = workload()
+    kernels = {kernel.digest: kernel for kernel in starters(wanted)}
+    seconds = dict(zip(kernels, predict.predict(list(kernels.values()), wanted, ARCH), strict=True))
+    best, other = sorted(filter(lambda digest: np.isfinite(seconds[digest]), kernels), key=lambda d: seconds[d])[:2]
+    assert seconds[best] < seconds[other]
+    for recorded, elsewhere, tier, chosen in (
+        (other, True, 3, best),
+        (other, False, 2, other),
+        (best, True, 2, best),
+    ):
+        records, keys = {wanted.key(): recorded}, {wanted.key()} if elsewhere else set()
+        shelf = library.Library(library.Contents(kernels, records, elsewhere=keys))
+        choice = tiers.choose(request(wanted, one_call=False), shelf)
+        assert (choice.tier, choice.kernel.digest) == (tier, chosen)
+
+
+def test_a_record_knows_its_part(tmp_path):
+    wanted = workload()
+    with Store.open(tmp_path / "k.db") as store:
+        found = rows(next(iter(starters(wanted))).program, wanted)
+        record = Record(wanted.key(), ARCH.name, ARCH.part, found[2].abi, found[2].digest, 5.0, 1.0, "ok")
+        store.add(*found, record)
+        for part, expected in ((ARCH, False), (lookup("agx-orin-64gb"), True)):
+            found = library.Library(load.contents(Catalog((store,), ARCH.name), part), arch=part)
+            assert found.record(wanted) is not None and found.is_tuned_elsewhere(wanted) == expected
 
 
 def test_kernels_are_ranked_by_the_potential_times_residuals():

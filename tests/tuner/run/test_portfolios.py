@@ -11,6 +11,7 @@ from gensor_database.record import Kernel, Portfolio, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Contents, Library
+from gensor_kernels.dispatch.selection.predict import predict_divided
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import program_from_json
 from gensor_kernels.families.space import Space
@@ -24,7 +25,9 @@ from gensor_tuner.run.drawn import DRAW, MENDING, attentions, find_missed, mendi
 from gensor_tuner.run.portfolios import PORTFOLIO, Offer, offer, place, ranked, ship
 from gensor_tuner.run.tune import Run
 from gensor_tuner.shapes.reader import read_shapes
+from gensor_tuner.strategies.request import Request, search
 from gensor_tuner.tasks.local import Local
+from tests.doubles.stored import rows as stored
 
 ARCH = lookup("sm_87")
 
@@ -106,11 +109,15 @@ def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch
     asked = [matmul.workload(16, 24, 40, dtype="float64"), matmul.workload(40, 16, 24, dtype="float64")]
     monkeypatch.setattr(tuning, "tune", lambda *_: 0)
     monkeypatch.setattr(tuning, "mending", lambda count: iter(asked[:count]))
+    monkeypatch.setattr(tuning, "peers", lambda arch: (arch, lookup("agx-orin-64gb")))
     monkeypatch.setenv("GENSOR_CACHE_DIR", str(tmp_path))
     scratch, target = tmp_path / "pretune-sm_87.db", tmp_path / "out.db"
     shutil.copy(tuned[0], scratch)
     assert tuning.pretune("sm_87", tmp_path / "none.csv", target, Options(top=2, jobs=1), 2) == 0
-    assert "2 of 2 drawn Workloads are tuned for further kernels" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert "orin-nano-8gb: 2 of 2 Workloads are tuned for further kernels" in printed
+    # What is recorded for the default part is judged on another one, too.
+    assert "agx-orin-64gb: " in printed and f" of {2 + len(tuned[1])} Workloads" in printed
     with Store.open(target, readonly=True) as store, Local(1) as executor:
         classes = {row.class_key for row in store.rows(Portfolio)}
         assert asked[0].class_key() in classes and {row.class_key for row in store.rows(Kernel)} >= classes
@@ -222,3 +229,34 @@ def test_drawn_sizes_count_in_classes_that_have_kernels(copy, tuned, monkeypatch
     many = [few.with_sizes(k=k) for k in range(70_000, 71_600, 8)]
     order = [digest for digest in ranked(copy, ARCH, many) if digest in seconds]
     assert order[0] == best
+
+
+def test_kernels_are_chosen_for_all_parts_and_most_for_the_worst_served():
+    both = [1.7, 1.7]  # regrets of a kernel for one size on two parts
+    found = order([(np.array([[[1.0, 1.9], [1.8, 1.0], both]]), range(3))], [1.0, 1.0, 1.0], ["k"] * 3)
+    assert found[0] == 1 and sorted(found) == [0, 1], "each part gets its own kernel"
+    assert order([(np.array([[[1.0, 1.9], [1.3, 1.3]]]), range(2))], [1.0, 1.0], ["k"] * 2)[0] == 1
+    alone = np.array([[[1.0, np.inf], [1.8, np.inf]]])
+    assert order([(alone, range(2))], [1.0, 1.0], ["k"] * 2) == [0], "a part without any kernel does not count"
+    needed = np.array([[[1.0, np.inf], [2.0, 1.0]]])
+    assert order([(needed, range(2))], [1.0, 1.0], ["k"] * 2) == [1, 0], "a part without a kernel comes first"
+
+
+def test_a_database_has_kernels_for_parts_with_other_rates(tmp_path):
+    """The RTX 5090 multiplies at half the rate of an RTX PRO 6000, per multiprocessor."""
+    parts = [lookup(part) for part in ("rtx-5090", "rtx-pro-6000")]
+    wanted = matmul.workload(4096, 4096, 4096, dtype="bfloat16")
+    with Store.open(tmp_path / "k.db") as store:
+        programs = {part: search(Request(wanted, part, 0, "full")).best[0] for part in parts}
+        for part in parts:
+            store.add(*stored(programs[part][0], wanted, part))
+        assert programs[parts[0]][0] != programs[parts[1]][0]
+        order = ranked(store, parts[0])
+        place(store, parts[0], order)
+        assert len(order) == 2
+        for part in parts:
+            library = portfolios.library_of(store, part)
+            (shelf,) = library.shelves(wanted)
+            assert len(shelf.portfolio) == 2
+            best = min(seconds for _, seconds in predict_divided(shelf.portfolio, wanted, part, library))
+            assert best == pytest.approx(programs[part][1], rel=0.02), part.part

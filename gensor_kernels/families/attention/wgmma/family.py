@@ -140,7 +140,8 @@ class AttentionWgmma(Attention):
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c = columns
-        loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], np.full_like(c[column.MATH], 2.0))
+        touched = np.full_like(c[column.MATH], 2.0)
+        loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], touched, arch.heat("peak_f16"))
         loop.slot = 0.5  # keys, then values
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)

@@ -46,7 +46,7 @@ from gensor_kernels.operators.types.workload import Workload
 from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
-from .instructions import MMA_LATENCY, Code, instructions, kind, waits
+from .instructions import MMA_LATENCY, Code, heat, instructions, kind, waits
 
 BLOCKS = tuple(range(16, 257, 16))
 #: Bytes of k per main-loop step.
@@ -86,7 +86,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
             mma.HOLD["a"]: np.where(through, 1.6 * np.maximum(v["vector_a"] / 4, 1), 1.6),
             mma.HOLD["b"]: np.where(through, 1.6 * np.maximum(v["vector_b"] / 4, 1), 1.6),
             column.IN_FLIGHT: np.where(through, 1, v["stages"] - 1),
-            column.EXPOSED: np.where(through, 0.18, 0.06),
+            column.EXPOSED: np.where(through, 0.33, 0.21),
             column.COPY_ISSUE: np.where(through, 4.2, 4.6),
         }
 
@@ -376,6 +376,7 @@ def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stre
         chain=c[column.CHAIN] - doubled * c[mma.CHAIN_SAVED],
         in_flight=c[column.IN_FLIGHT],
         exposed=c[column.EXPOSED],
+        heat=heat(workload, arch),
         registers=c[column.BASE_REGISTERS]
         + doubled * c[mma.SECOND_FRAGMENTS]
         + held

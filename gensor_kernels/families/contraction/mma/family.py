@@ -221,7 +221,7 @@ class ContractionMma(ContractionFamily):
 
         def known() -> dict[str, Numbers]:
             memory = self._memory(c, c[column.DOWN] * c[column.ACROSS], workload)
-            return fixed_terms(c, e.steps, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
+            return fixed_terms(c, e, arch, facts, cost.loop(c, workload, arch, memory, self._of_stream(workload)))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)

@@ -120,3 +120,9 @@ def waits(latency: np.ndarray, reads: Numbers, copy: np.ndarray) -> dict[Column,
         column.CHAIN: latency + BARRIER + READ_LATENCY * reads,
         mma.CHAIN_SAVED: BARRIER + READ_LATENCY * reads - double,
     }
+
+
+def heat(workload: Workload, arch: Arch) -> float:
+    """Return the share of the clock that products of a Workload take where they are always busy (Arch.heat)."""
+    best, *_ = instructions(kind(workload) or "", arch)
+    return arch.heat(best.rate)

@@ -18,7 +18,7 @@ from gensor_kernels.families.contraction.cases import contraction_cases, impossi
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS, WARP_TILES_M, WARP_TILES_N
 from gensor_kernels.families.contraction.mma.family import FLOAT_OUTPUTS, OUTPUTS
-from gensor_kernels.families.contraction.mma.instructions import instructions, kind
+from gensor_kernels.families.contraction.mma.instructions import heat, instructions, kind
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core import params
 from gensor_kernels.families.core.cases import Case
@@ -170,6 +170,7 @@ class ContractionPatch(Ruled):
             in_flight=float(call.taps),
             slot=float(call.taps),
             exposed=np.full_like(warps, 0.08),
+            heat=heat(workload, arch),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c, warps),
             outputs=c[column.OUTPUTS],

@@ -233,7 +233,7 @@ class ContractionSimt(ContractionFamily):
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Numbers]:
-            return fixed_terms(c, e.steps, arch, facts, self._loop(c, workload))
+            return fixed_terms(c, e, arch, facts, self._loop(c, workload))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)

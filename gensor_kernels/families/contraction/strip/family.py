@@ -16,7 +16,7 @@ from gensor_kernels.families.contraction.base import vector_coordinate
 from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, assemble
 from gensor_kernels.families.contraction.mma.cost import BLOCKS
 from gensor_kernels.families.contraction.mma.family import FLOAT_OUTPUTS
-from gensor_kernels.families.contraction.mma.instructions import instructions, kind
+from gensor_kernels.families.contraction.mma.instructions import heat, instructions, kind
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import (
@@ -158,6 +158,7 @@ class ContractionStrip(Ruled):
             in_flight=float(call.steps),
             slot=float(call.steps),
             exposed=np.full_like(warps, 0.08),
+            heat=heat(workload, arch),
             registers=self.registers(c, workload, arch),
             memory=self._memory(c),
             outputs=c[column.OUTPUTS],

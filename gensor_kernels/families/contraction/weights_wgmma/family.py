@@ -123,7 +123,7 @@ class ContractionWeightsWgmma(ContractionFamily):
         """Return the terms of the roofline."""
         c = columns
         loop = replace(
-            warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS]),
+            warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS], arch.heat("peak_f16")),
             request=c[wgmma.REQUEST],
             stalls=c[wgmma.ISSUING],
             share=c[wgmma.SHARE],

@@ -155,7 +155,9 @@ class ContractionWgmma(ContractionFamily):
         """Return the terms of the roofline."""
         c = columns
         loop = replace(
-            cost.warpgroup_loop(c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS]),
+            cost.warpgroup_loop(
+                c, self._memory(c), c[column.STAGING_ROWS], c[column.K_STEPS], cost.heat(workload, arch)
+            ),
             ahead=c[wgmma.AHEAD],
             behind=c[wgmma.BEHIND],
             request=c[wgmma.REQUEST],
