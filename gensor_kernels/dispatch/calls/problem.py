@@ -23,6 +23,9 @@ from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Stride
 from gensor_kernels.operators.types.workload import View, Workload
 
 if TYPE_CHECKING:
+    from gensor_kernels.dispatch.key import Calls
+
+    from .arguments import Operands
     from .array import DeviceArray
 
 LARGEST_EXTENT = 2**31 - 1
@@ -245,6 +248,16 @@ def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
         return 0, 0
     (low, high), (begin, end) = byte_range(array), byte_range(out)
     return low - end, high - begin
+
+
+def overlaps(runtime: Calls, operands: Operands) -> bool:
+    """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
+    out = operands.out
+    if out is None:
+        return False
+    at, read = runtime.pointer(out), operands._replace(out=None).arrays()
+    pairs = ((array, clearance(array, out)) for array in read)
+    return any(low < at - runtime.pointer(array) < high for array, (low, high) in pairs)
 
 
 def repeats_itself(array: DeviceArray) -> bool:

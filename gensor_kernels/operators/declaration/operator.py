@@ -128,6 +128,8 @@ class Operator:
     parameters: tuple[str, ...] = ()
     smallest: tuple[tuple[str, int], ...] = ()
     columns = 1
+    #: operands among the inputs that kernels write, and do not read
+    written: ClassVar[tuple[str, ...]] = ()
     #: sizes whose combinations `usual` returns
     usual_sizes: ClassVar[Mapping[str, Sequence[int]]] = MappingProxyType({})
 
@@ -154,6 +156,10 @@ class Operator:
         ``arrays`` are the inputs by operand name, stored as ``dtypes.encode`` stores them.
         """
         raise NotImplementedError
+
+    def expect_written(self, workload: Workload, arrays: Arrays, *, structured: bool = False) -> Mapping[str, Expected]:
+        """Return what a kernel should store in the operands ``written``, by name, as `expect` does for the output."""
+        return {}
 
     def product(self, workload: Workload) -> Product | None:
         """Return the matrix product this Workload is, or None."""
