@@ -199,17 +199,13 @@ def check(q: Sequence[int], k: Sequence[int], v: Sequence[int], mask: Sequence[i
 
 
 def check_denominators(q: DeviceArray, v: DeviceArray, sinks: DeviceArray, lse: DeviceArray) -> None:
-    """Raise ValueError or TypeError for sinks, or an array for logarithms, that do not fit."""
+    """Raise ValueError or TypeError for sinks that do not fit, and for logarithms of values without elements."""
     if sinks is not None:
         if tuple(sinks.shape) != tuple(q.shape[1:2]):
             raise ValueError(f"sinks of shape {tuple(sinks.shape)}: one number per head of q, ({q.shape[1]},)")
         if sinks.dtype.kind != "f" and sinks.dtype.name != "bfloat16":
             raise TypeError(f"sinks are floating-point numbers, not {sinks.dtype}")
-    if lse is None:
-        return
-    if tuple(lse.shape) != tuple(q.shape[:3]) or lse.dtype != np.float32:
-        raise ValueError(f"lse is float32 of shape {tuple(q.shape[:3])}, not {lse.dtype} of {tuple(lse.shape)}")
-    if v.shape[3] == 0:
+    if lse is not None and v.shape[3] == 0:
         raise ValueError("return_lse needs values: heads of v have no elements")
 
 
@@ -232,7 +228,9 @@ def new_logarithms(runtime: Calls, q: DeviceArray, read: Sequence[DeviceArray], 
     """Return the array that a call writes its logarithms to: `given`, if kernels can write to it while they `read`
     other arrays, or a new one."""
     if given is not None:
-        fits = given.dtype == np.float32 and given.flags.c_contiguous and runtime.pointer(given) % 4 == 0
+        if tuple(given.shape) != tuple(q.shape[:3]) or given.dtype != np.float32:
+            raise ValueError(f"lse is float32 of shape {tuple(q.shape[:3])}, not {given.dtype} of {tuple(given.shape)}")
+        fits = given.flags.c_contiguous and runtime.pointer(given) % 4 == 0
         if fits and not overlaps(runtime, Operands(read, given, ())):
             return given
     return runtime.device.empty(tuple(q.shape[:3]), np.float32)
