@@ -184,7 +184,7 @@ def attention(
     if not return_lse:
         return runtime.serve(function, inputs, parameters, out, (), precision)
     runtime.check_inputs((*inputs, given), out, ())
-    lse = new_logarithms(runtime, q, (*inputs, out), given)
+    lse = new_logarithms(runtime.device, q, (*inputs, out), given)
     result = runtime.serve(function, (*inputs, lse), parameters, out, (), precision)
     if given is None or lse is given:
         return result, lse

@@ -8,7 +8,7 @@ as its transpose, C^T = B^T A^T.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -23,8 +23,6 @@ from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Stride
 from gensor_kernels.operators.types.workload import View, Workload
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.key import Calls
-
     from .arguments import Operands
     from .array import DeviceArray
 
@@ -250,14 +248,14 @@ def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
     return low - end, high - begin
 
 
-def overlaps(runtime: Calls, operands: Operands) -> bool:
+def overlaps(pointer: Callable[[DeviceArray], int], operands: Operands) -> bool:
     """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
     out = operands.out
     if out is None:
         return False
-    at, read = runtime.pointer(out), operands._replace(out=None).arrays()
+    at, read = pointer(out), operands._replace(out=None).arrays()
     pairs = ((array, clearance(array, out)) for array in read)
-    return any(low < at - runtime.pointer(array) < high for array, (low, high) in pairs)
+    return any(low < at - pointer(array) < high for array, (low, high) in pairs)
 
 
 def repeats_itself(array: DeviceArray) -> bool:

@@ -29,7 +29,6 @@ from .base import AbstractCall, Copy, Function, Inputs, KernelCall, LibraryCall,
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
-    from gensor_kernels.dispatch.key import Calls
 
 
 @dataclass(frozen=True)
@@ -224,16 +223,16 @@ def denominator_views(sinks: View | None, lse: View | None) -> dict[str, View]:
     return {name: view for name, view in (("s", sinks), ("l", lse)) if view is not None}
 
 
-def new_logarithms(runtime: Calls, q: DeviceArray, read: Sequence[DeviceArray], given: DeviceArray) -> Any:
+def new_logarithms(device: Device, q: DeviceArray, read: Sequence[DeviceArray], given: DeviceArray) -> Any:
     """Return the array that a call writes its logarithms to: `given`, if kernels can write to it while they `read`
     other arrays, or a new one."""
     if given is not None:
         if tuple(given.shape) != tuple(q.shape[:3]) or given.dtype != np.float32:
             raise ValueError(f"lse is float32 of shape {tuple(q.shape[:3])}, not {given.dtype} of {tuple(given.shape)}")
-        fits = given.flags.c_contiguous and runtime.pointer(given) % 4 == 0
-        if fits and not overlaps(runtime, Operands(read, given, ())):
+        fits = given.flags.c_contiguous and device.pointer(given) % 4 == 0
+        if fits and not overlaps(device.pointer, Operands(read, given, ())):
             return given
-    return runtime.device.empty(tuple(q.shape[:3]), np.float32)
+    return device.empty(tuple(q.shape[:3]), np.float32)
 
 
 def parameters_of(workload: Workload) -> Parameters:

@@ -62,7 +62,7 @@ class Trial(Plan):
         if not self._due():
             return self.plan.serve(inputs, out, steps)
         operands = Operands(inputs, out, steps)
-        plan = self._leave() if overlaps(self.call.runtime, operands) else self._step(operands)
+        plan = self._leave() if overlaps(self.call.runtime.pointer, operands) else self._step(operands)
         return plan.serve(inputs, out, steps)
 
     def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
