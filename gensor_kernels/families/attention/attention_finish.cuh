@@ -1,5 +1,5 @@
 // Attention: stores a warp's sums as outputs, or in the workspace if the keys are split, and the launch that combines
-// the parts. What ends a row's softmax, its sink and its logarithm, is here.
+// the parts. A row's softmax ends here, with its sink and its logarithm.
 //
 // The workspace holds the sums of every part as [part, entry, row, workspace_columns] of float, not yet divided, and
 // after them (largest score, total weight) as [part, entry, row].

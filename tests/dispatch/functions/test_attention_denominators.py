@@ -111,7 +111,7 @@ def test_the_library_computes_workloads_with_denominators():
 
 
 def test_outputs_of_the_caller(no_databases):
-    """Given arrays are returned; kernels write to them where they are contiguous and in memory of their own."""
+    """Given arrays are returned; kernels write to them where they are contiguous and share no memory with operands."""
     values, logarithms = whole(Q, K, V, SINKS)
     call = partial(gk.attention, Q, K, V, sinks=SINKS, return_lse=True)
     with gk.emulated("sm_87"):
