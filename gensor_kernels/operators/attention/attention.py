@@ -379,8 +379,10 @@ def workload(
         packed = contiguous((n if axis in over else 1 for axis, n in zip(MASK_AXES, shape, strict=True)), "int8")
         strides = tuple(s if axis in over else 0 for axis, s in zip(MASK_AXES, packed.strides, strict=True))
         view = View(shape, strides, mask)
-    more = {"softcap": softcap, "sinks": contiguous((heads,), sinks) if sinks else None, "lse": lse}
-    return workload_from_views(q, k, k, c, mask=view, causal=causal, window=window, **more, epilogue=epilogue)
+    own = contiguous((heads,), sinks) if sinks else None
+    return workload_from_views(
+        q, k, k, c, mask=view, causal=causal, window=window, softcap=softcap, sinks=own, lse=lse, epilogue=epilogue
+    )
 
 
 def workload_from_views(

@@ -285,8 +285,10 @@ def workload(
         k = contiguous((-(-keys // page_size), kv_heads, page_size, head), dtype)
         views["h"] = contiguous((batch, table or k.shape[0]), "int32")
     c, lengths = q._replace(dtype=out or dtype), views | {"g": ends}
-    more = {"softcap": softcap, "sinks": contiguous((heads,), sinks) if sinks else None, "lse": lse}
-    return workload_from_views(q, k, k, c, lengths, causal=causal, window=window, **more, epilogue=epilogue)
+    own = contiguous((heads,), sinks) if sinks else None
+    return workload_from_views(
+        q, k, k, c, lengths, causal=causal, window=window, softcap=softcap, sinks=own, lse=lse, epilogue=epilogue
+    )
 
 
 def workload_from_views(

@@ -128,8 +128,6 @@ class Operator:
     parameters: tuple[str, ...] = ()
     smallest: tuple[tuple[str, int], ...] = ()
     columns = 1
-    #: operands among the inputs that kernels write, and do not read
-    written: ClassVar[tuple[str, ...]] = ()
     #: sizes whose combinations `usual` returns
     usual_sizes: ClassVar[Mapping[str, Sequence[int]]] = MappingProxyType({})
 
@@ -223,6 +221,11 @@ class Operator:
         made = {stage.name for stage in stages}
         inputs = (item.name for stage in stages for item in stage.tensors if item.name not in made)
         return (*dict.fromkeys(inputs), stages[-1].name)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Operands among the inputs that kernels write, and do not read."""
+        return ()
 
     def stages(self, sizes: Mapping[str, int]) -> tuple[Expression, ...]:
         """Return the expressions for the parameters found in ``sizes``."""
