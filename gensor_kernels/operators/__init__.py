@@ -50,6 +50,13 @@ _DECLARED = {
 }
 #: The module of every operator by name; it is imported at first use.
 MODULES: dict[str, str] = {name: module for module, names in _DECLARED.items() for name in names.split()}
+#: Attention with sinks, with the logarithms of its denominators, and with both (attention/forms.py).
+MODULES |= {
+    f"{name}{more}": module
+    for name, module in MODULES.items()
+    if module.startswith("attention.") and not name.endswith("_windowed")
+    for more in ("_sinks", "_lse", "_sinks_lse")
+}
 
 
 @cache

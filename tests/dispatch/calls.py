@@ -94,6 +94,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "attention": (gk.attention, (HEADS, HEADS, HEADS), dict(causal=True)),
     "attention, shared heads": (gk.attention, (MANY, HEADS, HEADS), dict(window=(1, 0))),
     "attention, mask": (gk.attention, (HEADS, HEADS, HEADS, KEEP), dict(softcap=5.0)),
+    "attention, sinks": (gk.attention, (HEADS, HEADS, HEADS), dict(sinks=HEADS[0, :, 0, 0].astype("float32"))),
     "attention, added mask": (gk.attention, (HEADS, HEADS, HEADS, KEEP.astype("float32")), dict(scale=1.0)),
     "attention, sequences": (gk.attention, (HEADS,) * 3, dict(offsets=[3, 8], key_offsets=np.array([2, 8]))),
     "attention, pages": (gk.attention, (HEADS[:, :, :5], PAGES, PAGES),

@@ -87,7 +87,8 @@ def _cells(call):
     return [cell.cell_contents for cell in call.__closure__ or ()]
 
 
-#: Calls without a way: matmul's short way serves them, or they take more than one call of kernels on what was given.
+#: Calls without a way: matmul's short way serves them, or they take more than one call of kernels on what was given, or
+#: return two arrays.
 NO_WAY = {
     *("matmul", "float32", "out", "one row", "converted", "wider out", "overlap"),
     *(
@@ -99,6 +100,7 @@ NO_WAY = {
         "double in front",
         "define",
         "prepack",
+        "attention lse",
     ),
 }
 

@@ -14,6 +14,8 @@ def operands(w: Workload, seed: int = 0, spread: float = 1.0) -> dict[str, np.nd
     rng, found = np.random.default_rng(seed), {}
     declared = operator(w.operator)
     for each in declared.operands(w)[:-1]:
+        if each.name in declared.written:
+            continue
         values = rng.integers(0, 2, each.shape) if each.boolean else declared.draw(w, each.name, rng, each.shape)
         values = rng.standard_normal(each.shape) * spread if values is None else values
         found[each.name] = encode(w.dtype[each.name], values.astype(np.float64))
@@ -33,11 +35,14 @@ def added_mask(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
     return added
 
 
-def exact(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
-    """Attention in float64, query by query over the keys that each one sees: without the declaration's diagonals."""
+def exact(w: Workload, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Attention in float64, and the logarithms of its denominators, query by query over the keys that each one sees:
+    without the declaration's diagonals."""
     q, k, v = (decode(w.dtype[x], arrays[x]) for x in "abd")
     form, size = FORMS[w.operator], w.size
     made, group = np.zeros(q.shape), size["heads"] // size["kv_heads"]
+    sinks = decode(w.dtype["s"], arrays["s"]) if form.sinks else np.full(size["heads"], -np.inf)
+    logarithms = np.full(q.shape[:3], sinks[None, :, None])
     whole = (size["batch"], size["heads"], size["queries"], size["keys"])
     mask = np.broadcast_to(decode(w.dtype["e"], arrays["e"]), whole) if form.mask else np.ones(whole)
     for b, h, i in np.ndindex(whole[:3]):
@@ -52,14 +57,17 @@ def exact(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
         if form.capped:
             scores = VERIFIED_SOFTCAP * np.tanh(scores / VERIFIED_SOFTCAP)
         scores = scores + (mask[b, h, i][seen] if form.mask == "added" else 0.0)
-        weights = np.exp(scores - scores.max())
-        made[b, h, i] = weights @ v[b, h // group][seen] / weights.sum()
-    return made
+        whole = np.exp([*scores, sinks[h]]).sum()
+        made[b, h, i], logarithms[b, h, i] = np.exp(scores) @ v[b, h // group][seen] / whole, np.log(whole)
+    return made, logarithms
 
 
-def exact_sequences(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
+def exact_sequences(w: Workload, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Attention of each sequence by itself, and the logarithms of its denominators."""
     form, size, made = FORMS[w.operator], w.size, np.zeros(arrays["a"].shape)
     last_row, last_key = 0, 0
+    sinks = decode(w.dtype["s"], arrays["s"]) if form.sinks else np.full(size["heads"], -np.inf)
+    logarithms = np.full(made.shape[:3], sinks[None, :, None])
     for number in range(size["batch"]):
         rows = slice(0, size["queries"])
         if form.ragged:
@@ -87,10 +95,12 @@ def exact_sequences(w: Workload, arrays: dict[str, np.ndarray]) -> np.ndarray:
         alone = attention.workload(
             q.shape[2], k.shape[2], heads=size["heads"], kv_heads=size["kv_heads"], head=size["head"],
             dtype=w.dtype["a"], causal=["none", "lower_right", "upper_left"][size["causal"]], window=tuple(sides),
-            softcap=form.capped,
+            softcap=form.capped, sinks=w.dtype.get("s", ""), lse=form.lse,
         )  # fmt: skip
-        made[entry : entry + 1, :, rows] = exact(alone, {"a": q, "b": k, "d": v})
-    return made
+        own = {"a": q, "b": k, "d": v, **{name: arrays[name] for name in "s" if form.sinks}}
+        found = exact(alone, own)
+        made[entry : entry + 1, :, rows], logarithms[entry : entry + 1, :, rows] = found
+    return made, logarithms
 
 
 def tiled(

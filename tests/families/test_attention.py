@@ -14,7 +14,8 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
-from gensor_tuner.build.pool import candidate
+from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.verify.verify import verify
 from tests.campaign_size import sample
 from tests.doubles.stored import store_kernels
 
@@ -142,6 +143,48 @@ def test_values_of_another_sequence_reach_no_result(no_databases):
         k[..., 100:, :], v[..., 100:, :] = np.nan, np.inf
         found = gensor_kernels.attention(q, k, v, **arguments)
     assert np.array_equal(found[0, 0, :90], wanted[0, 0, :90]) and np.isnan(found[0, 0, 90:]).all()
+
+
+#: Text of the kernels, what stands in its place, and whether keys are split.
+DENOMINATORS = {
+    "a sink of every part": ("fma_(total, kept, own)", "fma_(total, kept, own * (float)params.split)", True),
+    "a sink that counts for the logarithm alone": ("0.0f : total / kept", "0.0f : (total - own) / kept", False),
+    "a scaled sink": ("const float before = base;", "const float before = base * params.attention.scale;", False),
+    "the sink of another head": ("* group + member);\n    const float sink", ");\n    const float sink", False),
+    "a logarithm without the largest score": ("base + log_(total)", "log_(total)", False),
+    "a logarithm of the keys alone": ("base + log_(total)", "base + log_(divisor)", True),
+    "a logarithm of base 2": ("log_(total)", "1.442695f * log_(total)", True),
+    "a logarithm of shifted scores": ("SOFTCAP ? scaled - params.attention.softcap : scaled", "scaled", False),
+    "logarithms of one head": ("(i64)(entry * group + member)", "(i64)(entry * group)", False),
+    "a logarithm per part": ("stores);", "stores && params.split == 1);", True),
+}
+
+
+@pytest.mark.parametrize("name", DENOMINATORS)
+@pytest.mark.parametrize("family", [FAMILY, WARPGROUPS], ids=lambda family: family.name)
+def test_wrong_denominators_are_caught(family, name, monkeypatch, needs_emulator):
+    before, after, split = DENOMINATORS[name]
+    problem = workload(
+        64, head=32, heads=4, kv_heads=2, sinks="float32", lse=True, softcap="shifted" in name, mask="bool"
+    )
+    program = family.starters(problem, HOPPER)[0].replace(block_q=64, block_k=16, split_k=2 if split else 1)
+    each = candidate(family, program, problem)
+    source = each.source()
+    assert source.count(before) == 1
+    broken = source.replace(before, after)
+    monkeypatch.setattr(Candidate, "source", lambda self: broken)
+    verdict = verify(each, problem, use_cache=False)
+    assert verdict.outcome in ("wrong", "failed"), verdict
+
+
+def test_options_without_sinks_and_logarithms_add_no_constants():
+    """Constants of stored kernels are those of their Workloads."""
+    for family in (FAMILY, WARPGROUPS):
+        plain, other = workload(64, window=(5, 0)), workload(64, window=(5, 0), sinks="float16", lse=True)
+        program = family.starters(plain, HOPPER)[0]
+        before, after = (family.constants(program, each) for each in (plain, other))
+        assert after == before | {"SINKS": 1, "SINK_TYPE": "half_t", "LSE": 1}
+        assert not before.keys() & {"SINKS", "SINK_TYPE", "LSE"}
 
 
 @pytest.mark.parametrize(("operand", "what"), [("a", "queries"), ("b", "keys"), ("d", "values")])

@@ -11,12 +11,14 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import attention, sequences
 from gensor_kernels.operators.attention.attention import View, workload, workload_from_views
 from gensor_kernels.operators.attention.forms import FORMS, mean_sizes
+from gensor_kernels.operators.expression.evaluate import evaluate
 from gensor_kernels.operators.tolerance.base import check
 from gensor_kernels.operators.types.dtypes import decode, encode
 from gensor_kernels.operators.types.workload import Workload, contiguous
 from tests.families.attention_cases import exact, exact_sequences, operands, tiled
 
 AXES = tuple(attention.MASK_AXES)
+KINDS_OF_SINKS = ("", "", *attention.SINKS)
 
 
 @st.composite
@@ -29,21 +31,31 @@ def workloads(draw: st.DrawFn) -> Workload:
         causal=draw(st.sampled_from([False, True, "upper_left"])), mask=mask,
         mask_axes=draw(st.sets(st.sampled_from(AXES))),
         window=draw(st.sampled_from([(None, None), (None, None), (0, 0), (2, -1), (-1, 3), (4, 1), (30, 30)])),
-        softcap=draw(st.booleans()),
+        softcap=draw(st.booleans()), sinks=draw(st.sampled_from(KINDS_OF_SINKS)), lse=draw(st.booleans()),
     )  # fmt: skip
+
+
+def compare(w, values, logarithms):
+    """Compare reference and declaration of both outputs with other values of them."""
+    declared, arrays = operator(w.operator), operands(w, seed=len(w.key()))
+    expected, plain = declared.expect(w, arrays), {name: decode(w.dtype[name], x) for name, x in arrays.items()}
+    assert np.allclose(expected.values, values, rtol=1e-11, atol=1e-12)
+    assert np.allclose(declared.reference(plain, w.size), values, rtol=1e-11, atol=1e-12)
+    assert (expected.bound > 0).all() and np.isfinite(expected.bound).all()
+    written = declared.expect_written(w, arrays)
+    assert tuple(written) == declared.written == ("l",) * w.operator.endswith("_lse")
+    if written:
+        assert np.allclose(written["l"].values, logarithms, rtol=1e-11, atol=1e-12)
+        assert np.allclose(evaluate(declared.stages(w.size)[:-1], plain, sizes=w.size), logarithms, rtol=1e-11)
+        known = np.isfinite(logarithms)
+        assert (written["l"].bound[known] > 0).all() and (written["l"].bound[known] < 1e-4).all()
+    assert Workload.from_json(w.key()) == w
 
 
 @settings(deadline=None, max_examples=150)
 @given(workloads())
 def test_reference_and_declaration_are_correct(w):
-    declared = operator(w.operator)
-    arrays = operands(w, seed=len(w.key()))
-    expected = declared.expect(w, arrays)
-    plain = {name: decode(w.dtype[name], array) for name, array in arrays.items()}
-    theirs = exact(w, arrays)
-    assert np.allclose(expected.values, theirs, rtol=1e-11, atol=1e-12)
-    assert np.allclose(declared.reference(plain, w.size), theirs, rtol=1e-11, atol=1e-12)
-    assert (expected.bound > 0).all() and np.isfinite(expected.bound).all()
+    compare(w, *exact(w, operands(w, seed=len(w.key()))))
 
 
 def test_flops_and_bytes_count_the_pairs_that_see_each_other():
@@ -66,6 +78,10 @@ def test_windows_that_bound_nothing_are_plain_attention(window):
     assert w == workload(4, 8, heads=2, head=16, causal=True) or window == (8, None)
     assert ("window_left" in w.key()) == (window == (8, None))
     assert workload(4, 8, causal=True, window=(3, 2)) == workload(4, 8, causal=True, window=(3, 0))
+    with_all = workload(4, 8, heads=2, head=16, sinks="bfloat16", lse=True)
+    assert with_all.operator == "attention_sinks_lse" and with_all.size["window_left"] == 2**31 - 1
+    assert {name: with_all.align[name] for name in "sl"} == {"s": 2, "l": 4}
+    assert with_all.bytes_moved() == workload(4, 8, heads=2, head=16).bytes_moved() + 2 * 2 + 4 * 2 * 4
     assert workload(4, 8, heads=1, head=16).key() == (
         '{"accumulator":"float32","alignment":{"a":16,"b":16,"c":16,"d":16},"dtypes":{"a":"float16","b":"float16",'
         '"c":"float16","d":"float16"},"epilogue":[],"layout":{"a":"head","b":"head","c":"head","d":"head"},'
@@ -168,19 +184,14 @@ def sequences_drawn(draw: st.DrawFn) -> Workload:
         heads=kv_heads * draw(st.integers(1, 3)), kv_heads=kv_heads, head=draw(st.integers(1, 9)),
         dtype=draw(st.sampled_from(["float16", "bfloat16"])), causal=draw(st.sampled_from([False, True, "upper_left"])),
         window=draw(st.sampled_from([(None, None), (0, 0), (2, -1), (-1, 3), (4, 1)])), softcap=draw(st.booleans()),
+        sinks=draw(st.sampled_from(KINDS_OF_SINKS)), lse=draw(st.booleans()),
     )  # fmt: skip
 
 
 @settings(deadline=None, max_examples=120)
 @given(sequences_drawn())
 def test_reference_and_declaration_of_sequences_are_right(w):
-    declared, arrays = operator(w.operator), operands(w, seed=len(w.key()))
-    expected, wanted = declared.expect(w, arrays), exact_sequences(w, arrays)
-    plain = {name: decode(w.dtype[name], array) for name, array in arrays.items()}
-    assert np.allclose(expected.values, wanted, rtol=1e-11, atol=1e-12)
-    assert np.allclose(declared.reference(plain, w.size), wanted, rtol=1e-11, atol=1e-12)
-    assert np.isfinite(expected.bound).all()
-    assert Workload.from_json(w.key()) == w
+    compare(w, *exact_sequences(w, operands(w, seed=len(w.key()))))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -173,13 +173,14 @@ def run(
     problem: Problem, candidate: Candidate, kernel: Kernel, *, late: bool, order: str | int, ordered: bool = True
 ) -> None:
     """Run a problem's launches once, over a poisoned output and workspace."""
-    family, program, out = candidate.family, candidate.program, problem.out
-    out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
+    family, program = candidate.family, candidate.program
+    problem.poison()
     size, zero = family.workspace(program, problem.workload)
     workspace = np.full(size + 256, 0 if zero else 0xFF, np.uint8)
     base = -workspace.ctypes.data % 256 + workspace.ctypes.data
     memory = Memory()
-    addresses = {id(each): memory.place(*each.extent, each is out) for each in (*problem.reads, out)}
+    addresses = {id(each): memory.place(*each.extent, False) for each in problem.reads}
+    addresses |= {id(each): memory.place(*each.extent, True) for each in problem.written}
     behind = memory.place(base, size, True) if size else 0
 
     def address(each: Placed) -> int:

@@ -64,10 +64,46 @@ def attention(draw: Draw, served: Served) -> None:
     more = {"window": window, "softcap": softcap}
     if draw.extreme and draw.often(0.08):
         draw.refused, mask, causal, more = _refusal(draw, full, mask, causal, more)
+    sinks, logarithms = None if infinite else _sinks(draw, q), draw.often(0.3)
+    more |= {"sinks": sinks, "return_lse": logarithms}
     found = served.call(gk.attention, q, k, v, mask, causal, scale, **more, out=out, nothing=keys == 0)
     added = _sum_of_masks(mask, causal, window or (None, None), full)
-    values, bound = _reference(q, shown, v, added, scale, softcap, dtype)
+    values, bound = _reference(q, shown, v, added, scale, softcap, dtype, sinks)
+    if logarithms:
+        found, lse = found
+        agree(lse, *_logarithms(q, shown, added, scale, softcap, sinks), "float32", "float32")
     agree(found, values, bound, dtype, ACCUMULATORS[dtype])
+
+
+def _sinks(draw: Draw, q: np.ndarray) -> np.ndarray | None:
+    """A number per head, of a type that kernels read or not, at any stride; -inf is no sink."""
+    if not draw.often(0.35):
+        return None
+    draw.traits.add("sinks")
+    sinks = draw.array((q.shape[1],), draw.pick(["float16", "bfloat16", "float32", "float64"]), special=False)
+    if sinks.size and sinks.flags.writeable and draw.often(0.2):
+        sinks[0] = -np.inf
+    return sinks
+
+
+def _logarithms(
+    q: np.ndarray, k: np.ndarray, added: np.ndarray, scale: float | None, softcap: float | None,
+    sinks: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The logarithms of the denominators, and a kernel's error: those of scores, of the largest one, and of sums."""
+    factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
+    q, k = wide(q), np.repeat(wide(k), q.shape[1] // max(k.shape[1], 1), 1)
+    scores, terms = factor * (q @ k.swapaxes(-1, -2)), abs(factor) * (np.abs(q) @ np.abs(k).swapaxes(-1, -2))
+    scores = softcap * np.tanh(scores / softcap) if softcap else scores
+    scores = np.where(np.isneginf(added), -np.inf, scores + added)
+    sink = np.full((1, q.shape[1], 1), -np.inf) if sinks is None else wide(sinks)[None, :, None]
+    top = np.maximum(scores.max(-1, initial=-np.inf), sink)
+    base = np.where(np.isneginf(top), 0.0, top)
+    values = base + np.log(np.exp(scores - base[..., None]).sum(-1) + np.exp(sink - base))
+    known = np.where(np.isfinite(scores), np.abs(scores), 0.0).max(-1, initial=0.0)
+    known = known + np.where(np.isfinite(sink), np.abs(sink), 0.0)
+    bound = U * (2.5 * (q.shape[3] + 16) * terms.max(-1, initial=0.0) + 12 * known + 2.5 * k.shape[2] + 64)
+    return values, np.where(np.isfinite(values), bound + 32 * U * (softcap or 0.0), 0.0)
 
 
 def _refusal(draw: Draw, full: tuple[int, ...], mask: Any, causal: Any, more: dict[str, Any]) -> tuple[Any, ...]:
@@ -148,14 +184,15 @@ def sequences(draw: Draw, served: Served) -> None:
 
 def _reference(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float | None, softcap: float | None,
-    dtype: str,
+    dtype: str, sinks: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Values in float64, and a kernel's error."""
+    """Values in float64, and a kernel's error. A sink is a further key, whose score is the sink's and whose value is
+    0."""
     operands = [*map(wide, (q, k, v)), added]
     factor = float(q.shape[-1] ** -0.5 if scale is None else scale)
     values, bound = np.zeros((*q.shape[:3], v.shape[3])), np.zeros((*q.shape[:3], v.shape[3]))
     if k.shape[2] and q.size:
-        values = _numpy(*operands, factor, softcap) if softcap else _onnx(*operands, factor)
+        values = _numpy(*operands, factor, softcap, sinks) if softcap or sinks is not None else _onnx(*operands, factor)
         bound = _bound(*operands, factor, softcap or 0.0, values, dtype)
     return values, np.where(np.isfinite(values), bound, 0.0)
 
@@ -172,14 +209,20 @@ def _sum_of_masks(mask: np.ndarray | None, causal: Any, window: tuple[Any, Any],
     return np.where(outside, -np.inf, added)
 
 
-def _numpy(q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float, softcap: float) -> np.ndarray:
-    """NumPy's: scores between -softcap and softcap, to which masks are added."""
+def _numpy(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, added: np.ndarray, scale: float, softcap: float | None,
+    sinks: np.ndarray | None,
+) -> np.ndarray:  # fmt: skip
+    """NumPy's: scores between -softcap and softcap, to which masks are added, and sinks in the denominator."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
-    scores = softcap * np.tanh(scale * (q @ k.swapaxes(-1, -2)) / softcap) + added
-    top = scores.max(-1, keepdims=True)
-    weights = np.exp(scores - np.where(top == -np.inf, 0.0, top))
-    total = weights.sum(-1, keepdims=True)
+    scores = scale * (q @ k.swapaxes(-1, -2))
+    scores = (softcap * np.tanh(scores / softcap) if softcap else scores) + added
+    sink = np.full((1, q.shape[1], 1, 1), -np.inf) if sinks is None else wide(sinks)[None, :, None, None]
+    top = np.maximum(scores.max(-1, keepdims=True), sink)
+    top = np.where(top == -np.inf, 0.0, top)
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True) + np.exp(sink - top)
     values = weights @ v / np.where(total == 0, 1.0, total)
     return np.where(np.isneginf(added).all(-1, keepdims=True), 0.0, values)
 

@@ -79,6 +79,11 @@ def _any_strides(workload: Workload, layout: str) -> str:
     return "s" if rows or workload.operator.startswith("attention") else layout
 
 
+def first_of(found: Any) -> Any:
+    """The result of a call, of several the first."""
+    return found[0] if isinstance(found, tuple) else found
+
+
 class Served:
     """The device and library of some tests: `call` runs a function and checks who served it."""
 
@@ -104,7 +109,7 @@ class Served:
         before = len(self.device.ran)
         found = function(*arguments, **keywords)
         count = len(self.device.ran) - before
-        assert nothing or bool(count) == bool(found.size), f"{function}: {count} launches"
+        assert nothing or bool(count) == bool(first_of(found).size), f"{function}: {count} launches"
         return found
 
     def check(self) -> None:

@@ -27,7 +27,7 @@ from tests.doubles.device import FakeDevice, Numpy
 from . import attention, contractions, images, products, references, rows
 from .arguments import draw_change
 from .drawing import Draw
-from .serving import Served, serving
+from .serving import Served, first_of, serving
 
 #: Number, function and seed.
 Call = tuple[int, str, int]
@@ -84,9 +84,10 @@ class Way:
             raise kind(f"{type(error).__name__}: {error}") from error
         if self.draw.refused:
             raise Accepted
-        found, out = change.result(found), self.draw.result
-        assert out is None or found is out, "the result is not out"
-        return found
+        several = isinstance(found, tuple)
+        first, out = change.result(first_of(found)), self.draw.result
+        assert out is None or first is out, "the result is not out"
+        return (first, *found[1:]) if several else first
 
 
 def describe(function: Any, arguments: Any, keywords: Any) -> str:

@@ -170,11 +170,17 @@ class Operands:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(block.nbytes for block in self.reads) + self.out.nbytes
+        return sum(block.nbytes for block in self.operands) + self.out.nbytes
 
     @property
     def reads(self) -> list[Block]:
         """Every array that a kernel reads."""
+        written = [self.blocks[name] for name in self.operator.written]
+        return [block for block in self.operands if not any(block is each for each in written)]
+
+    @property
+    def operands(self) -> list[Block]:
+        """Every array of a launch but the output, in the order of its arguments."""
         return [*self.inputs, *(block for _, block, _ in self.steps if block is not None)]
 
     @property
@@ -209,7 +215,7 @@ class Operands:
         size, zero = family.workspace(kernel.program, self.workload)
         owner, address = device.workspace(size, zero) if size else (None, 0)
         packed = change(self.params(kernel, address))
-        touched = (self.out.flat, *(block.flat for block in self.reads))
+        touched = (self.out.flat, *(block.flat for block in self.operands))
 
         def call() -> None:
             arguments = device.local.arguments

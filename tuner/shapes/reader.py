@@ -33,7 +33,10 @@ _WINDOW = (
     *("k_out", "groups", "weights", "prologue"),
 )
 _POOL = (*_WINDOW[:-4], "ceil_mode", "count_include_pad")
-_ATTENTION = ("batch", "heads", "kv_heads", "queries", "head", "causal", "window_left", "window_right", "softcap")
+_ATTENTION = (
+    *("batch", "heads", "kv_heads", "queries", "head", "causal", "window_left", "window_right", "softcap"),
+    *("sinks", "lse"),
+)
 _MATRIX = ("batch", "m", "n", "k", "dtype_b", "group", "zeros", "trans_a", "trans_b", "order", "prologue")
 _PAGES = ("pages", "page_size", "table")
 _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], ...] = (

@@ -215,15 +215,18 @@ def attend_sequences(line: Line) -> Read:
 
 
 def _attention(line: Line) -> dict[str, Any]:
-    """Return what all forms of attention have in common: heads, types, diagonal, window, soft cap, epilogue."""
+    """Return what all forms of attention have in common: heads, types, diagonal, window, soft cap, sinks, logarithms,
+    epilogue."""
     left, right = (line.integer(name) if line.text(name, "") else None for name in forms.WINDOW)
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?", line.text("softcap", "0")):
         raise line.fail("softcap", f"'{line.text('softcap')[:40]}' is not a number of 0 or more")
     types, heads = element(line), line.integer("heads", 1)
     found: dict[str, Any] = {"heads": heads, "kv_heads": line.integer("kv_heads", heads), "head": line.integer("head")}
     found |= {"dtype": types.dtype, "out": types.out, "causal": line.choice("causal", forms.CAUSAL, "none")}
-    softcap = float(line.text("softcap", "0")) > 0
-    return found | {"window": (left, right), "softcap": softcap, "epilogue": steps(line)}
+    found |= {"window": (left, right), "softcap": float(line.text("softcap", "0")) > 0, "epilogue": steps(line)}
+    known = {shape_row.NAMES[each]: each for each in attention.SINKS}
+    sinks = known[line.dtype("sinks", known, None)] if line.text("sinks", "") else ""
+    return found | {"sinks": sinks, "lse": line.choice("lse", "01", "0") == "1"}
 
 
 def whole(line: Line) -> Read:

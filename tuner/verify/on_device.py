@@ -53,14 +53,13 @@ class DeviceProblem(Problem):
 
     def check_on(self, device: Device, candidate: Candidate, code: Code) -> float:
         """Run once on poisoned memory; return the largest error over its tolerance. Raises Failure, BuildError."""
-        out = self.out
-        out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else POISON
-        placed = {id(each): Placed(device, each) for each in (*self.reads, out)}
+        self.poison()
+        placed = {id(each): Placed(device, each) for each in (*self.reads, *self.written)}
         workspace = Workspace(device, *candidate.family.workspace(candidate.program, self.workload))
         launch = device.load(code, candidate.family.launches(candidate.program, self.workload))
         arguments = device.local.arguments
         arguments[0][:] = self.params(candidate, workspace.address, lambda each: placed[id(each)].address)
-        touched = (placed[id(out)].body, *(placed[id(each)].body for each in self.reads))
+        touched = (placed[id(self.out)].body, *(placed[id(each)].body for each in self.operands))
         device.synchronize()  # raises errors of earlier work before the kernel could be blamed
         try:
             launch(arguments, touched, (), workspace.body)
@@ -70,11 +69,12 @@ class DeviceProblem(Problem):
         for each in self.reads:
             if not placed[id(each)].unchanged(each):
                 raise Failure("wrong", "an operand, or the guard zone around it, was written")
-        if not placed[id(out)].intact():
-            raise Failure("wrong", "the guard zone around C was written")
+        for each in self.written:
+            if not placed[id(each)].intact():
+                raise Failure("wrong", f"the guard zone around {each.name.upper()} was written")
+            each.buffer.view(np.uint8)[...] = placed[id(each)].host()
         if not workspace.intact():
             raise Failure("wrong", "the guard zone around the workspace was written")
-        out.buffer.view(np.uint8)[...] = placed[id(out)].host()
         return self.check()
 
 

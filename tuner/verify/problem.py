@@ -58,6 +58,11 @@ class Placed:
         )
 
     @property
+    def poison(self) -> int:
+        """The byte that fills a buffer before a run: of floats a NaN."""
+        return 0x7F if self.buffer.itemsize == 1 else 0xFF
+
+    @property
     def extent(self) -> tuple[int, int]:
         """(address, bytes) from the first to the last element; accesses beyond either end are out of bounds."""
         if 0 in self.shape:
@@ -121,9 +126,11 @@ class Problem:
         self.output = output
         zeros = np.zeros(output.shape)
         self.out = place(zeros, types[output.name], output, align[output.name], dense=case.dense_output)
+        #: the output, and what else a kernel writes
+        self.written = [self.out, *(self.inputs[name] for name in self.operator.written)]
         self.steps = [self._step(rng, name) for name in self.workload.epilogue]
         self.integer_steps = exact_steps(self.workload, self.out.dtype)
-        self._expected: tolerance_base.Expected | None = None
+        self._expected: list[tolerance_base.Expected] = []
 
     def _draw(self, rng: np.random.Generator, operand: Operand) -> np.ndarray:
         name = self.workload.dtype[operand.name]
@@ -155,7 +162,17 @@ class Problem:
     @property
     def reads(self) -> list[Placed]:
         """Every array that a kernel reads."""
+        return [each for each in self.operands if each.name not in self.operator.written]
+
+    @property
+    def operands(self) -> list[Placed]:
+        """Every array of a launch but the output, in the order of its arguments."""
         return [*self.inputs.values(), *(placed for _, placed in self.steps if placed)]
+
+    def poison(self) -> None:
+        """Fill what a kernel writes with a pattern that no result has."""
+        for each in self.written:
+            each.buffer.view(np.uint8)[...] = each.poison
 
     def params(
         self, candidate: Candidate, workspace: int, address: Callable[[Placed], int] = lambda each: each.address
@@ -175,15 +192,15 @@ class Problem:
         return Step(code, step.scalar, str(placed.dtype), where, address(placed))
 
     def run(self, candidate: Candidate, library: Path, *, copies: str, order: str | int) -> Counters:
-        """Run once with a poisoned output and return the emulator's counters; raise Failure on any fault."""
+        """Run once with poisoned outputs and return the emulator's counters; raise Failure on any fault."""
         family, program = candidate.family, candidate.program
-        out = self.out
-        out.buffer.view(np.uint8)[...] = 0x7F if out.buffer.itemsize == 1 else 0xFF
+        self.poison()
         size, zero = family.workspace(program, self.workload)
         workspace = np.full(size + 64, 0 if zero else 0xFF, np.uint8)
         base = -workspace.ctypes.data % 64 + workspace.ctypes.data
         space = AddressSpace()
-        addresses = {id(each): space.place(*each.extent, each is out) for each in (*self.reads, out)}
+        addresses = {id(each): space.place(*each.extent, False) for each in self.reads}
+        addresses |= {id(each): space.place(*each.extent, True) for each in self.written}
         packed = self.params(candidate, space.place(base, size, True) if size else 0, lambda each: addresses[id(each)])
         buffers = [each for each in space.buffers if each.bytes]
         try:
@@ -193,19 +210,25 @@ class Problem:
             raise Failure("timeout" if fault.kind == "timeout" else "failed", str(fault)) from None
 
     def check(self) -> float:
-        """Return the largest error over its tolerance; raise Failure above 1, or if memory around C was written."""
-        out = self.out
-        if self._expected is None:
+        """Return the largest error over its tolerance; raise Failure above 1, or if memory around an output was
+        written."""
+        if not self._expected:
             arrays = {name: each.view() for name, each in self.inputs.items()}
             steps = [step for step, _ in self.steps]
-            self._expected = self.operator.expect(self.workload, arrays, steps, integer_steps=self.integer_steps)
-        found = tolerance_base.check(out.view(), self._expected)
+            others = self.operator.expect_written(self.workload, arrays)
+            self._expected = [
+                self.operator.expect(self.workload, arrays, steps, integer_steps=self.integer_steps),
+                *(others[name] for name in self.operator.written),
+            ]
+        return max(self._check(out, expected) for out, expected in zip(self.written, self._expected, strict=True))
+
+    def _check(self, out: Placed, expected: tolerance_base.Expected) -> float:
+        found, of = tolerance_base.check(out.view(), expected), "" if out is self.out else f"{out.name} "
         if not found.ok:
-            raise Failure("wrong", found.message, found.ratio)
+            raise Failure("wrong", of + found.message, found.ratio)
         written = np.zeros(out.buffer.shape, bool)
         np.lib.stride_tricks.as_strided(written[out.base :], out.shape, out.strides)[...] = True
-        poison = np.uint8(0x7F if out.buffer.itemsize == 1 else 0xFF)
         around = out.buffer[~written].view(np.uint8)
-        if (around != poison).any():
-            raise Failure("wrong", "wrote between the elements of C")
+        if (around != out.poison).any():
+            raise Failure("wrong", f"wrote between the elements of {out.name.upper()}")
         return found.ratio

@@ -177,6 +177,7 @@ def _attention(workload: Workload) -> Cuts:
         found = workload.with_sizes(**sizes, queries=end - first, keys=keys.stop - keys.start, causal=causal)
         kv = (batch, slice(low, high), keys)
         slices = {"a": (batch, heads, queries), "b": kv, "d": kv, "c": (batch, heads, queries)}
+        slices |= {"s": (heads,), "l": (batch, heads, queries)}
         if "mask_axes" in z:
             over = z["mask_axes"]
             slices["e"] = tuple(
@@ -200,6 +201,7 @@ def _sequences(workload: Workload) -> Cuts:
         heads, kv_heads = slice(low * group, high * group), slice(low, high)
         slices = {name: (ALL,) for name in operator(workload.operator).names}
         slices |= {"a": (ALL, heads), "c": (ALL, heads), "b": (ALL, kv_heads), "d": (ALL, kv_heads)}
+        slices |= {"s": (heads,), "l": (ALL, heads)}
         return Part(workload.with_sizes(heads=(high - low) * group, kv_heads=high - low), slices)
 
     return Cuts({"kv_heads": z["kv_heads"]}, part)

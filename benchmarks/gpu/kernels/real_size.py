@@ -56,7 +56,7 @@ def check(
     launch()
     session.synchronize()
     sizes = {"sizes": dict(workload.sizes)}
-    if not all(_intact(block) for block in (*operands.reads, operands.out)):
+    if not all(_intact(block) for block in (*operands.operands, operands.out)):
         return {"outcome": "wrong", "error": "a red zone was written", **sizes}
     if before != [_sum(block) for block in operands.reads]:
         return {"outcome": "wrong", "error": "an input was written", **sizes}
@@ -71,26 +71,28 @@ def check(
 
 def _compare(session: Session, operands: Operands, candidate: Candidate, seconds: float) -> dict[str, Any]:
     """Compare parts with the float64 reference."""
-    xp, out = session.device.xp, operands.out
+    xp, size = session.device.xp, math.prod(operands.out.shape)
     began, worst, checked = time.perf_counter(), 0.0, 0
-    view, name = out.view(xp), operands.operator.names[-1]
     for part in parts(operands.workload):
-        result = host(session, cut(view, part.slices[name]))
-        found = tolerance_base.check(
-            result, _reference(session, operands, part, candidate.family.summed_by(candidate.program, part.workload))
-        )
-        worst = max(worst, found.ratio)
-        checked += result.size
-        if not found.ok:
-            where = f"part {dict(part.workload.sizes)} at {_place(part.slices[name])}"
-            return {"outcome": "wrong", "error": f"{where}: {found.message}", "worst": worst}
+        summed = candidate.family.summed_by(candidate.program, part.workload)
+        for name, expected in _references(session, operands, part, summed).items():
+            block = operands.blocks[name]
+            result = host(session, cut(block.view(xp), part.slices[name]))
+            found = tolerance_base.check(result, expected)
+            worst = max(worst, found.ratio)
+            checked += result.size * (block is operands.out)
+            if not found.ok:
+                where = f"part {dict(part.workload.sizes)} at {_place(part.slices[name])} of {name}"
+                return {"outcome": "wrong", "error": f"{where}: {found.message}", "worst": worst}
         if time.perf_counter() - began > seconds:
             break
-    return {"outcome": "ok", "worst": worst, "checked": round(checked / max(math.prod(out.shape), 1), 4)}
+    return {"outcome": "ok", "worst": worst, "checked": round(checked / max(size, 1), 4)}
 
 
-def _reference(session: Session, operands: Operands, part: Part, workload: Workload) -> tolerance_base.Expected:
-    """Return the reference of a part, as `workload` sums it."""
+def _references(
+    session: Session, operands: Operands, part: Part, workload: Workload
+) -> dict[str, tolerance_base.Expected]:
+    """Return the references of a part of the outputs, as `workload` sums it."""
     xp, name = session.device.xp, operands.operator.names[-1]
     arrays = {
         each: host(session, cut(block.view(xp), part.slices[each]))
@@ -102,7 +104,8 @@ def _reference(session: Session, operands: Operands, part: Part, workload: Workl
         stored = None if block is None else host(session, cut(block.view(xp), part.slices[name]))
         kind = "" if block is None else "int8" if block.dtype == "bool" else block.dtype
         steps.append(Step(step, None if stored is None else decode(kind, stored), scalar))
-    return operands.operator.expect(workload, arrays, steps, integer_steps=operands.integer_steps)
+    expected = operands.operator.expect(workload, arrays, steps, integer_steps=operands.integer_steps)
+    return {name: expected, **operands.operator.expect_written(workload, arrays)}
 
 
 def _place(slices: tuple[slice, ...]) -> str:

@@ -63,7 +63,10 @@ def _form(workload: Workload) -> Form:
         raise NoCallError(workload.operator)
     if facts(workload.dtype["a"]).itemsize > 2:
         raise NoCallError("kernels are of 16-bit types")
-    return FORMS[workload.operator]
+    form = FORMS[workload.operator]
+    if form.sinks or form.lse:
+        raise NoCallError("PyTorch's attention has no sinks, and gives no logarithms of denominators")
+    return form
 
 
 def _causal(workload: Workload) -> bool:

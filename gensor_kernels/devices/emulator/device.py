@@ -201,13 +201,15 @@ class RehearsalDevice(EmulatorDevice):
 def _launch(
     source: str, library: Path, launches: Sequence[Launch], arguments: Any, arrays: Any, steps: Any, workspace: Any
 ) -> None:
-    """Execute the launches; only the call's arrays may be read, and only its result written."""
+    """Execute the launches; only the call's arrays may be read, and only its results written."""
     result, *inputs = arrays
+    written = [result, *(inputs[place] for place in launches[0].writes)]
     inputs += [step.operand for step in steps if step.operand is not None]
-    if not result.flags.writeable:
+    if not all(array.flags.writeable for array in written):
         raise ValueError("output array is read-only")
     # Addresses are host addresses: arguments hold those of the caller's arrays.
-    touched = [(*extent(array), False) for array in inputs] + [(*extent(result), True)]
+    read = [array for array in inputs if not any(array is each for each in written)]
+    touched = [(*extent(array), False) for array in read] + [(*extent(array), True) for array in written]
     if workspace is not None:
         touched.append((workspace.ctypes.data, workspace.nbytes, True))
     buffers = [Buffer(address, size, writable, address) for address, size, writable in touched]

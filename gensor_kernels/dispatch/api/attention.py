@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import Precision
+    from gensor_kernels.dispatch.functions.base import Function
 
 
 @public
@@ -36,14 +37,16 @@ def attention(
     key_offsets: ArrayLike | Sequence[int] | None = None,
     key_sizes: ArrayLike | Sequence[int] | None = None,
     block_table: ArrayLike | Sequence[Sequence[int]] | None = None,
-    out: ArrayLike | None = None,
+    sinks: ArrayLike | None = None,
+    return_lse: bool = False,
+    out: ArrayLike | Sequence[ArrayLike] | None = None,
     precision: Precision | None = None,
 ) -> Any:
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.
 
     The signature is that of `torch.nn.functional.scaled_dot_product_attention`, without
-    `dropout_p`, and with further keywords: the windows, soft caps, packed sequences and
-    pages of FlashAttention. `mask`, `causal` and `scale` stand for `attn_mask`,
+    `dropout_p`, and with further keywords: the windows, soft caps, packed sequences,
+    pages and sinks of FlashAttention. `mask`, `causal` and `scale` stand for `attn_mask`,
     `is_causal` and `scale`; `causal=True` is aligned to the last key, and
     `causal="upper_left"` is `is_causal=True`. Grouped queries need no `enable_gqa`.
 
@@ -80,8 +83,14 @@ def attention(
         of page `block_table[s, j // page]`, and `key_sizes` are required. Entries past a
         sequence's last key may be any numbers. Sequences are batch entries of `q`, or
         those of `offsets` or `sizes`.
+    sinks : array of floats, shape (heads,), optional
+        Attention sinks [5]_: one more logit per head, neither scaled nor capped, that
+        takes part in the denominator of every query's softmax and has no value.
+    return_lse : bool, default False
+        Also return the logarithms of the denominators, to merge results over parts of
+        the keys.
     out : array, shape (batch, heads, queries, head of v), optional
-        Array that receives the result.
+        Array that receives the result; with `return_lse` also a pair (out, lse).
     precision : {None, "ieee", "tf32"}, optional
         Arithmetic of float32 as in `matmul`.
 
@@ -90,6 +99,11 @@ def attention(
     array, shape (batch, heads, queries, head of v)
         A new array of the promoted dtype, or `out`. A query that sees no key, or is of
         no sequence, gives zeros.
+    lse : array of float32, shape (batch, heads, queries)
+        With `return_lse`: the natural logarithm of the sum of exp(score), after scale,
+        soft cap and mask, over the keys that the query sees, and of exp(sink), as in
+        FlashAttention (FlashInfer has logarithms to base 2). -inf for a query that
+        sees no key, or the sink.
 
     Raises
     ------
@@ -123,6 +137,7 @@ def attention(
     .. [2] J. Ainslie et al., "GQA", arXiv:2305.13245.
     .. [3] Gemma Team, "Gemma 2", arXiv:2408.00118.
     .. [4] W. Kwon et al., "PagedAttention", arXiv:2309.06180.
+    .. [5] G. Xiao et al., "StreamingLLM", arXiv:2309.17453.
 
     Examples
     --------
@@ -134,24 +149,56 @@ def attention(
     ...     gensor_kernels.attention(q, q, v, causal=True)[0, 0]
     array([[1., 1., 1., 1., 1., 1., 1., 1.],
            [2., 2., 2., 2., 2., 2., 2., 2.]], dtype=float16)
+
+    The logarithm of two terms, exp(0) each, and of three with a sink of 0:
+
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     _, two = gensor_kernels.attention(q, q, v, return_lse=True)
+    ...     _, three = gensor_kernels.attention(q, q, v, sinks=np.zeros(1, "float32"), return_lse=True)
+    >>> np.exp(two).round(3), np.exp(three).round(3)
+    (array([[[2., 2.]]], dtype=float32), array([[[3., 3.]]], dtype=float32))
     """
-    from gensor_kernels.dispatch.functions.attention import ATTENTION, Parameters
+    from gensor_kernels.dispatch.functions.attention import ATTENTION, Parameters, new_logarithms
     from gensor_kernels.operators.attention.forms import causal_code
 
     causal_code(causal)
     factor = None if scale is None else real("scale", scale)
     ragged, paged = offsets is not None or sizes is not None, block_table is not None
-    parameters = Parameters(causal, factor, _window(window), _softcap(softcap), ragged, paged)
+    kinds = ragged, paged, sinks is not None, bool(return_lse)
+    parameters = Parameters(causal, factor, _window(window), _softcap(softcap), *kinds)
     runtime, lengths = current_runtime(), (offsets, sizes, key_offsets, key_sizes, block_table)
-    if all(each is None for each in lengths):
-        return runtime.serve(ATTENTION, (q, k, v, mask), parameters, out, (), precision)
-    if mask is not None:
-        raise ValueError("a mask is for sequences of one length: leave it out, or offsets, sizes and block_table")
-    from gensor_kernels.dispatch.functions.attention_sequences import SEQUENCES
+    out, given = _outputs(out, return_lse)
+    function: Function = ATTENTION
+    inputs: tuple[Any, ...] = (q, k, v, mask)
+    if not all(each is None for each in lengths):
+        if mask is not None:
+            raise ValueError("a mask is for sequences of one length: leave it out, or offsets, sizes and block_table")
+        from gensor_kernels.dispatch.functions.attention_sequences import SEQUENCES
 
-    runtime.check_inputs((q, k, v), out, ())
-    found = _lengths(runtime.device, q, k, *lengths)
-    return runtime.serve(SEQUENCES, (q, k, v, *found), parameters, out, (), precision)
+        runtime.check_inputs((q, k, v), out, ())
+        function, inputs = SEQUENCES, (q, k, v, *_lengths(runtime.device, q, k, *lengths))
+    elif mask is None and (sinks is not None or return_lse):
+        inputs = inputs[:3]
+    if sinks is not None:
+        inputs += (sinks,)
+    if not return_lse:
+        return runtime.serve(function, inputs, parameters, out, (), precision)
+    runtime.check_inputs((*inputs, given), out, ())
+    lse = new_logarithms(runtime.device, q, (*inputs, out), given)
+    result = runtime.serve(function, (*inputs, lse), parameters, out, (), precision)
+    if given is None or lse is given:
+        return result, lse
+    given[...] = lse
+    return result, given
+
+
+def _outputs(out: Any, return_lse: bool) -> tuple[Any, Any]:
+    """Return the arrays that receive the result and the logarithms, None for new ones."""
+    if not isinstance(out, (tuple, list)):
+        return out, None
+    if not return_lse or len(out) != 2:
+        raise ValueError(f"out is an array, or with return_lse a pair (out, lse), not {len(out)} arrays")
+    return out[0], out[1]
 
 
 def _lengths(

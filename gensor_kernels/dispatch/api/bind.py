@@ -37,7 +37,7 @@ def bind(function: Callable[..., Any], *args: Any, **keywords: Any) -> BoundCall
     -------
     callable
         `plan()` computes the call from what the arrays hold then, on the current stream,
-        and returns `out`. It keeps the arrays, and memory for workspaces. It may be
+        and returns `out`, as it was given. It keeps the arrays, and memory for workspaces. It may be
         captured into a CUDA graph, which must not outlive it.
 
     Raises
@@ -108,6 +108,9 @@ class BoundCall:
 
     def __init__(self, name: str, call: Callable[[], Any], inputs: Sequence[Any], out: Any):
         self.out = out
+        first, *others = list(arrays_in(out)) or [out]
+        # Further outputs are inputs of a launch, which it writes.
+        self._result, inputs = first, (*inputs, *others)
         self._name, self._call, self._inputs, self._context = name, call, inputs, copy_context()
         self._bound: _Bound | None = None
         self._make()
@@ -136,7 +139,7 @@ class BoundCall:
         from gensor_kernels.dispatch.tuning.tuned_calls import unseen
 
         runtime = current_runtime()
-        known = all(runtime.device.is_array(each) for each in (*self._inputs, self.out))
+        known = all(runtime.device.is_array(each) for each in (*self._inputs, self._result))
         if known and runtime.find is not unseen and not runtime.device.capturing():
             self._bound = self._bind(runtime)
         else:
@@ -155,12 +158,12 @@ class BoundCall:
             kept.append(Lease(0, 0, None))
             return kept[-1]
 
-        binder.begin(self._inputs, self.out)
+        binder.begin(self._inputs, self._result)
         with device.lending(lease), runtime.bound_by(binder):
             self._call()
         if not binder.settled:
             return None
-        if not binder.is_launches(()) or not binder.writes(self.out):
+        if not binder.is_launches(()) or not binder.writes(self._result):
             return _Bound(runtime, epoch, unseen, None, self._again, (), ())
         steps = [step for launched in binder.launches for step in repeat(device, launched, lambda array: array)]
         for trial in dict.fromkeys(binder.trials):  # who binds a call makes it often

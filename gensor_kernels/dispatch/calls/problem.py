@@ -8,7 +8,7 @@ as its transpose, C^T = B^T A^T.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
@@ -23,6 +23,7 @@ from gensor_kernels.operators.types.geometry import BATCH_AXES, Geometry, Stride
 from gensor_kernels.operators.types.workload import View, Workload
 
 if TYPE_CHECKING:
+    from .arguments import Operands
     from .array import DeviceArray
 
 LARGEST_EXTENT = 2**31 - 1
@@ -245,6 +246,16 @@ def clearance(array: DeviceArray, out: DeviceArray) -> tuple[int, int]:
         return 0, 0
     (low, high), (begin, end) = byte_range(array), byte_range(out)
     return low - end, high - begin
+
+
+def overlaps(pointer: Callable[[DeviceArray], int], operands: Operands) -> bool:
+    """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
+    out = operands.out
+    if out is None:
+        return False
+    at, read = pointer(out), operands._replace(out=None).arrays()
+    pairs = ((array, clearance(array, out)) for array in read)
+    return any(low < at - pointer(array) < high for array, (low, high) in pairs)
 
 
 def repeats_itself(array: DeviceArray) -> bool:

@@ -12,25 +12,36 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention.sequences import spans, workload_from_views
 from gensor_kernels.operators.types.workload import View, Workload
 
-from .attention import Parameters, check, compute, pad_heads, parameters_of, result_dtype
-from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result, compact
+from .attention import (
+    AnyAttention,
+    Parameters,
+    check,
+    check_denominators,
+    compute,
+    denominator_copies,
+    denominator_views,
+    pad_heads,
+    parameters_of,
+    result_dtype,
+)
+from .base import AbstractCall, Inputs, KernelCall, LibraryCall, NeedsCopies, Result, compact
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
 
-class Sequences(Function):
+class Sequences(AnyAttention):
     """Attention of packed sequences, or of sequences with paged keys; `parameters` is a Parameters.
 
-    Inputs are q, k, v, the ends of queries (`ragged`), the ends of keys or their numbers, and the table (`paged`).
+    Inputs are q, k, v, the ends of queries (`ragged`), the ends of keys or their numbers, the table (`paged`), and
+    those of Parameters.
     """
 
-    name = "attention"
     waits = True
 
     def result(self, inputs: Inputs, parameters: Parameters) -> Result:
         """Return the queries' shape, with heads of v's size, in the promoted dtype; ValueError for misfits."""
-        q, k, v, ends, keys, table = _split_inputs(inputs, parameters)
+        q, k, v, ends, keys, table, sinks, lse = _split_inputs(inputs, parameters)
         batch = q.shape[0] if q.ndim == 4 else 0
         if parameters.paged:
             if k.ndim != 4:
@@ -48,31 +59,36 @@ class Sequences(Function):
         _count("key_offsets and key_sizes", keys, (count,))
         if parameters.paged:
             _count("block_table", table, (count, *table.shape[1:2]))
+        check_denominators(q, v, sinks, lse)
         return Result((*q.shape[:3], v.shape[3]), result_dtype(q, k, v))
 
     def nothing(self, inputs: Inputs, parameters: Parameters) -> float | None:
         """Return zeros where there are no keys, or no sequences."""
-        _, k, _, _, keys, table = _split_inputs(inputs, parameters)
+        _, k, _, _, keys, table, _, _ = _split_inputs(inputs, parameters)
         return 0.0 if 0 in (keys.shape[0], k.shape[0], k.shape[2], 1 if table is None else table.shape[1]) else None
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Take any strides of q, k and v; copy ends and tables that are not contiguous int32."""
-        p, given, dtype = call.parameters, call.given, call.result.dtype.name
+        p, dtype = call.parameters, call.result.dtype.name
+        given, sinks, lse = p.split(call.given)
         if p.paged and given[1].shape[3] != given[2].shape[3]:
             raise UnsupportedError("values in pages with heads of another size than the keys'")
         pad_heads(call, dtype)
         copies = [None if x.dtype == dtype else compact(x, dtype) for x in given[:3]]
         copies += [None if _is_list(x) else compact(x, "int32") for x in given[3:]]
+        copies += denominator_copies(sinks, lse)
         if any(copies):
             raise NeedsCopies(*copies)
         names = ("a", "b", "d", *(("f",) if p.ragged else ()), "g", *(("h",) if p.paged else ()))
-        views = dict(zip(names, given, strict=True)) | {"c": call.out}
+        views = dict(zip(names, given, strict=True)) | {"c": call.out} | denominator_views(sinks, lse)
         q, k, v, c = (views[name] for name in "abdc")
         workload = workload_from_views(
             *(q, k, v, c, {name: views[name] for name in names[3:]}),
             causal=p.causal,
             window=p.window,
             softcap=p.softcap is not None,
+            sinks=sinks,
+            lse=p.lse,
             epilogue=call.epilogue,
         )
         return KernelCall.of_views(workload, views, p.scale, p.softcap or 0.0)
@@ -84,7 +100,8 @@ class Sequences(Function):
 
     def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
         """Compute attention of one sequence after the other; ends and table are read, which waits for the device."""
-        q, k, v, ends, keys, table = _split_inputs(inputs, p)
+        q, k, v, ends, keys, table, sinks, lse = _split_inputs(inputs, p)
+        self.fill(inputs, p)
         value = out
         if value is None:
             value = device.xp.zeros((*q.shape[:3], v.shape[3]), np.promote_types(result_dtype(q, k, v), np.float32))
@@ -104,7 +121,8 @@ class Sequences(Function):
                 own = (_gather(device, x, table[number], end) for x in (k, v))
             else:
                 own = (x[:, :, begin:end] for x in (k, v))
-            part = compute(device, (q[entry, :, first:last], *own, None), p, math)
+            logarithms = None if lse is None else lse[entry, :, first:last]
+            part = compute(device, (q[entry, :, first:last], *own, None, sinks, logarithms), p, math)
             value[entry, :, first:last] = part
         return value
 
@@ -113,10 +131,11 @@ SEQUENCES = Sequences()
 
 
 def _split_inputs(inputs: Sequence[Any], p: Parameters) -> tuple[Any, ...]:
-    """Return (q, k, v, ends of queries, ends or numbers of keys, table), None for those a call does not have."""
-    q, k, v, *rest = inputs
+    """Return (q, k, v, ends of queries, ends or numbers of keys, table, sinks, logarithms), None for those a call does
+    not have."""
+    (q, k, v, *rest), sinks, lse = p.split(inputs)
     ends = rest.pop(0) if p.ragged else None
-    return q, k, v, ends, rest[0], rest[1] if p.paged else None
+    return q, k, v, ends, rest[0], rest[1] if p.paged else None, sinks, lse
 
 
 def _count(name: str, given: Any, shape: tuple[int, ...]) -> int:

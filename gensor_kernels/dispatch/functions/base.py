@@ -300,6 +300,9 @@ class Function:
         """Return the sizes and dtypes of a call that forms no Workload, for recordings; empty for shapes alone."""
         return {}
 
+    def fill(self, inputs: Inputs, parameters: Any) -> None:
+        """Write what a call computes beyond its result, where `nothing` says what that is."""
+
     def lower(self, call: AbstractCall) -> KernelCall:
         """Lower a call; raise NeedsCopies, or UnsupportedError if no kernel takes it."""
         raise NotImplementedError

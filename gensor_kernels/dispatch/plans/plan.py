@@ -166,6 +166,7 @@ class NothingPlan(Plan):
             self._multiply_nothing(found, steps)
         elif self.value is not None:
             found[...] = self.value
+            self.call.function.fill(inputs, self.call.parameters)
         return found
 
     def _multiply_nothing(self, out: DeviceArray, steps: Steps) -> None:

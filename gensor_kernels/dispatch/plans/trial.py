@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operands
-from gensor_kernels.dispatch.calls.problem import Problem, clearance
+from gensor_kernels.dispatch.calls.problem import Problem, overlaps
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.dispatch.selection.tiers import Request
 from gensor_kernels.dispatch.tuning.comparison import compare, is_due
 from gensor_kernels.dispatch.tuning.copy_race import weigh
 from gensor_kernels.dispatch.tuning.race import contenders, may, race
-from gensor_kernels.dispatch.tuning.tuned_calls import Kind, TunedCalls
+from gensor_kernels.dispatch.tuning.tuned_calls import Kind
 
 from .launch import LaunchPlan, bind
 from .plan import Call, Inputs, Launched, LibraryPlan, Plan, Steps
@@ -62,7 +62,7 @@ class Trial(Plan):
         if not self._due():
             return self.plan.serve(inputs, out, steps)
         operands = Operands(inputs, out, steps)
-        plan = self._leave() if overlaps(self.call.runtime, operands) else self._step(operands)
+        plan = self._leave() if overlaps(self.call.runtime.pointer, operands) else self._step(operands)
         return plan.serve(inputs, out, steps)
 
     def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
@@ -205,13 +205,3 @@ class Trial(Plan):
 
 def _nbytes(result: Any) -> int:
     return int(math.prod(result.shape) * result.dtype.itemsize)
-
-
-def overlaps(runtime: TunedCalls, operands: Operands) -> bool:
-    """Return whether `out` shares memory with what is read: then it cannot be computed several times."""
-    out = operands.out
-    if out is None:
-        return False
-    at, read = runtime.pointer(out), operands._replace(out=None).arrays()
-    pairs = ((array, clearance(array, out)) for array in read)
-    return any(low < at - runtime.pointer(array) < high for array, (low, high) in pairs)

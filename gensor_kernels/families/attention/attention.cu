@@ -11,6 +11,8 @@
 // RAGGED 1: Q and C hold the rows of all sequences, one after the other; KEYS_IN 1: K and V do the same; KEYS_IN 2: a
 // sequence's keys are in pages, which a table lists (attention_sequence.cuh).
 // SPLIT 1: each block takes one part of the keys, for few queries, and attention_combine combines the parts.
+// SINKS 1: each query head has one more logit, without a value, in the denominator of its softmax. LSE 1: the
+// logarithms of the denominators are stored (attention_finish.cuh).
 //
 // Shared bytes = max((BLOCK_Q + 2 * STAGES * BLOCK_KEYS) * HEAD * 2, EPILOGUE_STAGED ? WARPS * 16 * HEAD * 4 : 0)
 // Bank conflicts: none with SWIZZLE 1. With EPILOGUE_STAGED 0, C is stored at most two outputs at a time.
@@ -35,6 +37,9 @@
 #pragma parameter RAGGED 0        // 1: sequences have different numbers of queries
 #pragma parameter KEYS_IN 0       // 0: all batch entries have k keys; 1: sequences one after the other; 2: pages
 #pragma parameter SOFTCAP 0       // 1: scores have a soft cap
+#pragma parameter SINKS 0         // 1: there are sinks
+#pragma parameter SINK_TYPE float // elements of the sinks: half_t, bfloat16_t, float
+#pragma parameter LSE 0           // 1: logarithms of the denominators are stored
 #pragma parameter HEAD 64         // elements of a head in the tiles; the real size may be less
 #pragma parameter BLOCK_Q 64      // rows per block
 #pragma parameter BLOCK_KEYS 64   // keys of one step of the main loop
@@ -131,6 +136,7 @@ KERNEL(attention, Params, THREADS, MIN_BLOCKS) {
 #if SPLIT
     store_totals(params, work, row, math);
 #else
+    end_totals(params, work, row, math);
     math.divide();
 #endif
 #if EPILOGUE_STAGED // the slabs take the place of Q and the tiles

@@ -1,5 +1,5 @@
 // Attention: stores a warp's sums as outputs, or in the workspace if the keys are split, and the launch that combines
-// the parts.
+// the parts. A row's softmax ends here, with its sink and its logarithm.
 //
 // The workspace holds the sums of every part as [part, entry, row, workspace_columns] of float, not yet divided, and
 // after them (largest score, total weight) as [part, entry, row].
@@ -55,6 +55,72 @@ DEVICE Place place_of(const Params &params, const Work &work, i32 row, i32 colum
     return Place{work.first_query + query, column, within(row, work.rows)};
 #else
     return Place{query, column, is_own(work, row)};
+#endif
+}
+
+#if SINKS || LSE
+// Words of Params' tail after struct Attention: addresses of the sinks, one per query head, and of the logarithms of
+// the denominators, float (batch, query heads, queries).
+constexpr int SINKS_WORD = 14, LOGARITHMS_WORD = 15;
+static_assert(sizeof(Attention) <= SINKS_WORD * sizeof(u64), "Addresses follow the other arguments of attention.");
+
+// A score in registers as the natural exponent that it stands for.
+DEVICE float exponent_of(const Params &params, float score) {
+    const float scaled = MASK == MASK_ADDED ? score : score * score_scale(params);
+    return SOFTCAP ? scaled - params.attention.softcap : scaled;
+}
+
+// Ends the total weight of a row, relative to its largest score `top`: adds the sink of its head, and stores the
+// logarithm if the thread `stores` it. Returns the divisor of sums that are relative to `top`; 0: they are nothing.
+// `member` is the row's head within the heads that share a head of K and V.
+DEVICE float end_total(const Params &params, i32 entry, i32 member, i32 query, float top, float total, bool inside,
+                       bool stores) {
+    const i32 group = params.batch_inner[1];
+    float base = exponent_of(params, top), divisor = total;
+#if SINKS
+    const gptr<SINK_TYPE> from =
+        gptr<SINK_TYPE>(params.tail[SINKS_WORD]) + (entry % params.batch_inner[0] * group + member);
+    const float sink = (float)widen(load_global<(int)sizeof(SINK_TYPE)>(from, inside).template get<SINK_TYPE>(0));
+    const float before = base;
+    base = maximum_(before, sink);
+    const float kept = before == minus_infinity() ? 0.0f : exp_(before - base);
+    const float own = sink == minus_infinity() ? 0.0f : sink == base ? 1.0f : exp_(sink - base);
+    total = fma_(total, kept, own);
+    divisor = kept == 0.0f ? 0.0f : total / kept;
+    if (kept == 0.0f)
+        cover("sink_alone");
+    else
+        cover("sink");
+#endif
+#if LSE
+    const gptr<float> to =
+        gptr<float>(params.tail[LOGARITHMS_WORD]) + ((i64)(entry * group + member) * params.m + query);
+    Vec<4> logarithm;
+    logarithm.set(0, base + log_(total));
+    store_global(to, logarithm, stores);
+    if (base == minus_infinity())
+        cover("lse_of_nothing");
+    else
+        cover("lse");
+#endif
+    return divisor;
+}
+#endif
+
+// Ends the totals of the warp's rows; one lane per row stores the logarithm.
+DEVICE void end_totals([[maybe_unused]] const Params &params, [[maybe_unused]] const Work &work,
+                       [[maybe_unused]] int first_row, [[maybe_unused]] WarpMath &math) {
+#if SINKS || LSE
+    const int lane = thread_index() & 31;
+    const i32 group = params.batch_inner[1];
+    UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
+        const i32 row = first_row + i * 16 + half * 8 + (lane >> 2);
+        const i32 query = row / group + (RAGGED ? work.first_query : 0);
+        const bool inside = within(row, work.end);
+        float &total = math.total[i][half];
+        total = end_total(params, work.entry, row % group, query, math.top[i][half], total, inside,
+                          inside && (lane & 3) == 0);
+    }
 #endif
 }
 
@@ -169,6 +235,9 @@ KERNEL(attention_combine, Params, COMBINE_THREADS, 0) {
         add_share(sum, kept, workspace_sums(params, part, line) + column, share, inside);
     }
     cover("split_reduce");
+#if SINKS || LSE // the sink is no part of any part
+    total = end_total(params, entry, row % group, row / group, largest, total, inside, inside && column == 0);
+#endif
     const float whole = total == 0.0f ? 0.0f : 1.0f / total;
     UNROLL for (int i = 0; i < COMBINE_WIDTH; ++i) sum[i] *= whole;
     const Batch batch = {{entry / params.batch_inner[0], entry % params.batch_inner[0], row % group}};

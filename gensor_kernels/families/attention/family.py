@@ -31,6 +31,8 @@ from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators import operator
+from gensor_kernels.operators.attention.attention import SINKS
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry
@@ -86,6 +88,8 @@ class Attention(Ruled):
             return f"{arch.name} has no tensor cores for {types['a']}: cast q, k and v to float16, {COMPOSE}"
         if types["c"] not in OUTPUTS:
             return f"attention writes {', '.join(OUTPUTS)}, not {types['c']}: cast the result"
+        if types.get("s", "float32") not in SINKS:
+            return f"the sinks of attention are of {', '.join(SINKS)}, not {types['s']}: cast them"
         if types.get("e", "int8") not in MASKS:
             return f"the mask of attention is of {', '.join(sorted(MASKS))}, not {types['e']}: cast the mask"
         if head > cost.HEADS[-1]:
@@ -193,7 +197,8 @@ class Attention(Ruled):
         warps, split = p["block_q"] // p["warp_q"], p["split_k"]
         memory = max(cost.ring_bytes(p), cost.slab_bytes(p) * warps)
         grid = e.batch * split * int(e.tiles(np.asarray(p["block_q"])))
-        return (Launch("attention", grid, 32 * warps, memory), *combining(program, workload))
+        first = Launch("attention", grid, 32 * warps, memory, writes=written(workload))
+        return (first, *combining(program, workload))
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Return the bytes of a split's parts: sums in rows of whole groups of four, and two numbers a row."""
@@ -223,10 +228,14 @@ class Attention(Ruled):
         names = {"full_q", "edge_q", "full_block", "edge_k", "diagonal", "skipped"}
         if program["split_k"] > 1:
             names.add("split_reduce")
-        if FORMS[workload.operator].windowed:
+        form = FORMS[workload.operator]
+        if form.windowed:
             names |= {"window", "skipped_window"}
-        if FORMS[workload.operator].ragged:
+        if form.ragged:
             names |= {"spare", "rest"}
+        names |= {"sink", "sink_alone"} if form.sinks else set()
+        names |= {"lse"} if form.lse else set()
+        names |= {"lse_of_nothing"} if form.lse and not form.sinks else set()
         return frozenset(names) - (frozenset() if has_partial_keys(program, workload) else {"edge_k"})
 
     def widest(self, program: Program, workload: Workload) -> Program:
@@ -267,7 +276,14 @@ def combining(program: Program, workload: Workload) -> tuple[Launch, ...]:
         return ()
     width = program["vector_c"] // e.bytes_c if workload.layouts["c"] != "s" else 1
     groups = e.batch * e.m * -(-e.n // width)
-    return (Launch("attention_combine", -(-groups // COMBINE_THREADS), COMBINE_THREADS, 0, dependent=True),)
+    blocks = -(-groups // COMBINE_THREADS)
+    return (Launch("attention_combine", blocks, COMBINE_THREADS, 0, dependent=True, writes=written(workload)),)
+
+
+def written(workload: Workload) -> tuple[int, ...]:
+    """Return the places among the inputs of those that are written."""
+    declared = operator(workload.operator)
+    return tuple(declared.names.index(name) for name in declared.written)
 
 
 def shared_constants(program: Program, workload: Workload) -> dict[str, int | str]:
@@ -281,6 +297,7 @@ def shared_constants(program: Program, workload: Workload) -> dict[str, int | st
         **_mask_constants(workload),
         "SLIDING": int(FORMS[workload.operator].windowed),
         "SOFTCAP": int(FORMS[workload.operator].capped),
+        **_denominator_constants(workload),
         **{name.upper(): program[name] for name in ("stages", "block_q", "epilogue_staged", "min_blocks")},
         "HEAD": program["head_tile"],
         "BLOCK_KEYS": program["block_k"],
@@ -293,6 +310,13 @@ def vector(workload: Workload, name: str, operand: str, level: int) -> Coordinat
     """Return the bytes of one global access of an operand: at least an element, at most its alignment class."""
     widths = access_widths(facts(workload.dtype[operand]).itemsize, workload.align[operand])
     return Coordinate(name, widths, level, "copy_width", f"bytes per global access of {name[-1].upper()}")
+
+
+def _denominator_constants(workload: Workload) -> dict[str, int | str]:
+    """Return the macros of sinks and of logarithms, where a form has them."""
+    sinks: dict[str, int | str] = {"SINKS": 1, "SINK_TYPE": macro_token(workload.dtype.get("s", "float32"))}
+    form = FORMS[workload.operator]
+    return (sinks if form.sinks else {}) | ({"LSE": 1} if form.lse else {})
 
 
 def _mask_constants(workload: Workload) -> dict[str, int | str]:

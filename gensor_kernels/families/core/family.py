@@ -67,7 +67,7 @@ class Launch:
     ``per_sm`` blocks walk the grid: at most that many are launched per multiprocessor.  ``together``: blocks wait for
     one another. ``cluster`` blocks reach each other's shared memory: there are whole clusters, of which the kernel
     itself sets for the driver.  ``dependent``: its kernel waits for the launch before it (dependent.cuh), and may
-    start before that one has ended.
+    start before that one has ended.  ``writes`` are the places among the inputs of those that are further outputs.
     """
 
     entry: str
@@ -79,6 +79,7 @@ class Launch:
     together: bool = field(default=False, repr=False)
     cluster: int = field(default=1, repr=False)
     dependent: bool = field(default=False, repr=False)
+    writes: tuple[int, ...] = field(default=(), repr=False)
 
     def blocks(self, sms: int) -> int:
         """Return the blocks to launch on a device of ``sms`` multiprocessors."""

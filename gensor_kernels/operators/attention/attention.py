@@ -18,6 +18,10 @@ V at its place still spreads.
 Forms with a window (forms.py) also have its sizes: with the query's own key at p = i + keys - queries (p = i for
 "upper_left"), query i sees the keys from p - window_left to p + window_right, as in FlashAttention.  Forms with a soft
 cap bend scaled scores s to softcap tanh(s / softcap), before the mask.
+
+Forms with sinks have an operand s (heads,): exp(s[h]) is one more term of the denominator of every row of head h.
+Forms with lse have a second output, operand l (batch, heads, queries) of float32: the natural logarithm of each row's
+denominator, the sink's term included; -inf for a row without terms.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,6 +62,7 @@ from .forms import (
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Axis, Expression, Value
+    from gensor_kernels.operators.tolerance.base import Expected
 
 
 #: Bits of the size ``mask_axes``: axes along which a mask varies; it is broadcast along all other axes.
@@ -68,8 +73,12 @@ _TOLD = struct.Struct("<Q 5q f 2i f")
 #: Scales between these numbers are finite and above 0 as a float32.
 _LEAST_SCALE, _MOST_SCALE = 2.0**-150, 2.0**128 - 2.0**103
 LARGEST = 2**31 - 1
-#: Operands whose layout is their last axis: the ends and lengths of sequences, and the table of pages.
-VECTORS = ("f", "g", "h")
+#: Layouts of contiguous operands: ends and lengths of sequences, the table of pages, sinks, and logarithms.
+CONTIGUOUS = {"f": "batch", "g": "batch", "h": "batch", "s": "heads", "l": "queries"}
+#: Bytes of the kernel's arguments before the addresses of inputs after V.
+PLACES = {"e": 0, "f": 64, "g": 72, "h": 80, "s": 112, "l": 120}
+#: Types of sinks that kernels read.
+SINKS = ("float16", "bfloat16", "float32")
 #: Queries, keys and head sizes in a portfolio's grid, in addition to tuned sizes.
 USUAL = (*((1, keys) for keys in (256, 1024, 4096)), (16, 1024), (128, 128), (512, 512), (1024, 1024), (4096, 4096))
 USUAL_HEADS = (64, 128, 256)
@@ -98,7 +107,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
         score = ex.where(j < i + end, score, -math.inf)
     if 1 - sizes["queries"] < first:
         score = ex.where(j < i + first, -math.inf, score)
-    return scores, softmax_average((batch, heads, i, d), score, v[batch, group, j, d])
+    return scores, *softmax_average(form, (batch, heads, i, d), score, v[batch, group, j, d])
 
 
 def scaled(form: Form, score: Value, sizes: Mapping[str, int]) -> Value:
@@ -109,12 +118,19 @@ def scaled(form: Form, score: Value, sizes: Mapping[str, int]) -> Value:
     return VERIFIED_SOFTCAP * tanh(score * (1.0 / VERIFIED_SOFTCAP)) if form.capped else score
 
 
-def softmax_average(axes: tuple[Axis, ...], score: Value, value: Value) -> Expression:
-    """Declare the softmax average of values: 0 for a query that sees no key."""
+def softmax_average(form: Form, axes: tuple[Axis, ...], score: Value, value: Value) -> tuple[Expression, ...]:
+    """Declare the logarithm of the denominator, if the form has it, and the softmax average of values: 0 for a query
+    that sees no key."""
     from gensor_kernels.operators.expression import expression as ex
 
-    kept = ex.where(ex.equal(ex.result("sumexp"), 0.0), 0.0, ex.result())
-    return ex.Expression("c", axes, (score, value), ex.SOFTMAX_AVERAGE, map=kept)
+    average, logarithm = ex.result(), None
+    if form.sinks:
+        sink, total = ex.tensor("s", axes[1])[axes[1]], ex.result("sumexp")
+        average = average * (total / (total + ex.exp(sink - ex.result("max"))))
+        logarithm = ex.log(ex.exp(ex.result()) + ex.exp(sink))
+    kept = ex.where(ex.equal(ex.result("sumexp"), 0.0), 0.0, average)
+    logarithms = (ex.Expression("l", axes[:-1], score, ex.LOGSUMEXP, map=logarithm),) * form.lse
+    return *logarithms, ex.Expression("c", axes, (score, value), ex.SOFTMAX_AVERAGE, map=kept)
 
 
 def check_scale(workload: Workload, scale: float | None) -> float:
@@ -143,10 +159,17 @@ class Attention(Operator):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Operands in the order of kernels: Q, K, V, the mask, ends of queries and of keys, the table, the output."""
+        """Operands in the order of kernels: Q, K, V, the mask, ends of queries and of keys, the table, the sinks, the
+        logarithms, the output."""
         form = self.form
         there = {"e": bool(form.mask), "f": form.ragged, "g": form.sequences, "h": form.paged}
+        there |= {"s": form.sinks, "l": form.lse}
         return ("a", "b", "d", *(name for name in there if there[name]), "c")
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The logarithms, if the form has them."""
+        return ("l",) * self.form.lse
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Return the operands of `names`."""
@@ -155,6 +178,7 @@ class Attention(Operator):
         entries, keys = (z["pages"], z["page_size"]) if form.paged else (rows[0], z["keys"])
         stored, ends = (entries, z["kv_heads"], keys, z["head"]), (z["batch"],)
         shapes: dict[str, tuple[int, ...]] = {"a": rows, "b": stored, "c": rows, "d": stored, "f": ends, "g": ends}
+        shapes |= {"s": rows[1:2], "l": rows[:3]}
         if form.mask:
             shapes["e"] = tuple(z[axis] if z["mask_axes"] & bit else 1 for axis, bit in MASK_AXES.items())
         if form.paged:
@@ -163,9 +187,9 @@ class Attention(Operator):
 
     def _operand(self, workload: Workload, name: str, shape: tuple[int, ...]) -> Operand:
         layout, order = workload.layouts[name], tuple(range(len(shape)))
-        if name in VECTORS:
-            if layout != "batch":
-                raise ValueError(f"'layout' of {name} is batch, not {layout!r}")
+        if name in CONTIGUOUS:
+            if layout != CONTIGUOUS[name]:
+                raise ValueError(f"'layout' of {name} is {CONTIGUOUS[name]}, not {layout!r}")
             return Operand(name, shape, order, len(shape))
         unit = "keys" if name == "e" else "head"
         if layout not in (unit, "s"):
@@ -201,6 +225,7 @@ class Attention(Operator):
             self.output(workload, strides["c"]),
             Strides((entry * d[0], d[1], 0), d[2], d[3]),
             _TOLD.pack(0, *mask, scale, end, first, cap),
+            others=tuple(PLACES[name] for name in self.names if name in PLACES),
         )
 
     def check_counts(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> None:
@@ -227,11 +252,26 @@ class Attention(Operator):
 
     def result_and_bound(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> Bounded:
         """Return softmax averages of each batch entry, or sequence, in float64; see Operator."""
-        from .reference import attention_and_bound
+        return self._results(workload, arrays, conditions)[0]
+
+    def expect_written(self, workload: Workload, arrays: Arrays, *, structured: bool = False) -> Mapping[str, Expected]:
+        """Return the logarithms of the denominators; see Operator."""
+        from gensor_kernels.operators.tolerance.base import expect
+
+        if not self.form.lse:
+            return {}
+        logarithms = self._results(workload, arrays, Conditions(structured))[1]
+        return {"l": expect(*logarithms, accumulator="float32", output="float32")}
+
+    def _results(self, workload: Workload, arrays: Arrays, conditions: Conditions) -> tuple[Bounded, Bounded]:
+        """Return the softmax averages and the logarithms of their denominators, each with its bound."""
+        from .reference import Head, attention_and_bound
 
         z, types = workload.size, workload.dtype
         shape = self.operands(workload)[-1].shape
         values, bound = np.zeros(shape), np.zeros(shape)
+        sinks = decode(types["s"], arrays["s"]) if self.form.sinks else np.full(z["heads"], -np.inf)
+        logarithms, margin = np.broadcast_to(sinks[:, None], shape[:3]).copy(), np.zeros(shape[:3])
         masks = np.broadcast_to(arrays["e"], (*shape[:3], z["keys"])) if self.form.mask else None
         for entry, (queries, keys) in enumerate(self.lengths(workload, arrays)):
             limits = diagonals({**z, "queries": queries[1] - queries[0], "keys": keys[1] - keys[0]})
@@ -242,11 +282,10 @@ class Attention(Operator):
                     for name in "bd"
                 )
                 mask = None if masks is None else decode(types["e"], masks[at])
-                operands = decode(types["a"], arrays["a"][at]), k, v, mask
-                values[at], bound[at] = attention_and_bound(
-                    operands, self.form, limits, types["a"], conditions.structured
-                )
-        return values, bound
+                given = Head(decode(types["a"], arrays["a"][at]), k, v, mask, float(sinks[head]))
+                found = attention_and_bound(given, self.form, limits, types["a"], conditions.structured)
+                (values[at], bound[at]), (logarithms[at], margin[at]) = found
+        return (values, bound), (logarithms, margin)
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a Workload with m queries, k keys, and heads of n elements up to 256."""
@@ -275,9 +314,9 @@ class Attention(Operator):
         entries = z["pages"] if self.form.paged else 1 if self.form.ragged else z["batch"]
         stored = entries * z["page_size" if self.form.paged else "keys"]
         unread = stored - min(read_keys(workload) * z["batch"], stored)
-        return (
-            super().bytes_moved(workload) - unread * 2 * z["kv_heads"] * z["head"] * facts(workload.dtype["b"]).itemsize
-        )
+        logarithms = 4 * math.prod(self.operands(workload)[-1].shape[:3]) * self.form.lse
+        key = 2 * z["kv_heads"] * z["head"] * facts(workload.dtype["b"]).itemsize
+        return super().bytes_moved(workload) + logarithms - unread * key
 
     def flops(self, workload: Workload) -> int:
         """Return the operations of both products over the pairs that the diagonals allow, 2 per multiply-add; of
@@ -318,14 +357,17 @@ def workload(
     mask_axes: Iterable[str] = tuple(MASK_AXES),
     window: tuple[int | None, int | None] = (None, None),
     softcap: bool = False,
+    sinks: str = "",
+    lse: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """Return the Workload of contiguous operands (batch, heads, rows, head) at 16-byte aligned addresses.
 
     ``keys`` is ``queries`` by default, ``kv_heads`` is ``heads``.  ``causal`` is False, True (the same as
     "lower_right") or "upper_left".  ``mask`` is the dtype of a mask: "bool" (bytes, True keeps a key) or the dtype of
-    an additive mask; ``mask_axes`` names the axes along which it is not broadcast.  ``window`` and ``softcap`` are as
-    in :func:`workload_from_views`, which raises UnsupportedError and ValueError.
+    an additive mask; ``mask_axes`` names the axes along which it is not broadcast.  ``sinks`` is the dtype of sinks,
+    empty for none.  ``window``, ``softcap`` and ``lse`` are as in :func:`workload_from_views`, which raises
+    UnsupportedError and ValueError.
     """
     keys, kv_heads = queries if keys is None else keys, heads if kv_heads is None else kv_heads
     q = contiguous((batch, heads, queries, head), dtype)
@@ -337,7 +379,10 @@ def workload(
         packed = contiguous((n if axis in over else 1 for axis, n in zip(MASK_AXES, shape, strict=True)), "int8")
         strides = tuple(s if axis in over else 0 for axis, s in zip(MASK_AXES, packed.strides, strict=True))
         view = View(shape, strides, mask)
-    return workload_from_views(q, k, k, c, mask=view, causal=causal, window=window, softcap=softcap, epilogue=epilogue)
+    own = contiguous((heads,), sinks) if sinks else None
+    return workload_from_views(
+        q, k, k, c, mask=view, causal=causal, window=window, softcap=softcap, sinks=own, lse=lse, epilogue=epilogue
+    )
 
 
 def workload_from_views(
@@ -350,6 +395,8 @@ def workload_from_views(
     causal: bool | str = False,
     window: tuple[int | None, int | None] = (None, None),
     softcap: bool = False,
+    sinks: View | None = None,
+    lse: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """Return the Workload of arrays in memory.
@@ -358,13 +405,16 @@ def workload_from_views(
     heads, queries, keys), with strides of 0 along repeated axes.  A mask of "bool" selects keys, and kernels read it as
     int8; a mask of float16, bfloat16 or float32 is added to the scores.  ``window`` is the number of keys that a query
     sees to the (left, right) of its position, None or -1 for all; ``softcap`` says whether scores have a soft cap; its
-    value is a run-time number.  ValueError for shapes that do not fit together, UnsupportedError for types that no
-    kernel serves.
+    value is a run-time number.  ``sinks`` are (heads,), of a type of SINKS and contiguous; ``lse`` says whether the
+    logarithms of the denominators are written, to a contiguous array.  ValueError for shapes that do not fit together,
+    UnsupportedError for types that no kernel serves.
     """
     sizes = _sizes(q, k, v, c, mask) | {"causal": causal_code(causal)}
     kind = "" if mask is None else "bool" if mask.dtype == "bool" else "added"
     sides = window_sizes(sizes, window)
-    form = Form(kind, softcap, softcap or any(side != UNBOUNDED for side in sides.values()))
+    more = softcap or lse or sinks is not None
+    windowed = more or any(side != UNBOUNDED for side in sides.values())
+    form = Form(kind, softcap, windowed, sinks=sinks is not None, lse=lse)
     sizes |= sides if form.windowed else {}
     if len({q.dtype, k.dtype, v.dtype}) > 1 or q.dtype not in ACCUMULATORS:
         given = ", ".join(dict.fromkeys((q.dtype, k.dtype, v.dtype)))
@@ -377,7 +427,7 @@ def workload_from_views(
     layout = {name: _unit(view, "keys" if name == "e" else "head") for name, view in views.items()}
     if layout.get("e") == "keys":
         sizes["mask_axes"] |= MASK_AXES["keys"]
-    return Workload(
+    found = Workload(
         operator=form.name,
         sizes=tuple(sizes.items()),
         dtypes=tuple((name, view.dtype) for name, view in views.items()),
@@ -388,6 +438,24 @@ def workload_from_views(
             (name, alignment_class(view, None if layout[name] == "s" else -1)) for name, view in views.items()
         ),
         epilogue=epilogues.parse(epilogue) if isinstance(epilogue, str) else tuple(epilogue),
+    )
+    return with_denominators(found, sinks, lse)
+
+
+def with_denominators(workload: Workload, sinks: View | None, lse: bool) -> Workload:
+    """Return a Workload with operands for the sinks and the logarithms."""
+    types = {"l": "float32"} if lse else {}
+    if sinks is not None:
+        if sinks.shape != (workload.size["heads"],):
+            raise ValueError(f"sinks of shape {sinks.shape}: one per head, {workload.size['heads']}")
+        if sinks.dtype not in SINKS:
+            raise UnsupportedError(f"sinks of {sinks.dtype}: kernels read {', '.join(SINKS)}")
+        types = {"s": sinks.dtype, **types}
+    return replace(
+        workload,
+        dtypes=(*workload.dtypes, *types.items()),
+        layout=(*workload.layout, *((name, CONTIGUOUS[name]) for name in types)),
+        alignment=(*workload.alignment, *((name, facts(dtype).itemsize) for name, dtype in types.items())),
     )
 
 

@@ -4,6 +4,9 @@ Each form is a separate operator, because its kernels are compiled for it: plain
 and attention with a sliding window, each without a mask, with a mask of booleans and with a mask that is added; and
 attention over sequences of different lengths (sequences.py).  Sizes of the window are run-time numbers: one kernel
 serves every window, and no window at all.
+
+Each form with a window, or with sizes of one, also has one with sinks, one that returns the logarithm of the softmax's
+denominator (log-sum-exp), and one with both.
 """
 
 from __future__ import annotations
@@ -43,13 +46,17 @@ class Form(NamedTuple):
     ragged: bool = False
     #: whether the keys of each sequence are stored in pages
     paged: bool = False
+    #: whether each head has one more logit, without a value, in the denominator of its softmax
+    sinks: bool = False
+    #: whether the logarithm of each row's denominator is a second output
+    lse: bool = False
 
     @property
     def name(self) -> str:
         """Name of the operator."""
-        lengths = "_ragged" * self.ragged + "_paged" * self.paged
-        window = "_windowed" if self.windowed and not lengths else ""
-        return f"attention{_MASKS[self.mask]}{lengths}{'_capped' if self.capped else window}"
+        lengths, more = "_ragged" * self.ragged + "_paged" * self.paged, "_sinks" * self.sinks + "_lse" * self.lse
+        window = "_windowed" if self.windowed and not lengths + more else ""
+        return f"attention{_MASKS[self.mask]}{lengths}{'_capped' if self.capped else window}{more}"
 
     @property
     def sequences(self) -> bool:
@@ -60,12 +67,21 @@ class Form(NamedTuple):
 PLAIN = Form()
 #: (ragged, paged) of forms whose sequences have different lengths.
 LENGTHS = ((True, False), (False, True), (True, True))
-#: Every form by the name of its operator; one with a soft cap or sequences also has the sizes of a window.
+_WINDOWED = (
+    *(Form(mask, capped, True) for mask in _MASKS for capped in (False, True)),
+    *(Form("", capped, True, *lengths) for lengths in LENGTHS for capped in (False, True)),
+)
+#: Every form by the name of its operator; all but plain ones with or without a mask have the sizes of a window.
 FORMS = {
     form.name: form
     for form in (
-        *(form for mask in _MASKS for form in (Form(mask), Form(mask, False, True), Form(mask, True, True))),
-        *(Form("", capped, True, *lengths) for lengths in LENGTHS for capped in (False, True)),
+        *(Form(mask) for mask in _MASKS),
+        *_WINDOWED,
+        *(
+            form._replace(sinks=sinks, lse=lse)
+            for form in _WINDOWED
+            for sinks, lse in ((True, False), (False, True), (True, True))
+        ),
     )
 }
 

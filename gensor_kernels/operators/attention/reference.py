@@ -28,6 +28,14 @@ less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multi
 the partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its
 counterpart for L are below the bound for n terms.  L has only positive terms: (3 sqrt(n) + 8) u |c|, or
 (n + 16) u |c| for any data, covers its sum, the factors' exponentials and the division.
+
+*Sinks.*  A sink S adds e = exp(S - M) to L, and is a key whose value is 0: an error of its exponent changes c by
+e / L times it times |c|.  A kernel takes exp(S - T) and exp(M - T), where T is the larger one of S and M: differences,
+products with log2(e) and M from the scaled scores are rounded, u times 4 |S| + 4 |M| + 16, and 8 C u with a soft cap.
+
+*Logarithm.*  M + log L has the errors of scores and of the sink by their shares of L, the relative error of L, and that
+of M, the logarithm (2 units in the last place) and their sum: u times 4 |M| + 4 |S| + 4 |log L| + 4, and 8 C u with a
+soft cap.
 """
 
 from __future__ import annotations
@@ -36,6 +44,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gensor_kernels.operators.declaration.operator import Bounded
 from gensor_kernels.operators.tolerance.base import Magnitude, accumulation_bound
 from gensor_kernels.operators.types.dtypes import facts
 
@@ -51,24 +60,30 @@ class Scores(NamedTuple):
     error: np.ndarray
 
 
-def attention_and_bound(
-    operands: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None],
-    form: Form,
-    diagonals: tuple[int, int],
-    dtype: str,
-    structured: bool,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the softmax averages of a head with the bound on a kernel's error; zeros for a query without keys.
+class Head(NamedTuple):
+    """Operands of a head in float64: Q, K, V, the mask, and the sink, -inf for none."""
 
-    ``operands`` are the head's Q, K, V and mask in float64, ``dtype`` is the type of Q, K and V; ``diagonals`` are
-    as in forms.py.
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    mask: np.ndarray | None
+    sink: float
+
+
+def attention_and_bound(
+    head: Head, form: Form, diagonals: tuple[int, int], dtype: str, structured: bool
+) -> tuple[Bounded, Bounded]:
+    """Return the softmax averages of a head, zeros for a query without keys, and the logarithms of their denominators,
+    each with the bound on a kernel's error.
+
+    ``dtype`` is the type of Q, K and V; ``diagonals`` are as in forms.py.
     """
-    q, k, v, mask = operands
     with np.errstate(all="ignore"):
-        scores = _scores(q, k, dtype, structured)
+        scores = _scores(head.q, head.k, dtype, structured)
         if form.capped:
             scores = _cap(scores, VERIFIED_SOFTCAP)
-        return _average(_mask(scores, form.mask, mask, diagonals), v, dtype, structured)
+        scores = _mask(scores, form.mask, head.mask, diagonals)
+        return _average(scores, head, dtype, structured, 8.0 * _U * VERIFIED_SOFTCAP * form.capped)
 
 
 def _scores(q: np.ndarray, k: np.ndarray, dtype: str, structured: bool) -> Scores:
@@ -103,33 +118,43 @@ def _mask(scores: Scores, kind: str, mask: np.ndarray | None, diagonals: tuple[i
     return Scores(np.where(seen, values, -np.inf), error)
 
 
-def _average(scores: Scores, v: np.ndarray, dtype: str, structured: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the average of ``v`` weighted by the scores' softmax, and its bound."""
+def _average(scores: Scores, head: Head, dtype: str, structured: bool, uncapped: float) -> tuple[Bounded, Bounded]:
+    """Return the average of values weighted by the scores' softmax, and the logarithm of its denominator; ``uncapped``
+    is the error of a soft cap's last term."""
+    v, sink = head.v, head.sink
     top = scores.values.max(axis=1, keepdims=True, initial=-np.inf)
     top = np.where(top == -np.inf, 0.0, top)
-    raw = np.exp(scores.values - top)
-    total = raw.sum(axis=1, keepdims=True)
-    weights = np.where(total == 0, 0.0, raw / np.where(total == 0, 1.0, total))
+    raw, apart = np.exp(scores.values - top), np.exp(sink - top)
+    total = raw.sum(axis=1, keepdims=True) + apart
+    weights, share = (np.where(total == 0, 0.0, x / np.where(total == 0, 1.0, total)) for x in (raw, apart))
     result, keys = weights @ v, v.shape[0]
+    known = abs(sink) if np.isfinite(sink) else 0.0
+    of_sink = share * (_U * (4.0 * known + 4.0 * np.abs(top) + 16.0) + uncapped)
 
     magnitude, norm = weights @ np.abs(v), np.sqrt((weights * weights) @ (v * v))
     summing = accumulation_bound(
         result, Magnitude(magnitude, norm), keys, dtype=dtype, accumulator="float32", structured=structured
     )
-    dividing = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * _U * np.abs(result)
-    by_scores = _score_errors(result, weights, top, scores, v)
-    by_weights = _weight_errors(Magnitude(magnitude, norm), total, v, dtype, structured)
-    return result, np.where(np.isfinite(result), by_scores + by_weights + summing + dividing, 0.0)
+    relative = ((keys + 16) if structured else (3.0 * np.sqrt(keys) + 8)) * _U
+    errors = _score_errors(weights, top, scores)
+    every = errors.sum(axis=1, keepdims=True) + of_sink
+    # |v_j - c| <= |v_j| + |c|, which keeps this two products.
+    bound = errors @ np.abs(v) + (every + relative) * np.abs(result) + summing
+    bound += _weight_errors(Magnitude(magnitude, norm), total, v, dtype, structured)
+    logarithm = np.log(total)
+    ends = _U * (4.0 * np.abs(top) + 4.0 * known + 4.0 * np.abs(logarithm) + 4.0) + uncapped
+    lse = (top + logarithm)[:, 0]
+    return (
+        (result, np.where(np.isfinite(result), bound, 0.0)),
+        (lse, np.where(np.isfinite(lse), (every + relative + ends)[:, 0], 0.0)),
+    )
 
 
-def _score_errors(
-    result: np.ndarray, weights: np.ndarray, top: np.ndarray, scores: Scores, v: np.ndarray
-) -> np.ndarray:
+def _score_errors(weights: np.ndarray, top: np.ndarray, scores: Scores) -> np.ndarray:
+    """Return the errors of scores by their weights."""
     seen = weights > 0
     finite = np.where(seen, np.abs(scores.values), 0.0)
-    error = np.where(seen, weights * (scores.error + _U * (2.0 * finite + 2.0 * np.abs(top) + 6.0)), 0.0)
-    # |v_j - c| <= |v_j| + |c|, which keeps this two products.
-    return error @ np.abs(v) + error.sum(axis=1, keepdims=True) * np.abs(result)
+    return np.where(seen, weights * (scores.error + _U * (2.0 * finite + 2.0 * np.abs(top) + 6.0)), 0.0)
 
 
 def _weight_errors(magnitude: Magnitude, total: np.ndarray, v: np.ndarray, dtype: str, structured: bool) -> np.ndarray:

@@ -33,7 +33,7 @@ from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 from . import attention
-from .attention import Attention, declare_form, group_of, scaled, softmax_average
+from .attention import Attention, declare_form, group_of, scaled, softmax_average, with_denominators
 from .forms import FAR, FORMS, VERIFIED_SOFTCAP, Form, capacity, causal_code, relative_diagonals, window_sizes
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 #: Behind attention's tail: addresses of both ends and of the table, its stride, sequences, alignment of the diagonals,
 #: the power of two of a page's keys, pages.
 _TOLD = struct.Struct("<3Q q 4i")
-_BEFORE = 64
-_PLACES = {"f": _BEFORE, "g": _BEFORE + 8, "h": _BEFORE + 16}
 #: Shares of the queries and of the keys that sequences have when kernels are verified: long ones, none, and nothing.
 QUERY_SHARES, KEY_SHARES = (6, 0, 2, 1, 2), (6, 1, 0, 3, 2)
 #: (sequences, queries of each, keys of each) of a portfolio's grid, and (heads, heads of K and V): of Llama 3 8B, and
@@ -128,7 +126,7 @@ def declare(form: Form, **sizes: int) -> tuple[Expression, ...]:
     first, last = (ex.index(i) + float(each) + moved for each in relative_diagonals(sizes))
     for below, above in ((keys.place, end), (keys.place, last), (begin - 1.0, keys.place), (first - 1.0, keys.place)):
         score = ex.where(ex.less(below, above), score, -math.inf)
-    return (*stages, softmax_average((one, heads, i, d), score, v))
+    return (*stages, *softmax_average(form, (one, heads, i, d), score, v))
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,6 @@ class Sequences(Attention):
             geometry,
             tail=geometry.tail + own,
             ragged=z["batch"] if form.ragged else 0,
-            others=tuple(_PLACES[name] for name in self.names if name in _PLACES),
         )
 
     def check_counts(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> None:
@@ -196,7 +193,7 @@ class Sequences(Attention):
             pages[:1, 1:2] = z["pages"]
             pages[1:2, :] = -1
             return pages.astype(np.float64)
-        if name not in _PLACES:
+        if name not in ("f", "g"):
             return None
         shares = np.resize(QUERY_SHARES if name == "f" else KEY_SHARES, z["batch"])
         if self.form.paged and name == "g":
@@ -269,6 +266,8 @@ def workload(
     causal: bool | str = False,
     window: tuple[int | None, int | None] = (None, None),
     softcap: bool = False,
+    sinks: str = "",
+    lse: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """Return the Workload of contiguous operands at 16-byte aligned addresses.
@@ -286,7 +285,10 @@ def workload(
         k = contiguous((-(-keys // page_size), kv_heads, page_size, head), dtype)
         views["h"] = contiguous((batch, table or k.shape[0]), "int32")
     c, lengths = q._replace(dtype=out or dtype), views | {"g": ends}
-    return workload_from_views(q, k, k, c, lengths, causal=causal, window=window, softcap=softcap, epilogue=epilogue)
+    own = contiguous((heads,), sinks) if sinks else None
+    return workload_from_views(
+        q, k, k, c, lengths, causal=causal, window=window, softcap=softcap, sinks=own, lse=lse, epilogue=epilogue
+    )
 
 
 def workload_from_views(
@@ -299,6 +301,8 @@ def workload_from_views(
     causal: bool | str = False,
     window: tuple[int | None, int | None] = (None, None),
     softcap: bool = False,
+    sinks: View | None = None,
+    lse: bool = False,
     epilogue: str | Iterable[str] = (),
 ) -> Workload:
     """Return the Workload of arrays in memory: Q, K, V and C, and the ends F and G and the table H by operand name.
@@ -306,7 +310,7 @@ def workload_from_views(
     F says that sequences are ragged, H that keys are stored in pages.  Parameters and errors are those of
     attention.workload_from_views; UnsupportedError also for pages of other sizes than powers of two.
     """
-    form = Form("", softcap, True, "f" in lengths, "h" in lengths)
+    form = Form("", softcap, True, "f" in lengths, "h" in lengths, sinks is not None, lse)
     batch, page = lengths["g"].shape[0], k.shape[2]
     if form.paged and page & (page - 1):
         raise UnsupportedError(f"pages of {page} keys: kernels take powers of two")
@@ -318,7 +322,7 @@ def workload_from_views(
     sizes = {name: z[name] for name in ("heads", "kv_heads", "queries", "head", "causal")} | {"batch": batch}
     sizes |= {"pages": k.shape[0], "page_size": page, "table": lengths["h"].shape[1]} if form.paged else {"keys": page}
     sizes |= window_sizes({"queries": z["queries"], "keys": capacity(sizes), "causal": causal_code(causal)}, window)
-    return replace(
+    found = replace(
         base,
         operator=form.name,
         sizes=tuple(sizes.items()),
@@ -326,6 +330,7 @@ def workload_from_views(
         layout=(*base.layout, *((name, "batch") for name in lengths)),
         alignment=tuple({**base.align, **_page_alignment(base, b=k, d=v), **dict.fromkeys(lengths, 4)}.items()),
     )
+    return with_denominators(found, sinks, lse)
 
 
 def _as_batch(view: View, batch: int) -> View:

@@ -155,6 +155,10 @@ class Operator:
         """
         raise NotImplementedError
 
+    def expect_written(self, workload: Workload, arrays: Arrays, *, structured: bool = False) -> Mapping[str, Expected]:
+        """Return what a kernel should store in the operands ``written``, by name, as `expect` does for the output."""
+        return {}
+
     def product(self, workload: Workload) -> Product | None:
         """Return the matrix product this Workload is, or None."""
         return None
@@ -217,6 +221,11 @@ class Operator:
         made = {stage.name for stage in stages}
         inputs = (item.name for stage in stages for item in stage.tensors if item.name not in made)
         return (*dict.fromkeys(inputs), stages[-1].name)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Operands among the inputs that kernels write, and do not read."""
+        return ()
 
     def stages(self, sizes: Mapping[str, int]) -> tuple[Expression, ...]:
         """Return the expressions for the parameters found in ``sizes``."""

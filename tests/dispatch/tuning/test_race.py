@@ -13,6 +13,7 @@ import pytest
 import gensor_kernels
 from gensor_database import Store, Timing, Verification, canonical, duration
 from gensor_kernels.dispatch.api import current
+from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.plans import trial
@@ -184,8 +185,8 @@ def test_a_result_that_overlaps_an_operand_is_not_raced():
     for _ in range(4):
         runtime.call(a, aligned((64, 64)), a, (), None, None)
     assert not runtime.device.races
-    assert trial.overlaps(runtime, Operands([aligned((4, 4)), a[31:]], a[:32], ()))
-    assert not trial.overlaps(runtime, Operands([a[32:], None], a[:32], ()))
+    assert problem.overlaps(runtime.pointer, Operands([aligned((4, 4)), a[31:]], a[:32], ()))
+    assert not problem.overlaps(runtime.pointer, Operands([a[32:], None], a[:32], ()))
 
 
 def test_other_conditions_are_another_race():

@@ -41,6 +41,8 @@ def attention_configurations(copies: str) -> list[Configuration]:
         make("pages", sequences.workload(3, 99, 90, page_size=8, head=32, window=(40, 3)), stages=1),
         make("pages of entries", entries, split_k=2, q_registers=0, epilogue_staged=0),
         make("window, soft cap", attention(99, 97, head=32, mask="bool", window=(40, 3), softcap=True), stages=1),
+        make("sinks", attention(99, 97, head=32, mask="float16", softcap=True, sinks="bfloat16", lse=True), stages=1),
+        make("sinks, split", attention(99, head=32, causal=True, sinks="float32", lse=True), split_k=3),
     ]
 
 
@@ -70,4 +72,6 @@ def attention_wgmma_configurations() -> list[Configuration]:
         make("window, soft cap, split", attention(99, head=64, window=(20, 9), softcap=True), split_k=2),
         make("ragged", sequences.workload(3, 99, 90, head=128, causal=True), block_q=128, block_k=48, head_tile=128),
         make("ragged, split", sequences.workload(3, 99, 90, head=64, window=(20, 9)), split_k=2),
+        make("sinks", attention(99, head=64, mask="bool", sinks="float16", lse=True), block_q=128),
+        make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),
     ]

@@ -9,11 +9,10 @@
 // softmax while that product runs. Warpgroups issue products in turn, so that the softmax of a warpgroup overlaps the
 // products of another warpgroup (Shah et al., FlashAttention-3, arXiv 2407.08608). Tiles are walked from the last to
 // the first: tiles that the diagonal or the edge of the keys cuts come first, and the other tiles need no comparison.
-// Rows, splits, masks and the diagonal are as in attention.cu, but a block has whole queries: as many as fit BLOCK_Q
-// with all heads of their group.
-// RAGGED 1: rows of Q and C are those of all sequences, one after the other, and so are K and V. Copies read past the
-// last key of a sequence: scores of these keys are cut, and their values, which may be infinite, become zeros in
-// shared memory (clear_values).
+// Rows, splits, masks, the diagonal, sinks and logarithms are as in attention.cu, but a block has whole queries: as
+// many as fit BLOCK_Q with all heads of their group. RAGGED 1: rows of Q and C are those of all sequences, one after
+// the other, and so are K and V. Copies read past the last key of a sequence: scores of these keys are cut, and their
+// values, which may be infinite, become zeros in shared memory (clear_values).
 //
 // Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS),
 //                           EPILOGUE_STAGED ? BLOCK_Q * HEAD * 4 : 0)
@@ -29,6 +28,9 @@
 #pragma parameter MASK_VECTOR 4     // bytes per global access of it: one element or two
 #pragma parameter SLIDING 0         // 1: a window also limits the first key that a query sees
 #pragma parameter SOFTCAP 0         // 1: scores have a soft cap
+#pragma parameter SINKS 0           // 1: there are sinks
+#pragma parameter SINK_TYPE float   // elements of the sinks: half_t, bfloat16_t, float
+#pragma parameter LSE 0             // 1: logarithms of the denominators are stored
 #pragma parameter HEAD 128          // elements of a head that are multiplied; the real size may be less
 #pragma parameter BLOCK_Q 128       // rows of a block's tile
 #pragma parameter BLOCK_KEYS 128    // keys of one step of the main loop
@@ -179,6 +181,7 @@ KERNEL(attention_wgmma, MappedParams, THREADS, MIN_BLOCKS) {
 #if SPLIT
         store_totals(params, work, row, math);
 #else
+        end_totals(params, work, row, math);
         math.divide();
 #endif
         leave_ring();

@@ -17,6 +17,7 @@ from gensor_kernels.families.attention.family import (
     one_of_each,
     shared_constants,
     vector,
+    written,
 )
 from gensor_kernels.families.attention.sequence_cases import sequence_cases
 from gensor_kernels.families.attention.shape import ELEMENT, sizes_of
@@ -160,7 +161,8 @@ class AttentionWgmma(Attention):
         maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
         tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))
         grid = e.batch * p["split_k"] * tiles
-        return (Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps), *combining(program, workload))
+        first = Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps, writes=written(workload))
+        return (first, *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Return the tiles of whole queries, and parts of the keys."""
