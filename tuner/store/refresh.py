@@ -27,14 +27,14 @@ from gensor_database.record import now
 from gensor_database.timings import newest_first
 from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.selection.predict import few_seconds
-from gensor_kernels.errors import MALFORMED, GensorError
+from gensor_kernels.errors import MALFORMED, GensorError, UnknownArchError
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.source import digest as text_digest
 from gensor_kernels.families.registry import FAMILIES, current_family
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.families.validation import samples_of, workload_of
-from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.machine.arch import Arch, lookup, stored
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.build.binaries import inspect_binaries
@@ -215,17 +215,24 @@ def _record(
     except (ValueError, RecursionError):  # malformed JSON in a foreign file
         kept = None
     versions = {"gensor_kernels": metadata.version("gensor-kernels"), "refreshed_from": old.digest}
-    same = old.abi == kernel.abi and old.program == kernel.program
+    same, part = old.abi == kernel.abi and old.program == kernel.program, _part(record)
     return replace(
         record,
         abi=kernel.abi,
         kernel_digest=kernel.digest,
-        predicted_us=predicted_us(adapted, binary, workload, lookup(record.arch)),
-        bound_us=bound_us(workload, lookup(record.arch)),
+        predicted_us=predicted_us(adapted, binary, workload, part),
+        bound_us=bound_us(workload, part),
         walk=record.walk if same else start_of(adapted.program, "full").to_json(workload),
         provenance=canonical({**(kept if isinstance(kept, dict) else {}), **versions}),
         created=max(now(), record.created + 1),
     )
+
+
+def _part(record: Record) -> Arch:
+    """Return the part of a record, or the default part of its capability where it is not listed."""
+    with suppress(UnknownArchError):
+        return stored(record.part)
+    return lookup(record.arch)
 
 
 def predicted_us(candidate: Candidate, binary: Binary, workload: Workload, arch: Arch) -> float:

@@ -144,9 +144,12 @@ def test_a_rebuilt_kernel_is_predicted_with_the_compilers_report_as_a_tuned_one_
         before = dataclasses.replace(binary, toolchain="nvrtc 12.6.20")
         old = dataclasses.replace(kernel, binary_digest=before.digest)
         made = dataclasses.replace(record, kernel_digest=old.digest, predicted_us=1e6)
-        store.add(source, before, old, Verification(old.digest, "emulator", "ok"), made)
+        larger = dataclasses.replace(made, part="orin-nx-16gb")
+        store.add(source, before, old, Verification(old.digest, "emulator", "ok"), made, larger)
         assert [each["status"] for each in refresh()[1]] == ["rebuilt"]
         assert store.find(record.key, record.arch, record.part).record.predicted_us == record.predicted_us
+        predicted = store.find(record.key, record.arch, larger.part).record.predicted_us
+        assert predicted < record.predicted_us, "a record's prediction is for its own part"
 
 
 def test_what_was_refuted_or_cannot_be_read_is_left(refresh, tmp_path):
