@@ -1,4 +1,4 @@
-"""The window family in addition to its contract (test_contract.py): its potential, and compiled windows."""
+"""The families that slide windows in addition to their contracts (test_contract.py): potentials, compiled windows."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,12 @@ from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
 from tests.mutator.programs.window import window_configurations
 
-from .lattices import random_legal
-from .verified import convolved
+from .lattices import fastest, random_legal
+from .verified import convolved, is_right
 from .workloads import space
-from .workloads.window import SERVED, average, convolution, padded, pool
+from .workloads.window import FIRST, GROUPED, SERVED, average, convolution, grouped, padded, pool
 
-WINDOW = FAMILIES["window"]
+WINDOW, GROUPS = FAMILIES["window"], FAMILIES["window_groups"]
 
 
 @pytest.mark.parametrize("index", range(len(SERVED)))
@@ -41,6 +41,42 @@ def test_a_compiled_window_is_on_the_lattice_of_its_own_workload_only():
     with pytest.raises(ValueError, match="window=3311"):
         Space(large, arch).family("window").point(program)
     assert Space(small.with_sizes(h=99, n=4), arch).family("window").legal(space_point(small, arch, program))[0]
+
+
+@pytest.mark.parametrize("index", range(len(GROUPED)))
+def test_groups_are_as_slow_as_their_arithmetic_and_memory_traffic(index):
+    lattice = space("window_groups", index)
+    workload, arch = lattice.workload, lattice.arch
+    seconds = lattice.potential(random_legal(lattice, 300, seed=3))
+    peak = arch.rate({"float32": "fma_f32", "float64": "fma_f64", "int32": "imad"}[workload.accumulator])
+    least = workload.flops() / 2 / (peak * arch.sms * arch.clock_ghz * 1e9)
+    assert (seconds >= max(least, workload.bytes_moved() / (arch.dram_gb_s * 1e9), arch.launch_us * 1e-6)).all()
+
+
+@pytest.mark.parametrize("thread_c", [2, 4, 8])
+def test_lanes_read_filters_of_neighbouring_tiles_from_different_banks(thread_c):
+    workload = grouped(14, 32, 8, 8, dtype="float16", stride_h=2)
+    program = GROUPS.starters(workload, lookup("sm_87"))[0]
+    program = program.replace(thread_c=thread_c, thread_h=1, thread_w=7, block_c=64, block_h=4, block_w=14, vector_a=8)
+    found = is_right(GROUPS, program, workload, use_cache=False).counters
+    assert found["shared_loads"] > 1000 and not found.get("conflicts_load", 0)
+
+
+@pytest.mark.parametrize(
+    ("part", "changed", "most"),
+    [
+        ("sm_87", {"dtype": "float16"}, 0.6),
+        ("sm_90", {"dtype": "bfloat16"}, 0.6),
+        ("sm_80", {"dtype": "float32"}, 0.5),
+        ("sm_120", {"dtype": "float32", **FIRST}, 0.8),
+    ],
+)
+def test_groups_of_four_channels_are_faster_without_tensor_cores(part, changed, most):
+    """Groups of four channels (ResNeXt-50) use a quarter of the least tile of tensor cores."""
+    workload, arch = grouped(56, 32, 4, 4, n=8, epilogue="bias_relu", **changed), lookup(part)
+    others = (FAMILIES[f"contraction_{name}"] for name in ("mma", "simt"))
+    least = min(fastest(family, workload, arch) for family in others if family.serves(workload, arch) is None)
+    assert fastest(GROUPS, workload, arch) < most * least
 
 
 def space_point(workload, arch, program):
