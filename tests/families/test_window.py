@@ -9,6 +9,7 @@ from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
 from gensor_kernels.families.window.shape import call_of
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.operators import operator
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.verify.verify import verify
 from tests.doubles.stored import store_kernels
@@ -108,19 +109,36 @@ def test_a_wrong_window_is_refused():
 # NaN
 
 
-def test_only_outputs_that_see_an_infinity_have_one(no_databases):
-    [each] = [each for each in window_configurations() if each.name == "sliding"]
-    kernel, arch = each.candidate, lookup(each.arch)
-    store_kernels(no_databases, arch, (kernel.program, each.workload))
+@pytest.mark.parametrize("groups", [9, 3])
+def test_only_outputs_that_see_an_infinity_have_one(no_databases, groups):
+    arch, channels = lookup("sm_87"), 9 // groups
+    if groups == 9:
+        [each] = [each for each in window_configurations() if each.name == "sliding"]
+        program, workload = each.candidate.program, each.workload
+    else:  # a tile's filters past the last one of a group are zeros
+        workload = grouped(14, 3, 3, 5, 5, **FIRST, **padded(1))
+        program = GROUPS.starters(workload, arch)[0].replace(thread_c=4, block_c=24, block_h=4, block_w=16, thread_w=2)
+    store_kernels(no_databases, arch, (program, workload))
     rng = np.random.default_rng(3)
-    x, w = rng.standard_normal((1, 9, 14, 14), np.float32), rng.standard_normal((9, 1, 5, 5), np.float32)
-    places = [(channel, 3 + channel % 5, 13 - channel) for channel in range(9)]
+    x = rng.standard_normal((1, 9, 14, 14), np.float32)
+    w = rng.standard_normal((workload.size.get("k_out", 9), channels, 5, 5), np.float32)
+    places = [(channel, 3 + channel % 5, 13 - channel) for channel in range(0, 9, channels)]
     for place in places:
         x[(0, *place)] = np.inf
-    how = {"groups": 9, "padding": 1}
-    with gensor_kernels.emulated(each.arch):
-        assert gensor_kernels.explain(gensor_kernels.conv2d, x, w, **how).family == "window"
+    how = {"groups": groups, "padding": 1}
+    with gensor_kernels.emulated("sm_87"):
+        assert gensor_kernels.explain(gensor_kernels.conv2d, x, w, **how).family == program.family
         found = gensor_kernels.conv2d(x, w, **how)
-    wanted = convolved(x, w, pads=((1, 1), (1, 1)), groups=9)
+    wanted = convolved(x, w, pads=((1, 1), (1, 1)), groups=groups)
     assert np.isinf(wanted).sum() > 50 and not np.isnan(wanted).any()
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_columns_that_are_too_far_apart_are_not_read():
+    workload = grouped(8, 4, 4, 4, dtype="float16", stride_w=2)
+    declared = operator(workload.operator)
+    strides = {operand.name: operand.strides() for operand in declared.operands(workload)}
+    n, h, _, *channels = strides["x"]
+    far = strides | {"x": (n, h, 2**30, *channels)}
+    read = [GROUPS.reads(workload, declared.geometry(workload, each)) for each in (strides, far)]
+    assert read == [True, False]
