@@ -24,6 +24,7 @@ from .core.program import Program
 from .gemv.family import Gemv
 from .rows.family import RowsFamily
 from .window.family import Window
+from .window.groups.family import WindowGroups
 
 FAMILIES: dict[str, Family] = {
     family.name: family
@@ -45,6 +46,7 @@ FAMILIES: dict[str, Family] = {
         Gemv(),
         RowsFamily(),
         Window(),
+        WindowGroups(),
         Attention(),
         AttentionWgmma(),
     )

@@ -11,6 +11,7 @@ from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
+from tests.mutator.programs.window import groups_configurations
 
 from .verified import small, verdict_without
 from .workloads.images import FIRST, image, patch_configurations, strip_configurations
@@ -40,6 +41,10 @@ PROGRAMS = {
     "strip": lambda: configuration(strip_configurations, "strip last"),
     "patch, short rows": lambda: configuration(patch_configurations, "patch bytes, short rows"),
     "patch, merged groups": lambda: configuration(patch_configurations, "patch merged"),
+    "groups": lambda: configuration(groups_configurations, "channels"),
+    "groups of planes": lambda: configuration(groups_configurations, "planes"),
+    "groups, any window": lambda: configuration(groups_configurations, "channels, any"),
+    "groups, tiles of three": lambda: configuration(groups_configurations, "tiles of three"),
     "scales": lambda: (small(WGMMA, SCALED, **BLOCKS, split_k=2), SCALED),
     "two scales": lambda: (small(WGMMA, SCALED, **BLOCKS, block_n=112), SCALED),
     "floats": lambda: (small(FLOATS, PRODUCT, vector_c=4), PRODUCT),
@@ -108,6 +113,36 @@ FAULTS = {
             "store_shared(arranged + (item * 4 + tap * (PLANES * BLOCK_M * 16)), Vec<4>::zero())",
             "",
         ),
+    },
+    "groups": {
+        "filters of the first group": ("tile.group * call.group_stride", "0"),
+        "channels of the first group": ("spot.tile.group * group", "0"),
+        "the tile before": ("first + lane)", "first + lane - 1)"),
+        "columns of x": ("x[across * STEP + s]", "x[across + STEP + s - 1]"),
+        "no next row": ("r = 0, channel += CHANNELS", "channel += CHANNELS"),
+        "tiles too near": ("(depth * (THREAD_C / READ) | 1) * READ", "depth * (THREAD_C / READ)"),
+        "padding of one side": ("- w.pad[0], left", "- w.pad[1], left"),
+        "a line too few": (
+            "within(lines.channel, call.channels))\n            lines",
+            "within(lines.channel, 1))\n            lines",
+        ),
+        "group of the epilogue": ("spot.image, spot.tile.group}", "spot.image, 0}"),
+    },
+    "groups of planes": {
+        "channels before rows": (
+            "(channel * window[0] + r) * window[1] + s",
+            "(r * window[1] + s) * channels + channel",
+        ),
+        "image of the epilogue": ("CHANNELS_LAST ? 0 : spot.image, spot", "0, spot"),
+        "columns past the end": ("within(column + across, columns)", "true"),
+    },
+    "groups, any window": {
+        "rows of a block": ("spot.row += ROW_THREADS;", "spot.row += 1;"),
+        "columns apart": ("pace = WINDOW ? 1 : w.step[1]", "pace = 1"),
+        "dilation": ("left + s * w.dilation[1]", "left + s"),
+    },
+    "groups, tiles of three": {
+        "filters past the end": ("within(filter, left)", "true"),
     },
     "scales": {
         "one row's scale": ("factor[i][half][0]", "factor[i][0][0]"),

@@ -129,6 +129,13 @@ REFUSALS = {
         ("sm_87", conv.workload(n=1, h=8, w=8, c=8, k_out=8, r=3, s=3), "window"),
     ],
     "window": [("sm_80", matmul(8, 8, 8), "matmul")],
+    "window_groups": [
+        ("sm_80", matmul(8, 8, 8), "no convolution"),
+        ("sm_80", transposed(groups=4), "no convolution"),
+        ("sm_80", conv.workload(n=1, h=8, w=8, c=8, k_out=8, r=3, s=3), "one group"),
+        ("sm_80", convolution(8, 130, 4, groups=2), "groups of 65"),
+        ("sm_80", convolution(8, 8, 8, groups=2, dtype="complex64"), "not folded"),
+    ],
     "rows": [
         ("sm_87", matmul(8, 8, 8), "no rows"),
         ("sm_87", rows("argmax", (8, 8), (1,), "float32", epilogue="relu"), "no epilogue"),

@@ -106,6 +106,7 @@ GROUPS = [
     ("attention registers", ("wide", "boolean mask", "window")),
     ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
     ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
+    ("window_groups", ("channels", "planes, any")),
 ]  # fmt: skip
 #: A Program and a call in it, of each kind of synchronisation.
 KINDS = [

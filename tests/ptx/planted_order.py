@@ -36,6 +36,7 @@ BARRIERS = [
     ("copy_async_wait<0>();\n    barrier();", "attention cp.async: wide"),
     ("store_shared(words + (i * THREADS + thread_index()), word);\n    }\n    barrier();", "window: channels, shared"),
     ("    });\n    barrier();", "window: sliding"),
+    ("copy_filters(call, spot);\n    barrier();", "window_groups: channels"),
     ("half /= 2) {\n            barrier();", "rows: sum, digits"),
     ("if constexpr (MAPS || TWO_PASSES) {\n            barrier();", "rows: columns, two passes"),
     ("barrier(); // x, or the round before, has been read", "gemv: rows"),

@@ -63,6 +63,7 @@ class Extents(Product):
     element: int
     scaled: int
     group: int
+    fetched: float
 
     @property
     def prepared(self) -> str:
@@ -83,8 +84,8 @@ class Extents(Product):
     @property
     def moved_a(self) -> float:
         """Bytes that are read per element of a, with its share of scales."""
-        scales = FLOAT / self.group if self.in_blocks else 0.0
-        return self.bytes_a * _read_for(self.unit["a"]) + scales
+        own = self.bytes_a * (self.fetched if self.window == "a" else _read_for(self.unit["a"]))
+        return own + (FLOAT / self.group if self.in_blocks else 0.0)
 
     @property
     def moved_b(self) -> float:
@@ -140,12 +141,23 @@ def extents(workload: Workload) -> Extents:
         element=facts(multiplied).itemsize,
         scaled=p.b.scaled,
         group=p.b.group,
+        fetched=_fetched(p, workload),
     )
 
 
 def _read_for(unit: str) -> float:
     """Return the bytes that are read per byte of an operand, by its axis of unit stride."""
     return STRIDED if unit == "s" else 1.0
+
+
+def _fetched(p: Product, workload: Workload) -> float:
+    """Return the bytes that L2 sends for a byte that is read through a window: whole sectors, of which a group may have
+    a part."""
+    z = workload.size
+    if p.order not in (1, 3) or z["groups"] == 1:
+        return 1.0
+    run = max(1, z["c"] // z["groups"]) * element_bytes(workload.dtype["x"])
+    return -(-run // SECTOR) * SECTOR / run
 
 
 def _scale_bytes(scaled: int, group: int) -> float:
@@ -163,7 +175,7 @@ def power_of_two_in(value: np.ndarray) -> np.ndarray:
 # ---- windows
 
 #: Bytes of a line of L1; the order of k under a window with channels last (operators' Product).
-LINE, CHANNELS_LAST = 128.0, 1
+LINE, SECTOR, CHANNELS_LAST = 128.0, 32.0, 1
 #: The coordinate of a window's masks; rows and columns of filters that they have bits for; orders of k that they know.
 MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 
@@ -192,6 +204,11 @@ def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) 
         return rows
     apart = float(z["stride_w"] * z["c"] * e.element)
     run, row = lanes * c[f"vector_{operand}"], float(max(1, z["s"] * z["c"] // z["groups"]) * e.element)
+    if z["groups"] > 1:  # a group's channels of a pixel, with those of other groups between neighbouring pixels
+        taps = np.maximum(run / (row / z["s"]), 1.0)
+        across = np.minimum(taps, z["s"])
+        pixels = np.minimum(rows * across, (rows - 1) * z["stride_w"] + across) * (taps / across)
+        return np.minimum(pixels * np.minimum(apart / z["stride_w"] / LINE, 1.0) + 1.0, 32.0)
     together = ((rows - 1) * apart + np.minimum(run, row)) / LINE + 1
     return np.minimum(rows, together * (1 + run / row))
 

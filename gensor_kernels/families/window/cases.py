@@ -82,9 +82,9 @@ def window_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]
     step_c, step_w = granules(workload)
     bare = workload.epilogue if epilogue == workload.epilogue else ()
     axes = (("c", program["block_c"], step_c), ("h", program["block_h"], 1), ("w", program["block_w"], step_w))
-    few = {axis: _ragged(block, step, block * 5 // 8) for axis, block, step in axes}
-    two = {axis: _ragged(block, step, 2 * block + block // 2) for axis, block, step in axes}
-    past = {axis: _ragged(block, step, block + 1) for axis, block, step in axes}
+    few = {axis: ragged(block, step, block * 5 // 8) for axis, block, step in axes}
+    two = {axis: ragged(block, step, 2 * block + block // 2) for axis, block, step in axes}
+    past = {axis: ragged(block, step, block + 1) for axis, block, step in axes}
     whole = {axis: math.lcm(block, step) for axis, block, step in axes}
     late, early = "late", "early"
     made: list[tuple[str, int, dict[str, int], int, tuple[str, ...], Schedule]] = [
@@ -101,7 +101,7 @@ def window_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]
     ]
 
 
-def _ragged(block: int, step: int, least: int) -> int:
+def ragged(block: int, step: int, least: int) -> int:
     """Return the first multiple of ``step`` from ``least`` on that is none of ``block``, else the first one."""
     first = max(-(-least // step), 1) * step
     return next((extent for extent in range(first, first + block * step, step) if extent % block), first)
@@ -115,14 +115,14 @@ def _sized(
     if _whole_image(workload):
         return workload.with_sizes(n=images, c=outputs["c"], h=shape.r, w=shape.s)
     for ceil_mode in (number % 2 if "ceil_mode" in workload.size else 0, 0):
-        sizes = _under(shape, outputs, pad, number, ceil_mode)
+        sizes = under(shape, outputs, pad, number, ceil_mode)
         if (output_size(sizes, "h"), output_size(sizes, "w")) == (outputs["h"], outputs["w"]):
             break
     sizes |= {"n": images, "c": outputs["c"], "count_include_pad": number // 2 % 2}
     return workload.with_sizes(**{name: value for name, value in sizes.items() if name in workload.size})
 
 
-def _under(shape: Shape, outputs: dict[str, int], pad: int, number: int, ceil_mode: int) -> dict[str, int]:
+def under(shape: Shape, outputs: dict[str, int], pad: int, number: int, ceil_mode: int) -> dict[str, int]:
     """Sizes of an image that has these outputs under a window; with ceil_mode the last ones reach past the padding."""
     sizes = {"r": shape.r, "s": shape.s, "ceil_mode": ceil_mode}
     for side, window, ends in (("h", shape.r, ("top", "bottom")), ("w", shape.s, ("left", "right"))):

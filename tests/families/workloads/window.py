@@ -1,6 +1,6 @@
-"""Workloads of the window family that tests share: every operator, layout, dtype and kind of alignment."""
+"""Workloads of the families that slide windows, shared by tests: operators, layouts, dtypes, kinds of alignment."""
 
-from gensor_kernels.operators.windows import depthwise, pooling
+from gensor_kernels.operators.windows import conv, depthwise, pooling
 
 from . import Contract
 
@@ -22,6 +22,24 @@ def average(side: int, c: int, **more):
     return pooling.workload("global_avg_pool2d", n=2, h=side, w=side, c=c, **more)
 
 
+def grouped(side: int, groups: int, c: int, k: int, taps: int = 3, **more):
+    """A convolution of `groups` groups of `c` channels and `k` filters each."""
+    sizes = {"n": 2, "h": side, "w": side, "c": groups * c, "k_out": groups * k, "r": taps, "s": taps, "groups": groups}
+    return conv.workload(**sizes | padded(taps // 2) | more)
+
+
+FIRST = {"layout": "nchw"}
+GROUPED = [
+    ("sm_87", grouped(28, 32, 4, 4, dtype="float16", epilogue="bias_relu")),
+    ("sm_90", grouped(28, 32, 8, 8, dtype="bfloat16", stride_h=2, stride_w=2)),
+    ("sm_75", grouped(28, 5, 5, 6, **FIRST)),
+    ("sm_80", grouped(14, 12, 3, 5, dtype="float16", weights="rsck", dilation_w=2, epilogue="bias_add_relu")),
+    ("sm_89", grouped(14, 6, 24, 12, 1, dtype="int8", epilogue="relu")),
+    ("sm_90", grouped(14, 9, 6, 2, dtype="float64", stride_h=2)),
+    ("sm_86", grouped(17, 10, 24, 24, 5, dtype="float16")),
+    ("sm_87", grouped(24, 32, 4, 4, dtype="float16", epilogue="bias_add_relu", **FIRST)),
+    ("sm_90", grouped(14, 3, 16, 24, dtype="float32", math="tf32", out="float64")),
+]
 SERVED = [
     ("sm_87", convolution(112, 96, 3, stride_h=2, stride_w=2, dtype="float16", epilogue="bias_relu6", **padded())),
     ("sm_87", convolution(42, 84, 7, layout="nchw", **padded(3))),
@@ -45,6 +63,13 @@ CONTRACTS = {
         compiled=3,
         archs=("sm_75", "sm_87", "sm_90"),
         starters=lambda starters, index: starters,
+        randoms=3,
+    ),
+    "window_groups": Contract(
+        GROUPED,
+        compiled=3,
+        archs=("sm_75", "sm_87", "sm_90"),
+        starters=lambda starters, index: starters[:3],
         randoms=3,
     ),
 }

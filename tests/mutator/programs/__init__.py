@@ -33,4 +33,5 @@ def configurations() -> list[Configuration]:
         *attention.attention_configurations("registers"),
         *attention.attention_wgmma_configurations(),
         *window.window_configurations(),
+        *window.groups_configurations(),
     ]

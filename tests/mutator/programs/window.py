@@ -1,8 +1,8 @@
-"""Programs of the window family: depthwise convolutions and poolings."""
+"""Programs of the families that slide windows: depthwise and grouped convolutions, poolings."""
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_prologue import workload as before_depthwise
-from tests.families.workloads.window import average, convolution, padded, pool
+from tests.families.workloads.window import FIRST, average, convolution, grouped, padded, pool
 from tests.mutator.engine.configuration import Configuration
 
 
@@ -45,3 +45,28 @@ def window_configurations() -> list[Configuration]:
         _window("compiled epilogue", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1,
                 epilogue_fixed=1),
     ]  # fmt: skip
+
+
+def groups_configurations() -> list[Configuration]:
+    """Both layouts, windows compiled in and not, groups of one tile of filters and of several, whole and not."""
+    base = {"window": 0, "thread_c": 2, "thread_h": 1, "thread_w": 1, "epilogue_fixed": 0, "min_blocks": 0}
+    half, odd = grouped(14, 6, 4, 4, dtype="float16", epilogue="bias"), grouped(9, 6, 3, 3, dtype="bfloat16")
+    strided = grouped(14, 6, 4, 4, dtype="float16", stride_w=2, epilogue="bias")
+    planes = grouped(12, 6, 4, 4, **FIRST, epilogue="bias_add_relu")
+    tile = {"block_c": 8, "block_h": 4, "block_w": 4}
+    made = {
+        "channels": (strided, {**tile, "thread_w": 2, "block_w": 8, "vector_a": 8, "vector_c": 4, "window": 32}),
+        "channels, any": (half, {**tile, "thread_h": 2, "thread_w": 2, "block_h": 8, "block_w": 8, "vector_a": 4,
+                                 "vector_c": 2}),
+        "tiles of three": (odd, {**tile, "block_c": 6, "block_h": 8, "thread_c": 3, "thread_w": 2, "block_w": 8,
+                                 "vector_a": 2, "vector_c": 2, "window": 31}),
+        "wide reads": (grouped(14, 6, 8, 12, 1, dtype="int8"), {**tile, "block_c": 16, "thread_c": 8, "block_h": 8,
+                                                               "block_w": 2, "vector_a": 8, "vector_c": 16}),
+        "planes": (planes, {**tile, "block_w": 8, "thread_w": 2, "vector_a": 4, "vector_c": 8, "window": 31}),
+        "planes, any": (planes, {**tile, "block_c": 4, "thread_c": 1, "thread_w": 2, "block_w": 16, "vector_a": 4,
+                                 "vector_c": 4, "epilogue_fixed": 1}),
+    }  # fmt: skip
+    return [
+        Configuration(name, "window_groups", "sm_87", workload, base | values)
+        for name, (workload, values) in made.items()
+    ]

@@ -1,0 +1,1 @@
+"""Grouped convolution with few channels per group on the CUDA cores."""

@@ -1,0 +1,48 @@
+// y = epilogue(x convolved with the filters of each group): grouped convolution on the CUDA cores, for groups of few
+// channels, of which the least tile of tensor cores would be mostly zeros.
+//
+// A thread computes THREAD_W adjacent outputs of a row for THREAD_C adjacent filters of one group, a tile of filters, in
+// THREAD_H rows one after the other. A block computes BLOCK_H x BLOCK_W outputs of BLOCK_C / THREAD_C tiles, which are counted through all groups. The
+// innermost axis in memory varies fastest among the threads of a block: tiles of filters, columns, rows where channels
+// are innermost (CHANNELS_LAST), else columns, rows, tiles.
+//
+// The block first copies its filters to shared memory, as accumulators, THREAD_C of a tile side by side. A thread then
+// loops over the channels of its group, as many at once as one load has, and over the window:
+//
+//   WINDOW > 0: the window's columns are compiled in, and are the digits of their number and their step (32: 3 columns
+//     by steps of 2). A thread loads a line of x under its outputs for each row of the window, while it multiplies the
+//     line before by all columns of the window.
+//   WINDOW 0: the window comes from Params, with any dilation. There is a line for each of its positions.
+
+#pragma parameter IN_TYPE half_t   // elements of x and of the filters: half_t, bfloat16_t, float, double, i8
+#pragma parameter OUT_TYPE half_t  // elements of y: the same, and i32
+#pragma parameter ACC_TYPE float   // accumulators: float, double, i32
+#pragma parameter CHANNELS_LAST 1  // innermost axis of x and y, of stride 1 in y: 1 = channels, 0 = columns
+#pragma parameter A_VECTOR 8       // bytes per load of x; the channels of a group are whole loads
+#pragma parameter C_VECTOR 8       // bytes per store to y, at most
+#pragma parameter BLOCK_C 64       // filters per block
+#pragma parameter BLOCK_W 14       // columns of y per block
+#pragma parameter BLOCK_H 4        // rows of y per block
+#pragma parameter THREAD_C 4       // filters per thread, adjacent
+#pragma parameter THREAD_H 1       // rows of y per thread, BLOCK_H / THREAD_H apart
+#pragma parameter THREAD_W 7       // columns of y per thread, adjacent
+#pragma parameter WINDOW 0         // 0: the window comes from Params; else digits: its columns, and their step
+#pragma parameter EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
+#pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
+
+#include "groups_store.cuh"
+#include "groups_window.cuh"
+
+KERNEL(window_groups, Params, THREADS, MIN_BLOCKS) {
+    const Call call(params);
+    Spot spot = find_spot(params, call);
+    copy_filters(call, spot);
+    barrier();
+    ROLLED for (int i = 0; i < THREAD_H; ++i) {
+        ACC_TYPE sums[OUTPUTS];
+        UNROLL for (int j = 0; j < OUTPUTS; ++j) sums[j] = ACC_TYPE(0);
+        accumulate(sums, params, call, spot);
+        store(params, spot, sums);
+        spot.row += ROW_THREADS;
+    }
+}
