@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from operator import attrgetter
 
 import gensor_database as database
 from gensor_kernels.devices.device import Code
@@ -52,7 +53,7 @@ def _known_class(key: str) -> Workload:
 
 def is_foreign(stored: database.StoredKernel) -> bool:
     """Return whether only databases that others can write to have this kernel."""
-    return not any(store.trusted for store in stored.stores)
+    return not any(map(attrgetter("trusted"), stored.stores))
 
 
 def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
