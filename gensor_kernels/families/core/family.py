@@ -15,6 +15,7 @@ from gensor_kernels.families.core.source import code, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sliding import Sliding
@@ -107,6 +108,12 @@ def _only(holds: Callable[[Workload], bool], refusal: str) -> Need:
     return lambda workload, arch: None if holds(workload) else f"{workload.operator} {refusal}"
 
 
+@lru_cache(maxsize=4096)
+def product(workload: Workload) -> Product | None:
+    """Return the matrix product that a Workload is, or None."""
+    return operator(workload.operator).product(workload)
+
+
 def operators(names: Collection[str], refusal: str) -> Need:
     """Need an operator with one of these ``names``."""
     return _only(lambda workload: workload.operator in names, refusal)
@@ -122,7 +129,7 @@ def feature(name: str, missing: str) -> Need:
     return lambda workload, arch: None if name in arch.features else f"{arch.name} has no {missing}"
 
 
-PRODUCTS = _only(lambda workload: operator(workload.operator).product(workload) is not None, "is no matrix product")
+PRODUCTS = _only(lambda workload: product(workload) is not None, "is no matrix product")
 ROWS = _only(lambda workload: operator(workload.operator).rows(workload) is not None, "has no rows")
 SLIDING = _only(
     lambda workload: isinstance(operator(workload.operator), Sliding), "is no reduction over a sliding window"
@@ -283,11 +290,11 @@ class Family:
             if own == whole:
                 continue
             undivided = program.replace(**{way.name: whole})
-            found += [undivided] if self._is_covered(undivided, program, workload) else []
+            found += [undivided] if self.is_covered(undivided, program, workload) else []
             found += [program.replace(**{way.name: value}) for value in divided if value != own]
         return found
 
-    def _is_covered(self, other: Program, program: Program, workload: Workload) -> bool:
+    def is_covered(self, other: Program, program: Program, workload: Workload) -> bool:
         """Return whether ``other`` shares the binary of ``program`` and takes no branch of its own."""
         if self.constants(other, workload) != self.constants(program, workload):
             return False
