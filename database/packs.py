@@ -61,10 +61,10 @@ def whole(connection: sqlite3.Connection, kind: type[Row], stored: Sequence[Any]
     """Return a row's stored values, its digest first, with data in place of its places in packs."""
     if not kind.PACKED:
         return stored
-    found = list(stored)
+    found, held = list(stored), getattr(connection, "packs", {})
     for index, name in enumerate(kind.columns(), 1):
         if name in kind.PACKED and found[index].__class__ is str and (place := _PLACE.fullmatch(found[index])):
-            data = _from_pack(connection, place[1])[int(place[2]) : int(place[3])]
+            data = (held.get(place[1]) or _from_pack(connection, place[1]))[int(place[2]) : int(place[3])]
             found[index] = Plain(data) if name in kind.COMPRESSED else data.decode("utf-8", "surrogateescape")
     return found
 

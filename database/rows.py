@@ -149,8 +149,11 @@ class _Reader(Generic[RowType]):
         self.seen.add(stored[0])
         values = whole(self.connection, self.kind, stored) if self.kind.PACKED else stored
         row = self.kind.from_sql(values)
-        if row is not None and self.equal != {name: getattr(row, name) for name in self.equal}:
-            row = None
+        if row is not None:
+            for name, wanted in self.equal.items():
+                if getattr(row, name) != wanted:
+                    row = None
+                    break
         self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
         for value in stored:
             if value.__class__ is str or value.__class__ is bytes:

@@ -162,7 +162,7 @@ def masked_coordinate(e: Extents, z: Mapping[str, int]) -> tuple[Coordinate, ...
     return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
 
 
-def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
+def copy_lines(c: Columns, e: Extents, z: Mapping[str, int], operand: str, lanes: np.ndarray) -> np.ndarray:
     """Return the lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in
     a row.
 
@@ -171,7 +171,6 @@ def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) 
     the filter's rows that the lanes reach into.
     """
     rows = 32.0 / lanes
-    e, z = extents(workload), workload.size
     if e.window != operand or e.order != CHANNELS_LAST:
         return rows
     apart = float(z["stride_w"] * z["c"] * e.element)

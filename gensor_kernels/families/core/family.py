@@ -55,6 +55,7 @@ EPILOGUE_FIXED = Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the lis
 MIN_BLOCKS = Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler")
 
 
+@lru_cache(maxsize=64)
 def access_widths(element: float, most: int) -> tuple[int, ...]:
     """Return the bytes of one global access: 1 to 16, at least an element, at most an alignment class."""
     return tuple([width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element)])
@@ -273,7 +274,7 @@ class Family:
         """Return a key that Programs with the same main loop share: they differ in how results leave, if at all, and
         not in whether k is split or streamed."""
         rest = ("raster", "split_k", "stream", *self.ends)
-        values = tuple(value for name, value in program.values if name not in rest)
+        values = tuple([value for name, value in program.values if name not in rest])
         return program.family, program.get("split_k", 1) > 1, program.get("stream") > 0, values
 
     def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:

@@ -238,7 +238,9 @@ class Ruled(Family):
         def computed(some: Columns) -> Mapping[str, Numbers]:
             return self.computed(some, workload, arch)
 
-        return bound(self, workload, arch).legal(columns, computed, self.sizes(workload), self.sizeless(workload))
+        plain = self.sizeless(workload)
+        rules = once(columns, "rules", plain, lambda: bound(self, workload, arch))
+        return rules.legal(columns, computed, self.sizes(workload), plain)
 
 
 @lru_cache(maxsize=4096)

@@ -113,7 +113,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch),
         *(norm_parts(e, arch) if e.norm else ()),
-        *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_warps(axis), tiles_part(extent, axis))),
+        *(_warps("m"), tiles_part(e.m, "m"), _warps("n"), tiles_part(e.n, "n")),
         mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
         _copies(e, "a", arch),
         _copies(e, "b", arch),
@@ -346,7 +346,7 @@ def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stre
             issue = issue + count * c[mma.PIECE_ISSUE[operand]]
             widening = widening + c[mma.READ_WIDENING[operand]] + count * c[mma.PIECE_WIDENING[operand]]
         # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-        lines = copy_lines(c, workload, operand, lanes)
+        lines = copy_lines(c, e, workload.size, operand, lanes)
         scattered = np.maximum(lines, c[mma.PIECE_LINES[operand]]) + c[mma.PIECE_CLOCKS[operand]]
         clocks = clocks + c[column.READ_CLOCKS[operand]] + count * scattered * 0.5
         if operand == e.window:

@@ -70,7 +70,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch),
         *(norm_parts(e, arch) if e.norm else ()),
-        *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_threads(axis), tiles_part(extent, axis))),
+        *(_threads("m"), tiles_part(e.m, "m"), _threads("n"), tiles_part(e.n, "n")),
         _multiply(workload, arch),
         _fragment(e, "a"),
         _fragment(e, "b"),
@@ -231,9 +231,9 @@ def _loads(e: Extents, operand: str) -> Part:
     return Part(names, by_entry, fixed=True)
 
 
-def load_clocks(c: Columns, workload: Workload, operand: str) -> np.ndarray:
+def load_clocks(c: Columns, e: Extents, z: Mapping[str, int], operand: str) -> np.ndarray:
     """Return the wavefronts of one of these loads: its stores, and the lines that it is scattered over."""
     own = c[simt.LOAD_CLOCKS[operand]]
-    if not is_transposed(extents(workload), operand):
+    if not is_transposed(e, operand):
         return own
-    return own + copy_lines(c, workload, operand, c[simt.LOAD_LANES[operand]])
+    return own + copy_lines(c, e, z, operand, c[simt.LOAD_LANES[operand]])

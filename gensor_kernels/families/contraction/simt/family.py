@@ -6,6 +6,7 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -234,14 +235,13 @@ class ContractionSimt(ContractionFamily):
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Numbers]:
-            return fixed_terms(c, e.steps, arch, facts, self._loop(c, workload))
+            return fixed_terms(c, e.steps, arch, facts, self._loop(c, e, workload.size))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
-    def _loop(self, c: Columns, workload: Workload) -> Loop:
+    def _loop(self, c: Columns, e: Extents, z: Mapping[str, int]) -> Loop:
         """Return the cost of an iteration, and of the end of a block."""
-        e = extents(workload)
         warps = c[column.DOWN] * c[column.ACROSS] * (1 / 32)
         issue = c[column.STEP_ISSUE] + (c[column.READ_ISSUE["a"]] + c[column.READ_ISSUE["b"]]) * c[simt.STEPS]
         clocks = (c[column.READ_CLOCKS["a"]] + c[column.READ_CLOCKS["b"]]) * c[simt.STEPS]
@@ -250,7 +250,7 @@ class ContractionSimt(ContractionFamily):
             inner, outer = self._loads(c, e, operand, warps)
             loads = inner * outer * matrices(e, operand)
             issue = issue + loads * c[simt.LOAD_ISSUE[operand]]
-            clocks = clocks + loads * load_clocks(c, workload, operand)
+            clocks = clocks + loads * load_clocks(c, e, z, operand)
             registers = registers + self._held(c, e, operand, inner, outer)
             if operand == e.window:
                 issue = issue + window_issue(*entries(e, operand, outer, inner), c[MASKED], SAVED)
