@@ -166,7 +166,7 @@ class Row:
         return self.digest, *(compressed(value) if name in self.COMPRESSED else value for name, value in values)
 
     @classmethod
-    def from_sql(cls: type[RowType], stored: Sequence[Any]) -> RowType | None:
+    def from_sql(cls: type[RowType], stored: Sequence[Value]) -> RowType | None:
         """Return the row, or None if it does not match the digest stored with it."""
         columns = cls.columns()
         try:

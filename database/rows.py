@@ -10,7 +10,7 @@ from typing import Any, Generic
 
 from .connection import Guarded
 from .packs import whole
-from .record import Row, RowType
+from .record import Row, RowType, Value
 
 #: Most damaged rows of a table beyond the number of good rows; a flipped bit damages few. Compressed rows can be made
 #: to take long.
@@ -36,7 +36,7 @@ class Containing(tuple[str, ...]):
     __slots__ = ()
 
 
-def _condition(name: str, wanted: object) -> tuple[str, Iterable[Any]]:
+def _condition(name: str, wanted: object) -> tuple[str, Iterable[object]]:
     """Return the SQL of one condition and its parameters."""
     if isinstance(wanted, Among):
         return f'"{name}" IN ({", ".join("?" * len(wanted))})', sorted(wanted)
@@ -100,7 +100,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, object]
 
 def named(
     connection: Guarded, kind: type[RowType], where: Mapping[str, object], indexed: bool = True
-) -> Iterator[list[tuple[Sequence[Any], RowType | None]]]:
+) -> Iterator[list[tuple[Sequence[Value], RowType | None]]]:
     """Return pairs of a row's stored values, its digest first, and the row, None if it is damaged, in lists.
 
     Data from packs is in the place of its place there. Rows that are not `indexed` come in the order of the table, past
@@ -141,7 +141,7 @@ class _Reader(Generic[RowType]):
         self.bytes, self.inflated, self.good, self.damaged = 0, 0, 0, 0
         self.most: float = _LITTLE
 
-    def read(self, stored: Sequence[Any]) -> tuple[Sequence[Any], RowType | None]:
+    def read(self, stored: Sequence[Value]) -> tuple[Sequence[Value], RowType | None]:
         """Return whole stored values and their row, None if it is damaged, or has not the values that are wanted.
 
         sqlite3.OperationalError where it cannot have come from a sound file.
@@ -179,7 +179,7 @@ def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[
         connection.renew()
 
 
-def _salvage(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _salvage(connection: Guarded, query: str, values: list[object]) -> Iterator[tuple[Value, ...]]:
     """Return the readable rows in the order of the table, past unreadable pages.
 
     `query` selects the rowid first and ends with a condition on it, above a value.  The number of rows of a damaged
@@ -219,7 +219,7 @@ def _gap(readable: Callable[[int], bool]) -> int | None:
     return high
 
 
-def _readable(connection: Guarded, query: str, values: list[Any], done: int, gap: int) -> bool:
+def _readable(connection: Guarded, query: str, values: list[object], done: int, gap: int) -> bool:
     try:
         row = connection.execute(query, [*values, done + gap]).fetchone()
     except sqlite3.OperationalError:

@@ -40,7 +40,7 @@ def conv2d(
     out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a 2-D convolution with a fused epilogue.
 
     The result is `activation(x * w + bias + add)`.
@@ -140,7 +140,7 @@ def conv1d(
     out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a 1-D convolution with a fused epilogue.
 
     The signature is that of `torch.nn.functional.conv1d`, with further keywords;
@@ -229,7 +229,7 @@ def conv_transpose2d(
     out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a transposed 2-D convolution with a fused epilogue.
 
     It is the gradient of a convolution in its image.
@@ -320,7 +320,7 @@ def _convolution(
     precision: str | None,
     prologue: Any,
     lifted: int | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a convolution of images; `lifted` is the axis of the result that `add` and `out` of `conv1d` lack."""
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
     from gensor_kernels.dispatch.functions.window import DEPTHWISE
@@ -354,7 +354,7 @@ def _convolution(
         raise
 
 
-def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> Any:
+def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> DeviceArray:
     """Return the bias as it broadcasts to the result; ValueError for another number than one per filter."""
     if w.ndim == 4:
         filters = w.shape[p.weights[0]] * (dict(p.sizes)["groups"] if p.transposed else 1)
@@ -406,7 +406,7 @@ def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
 
 def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
-) -> Any:
+) -> DeviceArray:
     """Return a convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
@@ -416,7 +416,7 @@ def _product(
     if not all(array is None or array.flags.c_contiguous for array in arrays):
         return None
 
-    def rows(array: DeviceArray) -> Any:
+    def rows(array: DeviceArray) -> DeviceArray:
         if array is None or array.ndim < 2:
             return array
         return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
@@ -486,7 +486,7 @@ def _one(value: Any) -> Any:
     return value[0] if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1 else value
 
 
-def _lift(array: DeviceArray, axis: int | None) -> Any:
+def _lift(array: DeviceArray, axis: int | None) -> DeviceArray:
     """Return an array of three axes with another axis of extent 1; one that broadcasts is left as it is."""
     if array is None or axis is None or array.ndim < 3:
         return array
