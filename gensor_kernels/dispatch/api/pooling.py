@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.dispatch.calls.conv_parameters import image_layout
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 
-from .convolution import image_layout
 from .current import current_runtime
 from .interop import public
 
