@@ -181,7 +181,7 @@ class Guarded(sqlite3.Connection):
         return over
 
     def _authorize(self, action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> int:
-        """Allow the actions of this package's own statements, of which none is inside a view or a trigger."""
+        """Allow the actions of this package's own statements; views and triggers have none."""
         if inside is None and (
             action in _ALLOWED
             or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
