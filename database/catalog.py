@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 
 from .record import Kernel, Portfolio, Record, Row, RowType, Timing, Verification
 from .rows import BATCH, Among, Containing
@@ -99,22 +100,22 @@ class Catalog:
                 if self.abis is None or self.abis.get(kernel.family) == kernel.abi:
                     kernels[kernel.digest] = kernel
                     holders.setdefault(kernel.digest, []).append(store)
-        for store in self.stores:
-            for row in self._verifications(store, kernels):
-                evidence.setdefault(row.kernel_digest, []).append(row)
+        for where in self._batches(kernels):
+            for store in self.stores:
+                for row in self._rows(store, Verification, **where):
+                    evidence.setdefault(row.kernel_digest, []).append(row)
         return {
             digest: StoredKernel(kernels[digest], verdict(evidence.get(digest, ())), tuple(holders[digest]))
             for digest in sorted(kernels)
         }
 
-    def _verifications(self, store: Store, kernels: Iterable[str]) -> Iterator[Verification]:
-        """Yield what executions of these kernels have shown."""
-        if not self._texts:  # of all
-            yield from self._rows(store, Verification)
-            return
+    def _batches(self, kernels: Iterable[str]) -> Iterator[dict[str, Among]]:
+        """Yield conditions of verifications: none for those of all kernels, or these kernels, some at a time."""
         names = iter(kernels)
-        while some := Among(islice(names, BATCH)):
-            yield from self._rows(store, Verification, kernel_digest=some)
+        while self._texts and (some := Among(islice(names, BATCH))):
+            yield {"kernel_digest": some}
+        if not self._texts:
+            yield {}
 
     def _load_entries(self) -> dict[str, tuple[Entry, ...]]:
         counting: dict[str, dict[str, Entry]] = {}  # key -> part -> entry
@@ -136,7 +137,7 @@ class Catalog:
         joined: dict[str, dict[str, dict[str, StoredKernel]]] = {}  # class -> part -> digest -> kernel
         for store in self.stores:
             rows = self._rows(store, Portfolio, arch=self.arch, class_key=self._texts)
-            for row in sorted(rows, key=lambda row: row.rank):
+            for row in sorted(rows, key=attrgetter("rank")):
                 kernel = self._kernels.get(row.kernel_digest)
                 if kernel is not None and kernel.usable:
                     cover = joined.setdefault(row.class_key, {}).setdefault(row.part, {})

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -180,8 +180,15 @@ class Guarded(sqlite3.Connection):
             self.verdicts.add("overdue")
         return over
 
-    def _authorize(self, *request: Any) -> int:
-        if _is_ours(*request):
+    def _authorize(self, action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> int:
+        """Allow the actions of this package's own statements; views and triggers have none."""
+        if inside is None and (
+            action in _ALLOWED
+            or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
+            or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
+            or (action == sqlite3.SQLITE_UPDATE and first == "sqlite_master")  # as part of CREATE and DROP
+            or (action == sqlite3.SQLITE_ATTACH and first == "")  # as part of VACUUM
+        ):
             return sqlite3.SQLITE_OK
         self.verdicts.add("denied")
         return sqlite3.SQLITE_DENY
@@ -197,17 +204,6 @@ class Guarded(sqlite3.Connection):
             except OSError:
                 continue
         return total
-
-
-def _is_ours(action: int, first: str | None, second: str | None, _: str | None, inside: str | None) -> bool:
-    """Return whether an action occurs in this package's own statements; no action inside a view or a trigger does."""
-    return inside is None and (
-        action in _ALLOWED
-        or (action == sqlite3.SQLITE_FUNCTION and second in _FUNCTIONS)
-        or (action == sqlite3.SQLITE_PRAGMA and first in _PRAGMAS)
-        or (action == sqlite3.SQLITE_UPDATE and first == "sqlite_master")  # as part of CREATE and DROP
-        or (action == sqlite3.SQLITE_ATTACH and first == "")  # as part of VACUUM
-    )
 
 
 def connect(path: Path, mode: str, timeout: float) -> Guarded:
@@ -227,15 +223,11 @@ def _harden(uri: str, path: str | None, timeout: float) -> Guarded:
     connection = sqlite3.connect(
         uri, uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Guarded
     )
-    connection.text_factory = _decode
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     connection.guard(path)
     for pragma in ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0", "synchronous=EXTRA"):
         connection.execute(f"PRAGMA {pragma}")
     return connection
-
-
-def _decode(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
 
 
 def is_locked(error: sqlite3.Error) -> bool:

@@ -94,7 +94,8 @@ def _pack(connection: Guarded) -> None:
     """Put sources, cubins and texts of a finished file into packs, with cubins of similar kernels together."""
     for kind, order in ((Binary, "source_digest, constants"), (Source, "digest"), (Verification, "kernel_digest")):
         digests = connection.execute(f'SELECT digest FROM "{kind.TABLE}" ORDER BY {order}').fetchall()
-        found = (row for (digest,) in digests for row in list(select(connection, kind, {"digest": digest})))
+        lists = (list(select(connection, kind, {"digest": digest})) for (digest,) in digests)
+        found = (row for each in lists for rows in each for row in rows)
         pack(connection, kind, filter(None, found))
 
 

@@ -11,10 +11,9 @@ import lzma
 import re
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from .connection import Guarded
-from .record import TABLES, Plain, Row, compressed, decompressed
+from .record import TABLES, Plain, Row, Value, compressed, decompressed
 
 #: Most rows of a pack, with cubins and without, and their bytes: reading a row reads all of its pack.
 MOST, MOST_TEXTS, MOST_BYTES = 64, 256, 2**21
@@ -57,14 +56,15 @@ def _data(value: bytes | str) -> bytes:
     return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
 
 
-def whole(connection: sqlite3.Connection, kind: type[Row], stored: Sequence[Any]) -> Sequence[Any]:
+def whole(connection: sqlite3.Connection, kind: type[Row], stored: Sequence[Value]) -> Sequence[Value]:
     """Return a row's stored values, its digest first, with data in place of its places in packs."""
     if not kind.PACKED:
         return stored
-    found = list(stored)
+    found, held = list(stored), getattr(connection, "packs", {})
     for index, name in enumerate(kind.columns(), 1):
-        if name in kind.PACKED and found[index].__class__ is str and (place := _PLACE.fullmatch(found[index])):
-            data = _from_pack(connection, place[1])[int(place[2]) : int(place[3])]
+        text = found[index]
+        if name in kind.PACKED and isinstance(text, str) and (place := _PLACE.fullmatch(text)):
+            data = (held.get(place[1]) or _from_pack(connection, place[1]))[int(place[2]) : int(place[3])]
             found[index] = Plain(data) if name in kind.COMPRESSED else data.decode("utf-8", "surrogateescape")
     return found
 

@@ -80,7 +80,7 @@ def _file_bytes(store: Store) -> int:
 
 def _intact(connection: Guarded, kind: type[RowType]) -> Iterator[RowType]:
     """Return intact rows. Unlike Store.rows it raises if reading ends early: all rows must have been seen."""
-    return (row for row in select(connection, kind, {}) if row is not None)
+    return (row for rows in select(connection, kind, {}) for row in rows if row is not None)
 
 
 def _unused_rows(connection: Guarded, abis: Mapping[str, int] | None) -> Dropped:

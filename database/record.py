@@ -91,9 +91,9 @@ def _names(table: str, columns: tuple[str, ...]) -> tuple[bytes, tuple[tuple[byt
 
     That is the table's name, then each column's name, bare and with the tags of a text, a float, an integer and NULL.
     """
-    table_name, *names = (b"".join(_encode(name)) for name in (table, *columns))
-    tags = b"T", _HEAD(b"F", 8), _HEAD(b"I", 8), _HEAD(b"N", 0)
-    return table_name, tuple((name, *(name + tag for tag in tags)) for name in names)
+    table_name, *names = [b"".join(_encode(name)) for name in (table, *columns)]
+    real, whole, nothing = _HEAD(b"F", 8), _HEAD(b"I", 8), _HEAD(b"N", 0)
+    return table_name, tuple([(name, name + b"T", name + real, name + whole, name + nothing) for name in names])
 
 
 def _encode(value: Value) -> tuple[bytes, bytes]:
@@ -128,9 +128,10 @@ class Row:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, none of {', '.join(choices)}")
 
     @classmethod
+    @cache
     def columns(cls) -> tuple[str, ...]:
         """Return the names of the columns that `digest` covers, in the order of the table."""
-        return _columns(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of rows for that of their class
+        return tuple([item.name for item in fields(cls)])
 
     @classmethod
     def digest_of(cls, values: Sequence[Value]) -> str:
@@ -165,7 +166,7 @@ class Row:
         return self.digest, *(compressed(value) if name in self.COMPRESSED else value for name, value in values)
 
     @classmethod
-    def from_sql(cls: type[RowType], stored: Sequence[Any]) -> RowType | None:
+    def from_sql(cls: type[RowType], stored: Sequence[Value]) -> RowType | None:
         """Return the row, or None if it does not match the digest stored with it."""
         columns = cls.columns()
         try:
@@ -173,7 +174,7 @@ class Row:
             if cls.COMPRESSED:
                 named = zip(columns, values, strict=True)
                 values = [decompressed(value) if name in cls.COMPRESSED else value for name, value in named]
-            known = _kinds(cls)  # type: ignore[arg-type]  # as in columns
+            known = _kinds(cls)  # type: ignore[arg-type]  # mypy takes the __hash__ of rows for that of their class
             if tuple(map(type, values)) not in known or cls.digest_of(values) != stored[0]:
                 return None
         except (TypeError, ValueError, EOFError, lzma.LZMAError, struct.error):
@@ -185,11 +186,6 @@ class Row:
         if cls.COMPRESSED and not any(isinstance(value, Plain) for value in stored):
             row.__dict__["stored"] = tuple(stored)
         return row
-
-
-@cache
-def _columns(kind: type[Row]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(kind))
 
 
 @cache

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from operator import attrgetter
+from typing import Any, Generic
 
 from .connection import Guarded
 from .packs import whole
-from .record import Row, RowType
+from .record import Row, RowType, Value
 
 #: Most damaged rows of a table beyond the number of good rows; a flipped bit damages few. Compressed rows can be made
 #: to take long.
@@ -35,7 +36,7 @@ class Containing(tuple[str, ...]):
     __slots__ = ()
 
 
-def _condition(name: str, wanted: object) -> tuple[str, Iterable[Any]]:
+def _condition(name: str, wanted: object) -> tuple[str, Iterable[object]]:
     """Return the SQL of one condition and its parameters."""
     if isinstance(wanted, Among):
         return f'"{name}" IN ({", ".join("?" * len(wanted))})', sorted(wanted)
@@ -71,25 +72,39 @@ def batches(rows: Iterable[RowType]) -> Iterator[list[RowType]]:
         yield batch
 
 
-def select(connection: Guarded, kind: type[RowType], where: Mapping[str, object]) -> Iterator[RowType | None]:
-    """Return rows whose columns equal `where`, or meet its Among and Containing, in the order of digests.
+def select(connection: Guarded, kind: type[RowType], where: Mapping[str, object]) -> Iterator[list[RowType | None]]:
+    """Return rows whose columns equal `where`, or meet its Among and Containing, in lists, in the order of digests.
 
     None stands for each damaged row.
 
     A row must match its own digest and the values of `where`: a damaged index leads to good rows of other keys.  If
-    pages are damaged, the rows of all other pages follow in the order of the table; then sqlite3's error is raised.
+    pages are damaged, the rows of all other pages are read; then sqlite3's error is raised.
     The error is also raised if most of a table is damaged, or if pages refer to each other in circles.
     """
-    return (row for _, row in named(connection, kind, where))
+    if kind.COMPRESSED:
+        yield from ([row for _, row in pairs] for pairs in named(connection, kind, where))
+        return
+    # These are sorted here, so that a table of damaged rows is given up before SQLite has sorted all of them.
+    rows: list[RowType | None] = []
+    damage: sqlite3.DatabaseError | None = None
+    try:
+        for pairs in named(connection, kind, where):
+            rows += [row for _, row in pairs]
+    except sqlite3.DatabaseError as error:  # an OperationalError, too
+        damage = error
+    sound = [row for row in rows if row is not None]
+    yield [*sorted(sound, key=attrgetter("digest")), *[None] * (len(rows) - len(sound))]
+    if damage is not None:
+        raise damage
 
 
 def named(
-    connection: Guarded, kind: type[RowType], where: Mapping[str, object], ordered: bool = True
-) -> Iterator[tuple[Sequence[Any], RowType | None]]:
-    """Return pairs of a row's stored values, its digest first, and the row, None if it is damaged.
+    connection: Guarded, kind: type[RowType], where: Mapping[str, object], indexed: bool = True
+) -> Iterator[list[tuple[Sequence[Value], RowType | None]]]:
+    """Return pairs of a row's stored values, its digest first, and the row, None if it is damaged, in lists.
 
-    Data from packs is in the place of its place there. Rows that are not `ordered` come in the order of the table, past
-    its indexes, which may lack rows.
+    Data from packs is in the place of its place there. Rows that are not `indexed` come in the order of the table, past
+    its indexes, which may lack rows; compressed rows otherwise in the order of digests.
     """
     unknown = where.keys() - {"digest", *kind.columns()}
     if unknown:
@@ -99,48 +114,46 @@ def named(
     condition = " AND ".join(text for text, _ in conditions) or "1"
     values = [value for _, given in conditions for value in given]
     equal = {name: wanted for name, wanted in where.items() if not isinstance(wanted, (Among, Containing))}
-    seen, tally = set(), Tally(connection, kind)
-    # Compressed values can be large: one at a time. Other rows are sorted here, so that a table of damaged rows is
-    # given up before SQLite has sorted all of them.
-    order, count = (" ORDER BY digest" if ordered else "", 1) if kind.COMPRESSED else ("", _CHUNK)
-    query = f'SELECT {names} FROM "{kind.TABLE}"{"" if ordered else " NOT INDEXED"} WHERE {condition}{order}'
-    damage: sqlite3.DatabaseError | None = None
-    waiting: list[tuple[Sequence[Any], RowType]] = []
+    reader = _Reader(connection, kind, equal)
+    order = " ORDER BY digest" if kind.COMPRESSED and indexed else ""
+    query = f'SELECT {names} FROM "{kind.TABLE}"{"" if indexed else " NOT INDEXED"} WHERE {condition}{order}'
     try:
-        for stored in _fetch(connection, connection.execute(query, values), count):
-            seen.add(stored[0])
-            values_of_row = whole(connection, kind, stored)
-            row = tally.counted(stored, _verify(kind, values_of_row, equal))
-            if row is None or order or not ordered:
-                yield values_of_row, row
-            else:
-                waiting.append((values_of_row, row))
-    except sqlite3.DatabaseError as error:  # an OperationalError, too
-        damage = error
-    yield from sorted(waiting, key=lambda pair: pair[1].digest)
-    if isinstance(damage, sqlite3.OperationalError):
-        raise damage
-    if damage is not None:
+        # Compressed values can be large: one at a time.
+        for chunk in _fetch(connection, connection.execute(query, values), 1 if kind.COMPRESSED else _CHUNK):
+            yield [reader.read(stored) for stored in chunk]
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
         query = f'SELECT rowid, {names} FROM "{kind.TABLE}" NOT INDEXED WHERE {condition} AND rowid > ? ORDER BY rowid'
         for stored in _salvage(connection, query, values):
-            if stored[0] not in seen:
-                seen.add(stored[0])
-                values_of_row = whole(connection, kind, stored)
-                yield values_of_row, tally.counted(stored, _verify(kind, values_of_row, equal))
-        raise damage
+            if stored[0] not in reader.seen:
+                yield [reader.read(stored)]
+        raise
 
 
-class Tally:
-    """Counts of one table's result: no larger than the file, and mostly intact."""
+class _Reader(Generic[RowType]):
+    """Reader of the rows of one table, whose result must be no larger than the file, and mostly intact."""
 
-    def __init__(self, connection: Guarded, kind: type[Row]):
-        self.connection = connection
+    def __init__(self, connection: Guarded, kind: type[RowType], equal: Mapping[str, object]):
+        self.connection, self.kind, self.equal = connection, kind, equal
+        self.seen: set[object] = set()
         self.most_damaged = MOST_DAMAGED_COMPRESSED if kind.COMPRESSED else MOST_DAMAGED
         self.bytes, self.inflated, self.good, self.damaged = 0, 0, 0, 0
         self.most: float = _LITTLE
 
-    def counted(self, stored: Sequence[Any], row: RowType | None) -> RowType | None:
-        """Return the row itself; sqlite3.OperationalError where it cannot have come from a sound file."""
+    def read(self, stored: Sequence[Value]) -> tuple[Sequence[Value], RowType | None]:
+        """Return whole stored values and their row, None if it is damaged, or has not the values that are wanted.
+
+        sqlite3.OperationalError where it cannot have come from a sound file.
+        """
+        self.seen.add(stored[0])
+        values = whole(self.connection, self.kind, stored) if self.kind.PACKED else stored
+        row = self.kind.from_sql(values)
+        if row is not None:
+            for name, wanted in self.equal.items():
+                if getattr(row, name) != wanted:
+                    row = None
+                    break
         self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
         for value in stored:
             if value.__class__ is str or value.__class__ is bytes:
@@ -155,29 +168,18 @@ class Tally:
                 raise sqlite3.OperationalError("malformed: its values fill far more memory than code does")
         if self.damaged > self.most_damaged + self.good:
             raise sqlite3.OperationalError("malformed: most of its rows do not match their digests")
-        return row
+        return values, row
 
 
-def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[tuple[Any, ...]]:
-    """Return the rows of a result, fetched `count` at a time; an error loses the rows of its fetch."""
-    while True:
+def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[list[tuple[Any, ...]]]:
+    """Return the rows of a result, `count` at a time; an error loses the rows of its fetch."""
+    connection.renew()
+    while chunk := cursor.fetchmany(count):
+        yield chunk
         connection.renew()
-        chunk = cursor.fetchmany(count)
-        if not chunk:
-            return
-        yield from chunk
 
 
-def _verify(kind: type[RowType], stored: Sequence[Any], where: Mapping[str, object]) -> RowType | None:
-    row = kind.from_sql(stored)
-    if row is not None:
-        for name, value in where.items():
-            if getattr(row, name) != value:
-                return None
-    return row
-
-
-def _salvage(connection: Guarded, query: str, values: list[Any]) -> Iterator[tuple[Any, ...]]:
+def _salvage(connection: Guarded, query: str, values: list[object]) -> Iterator[tuple[Value, ...]]:
     """Return the readable rows in the order of the table, past unreadable pages.
 
     `query` selects the rowid first and ends with a condition on it, above a value.  The number of rows of a damaged
@@ -187,7 +189,7 @@ def _salvage(connection: Guarded, query: str, values: list[Any]) -> Iterator[tup
     done = 0
     while done < _LAST:
         try:
-            for rowid, *stored in _fetch(connection, connection.execute(query, [*values, done]), 1):
+            for ((rowid, *stored),) in _fetch(connection, connection.execute(query, [*values, done]), 1):
                 if rowid <= done:
                     break
                 done = rowid
@@ -217,7 +219,7 @@ def _gap(readable: Callable[[int], bool]) -> int | None:
     return high
 
 
-def _readable(connection: Guarded, query: str, values: list[Any], done: int, gap: int) -> bool:
+def _readable(connection: Guarded, query: str, values: list[object], done: int, gap: int) -> bool:
     try:
         row = connection.execute(query, [*values, done + gap]).fetchone()
     except sqlite3.OperationalError:

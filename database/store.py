@@ -190,13 +190,14 @@ class Store:
                 found = select(self.connection, kind, where)
                 while True:
                     with self._guard:
-                        row = next(found, self)
-                    if row is self:
+                        some = next(found, None)
+                    if some is None:
                         return
-                    if row is None:
-                        self._warn(f"a row of {kind.TABLE} does not match its digest and is ignored")
-                    else:
-                        yield row  # type: ignore[misc]
+                    for row in some:
+                        if row is None:
+                            self._warn(f"a row of {kind.TABLE} does not match its digest and is ignored")
+                        else:
+                            yield row
         except StoreError as error:
             self._warn(str(error))
 

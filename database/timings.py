@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .record import Kernel, Record, Timing, Verification
+from .record import METHODS, Kernel, Record, Timing, Verification
 
 #: Outcomes after which a kernel is never used again, even with other right results.
 REJECTING = ("wrong", "failed", "not_compiled")
@@ -16,10 +16,13 @@ REJECTING = ("wrong", "failed", "not_compiled")
 
 def verdict(verifications: Iterable[Verification]) -> str:
     """Return one word for all verifications of a kernel. A timeout does not count: the machine may have been busy."""
-    found = {(row.method, row.outcome) for row in verifications}
-    if any(outcome in REJECTING for _, outcome in found):
-        return "rejected"
-    return next((method for method in ("device", "emulator") if (method, "ok") in found), "none")
+    best = "none"
+    for row in verifications:
+        if row.outcome in REJECTING:
+            return "rejected"
+        if row.outcome == "ok" and row.method in METHODS and best != "device":
+            best = row.method
+    return best
 
 
 def newest_first(records: Iterable[Record]) -> list[Record]:

@@ -56,5 +56,9 @@ class ArrayLike(Protocol):
 
 #: An array of a device's own library: CuPy, whose arrays have no types, or NumPy on the emulator.
 DeviceArray: TypeAlias = Any
+#: Functions of an array library: its module, or what counts their operations.
+Namespace: TypeAlias = Any
+#: A NumPy dtype; those of bfloat16 and of 8-bit floats are ml_dtypes'.
+Dtype: TypeAlias = "np.dtype[Any]"
 #: Extents, or strides, by axis.
 Shape: TypeAlias = "tuple[int, ...]"

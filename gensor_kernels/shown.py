@@ -21,13 +21,13 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def kind(value: Any) -> str:
+def kind(value: object) -> str:
     """Return the name of a value's type in errors: `list`, `numpy.ndarray`."""
     module = type(value).__module__
     return type(value).__name__ if module == "builtins" else f"{module}.{type(value).__name__}"
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Return whether a value is an array with axes, of any library."""
     return hasattr(value, "dtype") and bool(getattr(value, "shape", ())) and not isinstance(value, type)
 
@@ -37,7 +37,7 @@ def holds_numbers(array: Any) -> bool:
     return array.dtype.kind not in "OSUmM" and array.dtype.type.__name__ != "void"
 
 
-def is_masked(value: Any) -> bool:
+def is_masked(value: object) -> bool:
     """Return whether a value is an array of `numpy.ma`, whose mask every computation would ignore."""
     return any(each.__module__.startswith("numpy.ma") for each in type(value).__mro__)
 

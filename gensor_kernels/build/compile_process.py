@@ -17,6 +17,7 @@ import signal
 import struct
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, BinaryIO
 
 # No source folder on the include path: the bytes must not depend on the working directory. -v makes ptxas report
@@ -25,7 +26,7 @@ OPTIONS = ("--std=c++17", "--no-source-include", "--ptxas-options=-v", "--diag-s
 HEADER = struct.Struct("<Q")
 
 
-def compile_text(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
+def compile_text(library: ModuleType, text: bytes, target: str) -> tuple[str | None, str, bytes]:
     """Return the name of the error, or None, the compiler's log, and the cubin, which is empty after an error.
 
     ``library`` is NVIDIA's bindings, ``cuda.bindings.nvrtc``; ``text`` is in UTF-8, without NUL.
@@ -55,7 +56,7 @@ def _read(size_of: Callable[..., Any], get: Callable[..., Any], program: Any) ->
     return bytes(data)
 
 
-def version(library: Any) -> str:
+def version(library: ModuleType) -> str:
     """Return the version of NVRTC, such as "12.9"."""
     _, major, minor = library.nvrtcVersion()
     return f"{major}.{minor}"

@@ -71,10 +71,13 @@ class Instruction(_Fields):
     @property
     def width(self) -> int:
         """Bytes per thread of a load, store or copy: LDG.E.128 is 16, STS.U16 is 2, 4 where no modifier says more."""
-        modifiers = self.opcode.split(".")[1:]
-        if self.name in _MATRICES:
-            return _MATRICES[self.name] * next((int(each) for each in modifiers if each in ("2", "4")), 1)
-        return next((_WIDTHS[each] for each in modifiers if each in _WIDTHS), 4)
+        name, *modifiers = self.opcode.split(".")
+        if name in _MATRICES:
+            return _MATRICES[name] * next((int(each) for each in modifiers if each in ("2", "4")), 1)
+        for each in modifiers:
+            if each in _WIDTHS:
+                return _WIDTHS[each]
+        return 4
 
     @property
     def ends(self) -> bool:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
-from typing import Any
+from types import ModuleType
 
 from gensor_kernels import forking, install
 from gensor_kernels.errors import MachineError, ToolMissingError
@@ -147,7 +147,7 @@ def toolchain_note() -> str | None:
 
 
 @cache
-def _nvrtc() -> Any:
+def _nvrtc() -> ModuleType:
     """Return the bindings module, after a first answer of its library."""
     try:
         from cuda.bindings import nvrtc
@@ -181,7 +181,7 @@ def _wheel_version(prefix: str) -> str | None:
     return None
 
 
-def _compile(library: Any, text: bytes, target: str) -> tuple[str | None, str, bytes]:
+def _compile(library: ModuleType, text: bytes, target: str) -> tuple[str | None, str, bytes]:
     """Return (error name or None, log, cubin) of one compilation, by this process or another one."""
     with suppress(Lost), COMPILERS.lend(version(library)) as process:
         return compile_text(library, text, target) if process is None else process.compile(text, target)

@@ -134,7 +134,7 @@ def summary(code: Sequence[Instruction]) -> Sass:
 
 def steady(path: Sequence[Instruction]) -> Steady:
     """Return the sums over the instructions of a path."""
-    counts = Counter(each.opcode for each, computes in zip(path, products(path), strict=True) if computes)
+    counts = Counter([each.opcode for each, computes in zip(path, products(path), strict=True) if computes])
     return Steady(len(path), sum(map(attrgetter("clocks"), path)), dict(sorted(counts.items())))
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from operator import attrgetter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -77,7 +77,7 @@ def _mapped_launcher(pairs: Sequence[tuple[Callable[..., None], Launch]], handle
         for function, each in pairs
     ]
 
-    def launch(arguments: tuple[Any, KernelArgument], arrays: Any, steps: Any, workspace: Any) -> None:
+    def launch(arguments: tuple[bytearray, KernelArgument], arrays: object, steps: object, workspace: object) -> None:
         for function, grid, each, mapped in calls:
             given = arguments[1] if mapped is None else mapped(arguments[0])
             function(grid, (each.block,), given, each.shared_bytes)

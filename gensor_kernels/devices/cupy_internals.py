@@ -20,6 +20,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
+
 FLOAT32 = np.dtype(np.float32)
 #: Objects of CuPy, which has no types: a kernel (cupy.cuda.Function) and its module, a stream, an event, memory.
 Kernel: TypeAlias = Any
@@ -94,7 +96,7 @@ def raised_by_cupy(error: BaseException) -> bool:
     return type(error).__module__.partition(".")[0] in ("cupy", "cupy_backends")
 
 
-def tf32_switch(cupy: ModuleType) -> tuple[Callable[[np.dtype[Any]], object], object, Callable[[bool], None]]:
+def tf32_switch(cupy: ModuleType) -> tuple[Callable[[Dtype], object], object, Callable[[bool], None]]:
     """Return (CuPy's query of its TF32 switch, the state that means TF32, a function that sets the switch).
 
     `cupy._core.get_compute_type` and `set_compute_type`, with the states of cupy/_core/_routines_linalg.pyx.  Without

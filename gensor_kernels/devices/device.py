@@ -98,7 +98,7 @@ def ready(template: bytes, handle: Handle = lambda address: address) -> tuple[ar
 
 
 #: Enqueues launches: takes `local.arguments`, (result, a, b), the epilogue's steps and the workspace's owner.
-Launcher = Callable[[tuple[Any, KernelArgument], Sequence[DeviceArray], Sequence[Any], Any], None]
+Launcher = Callable[[tuple[bytearray, KernelArgument], Sequence[DeviceArray], Sequence[Any], Any], None]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ class OneLaunch:
     block: tuple[int]
     shared_bytes: int
 
-    def __call__(self, arguments: tuple[Any, KernelArgument], arrays: object, steps: object, workspace: object) -> None:
+    def __call__(
+        self, arguments: tuple[bytearray, KernelArgument], arrays: object, steps: object, workspace: object
+    ) -> None:
         """Enqueue the launch."""
         self.function(self.grid, self.block, arguments[1], self.shared_bytes)
 
@@ -121,7 +123,7 @@ def launcher(pairs: Sequence[tuple[Callable[..., None], Launch]]) -> Launcher:
     if len(calls) == 1:
         return calls[0]
 
-    def several(arguments: tuple[Any, KernelArgument], arrays: Any, steps: Any, workspace: Any) -> None:
+    def several(arguments: tuple[bytearray, KernelArgument], arrays: object, steps: object, workspace: object) -> None:
         for each in calls:
             each(arguments, arrays, steps, workspace)
 

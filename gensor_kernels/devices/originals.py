@@ -8,26 +8,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
+from types import ModuleType
 from typing import Any
 from weakref import WeakSet
 
 _ABSENT: Any = object()
 #: (owner, name) -> what stood there.
-kept: dict[tuple[Any, str], Any] = {}
+kept: dict[tuple[object, str], Any] = {}
 #: Whether this thread or task is within a call of an original.
 within: ContextVar[bool] = ContextVar("gensor_kernels_within_original", default=False)
 #: Every `Original`, of which a name is forgotten where another function takes its place.
 _views: WeakSet[Original] = WeakSet()
 
 
-def replace(owner: Any, name: str, value: Any) -> None:
+def replace(owner: object, name: str, value: object) -> None:
     """Put `value` in the place of `owner.name` until `restore`."""
     kept[owner, name] = vars(owner).get(name, _ABSENT)
     setattr(owner, name, value)
     _forget(name)
 
 
-def restore(owner: Any, name: str) -> None:
+def restore(owner: object, name: str) -> None:
     """Put what was replaced back into its place; nothing happens where nothing was."""
     original = kept.get((owner, name), owner)
     if original is owner:
@@ -48,7 +49,7 @@ def _forget(name: str) -> None:
 class Original:
     """The `cupy` module with its own functions. A second look-up of a name is as quick as a module's."""
 
-    def __init__(self, cupy: Any):
+    def __init__(self, cupy: ModuleType):
         self._cupy = cupy
         self.__name__ = "cupy"
         _views.add(self)

@@ -15,6 +15,7 @@ from functools import wraps
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from gensor_kernels.dispatch.kept import Key
 from gensor_kernels.shown import no_array, shown
 
 from .calls.arguments import PRECISIONS, Operands, Operation, is_whole
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
 
     from .calls.array import DeviceArray
+    from .contractions.spec import Form
     from .functions.base import Function
 
 Product = TypeVar("Product", bound=Callable[..., Any])
@@ -43,7 +45,7 @@ def short(current: ModuleType, product: Product, leaves: bool = False) -> Produc
     """
 
     @wraps(product)
-    def short_way(a: DeviceArray, b: DeviceArray, /, out: DeviceArray = None, **more: Any) -> Any:
+    def short_way(a: DeviceArray, b: DeviceArray, /, out: DeviceArray = None, **more: Any) -> DeviceArray:
         if more:
             return product(a, b, out, **more)
         runtime = current.only or current.inside.get() or current.lookup()
@@ -125,11 +127,13 @@ class Calls:
     way: Callable[[Any], Any]
     troubles: tuple[type[Exception], ...]
 
-    def first(self, key: Any, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Any:
+    def first(
+        self, key: Key, function: Function, operands: Operands, parameters: Any, precision: str | None
+    ) -> DeviceArray:
         """Serve a call whose key is not known."""
         raise NotImplementedError
 
-    def instead(self, key: Any, plan: Any, error: Exception) -> Any:
+    def instead(self, key: Key, plan: Any, error: Exception) -> Any:
         """Return the Plan that serves in the place of one that raised `error`, or raise that."""
         raise NotImplementedError
 
@@ -141,7 +145,7 @@ class Calls:
         steps: Steps,
         dtype: DTypeLike | None,
         precision: str | None,
-    ) -> Any:
+    ) -> DeviceArray:
         """Compute `a @ b` with the epilogue `steps`, into `out` or a new array. `short` does the same."""
         pc, odd = 0, None
         try:
@@ -185,15 +189,15 @@ class Calls:
 
     def contract(
         self,
-        form: Any,
+        form: Form,
         a: DeviceArray,
         b: DeviceArray,
         out: DeviceArray = None,
         dtype: DTypeLike | None = None,
         steps: Steps = (),
-        math: Any = None,
+        math: str | None = None,
         leaves: bool = False,
-    ) -> Any:
+    ) -> DeviceArray:
         """Compute the contraction of `a` and `b` that `form` names (contractions/spec.py), into `out` or a new array.
 
         The key begins with `form`, so that it equals no other function's. With `leaves`, see `serve`.
@@ -241,7 +245,7 @@ class Calls:
         steps: Steps = (),
         precision: str | None = None,
         leaves: bool = False,
-    ) -> Any:
+    ) -> DeviceArray:
         """Compute a call of any Function but a product or contraction, into `out` or a new array.
 
         With `leaves`, which is for calls outside of graph capture, it returns None as `short` does.

@@ -95,13 +95,13 @@ def _epilogue(names: Sequence[str] | None, operands: Sequence[torch.Tensor] | No
 
 
 def _matmul(
-    a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Any = ()
+    a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Sequence[float] = ()
 ) -> torch.Tensor:
     return functions.matmul(a, b, epilogue=_epilogue(epilogue, operands, scalars) or None).contiguous()
 
 
 def _matmul_fake(
-    a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Any = ()
+    a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Sequence[float] = ()
 ) -> torch.Tensor:
     _epilogue(epilogue, operands, scalars)
     return _product(a, b, a @ b.to(a.dtype), epilogue or ())
@@ -217,11 +217,13 @@ def _pooling(name: str) -> tuple[Callable[..., torch.Tensor], Callable[..., torc
     return call, fake
 
 
-def _chain(x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Any = ()) -> torch.Tensor:
+def _chain(x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Sequence[float] = ()) -> torch.Tensor:
     return _elementwise(x, _epilogue(epilogue, operands, scalars)).contiguous()
 
 
-def _chain_fake(x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Any = ()) -> torch.Tensor:
+def _chain_fake(
+    x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Sequence[float] = ()
+) -> torch.Tensor:
     _epilogue(epilogue, operands, scalars)
     return x.new_empty(x.shape)
 

@@ -66,7 +66,7 @@ def frozen(gm: torch.fx.GraphModule, constants: dict[int, Any]) -> tuple[torch.f
     return copy, kept
 
 
-def is_tensor(node: Any) -> bool:
+def is_tensor(node: object) -> bool:
     """Return whether a node of a graph is a tensor."""
     import torch
 

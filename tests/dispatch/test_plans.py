@@ -17,7 +17,7 @@ from gensor_kernels.dispatch import kept
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.contraction import StridedCopy
 from gensor_kernels.dispatch.plans import make
-from gensor_kernels.dispatch.plans.choose import choose
+from gensor_kernels.dispatch.plans.make import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan, Plan
 from gensor_kernels.dispatch.selection import library as libraries
 from gensor_kernels.dispatch.selection import predict

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
-from gensor_kernels.arrays import DeviceArray
+from gensor_kernels.arrays import DeviceArray, Dtype
 from gensor_kernels.devices.device import Code, Device
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
@@ -87,7 +86,7 @@ class Block:
     dtype: str
 
     @property
-    def storage(self) -> np.dtype[Any]:
+    def storage(self) -> Dtype:
         """The NumPy dtype of storage."""
         return np.dtype(np.int8 if self.dtype == "bool" else encode(self.dtype, np.zeros(1)).dtype)
 

@@ -169,8 +169,8 @@ def findings(
 def _rows(store: Store, kind: type[Row]) -> Iterator[tuple[str, Row | None]]:
     """Yield (digest, row, or None for a mismatch) of a table; raise a StoreError where reading ends early."""
     with translated(store.path):
-        for stored, row in named(store.connection, kind, {}, ordered=False):
-            yield str(stored[0]), row
+        for pairs in named(store.connection, kind, {}, indexed=False):
+            yield from ((str(stored[0]), row) for stored, row in pairs)
 
 
 def _structure(store: Store) -> Iterator[Finding]:

@@ -225,5 +225,5 @@ def extent(array: np.ndarray) -> tuple[int, int]:
     return array.ctypes.data - before, size
 
 
-def _skip(arguments: Any, arrays: Any, steps: Any, workspace: Any) -> None:
+def _skip(arguments: object, arrays: object, steps: object, workspace: object) -> None:
     """Launch nothing."""

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gensor_kernels import dispatch
+from gensor_kernels.arrays import DeviceArray, Dtype
 from gensor_kernels.devices import cuda
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.linalg import tensordot_form
 from gensor_kernels.dispatch.api.rows import rows_parameters
+from gensor_kernels.dispatch.contractions.spec import Form
 from gensor_kernels.dispatch.functions.rows import Parameters, Replaced
 from gensor_kernels.dispatch.functions.window import ReplacedConvolution
 from gensor_kernels.dispatch.key import short
@@ -128,7 +130,7 @@ def find_special_routes(cupy: ModuleType, special: ModuleType) -> list[Route]:
 def _products(cupy: ModuleType) -> list[Route]:
     array = cupy.ndarray
 
-    def has_kernels(a: Any, b: Any) -> bool:
+    def has_kernels(a: DeviceArray, b: DeviceArray) -> bool:
         return (
             type(a) is array and type(b) is array and (a.dtype.char in PRODUCT_TYPES or b.dtype.char in PRODUCT_TYPES)
         )
@@ -153,7 +155,7 @@ def _products(cupy: ModuleType) -> list[Route]:
 
         return serve
 
-    def contraction(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def contraction(args: tuple[Any, ...], keywords: dict[str, Any]) -> DeviceArray:
         if len(args) == 3 and not keywords:
             text, a, b = args
             return _contract(text, a, b) if type(text) is str and type(a) is array and type(b) is array else None
@@ -164,7 +166,7 @@ def _products(cupy: ModuleType) -> list[Route]:
                 return None
         return dispatch.einsum(*args, **keywords)
 
-    def summed(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def summed(args: tuple[Any, ...], keywords: dict[str, Any]) -> DeviceArray:
         if len(args) == 3 and not keywords:
             a, b, axes = args
         elif len(args) == 2 and (not keywords or (len(keywords) == 1 and "axes" in keywords)):
@@ -179,7 +181,7 @@ def _products(cupy: ModuleType) -> list[Route]:
 
         return serve
 
-    def vdot(a: Any, b: Any) -> Any:
+    def vdot(a: DeviceArray, b: DeviceArray) -> DeviceArray:
         return _contract(("vdot",), a, b) if a.shape == b.shape else dispatch.vdot(a, b)
 
     dot, inner, tensordot = (partial(_contract, form) for form in (("dot",), ("inner",), tensordot_form(2)))
@@ -196,7 +198,7 @@ def _products(cupy: ModuleType) -> list[Route]:
     ]
 
 
-def _contract(form: Any, a: Any, b: Any, out: Any = None) -> Any:
+def _contract(form: Form, a: DeviceArray, b: DeviceArray, out: DeviceArray = None) -> DeviceArray:
     """Serve a contraction, or return None."""
     runtime = current.only or current.inside.get() or current.lookup()
     device = runtime.device
@@ -207,7 +209,7 @@ def _contract(form: Any, a: Any, b: Any, out: Any = None) -> Any:
 
 
 @lru_cache
-def _promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+def _promoted(a: Dtype, b: Dtype) -> Dtype:
     """Return the dtype of a product; cached, because `cupy.result_type` takes microseconds."""
     return np.promote_types(a, b)
 
@@ -215,7 +217,7 @@ def _promoted(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 # ---- convolutions
 
 
-def _convolution(array: Any, name: str) -> Serve:
+def _convolution(array: DeviceArray, name: str) -> Serve:
     """Return the `serve` of a convolution by FFT, for two images of one dtype: kernels convolve them directly."""
     order = ("in2", "mode", "axes")
     names = frozenset(order)
@@ -249,7 +251,7 @@ def _convolution(array: Any, name: str) -> Serve:
 
 
 def _replaced_convolution(name: str, mode: str) -> ReplacedConvolution:
-    def compute(x: Any, w: Any, mode: str) -> Any:
+    def compute(x: DeviceArray, w: DeviceArray, mode: str) -> DeviceArray:
         return getattr(import_module(SIGNAL), name)(x, w, mode)
 
     return ReplacedConvolution(f"cupyx {name}", mode, compute)
@@ -258,7 +260,7 @@ def _replaced_convolution(name: str, mode: str) -> ReplacedConvolution:
 # ---- reductions
 
 
-def _reduction(array: Any, order: Sequence[str], operator: str, dtypes: frozenset[str]) -> Serve:
+def _reduction(array: DeviceArray, order: Sequence[str], operator: str, dtypes: frozenset[str]) -> Serve:
     """Return the `serve` of a reduction that CuPy computes by one kernel."""
     names, positions = frozenset(order), operator.startswith("arg")
 
@@ -279,7 +281,7 @@ def _reduction(array: Any, order: Sequence[str], operator: str, dtypes: frozense
     return serve
 
 
-def _variance(array: Any, root: bool) -> Serve:
+def _variance(array: DeviceArray, root: bool) -> Serve:
     """Return the `serve` of `var`, or of `std`: the root of what `var` gives."""
     names = frozenset(_VARIANCE)
 
@@ -298,7 +300,7 @@ def _variance(array: Any, root: bool) -> Serve:
     return serve
 
 
-def _norm(array: Any) -> Serve:
+def _norm(array: DeviceArray) -> Serve:
     """Return the `serve` of `cupy.linalg.norm`, for the norms that are the root of a sum of squares."""
     order = ("ord", "axis", "keepdims")
     names = frozenset(order)
@@ -320,7 +322,7 @@ def _norm(array: Any) -> Serve:
     return serve
 
 
-def _map(array: Any, operator: str, order: Sequence[str], function: Replaced) -> Serve:
+def _map(array: DeviceArray, operator: str, order: Sequence[str], function: Replaced) -> Serve:
     """Return the `serve` of a function of `cupyx.scipy.special`; CuPy's results have the order of their input."""
     names = frozenset(order)
 
@@ -349,7 +351,7 @@ def _named(
 
 
 @lru_cache(maxsize=512)
-def _types(operator: str, char: str, dtype: Any) -> tuple[np.dtype[Any], str | None] | None:
+def _types(operator: str, char: str, dtype: Any) -> tuple[Dtype, str | None] | None:
     """Return the dtype of CuPy's result, and the name that ours takes for it; None where the two would differ."""
     own = np.dtype(char)
     if operator.startswith("arg"):
@@ -363,7 +365,7 @@ def _types(operator: str, char: str, dtype: Any) -> tuple[np.dtype[Any], str | N
     return own, None
 
 
-def _count(a: Any, axis: Any) -> int:
+def _count(a: DeviceArray, axis: Any) -> int:
     """Return how many elements are reduced to one."""
     if axis is None:
         return int(a.size)
@@ -372,14 +374,14 @@ def _count(a: Any, axis: Any) -> int:
 
 def _rows(
     operator: str,
-    a: Any,
+    a: DeviceArray,
     axis: Any,
     keepdims: Any,
-    out: Any,
+    out: DeviceArray,
     dtype: str | None,
     ddof: int = 0,
     replaced: Replaced | None = None,
-) -> Any:
+) -> DeviceArray:
     """Serve a call of an operator on rows, or return None; AxisError for an axis that does not exist."""
     if not a.size or not a.ndim or type(keepdims) is not bool:
         return None
@@ -400,23 +402,23 @@ def _rows(
 # ---- CuPy's own functions of several kernels, called where no function is replaced (devices/originals.py)
 
 
-def _their_axis(x: Any, p: Parameters) -> Any:
+def _their_axis(x: DeviceArray, p: Parameters) -> DeviceArray:
     return p.axes[0] if len(p.axes) == 1 else None if len(p.axes) == x.ndim else p.axes
 
 
-def _their_var(x: Any, p: Parameters) -> Any:
+def _their_var(x: DeviceArray, p: Parameters) -> DeviceArray:
     return cuda.import_cupy().var(x, axis=_their_axis(x, p), ddof=p.ddof, keepdims=p.keepdims)
 
 
-def _their_norm(x: Any, p: Parameters) -> Any:
+def _their_norm(x: DeviceArray, p: Parameters) -> DeviceArray:
     return cuda.import_cupy().linalg.norm(x, axis=_their_axis(x, p), keepdims=p.keepdims)
 
 
-def _their_softmax(x: Any, p: Parameters) -> Any:
+def _their_softmax(x: DeviceArray, p: Parameters) -> DeviceArray:
     return import_module(SPECIAL).softmax(x, axis=_their_axis(x, p))
 
 
-def _their_logsumexp(x: Any, p: Parameters) -> Any:
+def _their_logsumexp(x: DeviceArray, p: Parameters) -> DeviceArray:
     return import_module(SPECIAL).logsumexp(x, axis=_their_axis(x, p), keepdims=p.keepdims)
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
@@ -106,7 +107,7 @@ class _Bound(NamedTuple):
 class BoundCall:
     """A call of a public function on the same arrays: see `bind`."""
 
-    def __init__(self, name: str, call: Callable[[], Any], inputs: Sequence[Any], out: Any):
+    def __init__(self, name: str, call: Callable[[], DeviceArray], inputs: Sequence[DeviceArray], out: DeviceArray):
         self.out = out
         first, *others = list(arrays_in(out)) or [out]
         # Further outputs are inputs of a launch, which it writes.
@@ -118,7 +119,7 @@ class BoundCall:
     def __repr__(self) -> str:
         return f"<bound call of {self._name}>"
 
-    def __call__(self) -> Any:
+    def __call__(self) -> DeviceArray:
         """Make the call, and return `out`."""
         if self._bound is not None:
             runtime, epoch, bypassed, tf32, launch, troubles, _ = self._bound

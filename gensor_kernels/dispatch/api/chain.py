@@ -46,7 +46,7 @@ def contract_chain(
     conjugate: Any = (),
     prologue: Any = None,
     out: DeviceArray = None,
-) -> Any:
+) -> DeviceArray:
     """Compute einsum of these arguments."""
     if out is not None:
         runtime.require("out", out)
@@ -80,7 +80,7 @@ def contract_chain(
     return operands[0]
 
 
-def _give(out: DeviceArray, value: Any) -> Any:
+def _give(out: DeviceArray, value: DeviceArray) -> DeviceArray:
     """Return a result, in `out` where there is one; ValueError for one that does not fit."""
     check_out(out, value)
     return Operands((), out, ()).give(value)
@@ -100,7 +100,7 @@ def read_arguments(runtime: Runtime, arguments: Sequence[Any]) -> tuple[str, lis
     return text, [each if device.is_array(each) else device.xp.asarray(each) for each in operands]
 
 
-def _single(runtime: Runtime, text: str, operand: DeviceArray, dtype: DTypeLike | None) -> Any:
+def _single(runtime: Runtime, text: str, operand: DeviceArray, dtype: DTypeLike | None) -> DeviceArray:
     """Return the library's view or sum of one operand; bfloat16 is summed in float32, which every library can."""
     (labels,), output = parse_operands(text, [operand])[0]
     if asking.get():

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
-from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
-from gensor_kernels.dispatch.calls.whole import padding_pairs, pair, whole
+from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters, read_parameters
+from gensor_kernels.dispatch.calls.whole import pair, whole
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
@@ -40,7 +40,7 @@ def conv2d(
     out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a 2-D convolution with a fused epilogue.
 
     The result is `activation(x * w + bias + add)`.
@@ -120,7 +120,7 @@ def conv2d(
     array([[[[ 0.,  4.],
              [31., 40.]]]], dtype=float32)
     """
-    parameters = _parameters(stride, padding, dilation, groups, layout, w)
+    parameters = read_parameters(stride, padding, dilation, groups, layout, w)
     return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
 
 
@@ -140,7 +140,7 @@ def conv1d(
     out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a 1-D convolution with a fused epilogue.
 
     The signature is that of `torch.nn.functional.conv1d`, with further keywords;
@@ -205,7 +205,7 @@ def conv1d(
     (_, step), (_, spread) = pair("stride", _one(stride), 1), pair("dilation", _one(dilation), 1)
     pads = padding if isinstance(padding, str) else (0, whole("padding", _one(padding), 0))
     image, filters = _lift(x, axis), _lift(w, axis)
-    parameters = _parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", filters)
+    parameters = read_parameters((1, step), pads, (1, spread), groups, "NCHW" if axis == 2 else "NHWC", filters)
     if isinstance(prologue, (list, tuple)):
         prologue = [_lift_step(item, 3 - axis) for item in prologue]
     found = _convolution(image, filters, parameters, bias, add, activation, out, precision, prologue, axis)
@@ -229,7 +229,7 @@ def conv_transpose2d(
     out: ArrayLike | None = None,
     precision: ConvolutionPrecision | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a transposed 2-D convolution with a fused epilogue.
 
     It is the gradient of a convolution in its image.
@@ -305,7 +305,7 @@ def conv_transpose2d(
              [3., 3., 4., 4.],
              [3., 3., 4., 4.]]]], dtype=float32)
     """
-    parameters = _parameters(stride, padding, dilation, groups, layout, w, output_padding)
+    parameters = read_parameters(stride, padding, dilation, groups, layout, w, output_padding)
     return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
 
 
@@ -320,7 +320,7 @@ def _convolution(
     precision: str | None,
     prologue: Any,
     lifted: int | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a convolution of images; `lifted` is the axis of the result that `add` and `out` of `conv1d` lack."""
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
     from gensor_kernels.dispatch.functions.window import DEPTHWISE
@@ -354,7 +354,7 @@ def _convolution(
         raise
 
 
-def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> Any:
+def _bias(bias: DeviceArray, w: DeviceArray, p: Parameters) -> DeviceArray:
     """Return the bias as it broadcasts to the result; ValueError for another number than one per filter."""
     if w.ndim == 4:
         filters = w.shape[p.weights[0]] * (dict(p.sizes)["groups"] if p.transposed else 1)
@@ -406,7 +406,7 @@ def _kind(x: tuple[int, ...], w: tuple[int, ...], p: Parameters) -> _Kind:
 
 def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
-) -> Any:
+) -> DeviceArray:
     """Return a convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
     flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
     if p.layout == "NHWC":
@@ -416,7 +416,7 @@ def _product(
     if not all(array is None or array.flags.c_contiguous for array in arrays):
         return None
 
-    def rows(array: DeviceArray) -> Any:
+    def rows(array: DeviceArray) -> DeviceArray:
         if array is None or array.ndim < 2:
             return array
         return array.reshape(*array.shape[:-2], array.shape[-2] * array.shape[-1])
@@ -428,65 +428,12 @@ def _product(
     return out if out is not None else found.reshape(n, w.shape[0], h, width)
 
 
-# ---- arguments
-
-
-def _parameters(
-    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: DeviceArray, output_padding: Any = None
-) -> Parameters:
-    given = (stride, padding, dilation, groups, layout, output_padding)
-    read = _read if all(map(_is_plain, given)) else _read.__wrapped__
-    return read(stride, padding, dilation, groups, layout, tuple(w.shape), output_padding)
-
-
-def image_layout(layout: str) -> str:
-    """Return a layout of images; ValueError for another word."""
-    if layout not in IMAGES:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, IMAGES))}, not {shown(layout)}")
-    return layout
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether an argument may be a key: numbers of other types are equal to whole numbers, and refused."""
-    kind = type(value)
-    return kind is int or kind is str or value is None or (kind is tuple and all(type(each) is int for each in value))
-
-
-@lru_cache(maxsize=4096)
-def _read(
-    stride: Any, padding: Any, dilation: Any, groups: Any, layout: str, w: tuple[int, ...], output_padding: Any
-) -> Parameters:
-    image_layout(layout)
-    (stride_h, stride_w), (dilation_h, dilation_w) = pair("stride", stride, 1), pair("dilation", dilation, 1)
-    transposed = output_padding is not None
-    taps = [w[axis] for axis in Parameters(layout, (), transposed).weights[1:3]] if len(w) == 4 else [1, 1]
-    (top, bottom), (left, right) = _padding(padding, (stride_h, stride_w), (dilation_h, dilation_w), taps)
-    sizes = dict(stride_h=stride_h, stride_w=stride_w, dilation_h=dilation_h, dilation_w=dilation_w)
-    sizes |= dict(groups=whole("groups", groups, 1), pad_top=top, pad_bottom=bottom, pad_left=left, pad_right=right)
-    if transposed:
-        sizes["output_padding_h"], sizes["output_padding_w"] = pair("output_padding", output_padding, 0)
-    return Parameters(layout, tuple(sizes.items()), transposed)
-
-
-def _padding(padding: Any, stride: Sequence[int], dilation: Sequence[int], taps: Sequence[int]) -> Any:
-    if isinstance(padding, str):
-        if padding not in ("same", "valid"):
-            raise ValueError(f"padding must be 'same' or 'valid' where it is a word, not {shown(padding)}")
-        if padding == "valid":
-            return (0, 0), (0, 0)
-        if tuple(stride) != (1, 1):
-            raise ValueError("padding='same' needs stride 1")
-        around = [d * (t - 1) for d, t in zip(dilation, taps, strict=True)]
-        return tuple((each // 2, each - each // 2) for each in around)
-    return padding_pairs(padding)
-
-
 def _one(value: Any) -> Any:
     """Return the only entry of a sequence of one."""
     return value[0] if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1 else value
 
 
-def _lift(array: DeviceArray, axis: int | None) -> Any:
+def _lift(array: DeviceArray, axis: int | None) -> DeviceArray:
     """Return an array of three axes with another axis of extent 1; one that broadcasts is left as it is."""
     if array is None or axis is None or array.ndim < 3:
         return array

@@ -55,7 +55,7 @@ class Defined:
         self.operands = sum(labels is not None for _, _, labels in self.before + self.steps)
 
     @adopting
-    def __call__(self, a: ArrayLike, b: ArrayLike, *operands: ArrayLike) -> Any:
+    def __call__(self, a: ArrayLike, b: ArrayLike, *operands: ArrayLike) -> DeviceArray:
         """Compute the operator.
 
         Parameters
@@ -121,7 +121,7 @@ def _operations(
     )
 
 
-def _broadcast(array: DeviceArray, labels: Labels, axes: Labels) -> Any:
+def _broadcast(array: DeviceArray, labels: Labels, axes: Labels) -> DeviceArray:
     """Return an operation's array as it broadcasts to an array with these axes."""
     if array.ndim != len(labels):
         raise ValueError(f"an array of shape {tuple(array.shape)} where {len(labels)} axes are named")

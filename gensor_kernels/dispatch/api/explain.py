@@ -137,7 +137,7 @@ def find_gain(runtime: Runtime, question: Question) -> Gain | None:
 
 def _choose(runtime: Runtime, question: Question) -> tuple[Choice, Lowered | None, float | None]:
     """Return what is chosen for a call, the call as kernels see it, and the microseconds predicted of the choice."""
-    from gensor_kernels.dispatch.plans.choose import choose
+    from gensor_kernels.dispatch.plans.make import choose
     from gensor_kernels.machine.roofline import sustained_us
 
     device = runtime.device

@@ -28,7 +28,7 @@ def fused(
     out: DeviceArray,
     dtype: DTypeLike | None,
     precision: str | None,
-) -> Any:
+) -> DeviceArray:
     """Compute a matmul with a gate or a norm; `arguments` are the arguments of `operations`."""
     alpha, bias, add, activation, epilogue = arguments
     items = [activation] if epilogue is None else list(epilogue)

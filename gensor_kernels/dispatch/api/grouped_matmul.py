@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 from gensor_kernels.dispatch.calls.ends import GroupNames, ends_of
 
@@ -32,7 +33,7 @@ def grouped_matmul(
     out: ArrayLike | None = None,
     dtype: DTypeLike | None = None,
     precision: Precision | None = None,
-) -> Any:
+) -> DeviceArray:
     """Multiply groups of rows by one matrix per group, in one kernel.
 
     Row i of group g gives `activation(x[i] @ w[g] + bias)`. The groups may have

@@ -15,7 +15,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,12 @@ from gensor_kernels.operators.types.dtypes import array_dtype
 
 from . import current
 from .misfit import misfit
+
+if TYPE_CHECKING:
+    import torch
+
+    from gensor_kernels.arrays import DeviceArray
+    from gensor_kernels.devices.device import Device
 
 PublicFunction = TypeVar("PublicFunction", bound=Callable[..., Any])
 
@@ -95,7 +101,7 @@ def find_exchange(args: Any, keywords: Any) -> Exchange | None:
     return _exchange(args, keywords)
 
 
-def arrays_in(value: Any) -> Iterator[Any]:
+def arrays_in(value: object) -> Iterator[Any]:
     """Yield the arrays of any library, in lists and tuples too, in their order."""
     if isinstance(value, (list, tuple)):
         for each in value:
@@ -104,16 +110,16 @@ def arrays_in(value: Any) -> Iterator[Any]:
         yield value
 
 
-def _has(value: Any, name: str) -> bool:
+def _has(value: object, name: str) -> bool:
     """Return whether a value has an attribute, without reading it, which may raise or wait for a device."""
     return hasattr(type(value), name) or name in getattr(value, "__dict__", ())
 
 
-def _library(value: Any) -> str:
+def _library(value: object) -> str:
     return type(value).__module__.partition(".")[0]
 
 
-def _is_swapped(value: Any) -> bool:
+def _is_swapped(value: object) -> bool:
     """Return whether it is a NumPy array whose bytes are not in the machine's order."""
     return isinstance(value, np.ndarray) and not value.dtype.isnative
 
@@ -127,7 +133,7 @@ class _Nothing:
     pass
 
 
-def is_foreign(value: Any, device: Any) -> bool:
+def is_foreign(value: Any, device: Device) -> bool:
     """Return whether it is an array to give to this device's library; NumPy's and CuPy's are taken for mistakes."""
     if isinstance(value, tensor_type()):
         return True
@@ -146,7 +152,7 @@ def is_foreign(value: Any, device: Any) -> bool:
 class Exchange:
     """One call: the arrays that came, and those that stand for them."""
 
-    def __init__(self, device: Any, arrays: list[Any]):
+    def __init__(self, device: Any, arrays: list[DeviceArray]):
         self.device, self.arrays = device, arrays
         self.tensors = [each for each in arrays if isinstance(each, tensor_type())]
         self.mixed = len(self.tensors) < len(arrays)
@@ -203,7 +209,7 @@ class Exchange:
         return _tensor(result, self.like)
 
 
-def _check(tensor: Any, device: Any) -> None:
+def _check(tensor: torch.Tensor, device: Device) -> None:
     """Raise for tensors whose values or gradients a kernel cannot see to."""
     if tensor.requires_grad and sys.modules["torch"].is_grad_enabled():
         raise RuntimeError(
@@ -216,7 +222,7 @@ def _check(tensor: Any, device: Any) -> None:
         raise TypeError(f"a tensor in the memory of {tensor.device}: {needed}")
 
 
-def _of_tensor(tensor: Any, device: Any) -> Any:
+def _of_tensor(tensor: torch.Tensor, device: Device) -> DeviceArray:
     """Return this device's array on a tensor's memory."""
     name = str(tensor.dtype).removeprefix("torch.")
     if tensor.is_conj() or tensor.is_neg():  # lazily conjugated and negated: the memory does not have it yet
@@ -262,7 +268,7 @@ def _strides_of(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 class _Interface:
     """A CuPy array for `torch.as_tensor`, which keeps this alive while the tensor lives."""
 
-    def __init__(self, array: Any):
+    def __init__(self, array: DeviceArray):
         self.array = array
         self.__cuda_array_interface__ = {
             "shape": array.shape,
@@ -273,7 +279,7 @@ class _Interface:
         }
 
 
-def _tensor(array: Any, like: Any) -> Any:
+def _tensor(array: DeviceArray, like: torch.Tensor) -> torch.Tensor:
     """Return a tensor on a result's memory, on the device of `like`."""
     torch, name = sys.modules["torch"], array.dtype.name
     if 0 in array.shape:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.array import DeviceArray, Items
+    from gensor_kernels.dispatch.contractions.spec import Form
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
     from .define import Defined
@@ -30,7 +31,7 @@ def einsum(
     conjugate: int | Sequence[int] = (),
     prologue: Items | None = None,
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a sum of products in Einstein's notation.
 
     The signature is that of `cupy.einsum`, with the keywords `conjugate`, `prologue`
@@ -127,7 +128,7 @@ def tensordot(
     axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
     *,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Sum products over given axes of two arrays.
 
     The signature is that of `cupy.tensordot`, with the keyword `prologue`.
@@ -170,7 +171,7 @@ def tensordot(
     return current_runtime().contract(tensordot_form(axes), a, b, None, None)
 
 
-def tensordot_form(axes: Any) -> tuple[str, Any]:
+def tensordot_form(axes: Any) -> Form:
     """Return the form of a tensordot: `axes` as a number or a pair of tuples."""
     return "tensordot", axes if type(axes) is int else _axes(axes)
 
@@ -190,7 +191,7 @@ def _places(axes: Any) -> tuple[int, ...]:
 
 
 @public
-def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
+def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> DeviceArray:
     """Compute the dot product of two arrays.
 
     The sum is over the last axis of `a` and the last but one axis of `b`, or the only
@@ -232,7 +233,7 @@ def dot(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
 
 
 @public
-def inner(a: ArrayLike, b: ArrayLike) -> Any:
+def inner(a: ArrayLike, b: ArrayLike) -> DeviceArray:
     """Sum products over the last axes of two arrays.
 
     The signature is that of `cupy.inner`.
@@ -266,7 +267,7 @@ def inner(a: ArrayLike, b: ArrayLike) -> Any:
 
 
 @public
-def vdot(a: ArrayLike, b: ArrayLike) -> Any:
+def vdot(a: ArrayLike, b: ArrayLike) -> DeviceArray:
     """Compute the dot product of two arrays as vectors.
 
     The signature is that of `cupy.vdot`.
@@ -306,7 +307,7 @@ def vdot(a: ArrayLike, b: ArrayLike) -> Any:
 
 
 @public
-def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
+def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> DeviceArray:
     """Multiply every element of one array by every element of another.
 
     The signature is that of `cupy.outer`. Nothing is summed, so on a GPU the array
@@ -345,7 +346,7 @@ def outer(a: ArrayLike, b: ArrayLike, out: ArrayLike | None = None) -> Any:
     return runtime.contract(("outer",), _flat(runtime, a), _flat(runtime, b), out, None)
 
 
-def _flat(runtime: Runtime, array: DeviceArray) -> Any:
+def _flat(runtime: Runtime, array: DeviceArray) -> DeviceArray:
     """Return an array as a vector, or an empty vector of its size in a dry run."""
     if array.ndim != 1 and asking.get():
         return runtime.device.empty((array.size,), array.dtype)

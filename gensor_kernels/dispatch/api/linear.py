@@ -31,7 +31,7 @@ def linear(
     epilogue: Items | None = None,
     prologue: Items | None = None,
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
 
     The signature is that of `torch.nn.functional.linear`, with an activation and
@@ -152,7 +152,7 @@ def _quantised_linear(
     steps: Any,
     quantised: tuple[Any, Any, int | None],
     out: DeviceArray,
-) -> Any:
+) -> DeviceArray:
     """Return a linear layer of quantised weights; `quantised` are scales, zeros and group."""
     from gensor_kernels.dispatch.functions.low_precision_matmul import QUANTISED_LINEAR, Weights
 
@@ -172,7 +172,7 @@ def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scal
         raise ValueError(f"linear: with {activation}, w is (2 out, in), not {tuple(w.shape)}") from None
 
 
-def transpose_weights(w: DeviceArray) -> Any:
+def transpose_weights(w: DeviceArray) -> DeviceArray:
     """Return the weights of `linear` as its product takes them."""
     if w.ndim > 2:
         raise ValueError(f"linear: w has the shape (out, in) or (in,), not {tuple(w.shape)}")

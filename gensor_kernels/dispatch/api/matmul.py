@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations, plain_operations
 from gensor_kernels.dispatch.key import short
 
@@ -39,7 +40,7 @@ def matmul(
     dtype_a: DTypeLike | None = None,
     dtype_b: DTypeLike | None = None,
     prologue: Items | None = None,
-) -> Any:
+) -> DeviceArray:
     """Multiply two matrices and apply a fused epilogue.
 
     The result is `activation(alpha * a @ b + bias + add)`, computed in one kernel.

@@ -10,12 +10,15 @@ import numbers
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.shown import is_array, is_masked, no_array, shown
 
 from . import current
+
+if TYPE_CHECKING:
+    from gensor_kernels.devices.device import Device
 
 #: Errors that functions raise for arguments that they did not check.
 RAISED = (TypeError, ValueError, AttributeError, IndexError)
@@ -66,7 +69,7 @@ def _arguments(signature: inspect.Signature, given: dict[str, Any]) -> Iterator[
             yield name, value, kinds
 
 
-def _takes(kind: str, value: Any, device: Any) -> bool:
+def _takes(kind: str, value: object, device: Device) -> bool:
     """Return whether a value is of the kind that an annotation names; of an unknown kind everything is."""
     if kind in ANYTHING:
         return True
@@ -91,7 +94,7 @@ def _takes(kind: str, value: Any, device: Any) -> bool:
     return not kind.startswith("Sequence[") and not _holds_array(value)
 
 
-def _holds_array(value: Any) -> bool:
+def _holds_array(value: object) -> bool:
     return is_array(value) or (isinstance(value, (list, tuple)) and any(is_array(each) for each in value))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from gensor_kernels.arrays import DeviceArray
 
 from .rows import reduce, reduction
 
@@ -21,7 +23,7 @@ def nansum(
     dtype: DTypeLike | None = None,
     out: ArrayLike | None = None,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Sum the elements over axes that are not NaN.
 
     The signature is that of `cupy.nansum`.
@@ -58,7 +60,7 @@ def nanmean(
     dtype: DTypeLike | None = None,
     out: ArrayLike | None = None,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Average the elements over axes that are not NaN.
 
     The signature is that of `cupy.nanmean`.
@@ -85,7 +87,7 @@ def nanmean(
 @reduction
 def nanmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
-) -> Any:
+) -> DeviceArray:
     """Take the maximum over axes of the elements that are not NaN.
 
     The signature is that of `cupy.nanmax`.
@@ -124,7 +126,7 @@ def nanmax(
 @reduction
 def nanmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
-) -> Any:
+) -> DeviceArray:
     """Take the minimum over axes of the elements that are not NaN.
 
     The signature is that of `cupy.nanmin`.
@@ -154,6 +156,6 @@ def nanmin(
     return reduce("reduce_min" if _is_whole(a) else "nanmin", a, axis, out, keepdims)
 
 
-def _is_whole(a: Any) -> bool:
+def _is_whole(a: DeviceArray) -> bool:
     """Return whether an array's dtype has no NaN."""
     return getattr(getattr(a, "dtype", None), "kind", "") in ("i", "u", "b")

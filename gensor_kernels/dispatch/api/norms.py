@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
 from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
@@ -18,14 +19,12 @@ from .rows import named_axes, rows_parameters
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-
     from gensor_kernels.arrays import ArrayLike
     from gensor_kernels.dispatch.calls.array import DeviceArray, Items
 
 
 @public
-def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
+def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> DeviceArray:
     """Compute `exp(x) / sum(exp(x))` along an axis without overflow.
 
     The signature is that of `torch.nn.functional.softmax`, with `axis` in the place of
@@ -71,7 +70,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
 
 
 @public
-def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> Any:
+def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> DeviceArray:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
     The signature is that of `torch.nn.functional.log_softmax`, with `axis` in the place
@@ -117,7 +116,7 @@ def layer_norm(
     eps: float = 1e-5,
     *,
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Normalise the last axes: `(x - mean) / sqrt(variance + eps) * weight + bias`.
 
     The signature is that of `torch.nn.functional.layer_norm`, with the keyword `out`.
@@ -174,7 +173,7 @@ def rms_norm(
     eps: float | None = None,
     *,
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Normalise the last axes: `x / sqrt(mean(x^2) + eps) * weight`.
 
     The signature is that of `torch.nn.functional.rms_norm`, with the keyword `out`.
@@ -221,7 +220,7 @@ def rms_norm(
 
 
 @lru_cache
-def _spacing(dtype: np.dtype[Any]) -> float:
+def _spacing(dtype: Dtype) -> float:
     """Return the spacing of a dtype at 1; float64's for integers, whose norm is of that dtype."""
     from gensor_kernels.operators.types.dtypes import DTYPES
 
@@ -229,14 +228,16 @@ def _spacing(dtype: np.dtype[Any]) -> float:
     return 2.0 ** (1 - (digits or DTYPES["float64"].digits))
 
 
-def _softmax(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> Any:
+def _softmax(name: str, x: DeviceArray, axis: Any, out: DeviceArray) -> DeviceArray:
     runtime = current_runtime()
     runtime.require("x", x)
     function, parameters = rows_parameters(name, named_axes(axis), x.ndim)
     return runtime.serve(function, (x,), parameters, out)
 
 
-def _norm(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray, eps: float, out: DeviceArray) -> Any:
+def _norm(
+    name: str, x: DeviceArray, shape: Any, weight: DeviceArray, bias: DeviceArray, eps: float, out: DeviceArray
+) -> DeviceArray:
     runtime = current_runtime()
     runtime.require("x", x)
     try:
@@ -259,7 +260,7 @@ def _norm(name: str, x: DeviceArray, shape: Any, weight: Any, bias: DeviceArray,
 
 
 @public
-def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> Any:
+def elementwise(x: ArrayLike, epilogue: Items, out: ArrayLike | None = None) -> DeviceArray:
     """Apply up to six operations to every element of an array, in one kernel.
 
     The signature is its own: no other library has this function.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.dispatch.calls.conv_parameters import image_layout
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 
-from .convolution import image_layout
 from .current import current_runtime
 from .interop import public
 
@@ -29,7 +29,7 @@ def max_pool2d(
     *,
     layout: Literal["NCHW", "NHWC"] = "NCHW",
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Take the maximum of each channel under a sliding window.
 
     The signature is that of `torch.nn.functional.max_pool2d`, without `return_indices`,
@@ -89,7 +89,7 @@ def avg_pool2d(
     *,
     layout: Literal["NCHW", "NHWC"] = "NCHW",
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Take the average of each channel under a sliding window.
 
     The signature is that of `torch.nn.functional.avg_pool2d`, without
@@ -139,7 +139,9 @@ def avg_pool2d(
 
 
 @public
-def global_avg_pool2d(x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None) -> Any:
+def global_avg_pool2d(
+    x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None
+) -> DeviceArray:
     """Take the average of each channel over the whole image.
 
     The signature is its own: it is `torch.nn.functional.adaptive_avg_pool2d` with an
@@ -187,7 +189,7 @@ def _pool(
     out: DeviceArray,
     dilation: Any,
     **more: int,
-) -> Any:
+) -> DeviceArray:
     from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
 
     r, s = pair("kernel_size", kernel, 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gensor_kernels.dispatch.calls.whole import whole
 from gensor_kernels.shown import no_array, shown
@@ -21,7 +21,7 @@ WORTHWHILE = 1.05
 
 
 @adopting
-def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> Any:
+def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> DeviceArray:
     """Lay out weights in memory as products with few rows read them fastest.
 
     The signature is its own: no other library has this function.

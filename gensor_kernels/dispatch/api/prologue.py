@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Namespace
 from gensor_kernels.dispatch.calls.arguments import (
     FusedEpilogue,
     Operands,
@@ -22,10 +23,12 @@ from gensor_kernels.dispatch.calls.arguments import (
     operations,
     resolve,
 )
+from gensor_kernels.dispatch.calls.array import Items
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import apply_steps
 from gensor_kernels.dispatch.contractions.axes import Window
 from gensor_kernels.dispatch.contractions.lowering import Lowered, lower
+from gensor_kernels.dispatch.contractions.spec import Form
 from gensor_kernels.dispatch.functions.contraction import check_out, steps_along, strided
 from gensor_kernels.dispatch.functions.fused_matmul import PROLOGUE, Prologue
 from gensor_kernels.dispatch.functions.prologue_convolution import PrologueParameters, ones
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.subscripts import Labels
 
 
-def read(runtime: Runtime, x: DeviceArray, items: Any) -> tuple[Operation, ...]:
+def read(runtime: Runtime, x: DeviceArray, items: Items | None) -> tuple[Operation, ...]:
     """Return the operations of `prologue=` on `x`, written as in an epilogue.
 
     ValueError for an operation that it cannot have, and as `check`.
@@ -54,7 +57,7 @@ def read(runtime: Runtime, x: DeviceArray, items: Any) -> tuple[Operation, ...]:
     return steps
 
 
-def _parse(items: Any) -> tuple[Operation, ...]:
+def _parse(items: Items | None) -> tuple[Operation, ...]:
     try:
         steps = operations(epilogue=items)
     except FusedEpilogue:
@@ -80,7 +83,7 @@ def check(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> None:
             raise ValueError(f"{step.name} of shape {shape} does not broadcast to the operand's shape {tuple(x.shape)}")
 
 
-def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any] | None:
+def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[DeviceArray] | None:
     """Return the arrays of a prologue as vectors over the channels, or None if an array is no such vector.
 
     Channels are the last axis of the operand except for `axes` after it.
@@ -95,7 +98,7 @@ def vectors_of(steps: Sequence[Operation], channels: int, axes: int) -> list[Any
 # ---- by the array library
 
 
-def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any:
+def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> DeviceArray:
     """Compute the prologue by the array library, in the dtype of `x`; in a dry run return an array like the result."""
     if not steps:
         return x
@@ -104,12 +107,12 @@ def compute(runtime: Runtime, x: DeviceArray, steps: Sequence[Operation]) -> Any
     return apply_steps(runtime.device, x, tuple(steps), x.dtype, x.dtype)
 
 
-def apply_prologue(runtime: Runtime, x: DeviceArray, items: Any) -> Any:
+def apply_prologue(runtime: Runtime, x: DeviceArray, items: Items | None) -> DeviceArray:
     """Apply `prologue=` to `x`, for calls that no kernel with a prologue serves."""
     return compute(runtime, x, read(runtime, x, items))
 
 
-def _first_operand(runtime: Runtime, a: DeviceArray, b: DeviceArray, steps: Sequence[Operation]) -> Any:
+def _first_operand(runtime: Runtime, a: DeviceArray, b: DeviceArray, steps: Sequence[Operation]) -> DeviceArray:
     """Return the first operand of a product after the prologue, in the promoted dtype of real operands."""
     return compute(runtime, a if _is_complex(a, b) else a.astype(np.promote_types(a.dtype, b.dtype), copy=False), steps)
 
@@ -125,12 +128,12 @@ def product(
     runtime: Runtime,
     a: DeviceArray,
     b: DeviceArray,
-    items: Any,
+    items: Items | None,
     out: DeviceArray,
     steps: tuple[Operation, ...],
     dtype: DTypeLike | None,
     precision: str | None,
-) -> Any:
+) -> DeviceArray:
     """Compute a matmul or linear with a prologue; `steps` are its epilogue."""
     before = read(runtime, a, items)
     runtime.check(a, b, out, steps, precision)
@@ -155,13 +158,13 @@ def wider(a: DeviceArray, b: DeviceArray, out: DeviceArray) -> Any:
 
 def contraction(
     runtime: Runtime,
-    form: Any,
+    form: Form,
     a: DeviceArray,
     b: DeviceArray,
-    items: Any,
+    items: Items | None,
     dtype: DTypeLike | None = None,
     out: DeviceArray = None,
-) -> Any:
+) -> DeviceArray:
     """Compute the contraction of `a`, after `prologue=`, and `b` that `form` names (contractions/spec.py)."""
     before = read(runtime, a, items)
     runtime.check(a, b, out, (), None)
@@ -170,14 +173,14 @@ def contraction(
 
 def contract(
     runtime: Runtime,
-    form: Any,
+    form: Form,
     a: DeviceArray,
     b: DeviceArray,
     before: Sequence[Operation],
     steps: tuple[Operation, ...],
     dtype: DTypeLike | None = None,
     out: DeviceArray = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a contraction with the prologue `before` and the epilogue `steps`."""
     shapes = tuple(None if step.operand is None else step.operand.shape for step in before)
     scalars = tuple((step.name, step.scalar) for step in before)
@@ -203,7 +206,7 @@ class FusedContraction:
         b: DeviceArray,
         before: Sequence[Operation],
         steps: tuple[Operation, ...],
-    ) -> Any:
+    ) -> DeviceArray:
         """Return the result, a new array or a transposed view of one; `steps` are the epilogue of its product."""
         layout, xp = self.lowered.layout, runtime.device.xp
         assert layout is not None
@@ -218,7 +221,7 @@ class FusedContraction:
         runtime.serve(PROLOGUE, (x, y, *vectors), self.parameters, z, aligned)
         return result if layout.order is None else result.transpose(layout.order)
 
-    def _align(self, xp: Any, array: DeviceArray) -> Any:
+    def _align(self, xp: Namespace, array: DeviceArray) -> DeviceArray:
         """Return an epilogue's array as a window with the axes of the product's result; copied if it has gaps there."""
         found, layout = self.lowered, self.lowered.layout
         assert layout is not None
@@ -233,13 +236,13 @@ class FusedContraction:
         return _window(xp, full, Window(layout.c.shape, steps))
 
 
-def _window(xp: Any, array: DeviceArray, found: Window) -> Any:
+def _window(xp: Namespace, array: DeviceArray, found: Window) -> DeviceArray:
     """Return the view of an array that a Window describes."""
     return xp.lib.stride_tricks.as_strided(array, found.shape, found.strides)
 
 
 def _fuse(
-    runtime: Runtime, form: Any, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
+    runtime: Runtime, form: Form, a: DeviceArray, b: DeviceArray, before: Sequence[Operation], dtype: DTypeLike | None
 ) -> FusedContraction | None:
     """Return the contraction with this prologue as kernels compute it, or None if they do not."""
     arrays = [step.operand for step in before if step.operand is not None]
@@ -266,7 +269,7 @@ def _runs_along(shape: Sequence[int], labels: Labels, summed: Labels) -> bool:
     return len(set(own)) == len(own) and set(own) <= set(summed)
 
 
-def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], summed: Labels) -> Any:
+def _vector(xp: Namespace, array: DeviceArray, labels: Labels, shape: Sequence[int], summed: Labels) -> DeviceArray:
     """Return a prologue's array with one element per position along the axes `summed`, in their order."""
     extents = dict(zip(labels, shape, strict=True))
     placed = {label: axis for axis, label in enumerate(labels[len(labels) - array.ndim :]) if array.shape[axis] != 1}
@@ -281,7 +284,7 @@ def _vector(xp: Any, array: DeviceArray, labels: Labels, shape: Sequence[int], s
 
 
 def convolution(
-    runtime: Runtime, x: DeviceArray, w: DeviceArray, items: Any, p: Parameters
+    runtime: Runtime, x: DeviceArray, w: DeviceArray, items: Items | None, p: Parameters
 ) -> tuple[Any, tuple[Any, ...], PrologueParameters | None]:
     """Return (image, vectors, parameters) of a convolution with `prologue=`.
 

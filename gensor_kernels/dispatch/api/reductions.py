@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.dispatch.calls.whole import real
 
 from .current import current_runtime
@@ -24,7 +25,7 @@ def sum(
     dtype: DTypeLike | None = None,
     out: ArrayLike | None = None,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Sum the elements over axes.
 
     The signature is that of `cupy.sum`.
@@ -62,7 +63,7 @@ def mean(
     dtype: DTypeLike | None = None,
     out: ArrayLike | None = None,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Average the elements over axes.
 
     The signature is that of `cupy.mean`.
@@ -94,7 +95,7 @@ def prod(
     dtype: DTypeLike | None = None,
     out: ArrayLike | None = None,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Multiply the elements over axes.
 
     The signature is that of `cupy.prod`.
@@ -126,7 +127,7 @@ def prod(
 @reduction
 def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
-) -> Any:
+) -> DeviceArray:
     """Take the maximum over axes.
 
     The signature is that of `cupy.max`.
@@ -160,7 +161,7 @@ def max(
 @reduction
 def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
-) -> Any:
+) -> DeviceArray:
     """Take the minimum over axes.
 
     The signature is that of `cupy.min`.
@@ -188,7 +189,7 @@ def min(
 @reduction
 def argmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
-) -> Any:
+) -> DeviceArray:
     """Find the position of the maximum over axes.
 
     The signature is that of `cupy.argmax`, without the `dtype` before `out`, and with
@@ -231,7 +232,7 @@ def argmax(
 @reduction
 def argmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, *, keepdims: bool = False
-) -> Any:
+) -> DeviceArray:
     """Find the position of the minimum over axes.
 
     The signature is that of `cupy.argmin`, without the `dtype` before `out`, and with
@@ -270,7 +271,7 @@ def var(
     out: ArrayLike | None = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Compute the variance over axes.
 
     The variance is the sum of squared deviations from the mean, divided by
@@ -325,7 +326,7 @@ def std(
     out: ArrayLike | None = None,
     ddof: float = 0,
     keepdims: bool = False,
-) -> Any:
+) -> DeviceArray:
     """Compute the standard deviation over axes: the square root of `var`.
 
     The signature is that of `cupy.std`.
@@ -364,7 +365,7 @@ def norm(
     keepdims: bool = False,
     *,
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute the norm of vectors or matrices.
 
     The signature is that of `cupy.linalg.norm`, with the keyword `out`. Without `ord`,
@@ -429,7 +430,7 @@ def logsumexp(
     return_sign: bool = False,
     *,
     out: ArrayLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Compute `log(sum(b * exp(a)))` over axes without overflow.
 
     The signature is that of `scipy.special.logsumexp`, with the keyword `out`. `a` and

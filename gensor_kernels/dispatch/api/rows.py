@@ -96,7 +96,7 @@ def reduce(
     *,
     dtype: DTypeLike | None = None,
     ddof: float = 0,
-) -> Any:
+) -> DeviceArray:
     """Serve a reduction as its public function was called."""
     runtime = current_runtime()
     runtime.require("a", a)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
 from gensor_kernels.operators.types.dtypes import WIDENED, canonical
 from gensor_kernels.shown import shown
@@ -12,7 +13,6 @@ from .current import current_runtime
 from .interop import public
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import DTypeLike
 
     from gensor_kernels.arrays import ArrayLike
@@ -35,7 +35,7 @@ def scaled_matmul(
     dtype: DTypeLike | None = None,
     dtype_a: DTypeLike | None = None,
     dtype_b: DTypeLike | None = None,
-) -> Any:
+) -> DeviceArray:
     """Multiply 8-bit floats that have a scale for each block of 128 elements.
 
     The result is `activation(x @ y + bias)`, where `x` is `a` with every 128 elements of
@@ -132,7 +132,7 @@ def mixed_matmul(
     steps: tuple[Operation, ...],
     dtype: DTypeLike | None,
     precision: str | None,
-) -> Any:
+) -> DeviceArray:
     """Compute a matmul with `dtype_a` or `dtype_b`, which are `given`."""
     from gensor_kernels.dispatch.functions.low_precision_matmul import MIXED_MATMUL, ElementTypes
 
@@ -153,7 +153,7 @@ def _stored_name(argument: str, dtype: DTypeLike | None) -> str | None:
     return name
 
 
-def _result_dtype(dtype: DTypeLike | None, out: DeviceArray) -> np.dtype[Any] | None:
+def _result_dtype(dtype: DTypeLike | None, out: DeviceArray) -> Dtype | None:
     """Return the dtype of the result where it is given, by itself or by `out`."""
     if dtype is None:
         return None if out is None else named_dtype(out.dtype)

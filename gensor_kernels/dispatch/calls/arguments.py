@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, OPERATIONS
@@ -49,12 +51,12 @@ class Operands(NamedTuple):
     out: Any
     steps: tuple[Operation, ...]
 
-    def arrays(self) -> list[Any]:
+    def arrays(self) -> list[DeviceArray]:
         """Return all arrays, those of the epilogue included."""
         every = (*self.inputs, self.out, *(step.operand for step in self.steps))
         return [array for array in every if array is not None]
 
-    def give(self, value: Any) -> Any:
+    def give(self, value: DeviceArray) -> DeviceArray:
         """Return a computed result, in `out` where there is one."""
         if self.out is None or value is self.out:
             return value
@@ -75,8 +77,8 @@ class Product:
     shape: tuple[int, ...]
     batch: tuple[int, ...]
     sizes: tuple[int, int, int]
-    inputs: np.dtype[Any]
-    dtype: np.dtype[Any]
+    inputs: Dtype
+    dtype: Dtype
     math: str
     plain: bool
     one_call: bool
@@ -179,7 +181,7 @@ def _parse_item(item: Any) -> Operation:
     return step._replace(scalar=read(name, values[-1])) if operation.takes_scalar else step
 
 
-def named_dtype(dtype: Any) -> np.dtype[Any]:
+def named_dtype(dtype: DTypeLike) -> Dtype:
     """Return the dtype that a caller names in any spelling, in the machine's byte order, as NumPy's results are."""
     if isinstance(dtype, str):
         return array_dtype(dtype).newbyteorder("=")
@@ -221,7 +223,7 @@ def resolve(
     return found
 
 
-def wider_result(promoted: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any] | None:
+def wider_result(promoted: Dtype, out: Dtype) -> Dtype | None:
     """Return the dtype of `out` if the result is not rounded to the operands' promoted dtype first, else None.
 
     Unlike in NumPy, `out` may have the dtype of an accumulator that is wider than the operands (int8, float16,
@@ -230,7 +232,7 @@ def wider_result(promoted: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any] |
     return out if out.name in WIDER_RESULTS.get(promoted.name, ()) else None
 
 
-def math_of(inputs: np.dtype[Any], allowed: str) -> str:
+def math_of(inputs: Dtype, allowed: str) -> str:
     """Return the mode that products of these inputs are formed in where `allowed` is allowed."""
     takes = "3m" if inputs.kind == "c" else MATH_OF.get(inputs.name, "ieee")
     return allowed if allowed == takes else "ieee"
@@ -246,7 +248,7 @@ def check_product(product: Product, out: DeviceArray, steps: tuple[Operation, ..
     check_steps(steps, product.dtype)
 
 
-def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
+def check_steps(steps: tuple[Operation, ...], result: Dtype) -> None:
     """Raise TypeError for complex numbers in a real epilogue, UnsupportedError for operations that they lack."""
     for name, operand, scalar in steps:
         if result.kind == "c":
@@ -256,7 +258,7 @@ def check_steps(steps: tuple[Operation, ...], result: np.dtype[Any]) -> None:
             raise TypeError(f"{name} takes no complex number where the result is {result}")
 
 
-def _check_cast(source: np.dtype[Any], target: np.dtype[Any], what: str) -> None:
+def _check_cast(source: Dtype, target: Dtype, what: str) -> None:
     if not np.can_cast(source, target, "same_kind"):
         raise TypeError(
             f"Cannot cast ufunc 'matmul' {what} from {source!r} to {target!r} with casting rule 'same_kind'"

@@ -36,8 +36,10 @@ class Backend(Protocol):
     xp: Any
     emulated: bool
 
-    def product(self, a: Any, b: Any, precision: str | None = None, out: Any = None) -> Any:
+    def product(
+        self, a: DeviceArray, b: DeviceArray, precision: str | None = None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Return the library's own matrix product."""
 
-    def erfc(self, x: Any) -> Any:
+    def erfc(self, x: DeviceArray) -> DeviceArray:
         """Return the complementary error function of each element."""

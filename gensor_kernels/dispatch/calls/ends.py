@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.shown import is_masked, no_array, shown
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class GroupNames(NamedTuple):
     sizes: str = "sizes"
 
 
-def ends_of(device: Device, words: GroupNames, offsets: Any, sizes: Any, rows: int) -> Any:
+def ends_of(device: Device, words: GroupNames, offsets: Any, sizes: Any, rows: int) -> DeviceArray:
     """Return the ends of groups as an array of the device, from offsets or from sizes.
 
     ValueError for arguments that are checked and say what cannot be, and for both or none of them.
@@ -61,12 +62,12 @@ def _to_ends(words: GroupNames, given: np.ndarray, are_sizes: bool, rows: int) -
     return ends.astype(np.int32)
 
 
-def stays(device: Device, given: Any) -> bool:
+def stays(device: Device, given: object) -> bool:
     """Return whether an argument is an array on a GPU, where it stays and is not checked."""
     return bool(device.is_array(given)) and not device.emulated
 
 
-def integers(device: Device, name: str, given: Any, axes: int, expected: str) -> Any:
+def integers(device: Device, name: str, given: Any, axes: int, expected: str) -> DeviceArray:
     """Return integers with `axes` axes as an array of the host, or unchanged where they are an array on a GPU.
 
     Raises ValueError with the argument's name for others, TypeError for an array whose mask would be lost."""
@@ -88,7 +89,7 @@ def integers(device: Device, name: str, given: Any, axes: int, expected: str) ->
     return found
 
 
-def lengths_of(device: Device, name: str, given: Any, most: int, expected: str) -> Any:
+def lengths_of(device: Device, name: str, given: Any, most: int, expected: str) -> DeviceArray:
     """Return numbers from 0 to `most`, one per sequence, as an array of the device."""
     import numpy as np
 
@@ -100,7 +101,7 @@ def lengths_of(device: Device, name: str, given: Any, most: int, expected: str) 
     return device.xp.asarray(found.astype(np.int32))
 
 
-def pages_of(device: Device, table: Any, lengths: Any, pages: int, size: int) -> Any:
+def pages_of(device: Device, table: Any, lengths: Any, pages: int, size: int) -> DeviceArray:
     """Return a block table, as `integers` returns it, as an array of the device.
 
     ValueError for a page that does not exist where a sequence of one of `lengths` has keys. Other entries are not read,

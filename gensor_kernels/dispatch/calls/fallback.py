@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype, Namespace
+
 from .arguments import Operation, Product, is_whole
 from .array import Backend, DeviceArray
 
@@ -28,7 +30,7 @@ def evaluate(
     steps: Sequence[Operation],
     math: str | None = None,
     out: DeviceArray = None,
-) -> Any:
+) -> DeviceArray:
     """Compute a product and its epilogue; `math` None leaves TF32 to the library's own switch.
 
     The result is a new array, or `out`, which has the product's dtype and shares no memory with the operands.
@@ -44,7 +46,7 @@ def evaluate(
     return apply_steps(device, value, steps, product.dtype, product.inputs, out)
 
 
-def product_dtype(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool) -> np.dtype[Any]:
+def product_dtype(inputs: Dtype, result: Dtype, is_batched: bool) -> Dtype:
     """Return the dtype in which the library multiplies, so that sums are rounded no more often than a kernel's.
 
     It is that of a result which is wider than 16-bit operands; CuPy has no batched product of bfloat16.
@@ -55,13 +57,13 @@ def product_dtype(inputs: np.dtype[Any], result: np.dtype[Any], is_batched: bool
 
 
 def apply_steps(
-    device: Any,
-    value: Any,
+    device: Backend,
+    value: DeviceArray,
     steps: Sequence[Operation],
-    dtype: np.dtype[Any],
-    inputs: np.dtype[Any],
+    dtype: Dtype,
+    inputs: Dtype,
     out: DeviceArray = None,
-) -> Any:
+) -> DeviceArray:
     """Return an epilogue on `value`, which was computed of `inputs`, and the conversion to `dtype`.
 
     The last operation writes to `out`, an array of `dtype` that shares no memory with the others, where there is one.
@@ -86,7 +88,7 @@ def holds(out: DeviceArray, value: DeviceArray) -> bool:
     return out is not None and out.dtype.kind == value.dtype.kind and out.dtype.kind in "fc"
 
 
-def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:
+def whole_steps(inputs: Dtype, steps: Sequence[Operation]) -> int:
     """Return how many leading steps an integer accumulator can do exactly: those with integer operands and scalars."""
     if inputs.kind not in "iu":
         return 0
@@ -97,13 +99,13 @@ def whole_steps(inputs: np.dtype[Any], steps: Sequence[Operation]) -> int:
     return len(steps)
 
 
-def _convert(xp: Any, value: Any, dtype: np.dtype[Any]) -> Any:
+def _convert(xp: Namespace, value: DeviceArray, dtype: Dtype) -> DeviceArray:
     if value.dtype.kind == "f" and dtype.kind in "iu":
         value = xp.trunc(value).astype(np.int64)  # then wraps, as from any wider integer
     return value.astype(dtype, copy=False)
 
 
-def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any], out: DeviceArray) -> Any:
+def _apply(device: Backend, v: DeviceArray, step: Operation, result: Dtype, out: DeviceArray) -> DeviceArray:
     """Apply one step to `v`, in the dtype of `v`; into `out` where there is one and the operation can write to it."""
     xp, name = device.xp, step.name
     scalar = v.dtype.type(step.scalar)
@@ -126,12 +128,12 @@ def _apply(device: Any, v: DeviceArray, step: Operation, result: np.dtype[Any], 
     return _activation(device, v, name, out)
 
 
-def into(out: DeviceArray, function: Callable[..., Any], *given: Any) -> Any:
+def into(out: DeviceArray, function: Callable[..., Any], *given: DeviceArray) -> DeviceArray:
     """Return the result of one of the library's functions, in `out` where there is one."""
     return function(*given) if out is None else function(*given, out=out)
 
 
-def _activation(device: Any, v: DeviceArray, name: str, out: DeviceArray) -> Any:
+def _activation(device: Backend, v: DeviceArray, name: str, out: DeviceArray) -> DeviceArray:
     xp = device.xp
     if name == "tanh":
         return into(out, xp.tanh, v)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.core.params import STEP_DTYPES
 from gensor_kernels.operators.products.matmul import workload_from_operands
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 LARGEST_EXTENT = 2**31 - 1
 
 
-def operand_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def operand_dtype(dtype: Dtype) -> Dtype:
     """Return the dtype an epilogue operand is brought to: its own where kernels read it, else a float that holds it."""
     if dtype.name in STEP_DTYPES:
         return dtype

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.subscripts import Subscripts, extents, label_text
@@ -27,7 +27,7 @@ class StridedArray:
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
 
     @property
     def ndim(self) -> int:
@@ -47,8 +47,8 @@ class Lowered:
     operands: tuple[StridedArray, StridedArray]
     subscripts: Subscripts
     extents: dict[int, int]
-    dtype: np.dtype[Any]
-    given: np.dtype[Any] | None
+    dtype: Dtype
+    given: Dtype | None
     conjugated: tuple[bool, bool]
     layout: Layout | None = None
     staging: Staging = NOT_STAGED
@@ -69,12 +69,12 @@ class Lowered:
         return 0 in self.extents.values()
 
     @property
-    def inputs(self) -> np.dtype[Any]:
+    def inputs(self) -> Dtype:
         """The operands' common dtype."""
         return np.promote_types(self.operands[0].dtype, self.operands[1].dtype)
 
     @property
-    def staged_form(self) -> tuple[Form, np.dtype[Any] | None]:
+    def staged_form(self) -> tuple[Form, Dtype | None]:
         """(form, dtype) of the contraction of the staged operands."""
         pairs = zip(self.staging.labels, self.subscripts.operands, strict=True)
         first, second = (labels if staged is None else staged for staged, labels in pairs)
@@ -86,7 +86,7 @@ class Lowered:
         """Whether sums of a staged operand stay in float32 until the product is computed."""
         return self.staging.sums != ((), ()) and self.dtype.name in NARROW
 
-    def staged_dtype(self, number: int) -> np.dtype[Any]:
+    def staged_dtype(self, number: int) -> Dtype:
         """Return the dtype of a staged operand: sums are at least as wide as the result."""
         if not self.staging.sums[number]:
             return self.operands[number].dtype
@@ -126,7 +126,7 @@ def lower(
     form: Form,
     a: StridedArray,
     b: StridedArray,
-    dtype: np.dtype[Any] | None = None,
+    dtype: Dtype | None = None,
     out: tuple[int, ...] | None = None,
     turning: bool = True,
 ) -> Lowered:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import named_dtype
 from gensor_kernels.operators.expression.subscripts import LETTERS, Subscripts, extents, parse, subscripts_text
 from gensor_kernels.shown import shown
@@ -27,7 +29,7 @@ def parse_operands(text: str, operands: Sequence[DeviceArray]) -> tuple[Subscrip
     return subscripts, extents(subscripts, [each.shape for each in operands])
 
 
-def take(operands: list[Any], places: tuple[int, int]) -> tuple[Any, Any]:
+def take(operands: list[DeviceArray], places: tuple[int, int]) -> tuple[DeviceArray, DeviceArray]:
     """Remove two operands from the list and return them in their order."""
     low, high = sorted(places)
     second = operands.pop(high)
@@ -50,11 +52,13 @@ class Chain:
     """
 
     steps: tuple[Step, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     library: bool = False
 
 
-def make_chain(text: str, operands: Sequence[DeviceArray], dtype: Any, strategy: Any, flags: tuple[bool, ...]) -> Chain:
+def make_chain(
+    text: str, operands: Sequence[DeviceArray], dtype: DTypeLike | None, strategy: Any, flags: tuple[bool, ...]
+) -> Chain:
     """Return the Chain of three or more operands, of which `flags` say whether they are conjugated.
 
     ValueError for arguments that do not fit.

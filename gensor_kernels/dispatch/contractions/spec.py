@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from gensor_kernels.arrays import Dtype, Namespace
 from gensor_kernels.operators.expression.subscripts import Labels, Subscripts, parse, subscripts_text
 from gensor_kernels.operators.types.workload import normal_axis
 
@@ -115,8 +114,8 @@ _READERS: dict[str, Callable[..., Subscripts]] = {
 
 
 def library_call(
-    xp: Any, form: Form, a: DeviceArray, b: DeviceArray, out: DeviceArray, dtype: np.dtype[Any] | None
-) -> Any:
+    xp: Namespace, form: Form, a: DeviceArray, b: DeviceArray, out: DeviceArray, dtype: Dtype | None
+) -> DeviceArray:
     """Return the same by the array library's own function; into `out` where there is one."""
     if isinstance(form, str):
         return xp.einsum(form, a, b, dtype=dtype)

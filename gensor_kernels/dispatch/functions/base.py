@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation, check_operands, check_steps
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -33,7 +34,7 @@ class Result:
     """Shape and dtype of a call's result; ``order`` lists the axes of a new one from the outermost to the innermost."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     order: tuple[int, ...] | None = None
 
     @property
@@ -46,7 +47,7 @@ class Result:
         """The axes that transpose an allocated array into the result, or None if nothing is to be transposed."""
         return None if self.order is None else inverse(self.order)
 
-    def new(self, device: Device) -> Any:
+    def new(self, device: Device) -> DeviceArray:
         """Allocate a new array, not initialised."""
         array = device.empty(self.allocated, self.dtype)
         return array if self.order is None else array.transpose(inverse(self.order))
@@ -133,7 +134,7 @@ class Copying(Protocol):
     def view(self, view: View) -> View:
         """Return the View of the copy of an input with this View."""
 
-    def make(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> DeviceArray:
         """Make the copy."""
 
 
@@ -149,7 +150,7 @@ class Copy:
         """Return the View of the copy."""
         return Result(view.shape if self.shape is None else self.shape, array_dtype(self.dtype), self.order).view()
 
-    def make(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> DeviceArray:
         """Make the copy."""
         whole = array if self.shape is None else device.xp.broadcast_to(array, self.shape)
         copied = device.xp.array(whole.transpose(self.order), dtype=array_dtype(self.dtype), order="C", copy=True)
@@ -178,7 +179,7 @@ class Spread:
 
     order: tuple[int, ...]
     own: tuple[bool, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
 
     def result(self, shape: Sequence[int]) -> Result:
         """Return shape and layout of the copy, for a result of `shape`."""
@@ -191,7 +192,7 @@ class Spread:
         strides = tuple(stride if own else 0 for stride, own in zip(copy.strides, self.own, strict=True))
         return View(shape, strides, copy.dtype, copy.alignment)
 
-    def make(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> Any:
+    def make(self, device: Device, operand: DeviceArray, shape: tuple[int, ...]) -> DeviceArray:
         """Make the copy of an operand that broadcasts to `shape`."""
         copy = self.result(shape).new(device)
         cut = tuple(slice(None) if own else slice(1) for own in self.own)
@@ -223,7 +224,7 @@ class NeedsCopies(Exception):
 After = Callable[[Device, Any, Result, DeviceArray], Any]
 
 
-def round_result(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+def round_result(device: Device, value: DeviceArray, result: Result, out: DeviceArray) -> DeviceArray:
     """Round the result of a call with a wider dtype; see NeedsCopies."""
     return Operands((), out, ()).give(value.astype(result.dtype, copy=False))
 
@@ -241,12 +242,12 @@ class LibraryCall:
     own: Callable[[Any], Any] = lambda output: output
 
 
-def multiply_into(device: Backend, a: DeviceArray, b: DeviceArray, math: str | None, out: DeviceArray) -> Any:
+def multiply_into(device: Backend, a: DeviceArray, b: DeviceArray, math: str | None, out: DeviceArray) -> DeviceArray:
     """Return the library's product of operands of one dtype, in an `out` of this dtype."""
     return device.product(a, b, math, out if out is not None and out.dtype == a.dtype else None)
 
 
-def given_dtype(arrays: Mapping[str, DeviceArray]) -> np.dtype[Any] | None:
+def given_dtype(arrays: Mapping[str, DeviceArray]) -> Dtype | None:
     """Return the dtype of the result c as a caller gives it: None if it is that of the operand a."""
     return None if arrays["c"].dtype == arrays["a"].dtype else arrays["c"].dtype
 
@@ -318,7 +319,9 @@ class Function:
         """Return the call that computes a Workload of arrays in their declared axes: the inverse of `lower`."""
         raise NotImplementedError
 
-    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Compute the result without an epilogue by the array library, in the dtype an epilogue is applied in.
 
         `p` are the parameters of the call, `math` the mode of its products, as public functions take it. `out` is an
@@ -330,18 +333,20 @@ class Function:
     def finish(
         self,
         device: Backend,
-        value: Any,
+        value: DeviceArray,
         steps: Steps,
         parameters: Any,
-        dtype: np.dtype[Any],
+        dtype: Dtype,
         out: DeviceArray = None,
-    ) -> Any:
+    ) -> DeviceArray:
         """Apply the epilogue to what `library` returned, and convert to the result's dtype; into `out` if given."""
         if not steps and out is None and value.dtype == dtype:
             return value
         return apply_steps(device, value, steps, dtype, value.dtype, out)
 
-    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+    def by_library(
+        self, device: Backend, operands: Operands, parameters: Any, result: Any, math: str | None
+    ) -> DeviceArray:
         """Compute a whole call by the array library, into `out` where there is one: it shares no memory with the rest.
 
         The library itself writes to an `out` of the result's dtype; for other dtypes the result is rounded first.
@@ -357,6 +362,8 @@ class Function:
         which takes as long; None where there is no such call."""
         return None
 
-    def count_passes(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+    def count_passes(
+        self, device: Backend, operands: Operands, parameters: Any, result: Any, math: str | None
+    ) -> DeviceArray:
         """Do what `by_library` does on arrays without memory that count operations (plans/unfused.py)."""
         return self.by_library(device, operands, parameters, result, math)

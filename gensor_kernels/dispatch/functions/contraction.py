@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gensor_kernels.arrays import ArrayLike
+from gensor_kernels.arrays import ArrayLike, Dtype
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operands, check_operands, check_steps, math_of
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
@@ -53,7 +53,7 @@ class ContractionResult(Result):
     product: Lowered = None  # type: ignore[assignment]
 
     @property
-    def inputs(self) -> np.dtype[Any]:
+    def inputs(self) -> Dtype:
         """The dtype the product's operands are brought to."""
         return _inputs(self.lowered)
 
@@ -64,14 +64,14 @@ class StridedCopy:
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Dtype
     sums: int
 
     def view(self, view: View) -> View:
         """Return the View of the copy."""
         return contiguous(self.shape[: len(self.shape) - self.sums], self.dtype.name)
 
-    def make(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> DeviceArray:
         """Copy, or sum in at least float32."""
         xp = device.xp
         steps = tuple(stride * array.dtype.itemsize for stride in self.strides)
@@ -156,7 +156,7 @@ class Contraction(Function):
             raise NeedsCopies(*copies_of, words="operands are converted", parameters=Spec(form, found.given))
         return self._product(call, found, inputs)
 
-    def _product(self, call: AbstractCall, found: Lowered, inputs: np.dtype[Any]) -> KernelCall:
+    def _product(self, call: AbstractCall, found: Lowered, inputs: Dtype) -> KernelCall:
         layout, (a, b) = found.layout, call.given
         assert layout is not None
         first, second = (b, a) if layout.swapped else (a, b)
@@ -169,13 +169,15 @@ class Contraction(Function):
         geometry = replace(problem.geometry, swapped=problem.geometry.swapped != layout.swapped)
         return KernelCall(problem.workload, geometry, operands=problem.operands, windows=(x, y, z))
 
-    def library(self, device: Backend, inputs: Inputs, p: Spec, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Spec, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Call the library's function of the same name."""
         return library_call(device.xp, p.form, inputs[0], inputs[1], None, p.dtype)
 
     def by_library(
         self, device: Backend, operands: Operands, parameters: Spec, result: ContractionResult, math: str | None
-    ) -> Any:
+    ) -> DeviceArray:
         """Call the library's function, with its own `out` where it has one."""
         if operands.steps:
             return super().by_library(device, operands, parameters, result, math)
@@ -186,7 +188,9 @@ class Contraction(Function):
         found = found if found.shape == result.shape else found.reshape(result.shape)
         return found if found is out else operands.give(found)
 
-    def count_passes(self, device: Backend, operands: Operands, parameters: Spec, result: Any, math: Any) -> Any:
+    def count_passes(
+        self, device: Backend, operands: Operands, parameters: Spec, result: Any, math: str | None
+    ) -> DeviceArray:
         """Multiply the windows: the library's functions transpose, and end in a product."""
         layout, (a, b) = result.product.layout, operands.inputs
         first, second = result.lowered.conjugated
@@ -200,7 +204,7 @@ class Contraction(Function):
 CONTRACTION = Contraction()
 
 
-def _inputs(found: Lowered) -> np.dtype[Any]:
+def _inputs(found: Lowered) -> Dtype:
     """Return the dtype that a product's operands are brought to."""
     wider = found.dtype.name in WIDER_RESULTS.get(found.inputs.name, ())
     return found.inputs if wider else found.dtype

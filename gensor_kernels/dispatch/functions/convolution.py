@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Namespace
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
@@ -105,7 +106,9 @@ class Convolution(Function):
         inputs = x.reshape(*x.shape[:3], -1), w.reshape(-1, *w.shape[2:])
         return LibraryCall(inputs, p, lambda value: value.reshape(shape))
 
-    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Add up one product per tap of the filter."""
         x, w = inputs
         return convolve(device, x, w, full_sizes(x.shape, w.shape, p), p, math)
@@ -249,7 +252,7 @@ def _weight_order(p: Parameters, last: bool) -> tuple[int, ...]:
 
 def convolve(
     device: Backend, x: DeviceArray, w: DeviceArray, sizes: Mapping[str, int], p: Parameters, math: str | None
-) -> Any:
+) -> DeviceArray:
     """Convolve by the array library: a product of the strided, padded image and the weights for every tap."""
     xp, groups = device.xp, sizes["groups"]
     dtype = np.promote_types(x.dtype, w.dtype)
@@ -279,7 +282,9 @@ def convolve(
     return found.transpose(0, 3, 1, 2) if p.layout == "NCHW" else found
 
 
-def _pad(xp: Any, image: DeviceArray, z: Mapping[str, int], transposed: bool) -> tuple[Any, Mapping[str, int]]:
+def _pad(
+    xp: Namespace, image: DeviceArray, z: Mapping[str, int], transposed: bool
+) -> tuple[DeviceArray, Mapping[str, int]]:
     """Return the image (n, h, w, c) with its zeros, and the sizes of a convolution without padding: where weights are
     not finite, their products with these zeros are NaN, as in kernels."""
     top, left = z["pad_top"], z["pad_left"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, Product, named_dtype, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, holds, product_dtype
 from gensor_kernels.dispatch.calls.problem import Axes, fold
@@ -46,7 +47,7 @@ class GatedMatmul(Function):
     def __init__(self, name: str):
         self.name = name
 
-    def result(self, inputs: Inputs, parameters: np.dtype[Any] | None) -> Result:
+    def result(self, inputs: Inputs, parameters: Dtype | None) -> Result:
         """Return the Result, (..., m, n); ValueError if shapes do not fit, TypeError if it is not of real floats."""
         a, b, bias = inputs
         if b.ndim < 2 or b.shape[-1] % 2:
@@ -86,7 +87,9 @@ class GatedMatmul(Function):
         bias = None if d is None else d.reshape(-1)
         return LibraryCall((a, b.reshape(*b.shape[:2], -1), bias), given_dtype(arrays))
 
-    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Compute one product with both matrices, and element-wise operations in at least float32."""
         a, b, bias = inputs
         both = _wide_product(device, a, b, p, math)
@@ -105,7 +108,7 @@ class Norm(NamedTuple):
     name: str
     eps: float
     before: int
-    dtype: np.dtype[Any] | None = None
+    dtype: Dtype | None = None
 
 
 class NormedMatmul(Function):
@@ -140,19 +143,21 @@ class NormedMatmul(Function):
         norm = Norm(declared.norm, VERIFIED_EPS, workload.size["before"], given_dtype(arrays))
         return LibraryCall((arrays["a"], arrays["b"]), norm)
 
-    def library(self, device: Backend, inputs: Inputs, p: Norm, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Norm, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Compute the product in at least float32, without the norm, which `finish` applies."""
         return _wide_product(device, inputs[0], inputs[1], p.dtype, math)
 
     def finish(
         self,
         device: Backend,
-        value: Any,
+        value: DeviceArray,
         steps: tuple[Operation, ...],
         parameters: Norm,
-        dtype: np.dtype[Any],
+        dtype: Dtype,
         out: DeviceArray = None,
-    ) -> Any:
+    ) -> DeviceArray:
         """Apply the operations before the norm, the norm, and the operations after it."""
         value = apply_steps(device, value, steps[: parameters.before], value.dtype, value.dtype)
         if parameters.name == "layernorm":
@@ -168,7 +173,7 @@ class Prologue(NamedTuple):
 
     names: tuple[str, ...]
     scale: float
-    dtype: np.dtype[Any] | None = None
+    dtype: Dtype | None = None
 
     @staticmethod
     def of(steps: Sequence[Operation], dtype: Any = None) -> Prologue | None:
@@ -223,7 +228,9 @@ class PrologueMatmul(Function):
         parameters = Prologue(workload.prologue, prologue.VERIFIED_SCALE, given_dtype(arrays))
         return LibraryCall((arrays["a"], arrays["b"], *vectors), parameters)
 
-    def library(self, device: Backend, inputs: Inputs, p: Prologue, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Prologue, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Apply operations to a in at least float32, round to its dtype, and multiply."""
         a, b, *vectors = inputs
         product = resolve(a, b, None, (), p.dtype)
@@ -246,7 +253,7 @@ def vector_copy(view: View | None, dtype: str) -> Copy | None:
     return None if view.dtype in types and whole else Copy(view.dtype if view.dtype in types else types[-1], (0,))
 
 
-def _product_of_floats(words: str, a: DeviceArray, b: DeviceArray, dtype: np.dtype[Any] | None) -> Product:
+def _product_of_floats(words: str, a: DeviceArray, b: DeviceArray, dtype: Dtype | None) -> Product:
     """Return shapes and dtypes of a product; TypeError if it is not of real floats."""
     product = resolve(a, b, None, (), dtype)
     if product.dtype.kind in "iubc":
@@ -254,7 +261,9 @@ def _product_of_floats(words: str, a: DeviceArray, b: DeviceArray, dtype: np.dty
     return product
 
 
-def _wide_product(device: Backend, a: DeviceArray, b: DeviceArray, dtype: np.dtype[Any] | None, math: Any) -> Any:
+def _wide_product(
+    device: Backend, a: DeviceArray, b: DeviceArray, dtype: Dtype | None, math: str | None
+) -> DeviceArray:
     """Return the array library's product in at least float32."""
     product = resolve(a, b, None, (), dtype)
     value = _multiply(device, a, b, product, math)
@@ -263,12 +272,12 @@ def _wide_product(device: Backend, a: DeviceArray, b: DeviceArray, dtype: np.dty
 
 def _multiply(
     device: Backend, a: DeviceArray, b: DeviceArray, product: Product, math: str | None, out: DeviceArray = None
-) -> Any:
+) -> DeviceArray:
     kind = product_dtype(product.inputs, product.dtype, bool(product.batch))
     return multiply_into(device, a.astype(kind, copy=False), b.astype(kind, copy=False), math, out)
 
 
-def _inputs(result: np.dtype[Any], a: View, b: View) -> str:
+def _inputs(result: Dtype, a: View, b: View) -> str:
     """Return the dtype that operands are converted to: their own if kernels write the wider dtype of the result."""
     own = a.dtype if a.dtype == b.dtype else ""
     return own if result.name in WIDER_RESULTS.get(own, ()) else result.name

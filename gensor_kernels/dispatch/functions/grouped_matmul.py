@@ -73,7 +73,9 @@ class GroupedMatmul(Function):
         """Return the operands as they are declared."""
         return LibraryCall((arrays["a"], arrays["b"], arrays["d"]), given_dtype(arrays))
 
-    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Compute one product per group, after reading the ends, which waits for the device."""
         x, w, ends = inputs
         own = np.promote_types(x.dtype, w.dtype)

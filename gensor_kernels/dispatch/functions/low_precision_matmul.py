@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype, Namespace
 from gensor_kernels.dispatch.calls.arguments import product_shapes
 from gensor_kernels.dispatch.calls.problem import multiply
 from gensor_kernels.dispatch.calls.whole import whole
@@ -48,7 +49,7 @@ class ElementTypes:
 
     a: str | None
     b: str | None
-    result: np.dtype[Any] | None
+    result: Dtype | None
 
     def names(self, inputs: Inputs) -> tuple[str, str]:
         """Return the element types of a and b; TypeError for an array that does not hold the type it is given."""
@@ -92,7 +93,9 @@ class MixedMatmul(Function):
         found = multiply(a, b, call.out, call.operands, call.epilogue, "ieee")
         return KernelCall(found.workload, found.geometry, operands=found.operands)
 
-    def library(self, device: Backend, inputs: Inputs, p: ElementTypes, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: ElementTypes, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Return the operands widened to float32 (or float64, or int32), and multiplied."""
         types = p.names(inputs)
         wide = np.result_type(np.float32, *(x.dtype for x, n in zip(inputs, types, strict=True) if n not in WIDENED))
@@ -162,7 +165,9 @@ class BlockScaledMatmul(Function):
         inputs = arrays["a"], arrays["b"].T, arrays["d"], arrays["e"].T
         return LibraryCall(inputs, ElementTypes(stored[0], stored[1], arrays["c"].dtype))
 
-    def library(self, device: Backend, inputs: Inputs, p: ElementTypes, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: ElementTypes, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Multiply the operands, dequantised in float32, by the array library."""
         xp, (a, b, scale_a, scale_b) = device.xp, inputs
         types, wide = p.names((a, b)), np.dtype(np.float32)
@@ -212,7 +217,9 @@ class Weights:
                 raise TypeError(f"linear: zeros are of the weights' kind, not {zeros.dtype}")
         return Weights(bits, 0 if count == 1 else group)
 
-    def dequantise(self, xp: Any, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, dtype: np.dtype[Any]) -> Any:
+    def dequantise(
+        self, xp: Namespace, w: DeviceArray, scales: DeviceArray, zeros: DeviceArray, dtype: Dtype
+    ) -> DeviceArray:
         """Return (out, in) weights as numbers of a floating-point dtype."""
         number = w
         if self.bits == 4:
@@ -261,7 +268,9 @@ class QuantisedLinear(Function):
         inputs = (arrays["a"], arrays["b"], arrays["d"], arrays.get("e"))
         return LibraryCall(inputs, Weights(bits, workload.size["group"]))
 
-    def library(self, device: Backend, inputs: Inputs, p: Weights, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Weights, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Dequantise the weights in float32, and multiply."""
         x, w, scales, zeros = inputs
         wide = np.result_type(np.float32, x.dtype)
@@ -272,7 +281,7 @@ class QuantisedLinear(Function):
 MIXED_MATMUL, BLOCK_SCALED_MATMUL, QUANTISED_LINEAR = MixedMatmul(), BlockScaledMatmul(), QuantisedLinear()
 
 
-def _widen(xp: Any, array: DeviceArray, name: str, dtype: np.dtype[Any]) -> Any:
+def _widen(xp: Namespace, array: DeviceArray, name: str, dtype: Dtype) -> DeviceArray:
     """Return the numbers of an operand in a dtype that holds them."""
     if name in EIGHT_BIT_FLOATS:
         return xp.asarray(float8_values(name).astype(dtype))[array.view(np.uint8)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import Operands, Product, check_product, math_of, resolve
 from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 from gensor_kernels.dispatch.calls.fallback import evaluate
@@ -34,7 +35,7 @@ class Matmul(Function):
     name = "matmul"
     arguments = ("a", "b")
 
-    def result(self, inputs: Inputs, parameters: np.dtype[Any] | None) -> MatmulResult:
+    def result(self, inputs: Inputs, parameters: Dtype | None) -> MatmulResult:
         """Return NumPy's shape and dtype."""
         product = resolve(inputs[0], inputs[1], None, (), parameters)
         return MatmulResult(product.shape, product.dtype, product=product)
@@ -82,7 +83,7 @@ class Matmul(Function):
 
     def by_library(
         self, device: Backend, operands: Operands, parameters: Any, result: MatmulResult, math: str | None
-    ) -> Any:
+    ) -> DeviceArray:
         """Call the library's matmul, and its element-wise operations for an epilogue."""
         a, b = operands.inputs
         if result.product.plain and not operands.steps:
@@ -105,7 +106,7 @@ def exact(workload: Workload) -> Workload | None:
     return replace(workload, dtypes=tuple(dtypes.items()), alignment=tuple(alignment.items()))
 
 
-def check_int8_sum(inputs: np.dtype[Any], result: np.dtype[Any], k: int) -> None:
+def check_int8_sum(inputs: Dtype, result: Dtype, k: int) -> None:
     """Raise UnsupportedError for sums of int8 products that an int32 may not hold before they become floats."""
     if inputs == np.int8 and result.kind not in "iu" and k > MOST_INT8_PRODUCTS:
         raise UnsupportedError("an int32 sum of so many products may wrap around before it becomes a float")

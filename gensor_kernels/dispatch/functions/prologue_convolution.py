@@ -74,7 +74,9 @@ class PrologueConvolution(Convolution):
         before = Prologue(workload.prologue, prologue.VERIFIED_SCALE)
         return LibraryCall((*plain.inputs, *vectors), PrologueParameters(before, plain.parameters), plain.declared)
 
-    def library(self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Any, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Apply operations to x in at least float32, round to its dtype, and convolve."""
         x, w, *vectors = inputs
         dtype, plain = np.promote_types(x.dtype, w.dtype), p.convolution

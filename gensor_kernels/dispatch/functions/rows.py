@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype, Namespace
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.fallback import holds
 from gensor_kernels.errors import UnsupportedError
@@ -96,7 +97,7 @@ class WithoutNan(Copy):
         """Return the View of the copy."""
         return contiguous(view.shape if self.marks is None else (2, *view.shape), self.dtype)
 
-    def make(self, device: Device, array: DeviceArray) -> Any:
+    def make(self, device: Device, array: DeviceArray) -> DeviceArray:
         """Make the copy."""
         wide = array if array.dtype.kind == "f" else array.astype(np.float32)  # CuPy has no functions of bfloat16
         missing = device.xp.isnan(wide)
@@ -109,7 +110,7 @@ class WithoutNan(Copy):
         return halves
 
 
-def use_marks(operator: str, device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+def use_marks(operator: str, device: Device, value: DeviceArray, result: Result, out: DeviceArray) -> DeviceArray:
     """Compute a reduction of what is not NaN from those of the halves of a copy; see WithoutNan and NeedsCopies."""
     xp, (found, marks) = device.xp, value
     if operator == "nanmean":
@@ -121,7 +122,7 @@ def use_marks(operator: str, device: Device, value: Any, result: Result, out: De
     return round_result(device, found, result, out)
 
 
-def take_root(device: Device, value: Any, result: Result, out: DeviceArray) -> Any:
+def take_root(device: Device, value: DeviceArray, result: Result, out: DeviceArray) -> DeviceArray:
     """Compute the square root of a reduction; see NeedsCopies."""
     target = out if holds(out, value) else value
     return round_result(device, device.xp.sqrt(value, out=target), result, out)
@@ -192,7 +193,7 @@ class Rows(Function):
             return None
         rank = x.ndim if is_map(parameters.operator) or parameters.keepdims else x.ndim - len(parameters.axes)
 
-        def cut(array: DeviceArray) -> Any:
+        def cut(array: DeviceArray) -> DeviceArray:
             broadcast = array is None or array.ndim < rank or array.shape[0] == 1
             return array if broadcast else array[:count]
 
@@ -209,7 +210,9 @@ class Rows(Function):
         swap = methodcaller("transpose", 0, 2, 1)
         return LibraryCall((x,), p, swap, swap)
 
-    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Return the library's own function where there is one, else the textbook's in at least float32."""
         xp, x = device.xp, inputs[0]
         axis: Any = p.axes if len(p.axes) != 1 else p.axes[0]
@@ -230,7 +233,7 @@ class Rows(Function):
 class Positions(Rows):
     """argmax and argmin."""
 
-    def check(self, result: Any, out: DeviceArray, steps: Steps) -> None:
+    def check(self, result: Result, out: DeviceArray, steps: Steps) -> None:
         """Raise TypeError for an `out` that is not of integers; see Function.check."""
         super().check(result, out, steps)
         if out is not None and out.dtype.kind != "i":
@@ -244,11 +247,13 @@ class Replaced(Rows):
     `compute` calls CuPy's function, for an array and a Parameters.
     """
 
-    def __init__(self, name: str, one_call: bool, compute: Callable[[Any, Parameters], Any]):
+    def __init__(self, name: str, one_call: bool, compute: Callable[[DeviceArray, Parameters], DeviceArray]):
         super().__init__(one_call)
         self.name, self._compute = f"rows of {name}", compute
 
-    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+    def by_library(
+        self, device: Backend, operands: Operands, parameters: Any, result: Result, math: str | None
+    ) -> DeviceArray:
         """Call CuPy's function."""
         return operands.give(self._compute(operands.inputs[0], parameters))
 
@@ -287,7 +292,7 @@ def _shape(shape: Sequence[int], p: Parameters) -> tuple[int, ...]:
     return tuple(extent for axis, extent in enumerate(shape) if axis not in p.axes)
 
 
-def _dtype(dtype: np.dtype[Any], p: Parameters) -> np.dtype[Any]:
+def _dtype(dtype: Dtype, p: Parameters) -> Dtype:
     if p.operator in ("argmax", "argmin"):
         return np.dtype(np.int64)
     if p.dtype is not None:
@@ -310,7 +315,7 @@ def _without(view: View, p: Parameters) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters, out: DeviceArray) -> Any:
+def _positions(xp: Namespace, function: Any, x: DeviceArray, p: Parameters, out: DeviceArray) -> DeviceArray:
     """Compute argmax or argmin; over several axes, the position among all of them, in their order."""
     if len(p.axes) == 1 or (len(p.axes) == x.ndim and not p.keepdims):  # the library's own call makes no copy
         axis = p.axes[0] if len(p.axes) == 1 else None
@@ -321,7 +326,7 @@ def _positions(xp: Any, function: Any, x: DeviceArray, p: Parameters, out: Devic
     return found.reshape(_shape(x.shape, p)) if p.keepdims else found
 
 
-def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray = None) -> Any:
+def _compute(xp: Namespace, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray = None) -> DeviceArray:
     """Return a reduction or a map by the library's operations, of which the last writes to `out` if it can."""
     if out is not None and out.dtype.kind not in "fc":
         out = None
@@ -339,7 +344,7 @@ def _compute(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray
     return xp.divide(centred, xp.sqrt(_squares(centred).mean(**keep) + p.value), out=out)
 
 
-def _reduce(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray) -> Any:
+def _reduce(xp: Namespace, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray) -> DeviceArray:
     count, keepdims = math.prod(x.shape[each] for each in p.axes), p.keepdims
     if p.operator == "l2_norm":
         return xp.sqrt(_squares(x).sum(axis=axis, keepdims=keepdims), out=out)
@@ -354,6 +359,6 @@ def _reduce(xp: Any, x: DeviceArray, axis: Any, p: Parameters, out: DeviceArray)
     return xp.add(found, top if keepdims else top.reshape(found.shape), out=out)
 
 
-def _squares(x: DeviceArray) -> Any:
+def _squares(x: DeviceArray) -> DeviceArray:
     """Return the squared magnitudes, which are real."""
     return x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x

@@ -46,7 +46,7 @@ FUNCTIONS = {
 
 def library_call(
     device: Backend, workload: Workload, arrays: Mapping[str, DeviceArray], steps: Sequence[Operation]
-) -> Callable[[], Any] | None:
+) -> Callable[[], DeviceArray] | None:
     """Return a function that computes the Workload by the array library, as a call of ours without kernels would.
 
     `arrays` are inputs and output by operand name, in the axes the operator declares; `steps` are the epilogue, its
@@ -65,7 +65,7 @@ def library_call(
     made = function.vendor_call(workload, arrays)
     out = made.own(output) if not steps and made.inputs[0].dtype == output.dtype else None
 
-    def call() -> Any:
+    def call() -> DeviceArray:
         library = (device, made.inputs, made.parameters, precision_of(workload), out)
         value = originals.call(function.library, *library)
         if out is not None and value is out:
@@ -94,7 +94,7 @@ def precision_of(workload: Workload) -> str:
 
 def _product(
     device: Backend, workload: Workload, arrays: Mapping[str, DeviceArray], steps: tuple[Operation, ...]
-) -> Callable[[], Any]:
+) -> Callable[[], DeviceArray]:
     """Return a function of one matmul; without a batch of two-dimensional arrays, as callers have them."""
     a, b, c = (arrays[name] for name in "abc")
     single = workload.size["batch"] == 1
@@ -117,7 +117,7 @@ def _mixed_product(
     inputs: tuple[DeviceArray, DeviceArray],
     out: DeviceArray,
     steps: tuple[Operation, ...],
-) -> Any:
+) -> DeviceArray:
     """Return a product of operands of which one is stored narrower than it is multiplied."""
     from .low_precision_matmul import MIXED_MATMUL, ElementTypes
 
@@ -131,9 +131,9 @@ def _sum_of_products(
     declared: SumOfProducts,
     workload: Workload,
     arrays: Mapping[str, DeviceArray],
-    output: Any,
+    output: DeviceArray,
     steps: Sequence[Operation],
-) -> Callable[[], Any]:
+) -> Callable[[], DeviceArray]:
     """Return a function of one einsum; sums of 16-bit and 8-bit numbers in what kernels sum them in."""
     view = declared.view(workload)
     axes = [axis.name for axis in (*view.batch, *view.m, *view.n, *view.k)]
@@ -146,7 +146,7 @@ def _sum_of_products(
         kind = np.dtype(wide.get(array.dtype.name, array.dtype.name))
         return array.astype(kind, copy=False), [axes.index(index.terms[0][0].name) for index in access.indices]
 
-    def call() -> Any:
+    def call() -> DeviceArray:
         operands = (*read(view.a), *read(view.b))
         value = device.xp.einsum(*operands, labels)
         return apply_steps(device, value, steps, output.dtype, value.dtype, output if steps else None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype, Namespace
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters
 from gensor_kernels.dispatch.calls.fallback import holds
@@ -71,7 +72,9 @@ class Pooling(Function):
         sizes = tuple((name, size) for name, size in workload.sizes if name not in "nhwc")
         return LibraryCall((arrays["x"],), PoolParameters(workload.operator, "NHWC", sizes))
 
-    def library(self, device: Backend, inputs: Inputs, p: PoolParameters, math: str | None, out: Any = None) -> Any:
+    def library(
+        self, device: Backend, inputs: Inputs, p: PoolParameters, math: str | None, out: DeviceArray = None
+    ) -> DeviceArray:
         """Make one pass over the image per position in the window."""
         x = inputs[0]
         images = IMAGES[p.layout]
@@ -124,7 +127,7 @@ class ReplacedConvolution(Depthwise):
 
     one_call = True
 
-    def __init__(self, name: str, mode: str, compute: Callable[[Any, Any, str], Any]):
+    def __init__(self, name: str, mode: str, compute: Callable[[DeviceArray, DeviceArray, str], DeviceArray]):
         self.name, self._mode, self._compute = f"{name} {mode}", mode, compute
 
     def parameters(self, filter: Sequence[int]) -> Parameters:
@@ -136,7 +139,9 @@ class ReplacedConvolution(Depthwise):
             sizes[after] = whole - sizes[before] if self._mode == "same" else whole
         return Parameters("NCHW", tuple(sizes.items()))
 
-    def by_library(self, device: Backend, operands: Operands, parameters: Any, result: Any, math: Any) -> Any:
+    def by_library(
+        self, device: Backend, operands: Operands, parameters: Any, result: Result, math: str | None
+    ) -> DeviceArray:
         """Call CuPy's function."""
         x, w = (array[0, 0] for array in operands.inputs)
         return operands.give(self._compute(x, w[::-1, ::-1], self._mode)[None, None])
@@ -169,7 +174,7 @@ def _has_unit_stride(view: View, images: Sequence[int], memory: str) -> bool:
 # ---- pooling by the array library: one pass over the image per position in the window
 
 
-def pool(xp: Any, x: DeviceArray, p: PoolParameters, out: DeviceArray = None) -> Any:
+def pool(xp: Namespace, x: DeviceArray, p: PoolParameters, out: DeviceArray = None) -> DeviceArray:
     """Return the pooling of an image (n, h, w, c), in an `out` with its dtype where there is one."""
     n, h, w, c = x.shape
     if p.operator == "global_avg_pool2d":
@@ -204,6 +209,6 @@ def pool(xp: Any, x: DeviceArray, p: PoolParameters, out: DeviceArray = None) ->
     return _give(out, xp.divide(y, counts, out=out) if holds(out, y) else y / counts, x.dtype)
 
 
-def _give(out: DeviceArray, value: Any, dtype: np.dtype[Any]) -> Any:
+def _give(out: DeviceArray, value: DeviceArray, dtype: Dtype) -> DeviceArray:
     """Return a value as this dtype, in `out` where there is one."""
     return value.astype(dtype, copy=False) if out is None else Operands((), out, ()).give(value)

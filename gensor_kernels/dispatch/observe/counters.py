@@ -35,7 +35,7 @@ misses, races, tunes, fallbacks = Tally(), Tally(), Tally(), Tally()
 hits = {tier: Tally() for tier in range(5)}
 
 
-def note_hit(plan: Any) -> None:
+def note_hit(plan: object) -> None:
     """Count a call whose Plan was there already; those of the array library are counted as they are served."""
     hits[getattr(plan, "tier", 0)].add()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.devices.device import Device, OneLaunch, reach
 from gensor_kernels.dispatch.calls.arguments import Operands
 
@@ -39,7 +40,7 @@ class Binder:
         self.trials: list[Trial] = []
         self.begin(())
 
-    def begin(self, given: Sequence[Any], out: Any = None) -> None:
+    def begin(self, given: Sequence[DeviceArray], out: DeviceArray = None) -> None:
         """Begin a piece of work on these arrays; where there is `out`, calls may also write that."""
         self.launches: list[Launched] = []
         self._out = [] if out is None else [self._extent(out)]
@@ -47,31 +48,31 @@ class Binder:
         self._written: list[tuple[int, int]] = []
         self._only = True
 
-    def note(self, array: Any) -> None:
+    def note(self, array: DeviceArray) -> None:
         """Count an array among those that the piece was given."""
         self._given.append(self._extent(array))
 
-    def knows(self, array: Any) -> bool:
+    def knows(self, array: DeviceArray) -> bool:
         """Return whether an array is in memory of the piece: given to it, or written by its launches."""
         return self.is_given(array) or self._is_within(array, self._written)
 
-    def is_given(self, array: Any) -> bool:
+    def is_given(self, array: DeviceArray) -> bool:
         """Return whether an array is in memory that the piece was given."""
         return self._is_within(array, self._given)
 
-    def _is_within(self, array: Any, extents: list[tuple[int, int]]) -> bool:
+    def _is_within(self, array: DeviceArray, extents: list[tuple[int, int]]) -> bool:
         first, end = self._extent(array)
         return first == end or any(low <= first and end <= high for low, high in extents)
 
-    def is_launches(self, results: Sequence[Any]) -> bool:
+    def is_launches(self, results: Sequence[DeviceArray]) -> bool:
         """Return whether the launches of the piece alone compute its results."""
         return self._only and all(self.knows(array) for array in results)
 
-    def writes(self, array: Any) -> bool:
+    def writes(self, array: DeviceArray) -> bool:
         """Return whether one of the launches writes an array, from its first element to its last."""
         return self._extent(array) in self._written
 
-    def serve(self, plan: Plan, operands: Operands) -> Any:
+    def serve(self, plan: Plan, operands: Operands) -> DeviceArray:
         """Serve a call of the piece."""
         inner = plan
         while isinstance(inner, Trial):
@@ -90,7 +91,7 @@ class Binder:
             self._written.append(self._extent(result))
         return result
 
-    def _extent(self, array: Any) -> tuple[int, int]:
+    def _extent(self, array: DeviceArray) -> tuple[int, int]:
         before, size = reach(tuple(array.shape), tuple(array.strides), array.dtype.itemsize)
         first = self.device.pointer(array) - before
         return first, first + size

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.base import Result
 from gensor_kernels.dispatch.functions.rows import COMPOSED, Parameters, function_of
@@ -32,7 +34,7 @@ SUMS = {1: (0, "max"), -1: (0, "min"), math.inf: (1, "max"), -math.inf: (1, "min
 
 def norm(
     runtime: Runtime, x: DeviceArray, order: Any, axis: int | Axes | None, keepdims: bool, out: DeviceArray
-) -> Any:
+) -> DeviceArray:
     """Compute `cupy.linalg.norm(x, order, axis, keepdims)` of an order that is given."""
     _require_out(runtime, out)
     given = _axes_of(axis, x.ndim)
@@ -58,7 +60,9 @@ def norm(
     return _reduce(runtime, f"reduce_{name}", sums, axes, keepdims, out)
 
 
-def _norm_of_vectors(runtime: Runtime, x: DeviceArray, order: Any, axes: Axes, keepdims: bool, out: DeviceArray) -> Any:
+def _norm_of_vectors(
+    runtime: Runtime, x: DeviceArray, order: Any, axes: Axes, keepdims: bool, out: DeviceArray
+) -> DeviceArray:
     try:
         power = float(order)
     except (TypeError, ValueError):
@@ -87,7 +91,7 @@ def logsumexp(
     keepdims: bool,
     return_sign: bool,
     out: DeviceArray,
-) -> Any:
+) -> DeviceArray:
     """Compute `scipy.special.logsumexp` with weights or a sign: with our maxima and sums."""
     xp = runtime.device.xp
     _require_out(runtime, out)
@@ -121,37 +125,41 @@ def logsumexp(
     return found if sign is None else (found, sign.astype(dtype, copy=False))
 
 
-def _reduce(runtime: Runtime, name: str, x: DeviceArray, axes: Sequence[int], keepdims: bool, out: DeviceArray) -> Any:
+def _reduce(
+    runtime: Runtime, name: str, x: DeviceArray, axes: Sequence[int], keepdims: bool, out: DeviceArray
+) -> DeviceArray:
     return runtime.serve(function_of(name), (x,), Parameters(name, normal_axes(axes, x.ndim), keepdims), out)
 
 
-def _before(runtime: Runtime, x: DeviceArray, compute: Callable[[], Any], dtype: Any = None) -> Any:
+def _before(
+    runtime: Runtime, x: DeviceArray, compute: Callable[[], DeviceArray], dtype: DTypeLike | None = None
+) -> DeviceArray:
     """Return what is computed of an array before a reduction, as its real dtype; in a dry run an array like it."""
     dtype = _real(x.dtype) if dtype is None else dtype
     return runtime.device.empty(tuple(x.shape), dtype) if asking.get() else compute().astype(dtype, copy=False)
 
 
-def _magnitudes(runtime: Runtime, x: DeviceArray, dtype: Any = None) -> Any:
+def _magnitudes(runtime: Runtime, x: DeviceArray, dtype: DTypeLike | None = None) -> DeviceArray:
     """Return absolute values in a new array, of `dtype` or the real dtype of the array."""
     wide = np.promote_types(_wide_dtype(x.dtype), dtype or x.dtype)
     return _before(runtime, x, lambda: runtime.device.xp.abs(x.astype(wide, copy=False)), dtype)
 
 
-def _wide(x: DeviceArray) -> Any:
+def _wide(x: DeviceArray) -> DeviceArray:
     return x.astype(_wide_dtype(x.dtype), copy=False)
 
 
-def _wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _wide_dtype(dtype: Dtype) -> Dtype:
     """Return the dtype of the library's functions: it has none of bfloat16."""
     return np.dtype(np.float32) if dtype.name == "bfloat16" else _float(dtype)
 
 
-def _float(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _float(dtype: Dtype) -> Dtype:
     """Return the dtype that an array is computed in: float64 for integers."""
     return np.dtype(np.float64) if dtype.kind in "iub" else dtype
 
 
-def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _real(dtype: Dtype) -> Dtype:
     """Return the dtype of magnitudes."""
     return np.empty(0, dtype).real.dtype if dtype.kind == "c" else _float(dtype)
 
@@ -166,7 +174,7 @@ def _require_out(runtime: Runtime, out: DeviceArray) -> None:
         runtime.require("out", out)
 
 
-def _give(runtime: Runtime, value: Any, out: DeviceArray) -> Any:
+def _give(runtime: Runtime, value: DeviceArray, out: DeviceArray) -> DeviceArray:
     """Return a result, in `out` where there is one that fits."""
     if out is not None:
         COMPOSED.check(Result(tuple(value.shape), value.dtype), out, ())

@@ -120,7 +120,7 @@ class LaunchPlan(Plan):
             if OPERATIONS[step.name].takes_scalar
         )
 
-    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> DeviceArray:
         """Launch on any number of inputs."""
         pointer = self.pointer
         a, b, more = inputs[0], inputs[1] if len(inputs) > 1 else None, inputs[2:]
@@ -137,7 +137,7 @@ class LaunchPlan(Plan):
         pb: int,
         pc: int,
         more: Inputs = (),
-    ) -> Any:
+    ) -> DeviceArray:
         """Launch, or make the call again where `at` does not; `more` are inputs after the second."""
         others: list[int] = []
         if self.others:
@@ -155,7 +155,7 @@ class LaunchPlan(Plan):
 
     def at(
         self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int, steps: Steps = (), arrays: Inputs = ()
-    ) -> Any:
+    ) -> DeviceArray:
         """See Plan.at. `arrays` are the inputs and `steps` the epilogue, for its scalars and for the emulator."""
         if self.switched and not self.device.tf32():
             return None
@@ -196,7 +196,7 @@ class LaunchPlan(Plan):
         twin.allocated, twin.transposition = shape, None
         return twin
 
-    def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
+    def bound(self, operands: Operands) -> tuple[DeviceArray, Launched | None]:
         """See Plan.bound: the launch has its own Params."""
         made: list[Launched] = []
         own = self.device.parameters()
@@ -215,7 +215,7 @@ class LaunchPlan(Plan):
         return result, made[0] if made else None
 
 
-def _present(arrays: Inputs) -> list[Any]:
+def _present(arrays: Inputs) -> list[DeviceArray]:
     return [array for array in arrays if array is not None]
 
 
@@ -262,7 +262,7 @@ class PlainLaunchPlan(LaunchPlan):
 
     def at(
         self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int, steps: Steps = (), arrays: Inputs = ()
-    ) -> Any:
+    ) -> DeviceArray:
         """See Plan.at."""
         switched, low_a, high_a, low_b, high_b, ready, first, second, places, function, grid, block, shared = self.parts
         if switched and not self.device.tf32():

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.calls.problem import LARGEST_EXTENT, Problem
 from gensor_kernels.dispatch.functions.matmul import WRAPS, exact
+from gensor_kernels.dispatch.selection import tiers
 from gensor_kernels.dispatch.selection.library import Kernel
-from gensor_kernels.dispatch.selection.tiers import Choice
+from gensor_kernels.dispatch.selection.tiers import Choice, Request
 from gensor_kernels.dispatch.tuning import comparison, copy_race, race
+from gensor_kernels.dispatch.tuning.background import improve
 from gensor_kernels.errors import BuildError, UnsupportedError
 
-from .choose import choose, request_of
+from . import unfused
 from .launch import LaunchPlan, launch
 from .plan import Call, LibraryPlan, Plan, Standby, idle_plan
-from .stage import Lowered, StagedPlan
+from .stage import Lowered, StagedPlan, stage
 from .trial import Trial
 
 
@@ -57,6 +61,63 @@ def plan_of(call: Call, operands: Operands, capturing: bool = False) -> Plan:
     if not (emulated and choice.kernel is None):
         _pin(call, None if isinstance(plan, LibraryPlan) else choice.kernel, lowered, capturing, operands)
     return plan if capturing or emulated else _on_trial(call, choice, lowered, plan, operands)
+
+
+def choose(
+    call: Call,
+    operands: Operands,
+    capturing: bool,
+    *,
+    improving: bool = False,
+    captured: bool = False,
+    refused: Collection[str] = (),
+) -> tuple[Choice, Lowered | None]:
+    """Return the tier that serves a call, and the call as kernels see it (None where none could).
+
+    `improving` lets the call tier up, which may tune; without it nothing but memory is read. `captured`: choose
+    as for a graph, in which the library's call cannot be recorded. `refused`: kernels that are passed over.
+    """
+    runtime, device = call.runtime, call.device
+    if config.disabled() and not device.emulated:
+        return Choice(4, "GENSOR_DISABLE is set"), None
+    if device.arch is None:
+        return Choice(4, device.unsupported), None
+    if not all(device.is_local(array) for array in operands.arrays()):
+        return Choice(4, "an operand is in the memory of another device"), None
+    try:
+        lowered = stage(call, operands)
+        problem = lowered.problem
+        if max(*problem.geometry.sizes, *problem.geometry.batch) > LARGEST_EXTENT:
+            raise UnsupportedError("an extent of 2^31 or more")
+    except UnsupportedError as error:
+        return Choice(4, error.reason), None
+    request = replace(
+        request_of(call, problem, operands),
+        captured=capturing or captured,
+        loaded=runtime.loaded if capturing and not config.deterministic() else None,
+        refused=refused,
+        unfused=lambda: unfused.predict_substitute(call, operands),
+    )
+    if runtime.refuted and not request.captured and problem.workload.key() in runtime.refuted:
+        return Choice(4, runtime.refuted[problem.workload.key()], standby=True), lowered
+    choice = tiers.choose(request, runtime.library)
+    if improving and config.tune_mode() == "now":
+        choice = improve(runtime, request, choice)
+    if lowered.staged and not request.captured:
+        kind = copy_race.kind(runtime, problem, operands.arrays())
+        choice = copy_race.choose(runtime, kind, request.one_call, choice)
+    if runtime.pins is not None:
+        choice = runtime.pins.choose(request, choice, bool(lowered.staged), runtime.library)
+    if capturing and choice.kernel is not None and choice.kernel.stored not in runtime.loaded:
+        choice = Choice(4, "the kernel of this call is not loaded: make the call once outside of the capture")
+    return choice, lowered
+
+
+def request_of(call: Call, problem: Problem, operands: Operands) -> Request:
+    """Return what the tiers need to know of a call."""
+    arch = call.device.arch
+    assert arch is not None
+    return Request(problem, arch, call.device.emulated, call.one_call(operands.steps))
 
 
 def _plan(call: Call, choice: Choice, lowered: Lowered | None, operands: Operands) -> Plan:

@@ -68,14 +68,14 @@ class Call:
         """Return whether the array library needs a single call."""
         return self.function.is_one_call(self.result, steps)
 
-    def by_library(self, operands: Operands) -> Any:
+    def by_library(self, operands: Operands) -> DeviceArray:
         """Compute the call by the array library; `out` shares no memory with what is read."""
         by_library = self.function.by_library
         if originals.kept:  # methods of arrays are ours too inside `accelerate`, unlike the functions of `device.xp`
             by_library = partial(originals.call, by_library)
         return by_library(self.device, operands, self.parameters, self.result, self.precision)
 
-    def again(self, operands: Operands, parameters: Any = None, math: str | None = None) -> Any:
+    def again(self, operands: Operands, parameters: Any = None, math: str | None = None) -> DeviceArray:
         """Make the call again with other arrays, which has another key and another Plan."""
         inputs, out, steps = operands
         given, math = self.parameters if parameters is None else parameters, math or self.math
@@ -87,7 +87,7 @@ class Call:
             return self.runtime.contract(given.form, a, b, out, given.dtype, steps, math)
         return self.runtime.serve(self.function, tuple(inputs), given, out, steps, math)
 
-    def through_temporary(self, operands: Operands) -> Any:
+    def through_temporary(self, operands: Operands) -> DeviceArray:
         """Compute a new result and copy it to `out`; inside graph capture it lasts as long as the graph."""
         with self.device.lasting():
             operands.out[...] = self.again(operands._replace(out=None))
@@ -119,11 +119,13 @@ class Plan:
     def __init__(self, call: Call):
         self.call = call
 
-    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> DeviceArray:
         """Compute the result: `out` where there is one."""
         raise NotImplementedError
 
-    def run(self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int) -> Any:
+    def run(
+        self, a: DeviceArray, b: DeviceArray, out: DeviceArray, steps: Steps, pa: int, pb: int, pc: int
+    ) -> DeviceArray:
         """Do the same for two inputs whose addresses are known, or for one: then `b` is None.
 
         `pc` is the address of `out`, 0 without one.
@@ -134,7 +136,7 @@ class Plan:
         """Return whether the array library serves this call and all others outside of graph capture; then count it."""
         return False
 
-    def at(self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int) -> Any:
+    def at(self, out: DeviceArray, pa: int, pb: int, pc: int, *others: int) -> DeviceArray:
         """Launch on arrays at these addresses: of two inputs, of `out` (0 without one), of any other inputs that the
         call has, and of the arrays of its epilogue.
 
@@ -142,7 +144,7 @@ class Plan:
         """
         raise NotImplementedError
 
-    def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
+    def bound(self, operands: Operands) -> tuple[DeviceArray, Launched | None]:
         """Serve a call, and return its result and the launch that computes it, or None if more than a kernel did.
 
         Inputs, the result and the workspace are the launch's own for good: it is made again without dispatch.
@@ -159,7 +161,7 @@ class NothingPlan(Plan):
         super().__init__(call)
         self.reason, self.value = reason, value
 
-    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> DeviceArray:
         """Return `out`, or a new array."""
         found = self.call.result.new(self.call.device) if out is None else out
         if self.value is not None and steps:
@@ -209,7 +211,7 @@ class LibraryPlan(Plan):
         #: exclusive bounds of `out` minus each array that is read, where they overlap
         self._near: tuple[tuple[int, int], ...] | None = None
 
-    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> DeviceArray:
         """Compute by the library, or by the kernel that stands by."""
         by_library, device, parameters, result, precision = self._parts
         if device.emulated:

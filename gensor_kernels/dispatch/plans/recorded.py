@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from gensor_kernels import config
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.functions.base import SUMS_OF_NOTHING
 from gensor_kernels.dispatch.observe import record
@@ -19,10 +19,10 @@ from .plan import Call, Plan
 from .stage import stage
 
 #: Rows by Plan and tier, which changes when the Plan of a kind of call has raced.
-_rows: WeakKeyDictionary[Any, dict[int, Cells | None]] = WeakKeyDictionary()
+_rows: WeakKeyDictionary[object, dict[int, Cells | None]] = WeakKeyDictionary()
 
 
-def serve(plan: Plan, operands: Operands) -> Any:
+def serve(plan: Plan, operands: Operands) -> DeviceArray:
     """Run a Plan, and count the call.
 
     If the Plan made another call (with converted arrays, say), that one is counted instead: a file has the calls that
@@ -35,7 +35,7 @@ def serve(plan: Plan, operands: Operands) -> Any:
     return result
 
 
-def count(plan: Any, row: Callable[[], Cells | None], asked: Question | None = None) -> None:
+def count(plan: object, row: Callable[[], Cells | None], asked: Question | None = None) -> None:
     """Count a call that a Plan has served, by the row that `row` returns the first time, if it is not None."""
     try:
         rows, tier = _rows.setdefault(plan, {}), getattr(plan, "tier", 0)

@@ -15,6 +15,7 @@ from gensor_kernels.dispatch.calls.arguments import Operands, named_dtype, wider
 from gensor_kernels.dispatch.functions.base import Function
 from gensor_kernels.dispatch.functions.contraction import CONTRACTION, Spec
 from gensor_kernels.dispatch.functions.matmul import MATMUL
+from gensor_kernels.dispatch.kept import Key
 from gensor_kernels.dispatch.observe import counters, record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
 from gensor_kernels.dispatch.selection.library import Library
@@ -68,7 +69,9 @@ class Runtime(TunedCalls):
                 self._detours = max(0, self._detours - 1)  # a child may have been forked meanwhile
                 self.bypass()
 
-    def first(self, key: Any, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Any:
+    def first(
+        self, key: Key, function: Function, operands: Operands, parameters: Any, precision: str | None
+    ) -> DeviceArray:
         """Serve the first call of its kind, or any while calls are recorded; raise a Question in a dry run."""
         if asking.get():
             self.check_call(function, operands, precision)
@@ -87,7 +90,7 @@ class Runtime(TunedCalls):
             plan = self.instead(key, plan, error)
         return _serve(plan, operands)
 
-    def _plan(self, key: Any, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Plan:
+    def _plan(self, key: Key, function: Function, operands: Operands, parameters: Any, precision: str | None) -> Plan:
         """Make the Plan of a new kind of call, for which other threads with such a call wait, and no others."""
         with self.turns.at(key):
             known: Plan | None = self.known(key)  # another thread may have made it meanwhile
@@ -123,7 +126,7 @@ class Runtime(TunedCalls):
         result = function.result(inputs, parameters)
         return Call(self, function, parameters, result, precision, self.precision(precision))
 
-    def learn(self, key: Any, runs: int, values: Sequence[Any], call: Callable[[], Any]) -> Any:
+    def learn(self, key: Key, runs: int, values: Sequence[Any], call: Callable[[], Any]) -> Any:
         """Make a call in full, and keep its direct way where it has one (ways.py)."""
         return ways.learn(self, key, runs, values, call)
 
@@ -131,7 +134,7 @@ class Runtime(TunedCalls):
         """Return the math mode of float32 products, by default that of the library's switch."""
         return precision or ("tf32" if self.device.tf32() else "ieee")
 
-    def instead(self, key: Any, plan: Plan, error: Exception) -> Plan:
+    def instead(self, key: Key, plan: Plan, error: Exception) -> Plan:
         """Return the library's Plan in the place of one that raised `error`.
 
         For this call where memory for copies or a workspace was lacking, for all where the driver refused the launch.
@@ -160,7 +163,7 @@ class Runtime(TunedCalls):
         self.background.refine(workload)
 
 
-def _serve(plan: Plan, operands: Operands) -> Any:
+def _serve(plan: Plan, operands: Operands) -> DeviceArray:
     """Run a Plan; while calls are recorded, count the call, and while they are bound, keep its launch."""
     binder = binding.get()
     if binder is not None:

@@ -68,7 +68,7 @@ class StagedPlan(Plan):
         self.tier, self.lowered, self.switched = tier, lowered, switched
         self.reason = lowered.staged or ""
 
-    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> DeviceArray:
         """Copy, call, and make the result of that of the call."""
         call, lowered = self.call, self.lowered
         if self.switched and not call.device.tf32():
@@ -86,7 +86,7 @@ class StagedPlan(Plan):
         value = call.again(Operands(arrays, None, steps), lowered.parameters)
         return lowered.after(call.device, value, call.result, out)
 
-    def _copy(self, array: DeviceArray, copy: Copying | None) -> Any:
+    def _copy(self, array: DeviceArray, copy: Copying | None) -> DeviceArray:
         return array if array is None or copy is None else copy.make(self.call.device, array)
 
 

@@ -57,7 +57,7 @@ class Trial(Plan):
         self._again, self.copied, self._races = again, copied, races
         self._turn = threading.Lock()
 
-    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> Any:
+    def serve(self, inputs: Inputs, out: DeviceArray, steps: Steps) -> DeviceArray:
         """Serve the call, before which its kind may race."""
         if not self._due():
             return self.plan.serve(inputs, out, steps)
@@ -65,7 +65,7 @@ class Trial(Plan):
         plan = self._leave() if overlaps(self.call.runtime.pointer, operands) else self._step(operands)
         return plan.serve(inputs, out, steps)
 
-    def bound(self, operands: Operands) -> tuple[Any, Launched | None]:
+    def bound(self, operands: Operands) -> tuple[DeviceArray, Launched | None]:
         """Bind the Plan that the race has left."""
         return self.plan.bound(operands) if self.raced else (self.serve(*operands), None)
 
@@ -119,7 +119,7 @@ class Trial(Plan):
             return False
         part, given, problem, share = raced
 
-        def library() -> Any:
+        def library() -> DeviceArray:
             return part.by_library(given)
 
         if self.copied is not None:
@@ -127,7 +127,7 @@ class Trial(Plan):
             stored = contenders(request, runtime.library)
             return bool(stored) and weigh(runtime, kind, lambda: copying.serve(*operands), library)
 
-        def bound(kernel: Kernel) -> Callable[[], Any]:
+        def bound(kernel: Kernel) -> Callable[[], DeviceArray]:
             plan = bind(part, 1, kernel, problem, given)
             return lambda: plan.serve(*given)
 

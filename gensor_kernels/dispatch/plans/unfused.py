@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation
@@ -132,13 +133,13 @@ class _Library:
         """Count one operation that reads or writes each of these arrays once."""
         self.time += library_times.pass_time(sum(x.nbytes for x in arrays), self.arch)
 
-    def make(self, shape: Sequence[int], dtype: Any, *read: Any) -> _Counted:
+    def make(self, shape: Sequence[int], dtype: DTypeLike, *read: Any) -> _Counted:
         """Return a new array, computed from others in one pass."""
         found = self.new(shape, dtype)
         self.touch(found, *read)
         return found
 
-    def new(self, shape: Sequence[int], dtype: Any) -> _Counted:
+    def new(self, shape: Sequence[int], dtype: DTypeLike) -> _Counted:
         """Return an array that has been there before."""
         found = np.broadcast_to(np.zeros((), dtype), tuple(shape)).view(_Counted)
         found.library = self
@@ -197,7 +198,7 @@ class _Namespace:
             raise AttributeError(f"the library's {name} is not counted")
         return partial(self._library.each, getattr(np, name))
 
-    def zeros(self, shape: Sequence[int], dtype: Any) -> _Counted:
+    def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> _Counted:
         return self._library.make(shape, dtype)
 
     def arange(self, stop: int) -> _Counted:
@@ -249,7 +250,7 @@ class _Counted(np.ndarray):
         found.in_place = True
         return found
 
-    def astype(self, dtype: Any, copy: bool = True) -> _Counted:  # type: ignore[override]
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> _Counted:  # type: ignore[override]
         same = np.dtype(dtype) == self.dtype
         return self if same and not copy else self.library.make(self.shape, dtype, self)
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.kept import Key
 from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls
 
 from .launch import LaunchPlan
@@ -48,7 +50,7 @@ class Witness:
         return result
 
 
-def learn(runtime: Any, key: Any, runs: int, values: Sequence[Any], call: Callable[[], Any]) -> Any:
+def learn(runtime: Any, key: Key, runs: int, values: Sequence[Any], call: Callable[[], Any]) -> Any:
     """Make a call in full, and keep its way where it has one.
 
     Calls are witnessed at runs 2, 4, 8 and so on, up to one after a trial would be over: kinds of calls that never come
@@ -73,7 +75,7 @@ def learn(runtime: Any, key: Any, runs: int, values: Sequence[Any], call: Callab
     return returned
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Return whether equal arguments of a type mean the same: 0.0 and -0.0 do not."""
     if type(value) is float:
         return value != 0.0
@@ -81,7 +83,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _way(
-    runtime: TunedCalls, values: Sequence[Any], plan: Plan, operands: Operands, result: Any, returned: Any
+    runtime: TunedCalls,
+    values: Sequence[Any],
+    plan: Plan,
+    operands: Operands,
+    result: DeviceArray,
+    returned: DeviceArray,
 ) -> tuple[Any, ...] | None:
     """Return what serves calls like one that was witnessed, or None: see `direct_way`."""
     inputs, out, steps = operands
@@ -129,7 +136,7 @@ def _launching(
     inputs, out, steps = operands
     addresses = [runtime.pointer(value) for _, value in given]
 
-    def number(array: Any) -> int:
+    def number(array: DeviceArray) -> int:
         if array is None:
             return 0
         found = [index for index, (_, value) in enumerate(given) if value is array]
@@ -162,7 +169,7 @@ def _launching(
     return run, pick, place, plan.allocates or out is None
 
 
-def _is_reshaped(runtime: TunedCalls, result: Any, returned: Any) -> bool:
+def _is_reshaped(runtime: TunedCalls, result: DeviceArray, returned: DeviceArray) -> bool:
     """Return whether what a function returned is a new result in another shape."""
     return (
         type(returned) is runtime.array

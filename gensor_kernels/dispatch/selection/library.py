@@ -82,7 +82,9 @@ class Kernel:
         codes = self.epilogue_codes
         if codes is None:
             return False
-        return codes == 0 or codes == constants(self.program, workload).get("EPILOGUE_CODES")
+        return codes == 0 or codes == FAMILIES[self.program.family].constants(self.program, workload).get(
+            "EPILOGUE_CODES"
+        )
 
     def workload(self, wanted: Workload) -> Workload:
         """`wanted` as a Workload of this kernel's class: what to ask its Space about."""
@@ -118,11 +120,6 @@ def _reads(mine: Workload, workload: Workload) -> bool:
     return True
 
 
-def constants(program: Program, workload: Workload) -> dict[str, int | str]:
-    """Return the macros a Program binds for a Workload."""
-    return FAMILIES[program.family].constants(program, workload)
-
-
 def code(text: str, bound: Mapping[str, int | str], target: str, cubin: bytes = b"") -> Code:
     """Return the Code of a flattened source and the constants bound to it."""
     pairs = tuple(sorted(bound.items()))
@@ -150,7 +147,8 @@ def is_legal(kernel: Kernel, workload: Workload, arch: Arch) -> bool:
 
 def generate(program: Program, workload: Workload, arch: Arch) -> Kernel:
     """Return the kernel a Program is for a Workload, from the installed sources; not compiled yet."""
-    generated = code(FAMILIES[program.family].text, constants(program, workload), arch.target)
+    family = FAMILIES[program.family]
+    generated = code(family.text, family.constants(program, workload), arch.target)
     return Kernel(digest(repr((generated.digest, program.to_json()))), program, workload, lambda: generated)
 
 

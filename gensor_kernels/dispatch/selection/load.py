@@ -23,7 +23,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.types.workload import Workload
 
 from . import untrusted
-from .library import Contents, Kernel, Library, code, constants
+from .library import Contents, Kernel, Library, code
 
 #: Seconds that a call waits for a database which another process has locked, before it continues without it.
 PATIENCE = 5.0
@@ -136,7 +136,8 @@ def _code(stored: database.StoredKernel, program: Program, serves: Workload, arc
     if binary is None:
         if program.get("epilogue_fixed"):
             raise BuildError(f"the binary of kernel {stored.kernel.digest[:12]} cannot be read from any database")
-        return code(FAMILIES[program.family].text, constants(program, serves), arch.target)
+        family = FAMILIES[program.family]
+        return code(family.text, family.constants(program, serves), arch.target)
     if untrusted.is_foreign(stored):
         return untrusted.code_of(program, serves, binary, arch)
     return code(FAMILIES[stored.kernel.family].text, json.loads(binary.constants), arch.target)

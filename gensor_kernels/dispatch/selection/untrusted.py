@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from functools import lru_cache
+from operator import attrgetter
 
 import gensor_database as database
 from gensor_kernels.devices.device import Code
@@ -22,7 +23,7 @@ from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 
 from . import library
-from .library import Kernel, code, constants
+from .library import Kernel, code
 
 
 def well_formed(row: database.Row) -> bool:
@@ -52,7 +53,7 @@ def _known_class(key: str) -> Workload:
 
 def is_foreign(stored: database.StoredKernel) -> bool:
     """Return whether only databases that others can write to have this kernel."""
-    return not any(store.trusted for store in stored.stores)
+    return not any(map(attrgetter("trusted"), stored.stores))
 
 
 def is_legal(kernel: Kernel, key: str, arch: Arch) -> bool:
@@ -67,8 +68,11 @@ def code_of(program: Program, serves: Workload, binary: database.Binary, arch: A
     """Return the code of a Program, made from the installed sources: of a foreign binary only the operations of an
     epilogue compiled into it are read, which a Program does not say. BuildError where that is none."""
     try:
-        wanted = serves.with_epilogue(_epilogue_of(program, json.loads(binary.constants)))
-        return code(FAMILIES[program.family].text, constants(program, wanted), arch.target)
+        family, wanted = (
+            FAMILIES[program.family],
+            serves.with_epilogue(_epilogue_of(program, json.loads(binary.constants))),
+        )
+        return code(family.text, family.constants(program, wanted), arch.target)
     except MALFORMED as error:
         raise BuildError(f"a Program of a database that others can write to makes no kernel: {error}") from None
 

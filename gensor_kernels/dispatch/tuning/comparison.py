@@ -8,11 +8,9 @@ refused for the process: the next one compares again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from gensor_kernels import config
+from gensor_kernels.arrays import DeviceArray, Dtype
 from gensor_kernels.devices.agreement import is_comparable, is_finite, sample
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.operators.types.workload import Workload
@@ -20,7 +18,7 @@ from gensor_kernels.operators.types.workload import Workload
 from .tuned_calls import TunedCalls
 
 
-def is_due(runtime: TunedCalls, kernel: Kernel | None, workload: Workload, dtype: np.dtype[Any]) -> bool:
+def is_due(runtime: TunedCalls, kernel: Kernel | None, workload: Workload, dtype: Dtype) -> bool:
     """Return whether a kernel is to be compared before it serves a Workload again.
 
     No kernel is where a list pins it: all calls of such a block are served by the same one.
@@ -36,7 +34,11 @@ def is_due(runtime: TunedCalls, kernel: Kernel | None, workload: Workload, dtype
 
 
 def compare(
-    runtime: TunedCalls, kernel: Kernel, workload: Workload, ours: Callable[[], Any], library: Callable[[], Any]
+    runtime: TunedCalls,
+    kernel: Kernel,
+    workload: Workload,
+    ours: Callable[[], DeviceArray],
+    library: Callable[[], DeviceArray],
 ) -> bool:
     """Return whether a kernel's result is the library's; if not, the process stops using the kernel.
 

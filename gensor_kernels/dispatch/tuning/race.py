@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.devices.agreement import Sample, is_finite, sample
 from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.observe import counters
@@ -65,7 +66,7 @@ def _has_binary(kernel: Kernel) -> bool:
 
 
 def race(
-    runtime: TunedCalls, request: Request, bind: Bind, vendor: Callable[[], Any], name: str, share: float = 1.0
+    runtime: TunedCalls, request: Request, bind: Bind, vendor: Callable[[], DeviceArray], name: str, share: float = 1.0
 ) -> bool:
     """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken.
 
@@ -147,7 +148,7 @@ class Course:
         Kernels and their calls. One that is refused, or for which there is no memory, is removed.
     """
 
-    def __init__(self, runtime: TunedCalls, vendor: Callable[[], Any], entrants: list[Entrant]):
+    def __init__(self, runtime: TunedCalls, vendor: Callable[[], DeviceArray], entrants: list[Entrant]):
         self.runtime, self.entrants = runtime, entrants
         self._vendor = vendor
         self._expected: tuple[Sample, str] | None = None

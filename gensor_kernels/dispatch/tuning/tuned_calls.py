@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config, forking
+from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.devices.device import Device
-from gensor_kernels.dispatch.kept import Kept
+from gensor_kernels.dispatch.kept import Kept, Key
 from gensor_kernels.dispatch.key import Calls
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.selection.library import Library
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
 Kind = tuple[Any, ...]
 
 
-def unseen(key: Any) -> None:
+def unseen(key: Key) -> None:
     """Stand for the look-up of Plans: no call has been seen before."""
 
 
-def no_way(key: Any) -> bool:
+def no_way(key: Key) -> bool:
     """Stand for the look-up of direct ways: there are none, and none are learned."""
     return False
 
@@ -93,7 +94,7 @@ class TunedCalls(Calls):
         self.way = no_way if slow else self.ways.get
 
     def kind_of(
-        self, function: Any, inputs: Sequence[Any], parameters: Any, out: Any = None, precision: Any = None
+        self, function: Any, inputs: Sequence[DeviceArray], parameters: Any, out: Any = None, precision: Any = None
     ) -> Any:
         """Return what the Plans of a kind of call share."""
         raise NotImplementedError
@@ -106,7 +107,7 @@ class TunedCalls(Calls):
         """Have a Workload with its first kernel tuned to the end in the background."""
         raise NotImplementedError
 
-    def known(self, key: Any) -> Any:
+    def known(self, key: Key) -> Any:
         """Return the Plan of a key, or None."""
         plan = self.plans.get(key)
         if plan is None:
@@ -114,14 +115,14 @@ class TunedCalls(Calls):
                 plan = self.plans.recall(key)
         return plan
 
-    def keep(self, key: Any, plan: Any, epoch: int) -> None:
+    def keep(self, key: Key, plan: Any, epoch: int) -> None:
         """Keep a Plan for later calls, unless Plans were forgotten since `epoch`, when it was begun: what it follows
         from may have changed."""
         with self.lock:
             if epoch == self.epoch:
                 self.plans.keep(key, plan)
 
-    def remember(self, key: Any, make: Callable[[], Any]) -> Any:
+    def remember(self, key: Key, make: Callable[[], Any]) -> Any:
         """Return what serves a call that is made of several. It is made for a new key; graph capture keeps none."""
         found = self.known(key)
         if found is None:

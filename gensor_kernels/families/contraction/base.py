@@ -55,10 +55,10 @@ WORKSPACE_GROUP = 4
 
 
 def grid_coordinates(
-    workload: Workload, block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]
+    e: Extents, block_m: Sequence[int], block_n: Sequence[int], block_k: Sequence[int]
 ) -> tuple[Coordinate, ...]:
     """Return level and choices of level 0: block tile, split (none of groups of different rows), raster."""
-    splits = (1,) if extents(workload).rows else SPLITS
+    splits = (1,) if e.rows else SPLITS
     return (
         LEVEL,
         Coordinate("block_m", tuple(block_m), 0, "tile", "rows of C per block"),
@@ -69,22 +69,20 @@ def grid_coordinates(
     )
 
 
-def vector_coordinate(workload: Workload, operand: str, level: int) -> Coordinate:
+def vector_coordinate(e: Extents, operand: str, level: int) -> Coordinate:
     """Bytes of one global access of an operand: 1 to 16, at least an element, at most its alignment class."""
-    e = extents(workload)
     element = {"a": e.bytes_a, "b": e.bytes_b, "c": e.bytes_c}[operand]
     widths = access_widths(element, e.align[operand])
     return Coordinate(f"vector_{operand}", widths, level, "copy_width", f"bytes per global access of {operand.upper()}")
 
 
-def epilogue_coordinates(workload: Workload) -> tuple[Coordinate, ...]:
+def epilogue_coordinates(e: Extents) -> tuple[Coordinate, ...]:
     """Return the coordinates of the epilogue: route of C, compile-time list, store width, launch bounds."""
-    norm = bool(extents(workload).norm)
-    ways = (0, 1, WHOLE_ROWS) if norm else (0, 1)
+    ways = (0, 1, WHOLE_ROWS) if e.norm else (0, 1)
     return (
         Coordinate("epilogue_staged", ways, 2, "epilogue", "1: C leaves through shared memory; 2: as whole rows"),
-        EPILOGUE_FIXED._replace(values=(0,)) if norm else EPILOGUE_FIXED,
-        vector_coordinate(workload, "c", 2),
+        EPILOGUE_FIXED._replace(values=(0,)) if e.norm else EPILOGUE_FIXED,
+        vector_coordinate(e, "c", 2),
         MIN_BLOCKS,
     )
 
@@ -94,6 +92,16 @@ class ContractionFamily(Ruled):
 
     ends = EPILOGUE_NAMES
     sizes = staticmethod(rules.sizes)
+    #: whether blocks of plain products may share the steps of all tiles (stream_k.py)
+    streams = True
+
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py."""
+        return rules.names(workload, self.streams)
+
+    def is_covered(self, other: Program, program: Program, workload: Workload) -> bool:
+        """Return what macros say: those of a whole k differ (SPLIT, STREAM), but where a norm's rows do not fit."""
+        return bool(extents(workload).norm) and super().is_covered(other, program, workload)
 
     def sizeless(self, workload: Workload) -> bool:
         """Plain products have one lattice."""
@@ -117,20 +125,20 @@ class ContractionFamily(Ruled):
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names that runs at verification sizes must count."""
-        names = {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
-        names |= {"group"} if extents(workload).group and not extents(workload).in_blocks else set()
-        if in_workspace(program, extents(workload)):
+        e, names = extents(workload), {"full_tile", "edge_m", "edge_n", "edge_k", "steady", "drain"}
+        names |= {"group"} if e.group and not e.in_blocks else set()
+        if in_workspace(program, e):
             names.add("split_reduce")
         if program["raster"] > 1:
             names.add("raster_tail")
-        if extents(workload).gate:
+        if e.gate:
             names.add("gate")
-        if extents(workload).norm:
+        if e.norm:
             names.add("norm")
-        if extents(workload).rows:
+        if e.rows:
             names |= {"rest", "spare"}
-        if extents(workload).prologue:
-            names |= contraction_prologue.branches(program, extents(workload))
+        if e.prologue:
+            names |= contraction_prologue.branches(program, e)
         names |= stream_k.branches(program)
         return frozenset(names) - impossible_edges(workload, self.tile(program))
 

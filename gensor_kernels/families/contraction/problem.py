@@ -17,9 +17,8 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
+from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values, product
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators import operator
 from gensor_kernels.operators.declaration.lowered import BLOCKS, Product
 from gensor_kernels.operators.declaration.prologue import vectors_of
 from gensor_kernels.operators.types.dtypes import element_bytes, facts, product_type
@@ -106,41 +105,40 @@ class Extents(Product):
 @lru_cache(maxsize=4096)
 def extents(workload: Workload) -> Extents:
     """Return the numbers of a Workload that is a matrix product; UnsupportedError for any other."""
-    p = operator(workload.operator).product(workload)
+    p = product(workload)
     if p is None:
         raise UnsupportedError(f"{workload.operator} is no matrix product")
-    sides = {"a": p.a, "b": p.b, "c": p.c}
-    width = {name: element_bytes(side.dtype) for name, side in sides.items()}
-    sizes = {name: max(1, extent) for name, extent in (("batch", p.batch), ("m", p.m), ("n", p.n), ("k", p.k))}
-    batch, m, n, k = sizes.values()
-    multiplied, extra = product_type(p.a.dtype, p.b.dtype), 0
+    a, b, c = p.a, p.b, p.c
+    bytes_a, bytes_b, bytes_c = int(element_bytes(a.dtype)), element_bytes(b.dtype), facts(c.dtype).itemsize
+    batch, m, n, k = max(1, p.batch), max(1, p.m), max(1, p.n), max(1, p.k)
+    multiplied, extra = product_type(a.dtype, b.dtype), 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
-        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else int(width["c"]))
-    scales = _scale_bytes(p.b.scaled, p.b.group)
-    scales_of_a = FLOAT / p.b.group if p.b.scaled == BLOCKS else 0.0
+        extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else bytes_c)
+    scales = _scale_bytes(b.scaled, b.group)
+    scales_of_a = FLOAT / b.group if b.scaled == BLOCKS else 0.0
     return Extents(
-        **vars(p) | sizes,
-        bytes_a=int(width["a"]),
-        bytes_b=width["b"],
-        bytes_c=facts(p.c.dtype).itemsize,
+        **vars(p) | {"batch": batch, "m": m, "n": n, "k": k},
+        bytes_a=bytes_a,
+        bytes_b=bytes_b,
+        bytes_c=bytes_c,
         bytes_acc=facts(workload.accumulator).itemsize,
         extra=extra,
         steps=len(workload.epilogue),
         operands=vectors_of(workload.epilogue),
-        whole_a=float(m * k if p.a.elements is None else max(1, p.a.elements) / batch)
-        * (width["a"] * _read_for(p.a.unit) + scales_of_a),
-        whole_b=float(n * k if p.b.elements is None else max(1, p.b.elements) / batch)
-        * (width["b"] * _read_for(p.b.unit) + scales),
-        unit={name: side.unit for name, side in sides.items()},
-        align={name: side.align for name, side in sides.items()},
-        dtype={name: side.dtype for name, side in sides.items()},
-        conjugated={name: side.conjugated for name, side in sides.items()},
+        whole_a=float(m * k if a.elements is None else max(1, a.elements) / batch)
+        * (bytes_a * _read_for(a.unit) + scales_of_a),
+        whole_b=float(n * k if b.elements is None else max(1, b.elements) / batch)
+        * (bytes_b * _read_for(b.unit) + scales),
+        unit={"a": a.unit, "b": b.unit, "c": c.unit},
+        align={"a": a.align, "b": b.align, "c": c.align},
+        dtype={"a": a.dtype, "b": b.dtype, "c": c.dtype},
+        conjugated={"a": a.conjugated, "b": b.conjugated, "c": c.conjugated},
         is_complex=facts(workload.accumulator).is_complex,
         multiplied=multiplied,
         element=facts(multiplied).itemsize,
-        scaled=p.b.scaled,
-        group=p.b.group,
+        scaled=b.scaled,
+        group=b.group,
         fetched=_fetched(p, workload),
     )
 
@@ -180,9 +178,8 @@ LINE, SECTOR, CHANNELS_LAST = 128.0, 32.0, 1
 MASKED, MOST_TAPS, WALKED_PLAINLY = "masked", 31, (1, 2)
 
 
-def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
+def masked_coordinate(e: Extents, z: Mapping[str, int]) -> tuple[Coordinate, ...]:
     """Return how a window's padding is found, if there is a choice: a filter's rows and columns are bits of a word."""
-    e, z = extents(workload), workload.size
     if not e.window:
         return ()
     fits = e.order in WALKED_PLAINLY and z["r"] + z["s"] <= MOST_TAPS
@@ -190,7 +187,7 @@ def masked_coordinate(workload: Workload) -> tuple[Coordinate, ...]:
     return (Coordinate(MASKED, (0, 1) if fits else (0,), 1, "layout", doc),)
 
 
-def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) -> np.ndarray:
+def copy_lines(c: Columns, e: Extents, z: Mapping[str, int], operand: str, lanes: np.ndarray) -> np.ndarray:
     """Return the lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in
     a row.
 
@@ -199,7 +196,6 @@ def copy_lines(c: Columns, workload: Workload, operand: str, lanes: np.ndarray) 
     the filter's rows that the lanes reach into.
     """
     rows = 32.0 / lanes
-    e, z = extents(workload), workload.size
     if e.window != operand or e.order != CHANNELS_LAST:
         return rows
     apart = float(z["stride_w"] * z["c"] * e.element)
@@ -240,6 +236,21 @@ def bytes_in_memory(e: Extents, operand: str) -> float:
     return e.bytes_a if operand == "a" else e.bytes_b
 
 
+def matrices(e: Extents, operand: str) -> int:
+    """Return the matrices an operand consists of."""
+    return e.matrices if operand == "b" else 1
+
+
+def is_transposed(e: Extents, operand: str) -> bool:
+    """Return whether an operand is contiguous along k, or has no axis of stride 1: lines of its tile follow k."""
+    return e.unit[operand] in ("k", "s")
+
+
+def entries(e: Extents, operand: str, lines: np.ndarray, along: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a thread's rows of A or columns of B, and its values of k, of loads in ``lines``, each ``along`` one."""
+    return (lines, along) if is_transposed(e, operand) else (along, lines)
+
+
 def other(operand: str) -> str:
     """Return the operand that "a" or "b" is multiplied by."""
     return "b" if operand == "a" else "a"
@@ -251,15 +262,13 @@ def bytes_in_shared(e: Extents, operand: str, copy: Numbers) -> Numbers:
     return own if own == e.element else np.where(copy == 1, own, e.element)
 
 
-def by_fragment(workload: Workload) -> bool:
+def by_fragment(e: Extents) -> bool:
     """Return whether copy 1 can serve: nothing is widened, or both operands are K-contiguous."""
-    e = extents(workload)
     return not e.is_widened or e.unit["a"] == e.unit["b"] == "k"
 
 
-def word_costs(workload: Workload, operand: str, arch: Arch) -> tuple[float, float] | None:
+def word_costs(e: Extents, operand: str, arch: Arch) -> tuple[float, float] | None:
     """Return (Instructions, clocks of their pipe) of widening four bytes of an operand, or None."""
-    e = extents(workload)
     types = e.dtype[operand], e.multiplied
     if bytes_in_memory(e, operand) == e.element:
         return None

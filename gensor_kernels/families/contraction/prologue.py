@@ -19,10 +19,9 @@ from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, fixed_us
 from gensor_kernels.operators.declaration.lowered import Prologue
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
-from gensor_kernels.operators.types.workload import Workload
 
 from . import column
-from .problem import Extents, extents
+from .problem import Extents
 
 #: The coordinate, last of a family's and only where there is a prologue; and its values.
 NAME = "materialised"
@@ -64,17 +63,15 @@ def inline_part(e: Extents, arch: Arch) -> Part:
     return Part((NAME,), function)
 
 
-def issue(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+def issue(c: Columns, e: Extents, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
     """Instructions of a thread's step without its ``entries`` times ``ks`` loads: its elements, and the vectors'."""
-    e = extents(workload)
     width, along = _width(c, e)
     each = element_issue(e.prologue, e.element) if e.prologue else 0.0
     return c[column.INLINED] * (entries * ks * width * each + ks * len(_vectors(e)) * (3.0 + along))
 
 
-def registers(c: Columns, workload: Workload, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
+def registers(c: Columns, e: Extents, entries: np.ndarray, ks: np.ndarray) -> np.ndarray:
     """Return the registers for the vectors: their elements of a step, addresses, and which loads are in the image."""
-    e = extents(workload)
     _, along = _width(c, e)
     return c[column.INLINED] * (
         ks * vector_words(_vectors(e), along) + 4.0 * len(_vectors(e)) + (2.0 if e.window else 0.0) + 4.0

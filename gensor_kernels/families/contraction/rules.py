@@ -55,19 +55,15 @@ NORMS = (
 )
 
 
-def absent(workload: Workload, streams: bool) -> dict[str, int]:
-    """Return the macros of coordinates that only some lattices have, where the lattice of a Workload has none."""
-    e = extents(workload)
-    found = {} if e.prologue else {"MATERIALISED": 0}
-    found |= {} if streams and stream_k.serves(e) else {"BLOCKS": 0}
-    return found | ({} if e.is_complex else {contraction_complex.NAME.upper(): 1})
-
-
-def names(workload: Workload) -> dict[str, object]:
-    """Return the macros that a class decides."""
+def names(workload: Workload, streams: bool) -> dict[str, object]:
+    """Return the macros that a class decides, and those of coordinates that its lattice does not have; ``streams``:
+    whether it may have stream_k's."""
     e = extents(workload)
     stored = {f"{x.upper()}_STORED": e.multiplied if e.dtype[x] == PARTS else e.dtype[x] for x in "ab"}
     return {
+        **({} if e.prologue else {"MATERIALISED": 0}),
+        **({} if streams and stream_k.serves(e) else {"BLOCKS": 0}),
+        **({} if e.is_complex else {contraction_complex.NAME.upper(): 1}),
         **type_macros(e, workload.accumulator),
         **layout_macros(e),
         **{name: macro_token(dtype) for name, dtype in stored.items()},

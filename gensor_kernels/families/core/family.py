@@ -15,6 +15,7 @@ from gensor_kernels.families.core.source import code, flatten
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.declaration.lowered import Product
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.sliding import Sliding
@@ -54,6 +55,7 @@ EPILOGUE_FIXED = Coordinate("epilogue_fixed", (0, 1), 2, "epilogue", "1: the lis
 MIN_BLOCKS = Coordinate("min_blocks", (0, 1, 2, 3, 4), 2, "launch_bounds", "blocks per SM promised to the compiler")
 
 
+@lru_cache(maxsize=64)
 def access_widths(element: float, most: int) -> tuple[int, ...]:
     """Return the bytes of one global access: 1 to 16, at least an element, at most an alignment class."""
     return tuple([width for width in (1, 2, 4, 8, 16) if element <= width <= max(most, element)])
@@ -108,6 +110,12 @@ def _only(holds: Callable[[Workload], bool], refusal: str) -> Need:
     return lambda workload, arch: None if holds(workload) else f"{workload.operator} {refusal}"
 
 
+@lru_cache(maxsize=4096)
+def product(workload: Workload) -> Product | None:
+    """Return the matrix product that a Workload is, or None."""
+    return operator(workload.operator).product(workload)
+
+
 def operators(names: Collection[str], refusal: str) -> Need:
     """Need an operator with one of these ``names``."""
     return _only(lambda workload: workload.operator in names, refusal)
@@ -123,7 +131,7 @@ def feature(name: str, missing: str) -> Need:
     return lambda workload, arch: None if name in arch.features else f"{arch.name} has no {missing}"
 
 
-PRODUCTS = _only(lambda workload: operator(workload.operator).product(workload) is not None, "is no matrix product")
+PRODUCTS = _only(lambda workload: product(workload) is not None, "is no matrix product")
 ROWS = _only(lambda workload: operator(workload.operator).rows(workload) is not None, "has no rows")
 SLIDING = _only(
     lambda workload: isinstance(operator(workload.operator), Sliding), "is no reduction over a sliding window"
@@ -267,7 +275,7 @@ class Family:
         """Return a key that Programs with the same main loop share: they differ in how results leave, if at all, and
         not in whether k is split or streamed."""
         rest = ("raster", "split_k", "stream", *self.ends)
-        values = tuple(value for name, value in program.values if name not in rest)
+        values = tuple([value for name, value in program.values if name not in rest])
         return program.family, program.get("split_k", 1) > 1, program.get("stream") > 0, values
 
     def resplit(self, program: Program, workload: Workload, arch: Arch) -> list[Program]:
@@ -284,11 +292,11 @@ class Family:
             if own == whole:
                 continue
             undivided = program.replace(**{way.name: whole})
-            found += [undivided] if self._is_covered(undivided, program, workload) else []
+            found += [undivided] if self.is_covered(undivided, program, workload) else []
             found += [program.replace(**{way.name: value}) for value in divided if value != own]
         return found
 
-    def _is_covered(self, other: Program, program: Program, workload: Workload) -> bool:
+    def is_covered(self, other: Program, program: Program, workload: Workload) -> bool:
         """Return whether ``other`` shares the binary of ``program`` and takes no branch of its own."""
         if self.constants(other, workload) != self.constants(program, workload):
             return False

@@ -79,7 +79,9 @@ class Program:
         family = body.pop("family")
         order = sorted(body) if order is None else order
         optional = set(OPTIONAL) - set(always)
-        names = [name for name in order if name in body or name not in optional]
-        if set(names) != set(body) or set(map(type, body.values())) - {int}:
-            raise ValueError(f"a {family} program has the integers {', '.join(names)}: {str(text)[:300]}")
-        return cls(family, tuple([(name, body[name]) for name in names]))
+        by_name = {name: body.get(name) for name in order if name in body or name not in optional}
+        if by_name != body or set(map(type, body.values())) - {int}:
+            raise ValueError(f"a {family} program has the integers {', '.join(by_name)}: {str(text)[:300]}")
+        made = object.__new__(cls)
+        made.__dict__.update(family=family, values=tuple(by_name.items()), by_name=by_name)
+        return made

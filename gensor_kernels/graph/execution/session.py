@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Namespace
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.errors import ModelError
 from gensor_kernels.graph.rewrites.state import State
@@ -169,7 +170,7 @@ def _in_rows(graph: Graph, *stores: Node | None) -> bool:
 
 
 def _rows(
-    xp: Any, specs: Mapping[str, Spec], shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]
+    xp: Namespace, specs: Mapping[str, Spec], shapes: Mapping[str, tuple[int, ...]], pairs: Mapping[str, str]
 ) -> dict[str, DeviceArray]:
     """Return caches whose rows hold keys and values next to each other, those of equal layers in one piece of memory.
 

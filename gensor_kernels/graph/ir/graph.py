@@ -10,6 +10,8 @@ from weakref import WeakValueDictionary, ref
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
+
 Found = TypeVar("Found")
 
 
@@ -86,7 +88,7 @@ Extents = tuple[int | str | None, ...]
 class Spec(NamedTuple):
     """Dtype and shape of a tensor; a shape of None has an unknown number of axes."""
 
-    dtype: np.dtype[Any]
+    dtype: Dtype
     shape: Extents | None
 
     def __str__(self) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
+
 from .base import Lowering, Run, Tensor, channels_first, channels_last, refusal
 from .elementwise import wide
 
@@ -205,7 +207,7 @@ def _cast(run: Run, node: Node, x: Tensor, like: Tensor = None) -> Tensor:
         return x.astype(dtype)
 
 
-def _largest(dtype: np.dtype[Any]) -> float:
+def _largest(dtype: Dtype) -> float:
     import ml_dtypes
 
     return float(ml_dtypes.finfo(dtype).max)

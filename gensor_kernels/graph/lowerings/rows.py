@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.api import norms, reductions
 from gensor_kernels.dispatch.api.norms import elementwise
 
@@ -136,7 +137,7 @@ _REDUCTIONS: dict[str, tuple[Callable[..., Any] | None, Callable[..., Any]]] = {
 }
 
 
-def _of_nothing(op: str, dtype: np.dtype[Any]) -> float:
+def _of_nothing(op: str, dtype: Dtype) -> float:
     """Return the least or the greatest number of a dtype: the maximum or minimum of no elements."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min if op == "ReduceMax" else np.iinfo(dtype).max

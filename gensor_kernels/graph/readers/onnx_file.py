@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels import install
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
@@ -359,7 +360,7 @@ def _constant(value: Any) -> np.ndarray:
     return array if array.flags.c_contiguous else array.copy()
 
 
-def dtype_of(dtype: ir.DataType | None) -> np.dtype[Any]:
+def dtype_of(dtype: ir.DataType | None) -> Dtype:
     """Return a dtype of onnx-ir as NumPy's; `object` for text and unknown types."""
     try:
         return np.dtype(object if dtype is None else dtype.numpy())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
+#: A tensor of the program that onnxscript traces.
+Value: TypeAlias = Any
 #: Operations of an epilogue that take a tensor, and those that take a number.
 WITH_TENSOR = ("bias", "add", "mul", "mask")
 WITH_NUMBER = ("scale", "mask")
@@ -13,7 +15,7 @@ GATES = ("swiglu", "geglu", "geglu_tanh", "reglu")
 
 
 def steps(
-    names: Sequence[str] | None, operands: Sequence[Any] | None, scalars: Sequence[float]
+    names: Sequence[str] | None, operands: Sequence[Value] | None, scalars: Sequence[float]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the operations of an epilogue: a name with the next tensor, the next number, or both.
 
@@ -58,7 +60,7 @@ def translations(torch: Any) -> dict[Any, Callable[..., Any]]:
 def _cast_first(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the translation of an operator of PyTorch that casts to `dtype` before it computes."""
 
-    def translate(x: Any, axis: int, dtype: int | None = None) -> Any:
+    def translate(x: Value, axis: int, dtype: int | None = None) -> Value:
         scalar = len(x.shape) == 0  # whose one axis PyTorch makes up
         x = x if dtype in (None, -1) else _op().Cast(x, to=dtype)
         y = function(_op().Reshape(x, _op().Constant(value_ints=[1])) if scalar else x, axis)
@@ -73,12 +75,12 @@ def _op() -> Any:
     return opset23
 
 
-def _first(results: Any) -> Any:
+def _first(results: Value | Sequence[Value]) -> Value:
     """Return the first result of an operator with several; the optimiser drops the others."""
     return results[0] if isinstance(results, (list, tuple)) else results
 
 
-def _apply(y: Any, chain: Any) -> Any:
+def _apply(y: Value, chain: Iterable[tuple[Any, ...]]) -> Value:
     """Append the operations of an epilogue to a tensor."""
     op = _op()
     for name, *more in chain:
@@ -107,22 +109,22 @@ def _apply(y: Any, chain: Any) -> Any:
     return y
 
 
-def _activate(y: Any, activation: str | None) -> Any:
+def _activate(y: Value, activation: str | None) -> Value:
     return y if activation is None else _apply(y, [(activation,)])
 
 
 def matmul(
-    a: Any,
-    b: Any,
+    a: Value,
+    b: Value,
     epilogue: Sequence[str] | None = None,
-    operands: Sequence[Any] | None = None,
+    operands: Sequence[Value] | None = None,
     scalars: Sequence[float] = (),
-) -> Any:
+) -> Value:
     """Translate gensor::matmul."""
     return _apply(_op().MatMul(a, b), steps(epilogue, operands, scalars))
 
 
-def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> Any:
+def linear(x: Value, w: Value, bias: Value = None, activation: str | None = None) -> Value:
     """Translate gensor::linear."""
     op = _op()
     y = op.MatMul(x, op.Transpose(w, perm=[1, 0]))
@@ -130,16 +132,16 @@ def linear(x: Any, w: Any, bias: Any = None, activation: str | None = None) -> A
 
 
 def conv2d(
-    x: Any,
-    w: Any,
-    bias: Any = None,
+    x: Value,
+    w: Value,
+    bias: Value = None,
     stride: Sequence[int] = (1, 1),
     padding: Sequence[int] = (0, 0),
     dilation: Sequence[int] = (1, 1),
     groups: int = 1,
-    add: Any = None,
+    add: Value = None,
     activation: str | None = None,
-) -> Any:
+) -> Value:
     """Translate gensor::conv2d."""
     op = _op()
     more = {"strides": pair(stride), "dilations": pair(dilation), "pads": pair(padding) * 2, "group": groups}
@@ -147,7 +149,9 @@ def conv2d(
     return _activate(y if add is None else op.Add(y, add), activation)
 
 
-def attention(q: Any, k: Any, v: Any, mask: Any = None, causal: str | None = None, scale: float | None = None) -> Any:
+def attention(
+    q: Value, k: Value, v: Value, mask: Value = None, causal: str | None = None, scale: float | None = None
+) -> Value:
     """Translate gensor::attention."""
     if causal == "lower_right":
         raise ValueError("causal='lower_right' has no operator of ONNX: use 'upper_left', or a mask")
@@ -155,23 +159,25 @@ def attention(q: Any, k: Any, v: Any, mask: Any = None, causal: str | None = Non
     return _first(_op().Attention(q, k, v, mask, is_causal=int(causal is not None), **more))
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+def softmax(x: Value, axis: int = -1) -> Value:
     """Translate gensor::softmax."""
     return _op().Softmax(x, axis=axis)
 
 
-def log_softmax(x: Any, axis: int = -1) -> Any:
+def log_softmax(x: Value, axis: int = -1) -> Value:
     """Translate gensor::log_softmax."""
     return _op().LogSoftmax(x, axis=axis)
 
 
-def layer_norm(x: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+def layer_norm(
+    x: Value, normalized_shape: Sequence[int], weight: Value = None, bias: Value = None, eps: float = 1e-5
+) -> Value:
     """Translate gensor::layer_norm."""
     factors = _ones(x, normalized_shape) if weight is None else weight
     return _first(_op().LayerNormalization(x, factors, bias, axis=-len(normalized_shape), epsilon=float(eps)))
 
 
-def rms_norm(x: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+def rms_norm(x: Value, normalized_shape: Sequence[int], weight: Value = None, eps: float | None = None) -> Value:
     """Translate gensor::rms_norm."""
     import ml_dtypes
 
@@ -180,33 +186,33 @@ def rms_norm(x: Any, normalized_shape: Sequence[int], weight: Any = None, eps: f
     return _op().RMSNormalization(x, factors, axis=-len(normalized_shape), epsilon=term)
 
 
-def _ones(x: Any, extents: Sequence[int]) -> Any:
+def _ones(x: Value, extents: Sequence[int]) -> Value:
     op = _op()
     shape = op.Constant(value_ints=[int(each) for each in extents])
     return op.CastLike(op.Expand(op.Constant(value_float=1.0), shape), x)
 
 
 def max_pool2d(
-    x: Any,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0, 0),
     dilation: Sequence[int] = (1, 1),
     ceil_mode: bool = False,
-) -> Any:
+) -> Value:
     """Translate gensor::max_pool2d."""
     more = _pooling(kernel_size, stride, padding, ceil_mode)
     return _first(_op().MaxPool(x, dilations=pair(dilation), **more))
 
 
 def avg_pool2d(
-    x: Any,
+    x: Value,
     kernel_size: Sequence[int],
     stride: Sequence[int] = (),
     padding: Sequence[int] = (0, 0),
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Any:
+) -> Value:
     """Translate gensor::avg_pool2d."""
     more = _pooling(kernel_size, stride, padding, ceil_mode)
     return _op().AveragePool(x, count_include_pad=int(count_include_pad), **more)
@@ -223,7 +229,7 @@ def pair(values: Sequence[int]) -> list[int]:
 
 
 def elementwise(
-    x: Any, epilogue: Sequence[str], operands: Sequence[Any] | None = None, scalars: Sequence[float] = ()
-) -> Any:
+    x: Value, epilogue: Sequence[str], operands: Sequence[Value] | None = None, scalars: Sequence[float] = ()
+) -> Value:
     """Translate gensor::elementwise."""
     return _apply(x, steps(epilogue, operands, scalars))

@@ -83,7 +83,7 @@ class Matmul(Operator):
     def sides(self, workload: Workload, **elements: int) -> tuple[Side, Side, Side]:
         """Return a, b and c for kernel families, with the ``elements`` of those that are no single matrix."""
         types, units, align, flags = workload.dtype, workload.layouts, workload.align, workload.conjugated
-        a, b, c = (Side(types[x], units[x], align[x], elements.get(x), flags[x]) for x in "abc")
+        a, b, c = [Side(types[x], units[x], align[x], elements.get(x), flags[x]) for x in "abc"]
         return a, b, c
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:

@@ -10,11 +10,12 @@ floating-point operand.  The wider type holds the numbers exactly, so that widen
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels import spelling
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.errors import ToolMissingError, UnsupportedError
 
 
@@ -137,7 +138,7 @@ def canonical(name: str) -> str | None:
     return spelling.find(name.rpartition(".")[2], CALLED, SPELLINGS)
 
 
-def array_dtype(name: str) -> np.dtype[Any]:
+def array_dtype(name: str) -> Dtype:
     """Return the NumPy dtype of a type's name in any common spelling; bfloat16 and the 8-bit floats are ml_dtypes'.
 
     Raises TypeError with similar names for another word, ToolMissingError where ml_dtypes is missing.

@@ -97,8 +97,8 @@ def alignment_class(view: View, unit: int | None) -> int:
 
 def _pairs(items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
     """``items`` as name-value pairs in the customary order."""
-    order = {name: rank for rank, name in enumerate(CUSTOMARY)}
-    return tuple(sorted(dict(items).items(), key=lambda pair: (order.get(pair[0], len(order)), pair[0])))
+    found = dict(items)
+    return (*[(name, found.pop(name)) for name in CUSTOMARY if name in found], *sorted(found.items()))
 
 
 def _canonical(value: object) -> str:
@@ -191,7 +191,7 @@ class Workload:
             raise ValueError(f"{self.operator} with the prologue {self.prologue}")
 
     def _check_complex(self) -> None:
-        complexes = {facts(name).is_complex for name in (self.accumulator, *self.dtype.values())}
+        complexes = {facts(name).is_complex for name in {self.accumulator, *self.dtype.values()}}
         if len(complexes) > 1:
             named = ", ".join(dict.fromkeys((*self.dtype.values(), self.accumulator)))
             raise UnsupportedError(f"complex and real types together: {named}")

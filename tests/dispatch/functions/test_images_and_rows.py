@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.dispatch.api.convolution import _read
 from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters as Windows
+from gensor_kernels.dispatch.calls.conv_parameters import _read
 from gensor_kernels.dispatch.functions.convolution import convolve, full_sizes
 from gensor_kernels.dispatch.functions.rows import COMPOSED, ONE_CALL, Parameters
 from gensor_kernels.dispatch.selection import tiers

@@ -16,7 +16,7 @@ from gensor_kernels.dispatch.calls.fallback import evaluate
 from gensor_kernels.dispatch.functions import grouped_matmul
 from gensor_kernels.dispatch.observe.dry_run import Question
 from gensor_kernels.dispatch.plans import unfused
-from gensor_kernels.dispatch.plans.choose import choose
+from gensor_kernels.dispatch.plans.make import choose
 from gensor_kernels.dispatch.plans.runtime import Runtime
 from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.machine import library_times

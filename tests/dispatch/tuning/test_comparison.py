@@ -7,8 +7,8 @@ import pytest
 
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation
-from gensor_kernels.dispatch.plans.choose import choose
 from gensor_kernels.dispatch.plans.launch import LaunchPlan
+from gensor_kernels.dispatch.plans.make import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, Trial
 from gensor_kernels.dispatch.selection.pins import Pins

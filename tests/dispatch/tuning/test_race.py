@@ -17,7 +17,7 @@ from gensor_kernels.dispatch.calls import problem
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.plans import trial
-from gensor_kernels.dispatch.plans.choose import choose
+from gensor_kernels.dispatch.plans.make import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, RACING_RUN, Trial
 from gensor_kernels.dispatch.selection import library, predict

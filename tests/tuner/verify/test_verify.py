@@ -14,7 +14,7 @@ import pytest
 from gensor_database.record import Kernel, Record, Verification
 from gensor_database.store import Store
 from gensor_kernels.devices import cuda
-from gensor_kernels.dispatch.selection.library import code, constants
+from gensor_kernels.dispatch.selection.library import code
 from gensor_kernels.errors import MachineError
 from gensor_kernels.families.contraction.cases import granularity
 from gensor_kernels.families.core.cases import generic_epilogue
@@ -234,7 +234,7 @@ def test_too_little_memory_is_named_before_nvrtc_ends_the_process(tmp_path):
 
 
 def coded(candidate, workload, target="sm_87"):
-    return code(candidate.family.text, constants(candidate.program, workload), target)
+    return code(candidate.family.text, candidate.family.constants(candidate.program, workload), target)
 
 
 def judged(after):

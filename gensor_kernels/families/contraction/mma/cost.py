@@ -30,7 +30,10 @@ from gensor_kernels.families.contraction.problem import (
     bytes_in_memory,
     bytes_in_shared,
     copy_lines,
+    entries,
     extents,
+    is_transposed,
+    matrices,
     power_of_two_in,
     scale_parts,
     spread,
@@ -55,9 +58,9 @@ WARP_TILES_M = (16, 32, 48, 64, 80, 96, 128)
 WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 
 
-def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:
+def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers, of numbers or arrays."""
-    e, copy = extents(workload), v["copy"]
+    copy = v["copy"]
     rows_a, rows_b = v["block_m"] * bytes_in_shared(e, "a", copy), v["block_n"] * bytes_in_shared(e, "b", copy)
     return v["stages"] * v["block_k"] * (rows_a + e.matrices * rows_b)
 
@@ -77,7 +80,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
 
     def ring(v: Values) -> dict[Column, np.ndarray]:
-        return {column.RING: ring_bytes({"copy": 1, **v}, workload)}
+        return {column.RING: ring_bytes({"copy": 1, **v}, e)}
 
     def copy(v: Values) -> dict[Column, np.ndarray]:
         through = v["copy"] == 0
@@ -110,10 +113,10 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch),
         *(norm_parts(e, arch) if e.norm else ()),
-        *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_warps(axis), tiles_part(extent, axis))),
+        *(_warps("m"), tiles_part(e.m, "m"), _warps("n"), tiles_part(e.n, "n")),
         mma_complex.multiply(workload, arch) if e.is_complex else _multiply(workload, arch),
-        _copies(workload, "a", arch),
-        _copies(workload, "b", arch),
+        _copies(e, "a", arch),
+        _copies(e, "b", arch),
         _read(workload, "a", arch),
         _read(workload, "b", arch),
         Part(("stages", "block_k", "block_m", "block_n", *(("copy",) if e.is_widened else ())), ring, fixed=True),
@@ -194,26 +197,11 @@ def _in_parts(v: Values, arch: Arch, sums: np.ndarray) -> dict[Column, np.ndarra
     }
 
 
-def k_contiguous(workload: Workload, operand: str) -> bool:
-    """Return whether an operand's shared rows run along k (also where it has no unit stride)."""
-    return extents(workload).unit[operand] in ("k", "s")
-
-
-def entries(workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a thread's rows of A or columns of B, and its values of k."""
-    return (passes, pieces) if k_contiguous(workload, operand) else (pieces, passes)
-
-
-def matrices(workload: Workload, operand: str) -> int:
-    """Matrices an operand consists of."""
-    return extents(workload).matrices if operand == "b" else 1
-
-
-def _copies(workload: Workload, operand: str, arch: Arch) -> Part:
+def _copies(e: Extents, operand: str, arch: Arch) -> Part:
     """Pieces of a step's tile of one operand (OperandTile in mma_tiles.cuh), and the cost of widening a piece."""
-    e, cost = extents(workload), word_costs(workload, operand, arch)
+    cost = word_costs(e, operand, arch)
     axis = {"a": "m", "b": "n"}[operand]
-    along_k = k_contiguous(workload, operand)
+    along_k = is_transposed(e, operand)
     element = bytes_in_memory(e, operand)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -268,10 +256,11 @@ def complex_degree(row_bytes: int, along_k: bool) -> float:
 def _read(workload: Workload, operand: str, arch: Arch) -> Part:
     """Return the instructions and shared clocks of a warp to read one operand's fragments of an iteration."""
     axis = {"a": "m", "b": "n"}[operand]
-    e, cost = extents(workload), word_costs(workload, operand, arch)
+    e = extents(workload)
+    cost = word_costs(e, operand, arch)
     element = e.element
     matrices = e.matrices if operand == "b" else 1
-    along_k = k_contiguous(workload, operand)
+    along_k = is_transposed(e, operand)
     rounding = 8 if workload.math == "tf32" else 0  # cvt.rna.tf32 of every register, and moves
     by_matrix = (along_k or element == 2) and element < 8
     rows_of: Callable[[int], float] = unswizzled_degree if by_matrix else plain_degree
@@ -319,22 +308,21 @@ def registers(c: Columns, workload: Workload, arch: Arch, of_stream: float) -> n
     """Accumulators, the fragments of a k step, pieces staged in registers, addresses, and a stream's registers."""
     warps = np.maximum(c[column.DOWN] * c[column.ACROSS], 1.0)
     held: Numbers = 0.0
+    e = extents(workload)
     for operand in ("a", "b"):
         _, passes, pieces = thread_copies(c, operand, warps)
-        held = _holding(held, c, workload, operand, passes, pieces)
+        held = _holding(held, c, e, operand, passes, pieces)
     held = held + c.get(column.SCALE_REGISTERS, 0.0) + stream_k.registers(c, of_stream)
     return c[column.BASE_REGISTERS] + _has_two_sets(c, warps, arch) * c[mma.SECOND_FRAGMENTS] + held
 
 
-def _holding(
-    held: Numbers, c: Columns, workload: Workload, operand: str, passes: np.ndarray, pieces: np.ndarray
-) -> Numbers:
+def _holding(held: Numbers, c: Columns, e: Extents, operand: str, passes: np.ndarray, pieces: np.ndarray) -> Numbers:
     """Return ``held`` registers and the registers of an operand's copies."""
-    held = held + passes * pieces * matrices(workload, operand) * c[mma.HOLD[operand]]
-    if operand == extents(workload).window:
-        held = held + window_registers(*entries(workload, operand, passes, pieces), c[MASKED])
-    if operand == extents(workload).prepared:
-        held = held + contraction_prologue.registers(c, workload, *entries(workload, operand, passes, pieces))
+    held = held + passes * pieces * matrices(e, operand) * c[mma.HOLD[operand]]
+    if operand == e.window:
+        held = held + window_registers(*entries(e, operand, passes, pieces), c[MASKED])
+    if operand == e.prepared:
+        held = held + contraction_prologue.registers(c, e, *entries(e, operand, passes, pieces))
     return held
 
 
@@ -345,27 +333,27 @@ def _has_two_sets(c: Columns, warps: np.ndarray, arch: Arch) -> np.ndarray:
 
 def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stream: float) -> Loop:
     """Return the cost of an iteration, and of the end of a block of ``memory`` shared bytes."""
-    warps = c[column.DOWN] * c[column.ACROSS]
+    e, warps = extents(workload), c[column.DOWN] * c[column.ACROSS]
     doubled = _has_two_sets(c, warps, arch)
     issue, clocks, widening = c[column.STEP_ISSUE], 0.0, np.zeros_like(warps)
     held = stream_k.registers(c, of_stream)
     for operand in ("a", "b"):
         lanes, passes, pieces = thread_copies(c, operand, warps)
-        count = passes * pieces * matrices(workload, operand)
+        count = passes * pieces * matrices(e, operand)
         # Per piece and per row; fitted, like the other instruction counts, to the SASS of 220 Programs.
         issue = issue + c[column.READ_ISSUE[operand]] + count * c[column.COPY_ISSUE] + passes * 2.4
-        if word_costs(workload, operand, arch):
+        if word_costs(e, operand, arch):
             issue = issue + count * c[mma.PIECE_ISSUE[operand]]
             widening = widening + c[mma.READ_WIDENING[operand]] + count * c[mma.PIECE_WIDENING[operand]]
         # A copy takes the load/store pipe for itself, its words, and the lines it is scattered over.
-        lines = copy_lines(c, workload, operand, lanes)
+        lines = copy_lines(c, e, workload.size, operand, lanes)
         scattered = np.maximum(lines, c[mma.PIECE_LINES[operand]]) + c[mma.PIECE_CLOCKS[operand]]
         clocks = clocks + c[column.READ_CLOCKS[operand]] + count * scattered * 0.5
-        if operand == extents(workload).window:
-            issue = issue + window_issue(*entries(workload, operand, passes, pieces), c[MASKED])
-        if operand == extents(workload).prepared:
-            issue = issue + contraction_prologue.issue(c, workload, *entries(workload, operand, passes, pieces))
-        held = _holding(held, c, workload, operand, passes, pieces)
+        if operand == e.window:
+            issue = issue + window_issue(*entries(e, operand, passes, pieces), c[MASKED])
+        if operand == e.prepared:
+            issue = issue + contraction_prologue.issue(c, e, *entries(e, operand, passes, pieces))
+        held = _holding(held, c, e, operand, passes, pieces)
     more = c.get(column.SCALE_MULTIPLIES, np.zeros_like(warps))
     return Loop(
         warps=warps,
@@ -385,5 +373,5 @@ def loop(c: Columns, workload: Workload, arch: Arch, memory: np.ndarray, of_stre
         outputs=c[column.OUTPUTS],
         touched=c[column.K_STEPS],
         staging=c[column.STAGING_ROWS] * (60.0 + warps * c[column.STAGING_CLOCKS])
-        + (c[column.ROW_CLOCKS] / warps if extents(workload).norm else 0.0),
+        + (c[column.ROW_CLOCKS] / warps if e.norm else 0.0),
     )

@@ -14,7 +14,6 @@ from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import complex as contraction_complex
 from gensor_kernels.families.contraction import prologue as contraction_prologue
-from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches, plain_branches
 from gensor_kernels.families.contraction.cost import complete_terms, fixed_terms, register_limit
 from gensor_kernels.families.contraction.norm import tile_bytes
@@ -124,18 +123,18 @@ class ContractionMma(ContractionFamily):
         codes = tuple(int(i.code) for i in instructions(kind(workload) or "", arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
-            *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, steps),
+            *shared.grid_coordinates(e, cost.BLOCKS, cost.BLOCKS, steps),
             Coordinate("stages", (2, 3, 4, 5, 6) if asynchronous else (2,), 1, "stages", "shared buffers"),
             Coordinate("copy", (0, 1) if asynchronous else (0,), 1, "layout", "1: cp.async, 0: through registers"),
-            shared.vector_coordinate(workload, "a", 1),
-            shared.vector_coordinate(workload, "b", 1),
+            shared.vector_coordinate(e, "a", 1),
+            shared.vector_coordinate(e, "b", 1),
             Coordinate("swizzle", (0, 1), 1, "layout", "1: shared rows permuted by 16-byte chunks"),
             Coordinate("warp_m", cost.WARP_TILES_M, 2, "tile", "rows of C per warp"),
             Coordinate("warp_n", cost.WARP_TILES_N, 2, "tile", "columns of C per warp"),
             Coordinate("instruction", codes, 2, "instruction", "INSTRUCTION macro: the mma shape"),
-            *shared.epilogue_coordinates(workload),
+            *shared.epilogue_coordinates(e),
             *((contraction_prologue.coordinate(e),) if e.prologue else ()),
-            *masked_coordinate(workload),
+            *masked_coordinate(e, workload.size),
             *(stream_k.coordinate(e) if self.streams else ()),
             *((contraction_complex.form(workload),) if e.is_complex else ()),
         )
@@ -146,7 +145,7 @@ class ContractionMma(ContractionFamily):
         e = extents(workload)
         if e.prologue and e.window:
             return False
-        return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(workload)
+        return "cp_async" in arch.features and min(e.align["a"], e.align["b"]) >= 4 and by_fragment(e)
 
     def starts(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """For complex types, start from Programs whose threads find registers: blocks of many warps spill them."""
@@ -154,10 +153,6 @@ class ContractionMma(ContractionFamily):
             return super().starts(columns, workload, arch)
         held = self.registers(columns, workload, arch) * columns[column.DOWN] * columns[column.ACROSS] * 32
         return held <= arch.regs_per_sm
-
-    def known(self, workload: Workload) -> dict[str, object]:
-        """See contraction/rules.py."""
-        return shared_rules.names(workload) | shared_rules.absent(workload, self.streams)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
@@ -179,7 +174,7 @@ class ContractionMma(ContractionFamily):
         like = np.ones_like(m)
         asynchronous = self._asynchronous(workload, arch)
         one = {"stages": 1, "copy": int(asynchronous), "block_k": columns["block_k"], "block_m": m, "block_n": n}
-        stage = cost.ring_bytes(one, workload)
+        stage = cost.ring_bytes(one, e)
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
         in_parts = kind(workload) == mma_split_float.KIND
         instruction = default_instruction(columns["block_k"], workload, arch)
@@ -285,7 +280,7 @@ class ContractionMma(ContractionFamily):
         """Return the product, and for a split the reduction."""
         p, e = program.by_name, extents(workload)
         warps = (p["block_m"] // p["warp_m"]) * (p["block_n"] // p["warp_n"])
-        ring = cost.ring_bytes(p, workload) + stream_k.place_bytes(p)
+        ring = cost.ring_bytes(p, e) + stream_k.place_bytes(p)
         memory = int(max(ring, cost.slab_bytes(p, e) * warps))
         memory = max(memory, int(tile_bytes(p, e))) if e.norm else memory
         return class_launches(program, workload, self.name, 32 * warps, memory)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.problem import by_fragment, extents
+from gensor_kernels.families.contraction.problem import Extents, by_fragment, extents
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
@@ -81,15 +81,14 @@ def kind(workload: Workload) -> str | None:
         return "tf32"
     if e.dtype["a"] == e.dtype["b"] == "float32":
         return mma_split_float.KIND
-    if {e.dtype["a"], e.dtype["b"]} <= set(EIGHT_BIT_FLOATS) and _as_stored(workload):
+    if {e.dtype["a"], e.dtype["b"]} <= set(EIGHT_BIT_FLOATS) and _as_stored(e):
         return "f8"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64", "complex128": "f64"}.get(dtype)
 
 
-def _as_stored(workload: Workload) -> bool:
+def _as_stored(e: Extents) -> bool:
     """Return whether operands can be copied as they are stored, in accesses of cp.async."""
-    e = extents(workload)
-    return by_fragment(workload) and not e.window and min(e.align["a"], e.align["b"]) >= 4
+    return by_fragment(e) and not e.window and min(e.align["a"], e.align["b"]) >= 4
 
 
 @lru_cache(maxsize=256)

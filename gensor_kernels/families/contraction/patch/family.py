@@ -94,8 +94,9 @@ class ContractionPatch(Ruled):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, channels of a step, copies on their way, warp tile, epilogue."""
-        steps = tuple(size // extents(workload).bytes_a for size in shapes.STEP_BYTES)
-        vector_a, own = vector_coordinate(workload, "a", 1), call_of(workload).taps
+        e = extents(workload)
+        steps = tuple(size // e.bytes_a for size in shapes.STEP_BYTES)
+        vector_a, own = vector_coordinate(e, "a", 1), call_of(workload).taps
         return (
             LEVEL,
             Coordinate("block_m", BLOCKS, 0, "tile", "filters per block"),
@@ -109,9 +110,9 @@ class ContractionPatch(Ruled):
             Coordinate("taps", (0, own) if own <= shapes.MOST_TAPS else (0,), 2, "layout", "taps compiled in, 0: any"),
             Coordinate("copies", shapes.COPIES, 2, "stages", "pieces of the patch on their way to a thread"),
             EPILOGUE_FIXED,
-            vector_coordinate(workload, "c", 2),
+            vector_coordinate(e, "c", 2),
             MIN_BLOCKS,
-            *stream_k.coordinate(extents(workload)),
+            *stream_k.coordinate(e),
             Coordinate("run", shapes.RUNS, 0, "tile", "outputs of a row in a tile; 0: as many as there are"),
             Coordinate(
                 shapes.MERGED, shapes.merges(workload), 0, "tile", "groups whose filters are multiplied as one matrix"
@@ -120,7 +121,7 @@ class ContractionPatch(Ruled):
 
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py."""
-        return shared_rules.names(workload) | shared_rules.absent(workload, streams=True)
+        return shared_rules.names(workload, streams=True)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""

@@ -13,9 +13,12 @@ from gensor_kernels.families.contraction.cost import in_workspace, shared_parts,
 from gensor_kernels.families.contraction.norm import norm_parts
 from gensor_kernels.families.contraction.problem import (
     ELEMENT_ISSUE,
+    Extents,
     bytes_in_memory,
     copy_lines,
     extents,
+    is_transposed,
+    matrices,
     power_of_two_in,
 )
 from gensor_kernels.families.contraction.prologue import inline_part
@@ -34,13 +37,13 @@ VTHREADS = (1, 2, 4, 8)
 LANES = (1, 2, 4, 8, 16, 32)
 
 
-def ring_bytes(v: Mapping[str, Numbers], workload: Workload) -> Numbers:
+def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers, of numbers or arrays."""
-    word = word_bytes(v["form"], extents(workload).bytes_acc)
+    word = word_bytes(v["form"], e.bytes_acc)
     total = 0
     for operand, extent in (("a", v["block_m"]), ("b", v["block_n"])):
-        row = extent + 4 * v["pad"] if is_transposed(workload, operand) else extent
-        total = total + matrices(workload, operand) * ((v["block_k"] * row * word + 127) // 128 * 128)
+        row = extent + 4 * v["pad"] if is_transposed(e, operand) else extent
+        total = total + matrices(e, operand) * ((v["block_k"] * row * word + 127) // 128 * 128)
     return v["stages"] * planes(v["form"]) * total
 
 
@@ -57,7 +60,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     e = extents(workload)
 
     def ring(v: Values) -> dict[Column, np.ndarray]:
-        return {column.RING: ring_bytes(v, workload)}
+        return {column.RING: ring_bytes(v, e)}
 
     def stages(v: Values) -> dict[Column, np.ndarray]:
         # With one buffer, loads, stores and math of a block take turns.
@@ -67,15 +70,15 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
     return (
         *shared_parts(e, arch),
         *(norm_parts(e, arch) if e.norm else ()),
-        *(each for axis, extent in (("m", e.m), ("n", e.n)) for each in (_threads(axis), tiles_part(extent, axis))),
+        *(_threads("m"), tiles_part(e.m, "m"), _threads("n"), tiles_part(e.n, "n")),
         _multiply(workload, arch),
-        _fragment(workload, "a"),
-        _fragment(workload, "b"),
-        _loads(workload, "a"),
-        _loads(workload, "b"),
+        _fragment(e, "a"),
+        _fragment(e, "b"),
+        _loads(e, "a"),
+        _loads(e, "b"),
         Part(("stages", "block_k", "block_m", "block_n", "pad", "form"), ring, fixed=True),
         Part(("stages",), stages, fixed=True),
-        _stores(workload),
+        _stores(e),
         *((inline_part(e, arch),) if e.prologue else ()),
     )
 
@@ -93,7 +96,8 @@ def _threads(axis: str) -> Part:
 
 def _multiply(workload: Workload, arch: Arch) -> Part:
     """Multiply-adds of a warp's iteration: one instruction is 32 of real numbers."""
-    word, both = extents(workload).bytes_acc, extents(workload).matrices
+    e = extents(workload)
+    word, both = e.bytes_acc, e.matrices
     clocks = 32 * 4 / arch.rate(RATES[workload.accumulator])
 
     def function(v: Values) -> dict[Column, np.ndarray]:
@@ -114,9 +118,8 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
     return Part(("thread_m", "thread_n", "block_k", "form"), function, fixed=True)
 
 
-def _stores(workload: Workload) -> Part:
+def _stores(e: Extents) -> Part:
     """Tabulate the stores of outputs: straight from registers, or through slabs that make whole rows of them."""
-    e = extents(workload)
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         split = in_workspace(v, e)
@@ -138,16 +141,6 @@ def _stores(workload: Workload) -> Part:
     return Part(("thread_n", "vthread_n", "lanes_m", "vector_c", "epilogue_staged", "split_k"), function, fixed=True)
 
 
-def is_transposed(workload: Workload, operand: str) -> bool:
-    """Return whether an operand is contiguous along k (or without a unit stride): transposed on its way in."""
-    return extents(workload).unit[operand] in ("k", "s")
-
-
-def matrices(workload: Workload, operand: str) -> int:
-    """Matrices an operand consists of."""
-    return extents(workload).matrices if operand == "b" else 1
-
-
 @lru_cache(maxsize=512)
 def fragment_clocks(axis: str, group: int, lanes: int, word: int) -> int:
     """Wavefronts to read one group of adjacent entries: along M lanes of a row are neighbours, along N they repeat."""
@@ -157,19 +150,18 @@ def fragment_clocks(axis: str, group: int, lanes: int, word: int) -> int:
     return sum(wavefronts((place * group + entry) * word, words * word) for entry in range(0, group, words))
 
 
-def _fragment(workload: Workload, operand: str) -> Part:
+def _fragment(e: Extents, operand: str) -> Part:
     """Shared loads of a warp for one k of an operand's fragment, from every plane of the tile."""
-    accumulator = extents(workload).bytes_acc
     axis = {"a": "m", "b": "n"}[operand]
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         thread, groups = v[f"thread_{axis}"], v[f"vthread_{axis}"]
         lanes = v["lanes_m"] if axis == "m" else 32 // v["lanes_m"]
-        group, word = np.maximum(thread // groups, 1), word_bytes(v["form"], accumulator)
+        group, word = np.maximum(thread // groups, 1), word_bytes(v["form"], e.bytes_acc)
         keys = zip(group.tolist(), lanes.tolist(), word.tolist(), strict=True)
         clocks = np.array([fragment_clocks(axis, *key) for key in keys])
         reads = thread / np.minimum(power_of_two_in(group), np.maximum(1, 16 // word))
-        tiles = planes(v["form"]) * matrices(workload, operand)
+        tiles = planes(v["form"]) * matrices(e, operand)
         return {column.READ_ISSUE[operand]: tiles * reads, column.READ_CLOCKS[operand]: tiles * groups * clocks}
 
     return Part((f"thread_{axis}", f"vthread_{axis}", "lanes_m", "form"), function, fixed=True)
@@ -189,9 +181,8 @@ def transposing_clocks(lanes: int, elements: int, row_bytes: int, span: int, wor
     return wavefronts(lane * elements * row + (line ^ flip) * word, word)
 
 
-def _loads(workload: Workload, operand: str) -> Part:
+def _loads(e: Extents, operand: str) -> Part:
     """Tabulate global loads of an operand's step and the cost of a load (TileShape in simt_tile.cuh)."""
-    e = extents(workload)
     axis = {"a": "m", "b": "n"}[operand]
     element = bytes_in_memory(e, operand)
     cast = ELEMENT_ISSUE[e.dtype[operand]] if element != e.element else int(e.element != e.bytes_acc)
@@ -235,14 +226,14 @@ def _loads(workload: Workload, operand: str) -> Part:
         }
 
     names = ("block_k", f"vector_{operand}", f"block_{axis}", "form")
-    if is_transposed(workload, operand):
+    if is_transposed(e, operand):
         return Part((*names, "pad"), by_k, fixed=True)
     return Part(names, by_entry, fixed=True)
 
 
-def load_clocks(c: Columns, workload: Workload, operand: str) -> np.ndarray:
+def load_clocks(c: Columns, e: Extents, z: Mapping[str, int], operand: str) -> np.ndarray:
     """Return the wavefronts of one of these loads: its stores, and the lines that it is scattered over."""
     own = c[simt.LOAD_CLOCKS[operand]]
-    if not is_transposed(workload, operand):
+    if not is_transposed(e, operand):
         return own
-    return own + copy_lines(c, workload, operand, c[simt.LOAD_LANES[operand]])
+    return own + copy_lines(c, e, z, operand, c[simt.LOAD_LANES[operand]])

@@ -6,6 +6,7 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +15,6 @@ from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import complex as contraction_complex
 from gensor_kernels.families.contraction import prologue as contraction_prologue
-from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import ContractionFamily, class_constants, class_launches
 from gensor_kernels.families.contraction.cost import (
     Loop,
@@ -27,9 +27,13 @@ from gensor_kernels.families.contraction.cost import (
 from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import (
     MASKED,
+    Extents,
     bytes_in_memory,
+    entries,
     extents,
+    is_transposed,
     masked_coordinate,
+    matrices,
     power_of_two_in,
 )
 from gensor_kernels.families.core.columns import Numbers
@@ -43,7 +47,7 @@ from gensor_kernels.operators.types.workload import Workload
 
 from . import column as simt
 from . import cost, rules
-from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, is_transposed, load_clocks, matrices
+from .cost import BLOCKS, LANES, THREAD_TILES, VTHREADS, load_clocks
 
 #: Instructions that a mask saves of a piece that passes through registers: of the SASS of four Programs.
 SAVED = 4.2
@@ -114,19 +118,20 @@ class ContractionSimt(ContractionFamily):
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Every matmul: any dtype, any strides."""
-        if extents(workload).scaled:
+        e = extents(workload)
+        if e.scaled:
             return "scales of quantised weights need tensor cores"
-        out = extents(workload).dtype["c"]
+        out = e.dtype["c"]
         return f"no kernel writes {out}" if out in EIGHT_BIT_FLOATS else None
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile and k step, shared tiles, thread tile (in groups: virtual threads), epilogue."""
         e = extents(workload)
         return (
-            *shared.grid_coordinates(workload, cost.BLOCKS, cost.BLOCKS, cost.STEPS),
+            *shared.grid_coordinates(e, cost.BLOCKS, cost.BLOCKS, cost.STEPS),
             Coordinate("stages", (1, 2), 1, "stages", "shared buffers"),
-            shared.vector_coordinate(workload, "a", 1),
-            shared.vector_coordinate(workload, "b", 1),
+            shared.vector_coordinate(e, "a", 1),
+            shared.vector_coordinate(e, "b", 1),
             Coordinate("pad", (0, 1), 1, "layout", "transposed tiles: 1 padded rows, 0 swizzled columns"),
             contraction_complex.form(workload),
             Coordinate("thread_m", cost.THREAD_TILES, 2, "tile", "rows of C per thread"),
@@ -134,9 +139,9 @@ class ContractionSimt(ContractionFamily):
             Coordinate("vthread_m", cost.VTHREADS, 2, "vthread", "strided groups of a thread's rows"),
             Coordinate("vthread_n", cost.VTHREADS, 2, "vthread", "strided groups of a thread's columns"),
             Coordinate("lanes_m", cost.LANES, 2, "layout", "threads of a warp along M"),
-            *shared.epilogue_coordinates(workload),
+            *shared.epilogue_coordinates(e),
             *((contraction_prologue.coordinate(e),) if e.prologue else ()),
-            *masked_coordinate(workload),
+            *masked_coordinate(e, workload.size),
             *stream_k.coordinate(e),
         )
 
@@ -147,15 +152,12 @@ class ContractionSimt(ContractionFamily):
         threads = columns[column.DOWN] * columns[column.ACROSS]
         return self.registers(columns, workload, arch) * threads <= arch.regs_per_sm
 
-    def known(self, workload: Workload) -> dict[str, object]:
-        """See contraction/rules.py."""
-        return shared_rules.names(workload) | shared_rules.absent(workload, streams=True)
-
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
+        e = extents(workload)
         warps = columns[column.DOWN] * columns[column.ACROSS] * (1 / 32)
-        loads = {f"{x.upper()}_LOADS": np.multiply(*self._loads(columns, workload, x, warps)) for x in "ab"}
-        return {"WARPS": warps, "SHARED_BYTES": self._memory(columns, workload), **loads}
+        loads = {f"{x.upper()}_LOADS": np.multiply(*self._loads(columns, e, x, warps)) for x in "ab"}
+        return {"WARPS": warps, "SHARED_BYTES": self._memory(columns, e), **loads}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Choose the widest loads that divide the tile, two buffers, the squarest thread tile with enough warps."""
@@ -174,7 +176,7 @@ class ContractionSimt(ContractionFamily):
             tiles[:, form == each] = table[:, m, n][:, form == each]
         widths = {}
         for operand, extent in (("a", c["block_m"]), ("b", c["block_n"])):
-            inner = (c["block_k"] if is_transposed(workload, operand) else extent) * bytes_in_memory(e, operand)
+            inner = (c["block_k"] if is_transposed(e, operand) else extent) * bytes_in_memory(e, operand)
             widths[f"vector_{operand}"] = np.minimum(power_of_two_in(inner), 16)
         return {
             "stages": 2 * like,
@@ -191,10 +193,10 @@ class ContractionSimt(ContractionFamily):
     # ---- numbers that depend on too many coordinates to be tabulated
 
     @staticmethod
-    def _loads(c: Columns, workload: Workload, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _loads(c: Columns, e: Extents, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (INNER_LOADS, OUTER_LOADS) of an operand's TileShape: their product is a thread's loads of a step."""
         per_line = c[simt.PER_LINE[operand]]
-        if is_transposed(workload, operand):
+        if is_transposed(e, operand):
             lanes = c[simt.LOAD_LANES[operand]]
         else:
             place = per_line * _WARPS + np.minimum(warps, _WARPS - 1)
@@ -202,61 +204,60 @@ class ContractionSimt(ContractionFamily):
         return per_line / lanes, np.ceil(c[simt.LINES[operand]] * lanes / (warps * 32.0))
 
     @staticmethod
-    def _memory(c: Columns, workload: Workload) -> np.ndarray:
+    def _memory(c: Columns, e: Extents) -> np.ndarray:
         """Return the dynamic shared bytes of a block: the buffers, two slabs of a staged epilogue, or a tile of whole
         rows."""
         slab = c[simt.ROW_WORDS] * c[column.DOWN] * c[simt.EXTENT["n"]]
         memory = np.maximum(c[column.RING], np.ceil(slab * (1 / 128)) * 256.0 * c[simt.STAGED])
-        return np.maximum(memory, c[column.TILE]) if extents(workload).norm else memory
+        return np.maximum(memory, c[column.TILE]) if e.norm else memory
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Accumulators, two fragments of each operand, the loads of a step under way, addresses."""
-        c = columns
+        c, e = columns, extents(workload)
         warps = np.maximum(c[column.DOWN] * c[column.ACROSS] * (1 / 32), 1.0)
         registers = c[column.BASE_REGISTERS] + stream_k.registers(c)
         for operand in ("a", "b"):
-            registers = registers + self._held(c, workload, operand, *self._loads(c, workload, operand, warps))
+            registers = registers + self._held(c, e, operand, *self._loads(c, e, operand, warps))
         return registers
 
     @staticmethod
-    def _held(c: Columns, workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
+    def _held(c: Columns, e: Extents, operand: str, inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
         """Return the registers of an operand's loads under way, and of their addresses."""
-        held = inner * outer * c[simt.LOAD_WORDS[operand]] * matrices(workload, operand)
-        if operand == extents(workload).prepared:
-            held = held + contraction_prologue.registers(c, workload, *_entries(workload, operand, inner, outer))
-        if operand != extents(workload).window:
+        held = inner * outer * c[simt.LOAD_WORDS[operand]] * matrices(e, operand)
+        if operand == e.prepared:
+            held = held + contraction_prologue.registers(c, e, *entries(e, operand, outer, inner))
+        if operand != e.window:
             return held
-        return held + window_registers(*_entries(workload, operand, inner, outer), c[MASKED])
+        return held + window_registers(*entries(e, operand, outer, inner), c[MASKED])
 
     def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
         """Return the terms of the roofline."""
         c, e = columns, extents(workload)
 
         def known() -> dict[str, Numbers]:
-            return fixed_terms(c, e, arch, facts, self._loop(c, workload))
+            return fixed_terms(c, e, arch, facts, self._loop(c, e, workload.size))
 
         terms = complete_terms(c, e, arch, once(c, "terms", e.is_plain and facts is None, known))
         return stream_k.with_streams(terms, c, e, arch, c[column.OUTPUTS] * terms.warps)
 
-    def _loop(self, c: Columns, workload: Workload) -> Loop:
+    def _loop(self, c: Columns, e: Extents, z: Mapping[str, int]) -> Loop:
         """Return the cost of an iteration, and of the end of a block."""
-        e = extents(workload)
         warps = c[column.DOWN] * c[column.ACROSS] * (1 / 32)
         issue = c[column.STEP_ISSUE] + (c[column.READ_ISSUE["a"]] + c[column.READ_ISSUE["b"]]) * c[simt.STEPS]
         clocks = (c[column.READ_CLOCKS["a"]] + c[column.READ_CLOCKS["b"]]) * c[simt.STEPS]
         registers = c[column.BASE_REGISTERS] + stream_k.registers(c)
         for operand in ("a", "b"):
-            inner, outer = self._loads(c, workload, operand, warps)
-            loads = inner * outer * matrices(workload, operand)
+            inner, outer = self._loads(c, e, operand, warps)
+            loads = inner * outer * matrices(e, operand)
             issue = issue + loads * c[simt.LOAD_ISSUE[operand]]
-            clocks = clocks + loads * load_clocks(c, workload, operand)
-            registers = registers + self._held(c, workload, operand, inner, outer)
-            if operand == extents(workload).window:
-                issue = issue + window_issue(*_entries(workload, operand, inner, outer), c[MASKED], SAVED)
+            clocks = clocks + loads * load_clocks(c, e, z, operand)
+            registers = registers + self._held(c, e, operand, inner, outer)
+            if operand == e.window:
+                issue = issue + window_issue(*entries(e, operand, outer, inner), c[MASKED], SAVED)
             if operand == e.prepared:
-                issue = issue + contraction_prologue.issue(c, workload, *_entries(workload, operand, inner, outer))
+                issue = issue + contraction_prologue.issue(c, e, *entries(e, operand, outer, inner))
         # A slab is written and read once, in words, with a barrier on either side.
-        moved = warps * c[column.OUTPUTS] * c[simt.SLAB_WORDS] * (extents(workload).bytes_acc * 2 / 128)
+        moved = warps * c[column.OUTPUTS] * c[simt.SLAB_WORDS] * (e.bytes_acc * 2 / 128)
         return Loop(
             warps=warps,
             math=c[column.MATH],
@@ -267,7 +268,7 @@ class ContractionSimt(ContractionFamily):
             in_flight=1.0,
             exposed=c[column.EXPOSED],
             registers=registers,
-            memory=self._memory(c, workload),
+            memory=self._memory(c, e),
             outputs=c[column.OUTPUTS],
             touched=c[simt.STEPS] * 0.5,
             staging=moved
@@ -295,7 +296,7 @@ class ContractionSimt(ContractionFamily):
         """Return the product, and for a split the reduction."""
         p, e = program.by_name, extents(workload)
         down, across = p["block_m"] // p["thread_m"], p["block_n"] // p["thread_n"]
-        memory = int(cost.ring_bytes(p, workload))
+        memory = int(cost.ring_bytes(p, e))
         if e.norm:
             memory = max(memory, int(tile_bytes(p, e)))
         if p["epilogue_staged"] == 1 and not in_workspace(program, e):
@@ -312,8 +313,3 @@ class ContractionSimt(ContractionFamily):
         direct = program["epilogue_staged"] == 0 and not (e.norm or in_workspace(program, e))
         compiled = program["epilogue_fixed"] and workload.epilogue
         return super().branches(program, workload) | ({"unchanged"} if direct and not compiled else set())
-
-
-def _entries(workload: Workload, operand: str, inner: np.ndarray, outer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a thread's rows of A or columns of B, and its values of k."""
-    return (outer, inner) if is_transposed(workload, operand) else (inner, outer)

@@ -114,7 +114,7 @@ class ContractionStrip(Ruled):
             Coordinate("warp_m", shapes.WARP_TILES, 2, "tile", f"{rows} per warp"),
             Coordinate("warp_n", shapes.WARP_TILES, 2, "tile", f"{columns} per warp"),
             EPILOGUE_FIXED,
-            vector_coordinate(workload, "c", 2),
+            vector_coordinate(extents(workload), "c", 2),
             Coordinate("min_blocks", (1, 2, 3, 4), 2, "launch_bounds", "blocks per SM, which walk from tile to tile"),
         )
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from gensor_kernels.families.contraction import base as shared
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
     class_launches,
@@ -51,6 +50,7 @@ class ContractionWeightsWgmma(ContractionFamily):
     names = (*shared.GRID_NAMES, "stages", "consumers", *shared.EPILOGUE_NAMES)
     starter_blocks = ((128, 128), (64, 128), (16, 128), (256, 128), (64, 192), (32, 64), (128, 256), (16, 64))
     needs = (PRODUCTS, WARPGROUPS)
+    streams = False
     shared = Family.shared
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
@@ -76,20 +76,17 @@ class ContractionWeightsWgmma(ContractionFamily):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, ring, warpgroups that multiply, epilogue; a step of k is a row of a box of weights."""
-        step = int(ROW_BYTES / extents(workload).bytes_b)
-        route, *ends, bounds = shared.epilogue_coordinates(workload)
+        e = extents(workload)
+        step = int(ROW_BYTES / e.bytes_b)
+        route, *ends, bounds = shared.epilogue_coordinates(e)
         return (
-            *shared.grid_coordinates(workload, cost.BLOCKS_M, cost.BLOCKS_N, (step,)),
+            *shared.grid_coordinates(e, cost.BLOCKS_M, cost.BLOCKS_N, (step,)),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", cost.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             route._replace(values=(1,)),  # sums are turned in shared memory
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
         )
-
-    def known(self, workload: Workload) -> dict[str, object]:
-        """See contraction/rules.py."""
-        return shared_rules.names(workload) | shared_rules.absent(workload, streams=False)
 
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the shared bytes and the warps of a block."""

@@ -101,8 +101,8 @@ class ContractionWgmma(ContractionFamily):
         columns = [n for n in (cost.BLOCKS_N_ROWS if e.unit["b"] == "n" else cost.BLOCKS_N) if n * e.matrices <= 256]
         columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
-        route, *ends, bounds = shared.epilogue_coordinates(workload)
-        grid = shared.grid_coordinates(workload, cost.BLOCKS_M, columns, steps)
+        route, *ends, bounds = shared.epilogue_coordinates(e)
+        grid = shared.grid_coordinates(e, cost.BLOCKS_M, columns, steps)
         return (
             *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
             cluster.coordinate(e),
@@ -119,7 +119,7 @@ class ContractionWgmma(ContractionFamily):
     def known(self, workload: Workload) -> dict[str, object]:
         """See contraction/rules.py, and rules.py."""
         streams = not (self.only_products or extents(workload).window)
-        return shared_rules.names(workload) | shared_rules.absent(workload, streams) | rules.names(workload)
+        return shared_rules.names(workload, streams) | rules.names(workload)
 
     def sizes(self, workload: Workload) -> dict[str, int | np.int64]:
         """Add the parts of k that whole steps are made of."""
