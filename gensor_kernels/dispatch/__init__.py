@@ -27,6 +27,7 @@ from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
 from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
 from .api.scaled_matmul import scaled_matmul
+from .api.scans import cumprod, cumsum
 
 __all__ = [
     "argmax",
@@ -36,6 +37,8 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv_transpose2d",
+    "cumprod",
+    "cumsum",
     "define",
     "deterministic",
     "dot",

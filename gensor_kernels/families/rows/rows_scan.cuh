@@ -62,7 +62,7 @@ DEVICE void scan_row(Chunk &chunk, State<FOLD> &carry, int half) {
 }
 
 // Computes the prefix of each of a thread's columns. Every round doubles the number of lanes whose states a state
-// contains, and moves them through the half of shared memory that no thread reads any more.
+// contains, and moves them through that half of the scratch which all threads have finished reading.
 template <int FOLD>
 DEVICE void scan_column_lanes(Prefix<FOLD> (&prefix)[WIDTH], const Spot &spot, int &half) {
     constexpr int HALF = THREADS * WIDTH;

@@ -9,10 +9,10 @@ constexpr int ELEMENTS = VECTOR / (int)sizeof(IN_TYPE); // per access
 constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;           // rows of a thread
 // A thread that scans columns has adjacent elements of them, so that threads exchange one word of a column per step.
 constexpr bool TOGETHER = SCANS && COLUMNS;
-constexpr int LANE_PITCH = TOGETHER ? ITEMS : COLUMNS ? 1 : ELEMENTS;   // along k, between neighbouring lanes
-constexpr int PACE = TOGETHER ? 1 : THREADS_K * LANE_PITCH;             // along k, between a thread's accesses
-constexpr int STEP = THREADS_K * LANE_PITCH * (TOGETHER ? 1 : ITEMS);   // elements of a row per step
-constexpr int COUNT = ELEMENTS * ITEMS;                 // elements of a thread per step
+constexpr int LANE_PITCH = TOGETHER ? ITEMS : COLUMNS ? 1 : ELEMENTS; // along k, between neighbouring lanes
+constexpr int PACE = TOGETHER ? 1 : THREADS_K * LANE_PITCH;           // along k, between a thread's accesses
+constexpr int STEP = THREADS_K * LANE_PITCH * (TOGETHER ? 1 : ITEMS); // elements of a row per step
+constexpr int COUNT = ELEMENTS * ITEMS;                               // elements of a thread per step
 constexpr int WORD = (int)sizeof(ACC_TYPE);
 
 // Shared memory: states of the first pass, states of the second pass, then the rows that are kept (KEEP 2). Scans write

@@ -34,7 +34,7 @@ def _declare(combiner: str) -> Expression:
 
 
 class Scan(RowOperator):
-    """A map of each element and those before it. The declaration computes each element anew, a kernel none."""
+    """A map of each element and those before it, of which the declaration repeats the sums and a kernel does not."""
 
     def flops(self, workload: Workload) -> int:
         """Return one operation per element."""
