@@ -113,9 +113,11 @@ template <int FOLD>
 DEVICE void scan_rows(const Params &params, const Spot &spot, State<FOLD> (&carry)[WIDTH]) {
     Chunk chunk;
     int half = 1;
+    bool carried = false;
     for_each_chunk<false>(params, spot, chunk, [&](Chunk &elements) {
-        if (within(spot.begin + STEP - 1, elements.first))
+        if (carried)
             cover("carried_step");
+        carried = true;
         if constexpr (COLUMNS) {
             scan_columns(elements, spot, carry, half);
         } else {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gensor_kernels.dispatch.api import scans
+from gensor_kernels.dispatch.api import norms
 from gensor_kernels.operators.types.workload import normal_axis
 
 from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, name_of, refusal
@@ -283,7 +283,7 @@ def _cumsum(run: Run, node: Node, x: Tensor, axis: Tensor) -> Tensor:
     outer = (slice(None),) * along
     turned = turned[(*outer, slice(-1))] if shifted else turned
     if is_served(turned) or (turned.size and name_of(x) == "int64" and xp is not np):
-        total = run.call(scans.cumsum, turned, along)
+        total = run.call(norms.cumsum, turned, along)
     else:
         total = xp.cumsum(turned, axis=along, dtype=x.dtype)
     if shifted:
