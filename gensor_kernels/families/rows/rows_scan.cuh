@@ -73,10 +73,11 @@ DEVICE void scan_column_lanes(Prefix<FOLD> (&prefix)[WIDTH], const Spot &spot, i
         barrier();
         const bool last = reach == THREADS_K;
         const int back = last ? 1 : reach;
+        const bool first = within(spot.lane, back);
         UNROLL for (int c = 0; c < WIDTH; ++c) {
-            State<FOLD> other = neutral<FOLD>();
-            if (!within(spot.lane, back))
-                other = load_state<FOLD>(states + (c * THREADS - back * THREADS_M), 0);
+            State<FOLD> other = load_state<FOLD>(states + (c * THREADS - (first ? 0 : back) * THREADS_M), 0);
+            if (first)
+                other = neutral<FOLD>();
             if (last) {
                 prefix[c].before = other;
                 const int end = THREADS_K - 1 - spot.lane;
