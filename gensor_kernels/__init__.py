@@ -23,6 +23,7 @@ Neural networks
 Reductions
     sum                also mean, prod, max, min, argmax, argmin, var, std,
                        nansum, nanmean, nanmax, nanmin, norm, logsumexp
+    cumsum             running sums; also cumprod
 
 Whole models
     load               a model from an ONNX file, as fused kernels
@@ -83,6 +84,8 @@ if _TYPE_CHECKING:
         conv1d,
         conv2d,
         conv_transpose2d,
+        cumprod,
+        cumsum,
         define,
         deterministic,
         dot,
@@ -161,6 +164,8 @@ __all__ = [
     "conv2d",
     "conv_transpose2d",
     "counters",
+    "cumprod",
+    "cumsum",
     "define",
     "deterministic",
     "dot",

@@ -1,7 +1,7 @@
 """Multiply int8 matrices faster than float32 and float16 ones: https://github.com/cupy/cupy/issues/6611
 
 Partly: `gensor_kernels.matmul(a, b, dtype="int32")` uses tensor cores. The call as it is returns int8 sums that wrap
-around; no shipped kernel makes these, so that CuPy serves it until it is tuned.
+around, which are CuPy's until they are tuned.
 """
 
 import gensor_kernels

@@ -22,7 +22,7 @@ from .api.linalg import define, dot, einsum, inner, outer, tensordot, vdot
 from .api.linear import linear
 from .api.matmul import matmul
 from .api.nan_reductions import nanmax, nanmean, nanmin, nansum
-from .api.norms import layer_norm, log_softmax, rms_norm, softmax
+from .api.norms import cumprod, cumsum, layer_norm, log_softmax, rms_norm, softmax
 from .api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .api.prepack import prepack
 from .api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
@@ -36,6 +36,8 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv_transpose2d",
+    "cumprod",
+    "cumsum",
     "define",
     "deterministic",
     "dot",

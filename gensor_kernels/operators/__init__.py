@@ -42,6 +42,7 @@ _DECLARED = {
         "reduce_sum reduce_mean reduce_max reduce_min reduce_prod argmax argmin l2_norm reduce_var logsumexp"
     ),
     "rows.softmax": "softmax log_softmax",
+    "rows.scans": "cumsum cumprod",
     "rows.norms": "layernorm rmsnorm",
     "rows.elementwise": "elementwise",
     "windows.depthwise": "depthwise_conv2d",

@@ -28,7 +28,8 @@ from tests.doubles.strict.stored import cubin  # noqa: E402
 SPECIAL = pytest.importorskip("cupyx.scipy.special")
 PRODUCTS = ("matmul", "dot", "einsum", "tensordot", "inner", "vdot")
 #: Functions of an array and `axis` that are also methods of arrays.
-METHODS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std")
+SCANS = ("cumsum", "cumprod")
+METHODS = ("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", *SCANS)
 ROWS = (*METHODS, "amax", "amin", "norm", "softmax", "logsumexp")
 #: Functions that serve on a copy, which CuPy's kernels make.
 COPIED = ("nansum", "nanmean", "nanmax", "nanmin")
@@ -296,9 +297,9 @@ def test_functions_are_ours_with_the_shapes_of_numpy(launched, name):
     x, zeros = cupy.empty((2, 3, 4), np.float32), np.zeros((2, 3, 4), np.float32)
     with gensor_kernels.accelerate():
         for axis, keepdims in itertools.product((None, 0, -1, (0, 2)), (False, True)):
-            if axis == (0, 2) and name in ("argmax", "argmin", "softmax"):  # CuPy serves these
+            if axis == (0, 2) and name in ("argmax", "argmin", "softmax", *SCANS):  # CuPy serves these
                 continue
-            given = {"axis": axis} | ({} if name == "softmax" else {"keepdims": keepdims})
+            given = {"axis": axis} | ({} if name in ("softmax", *SCANS) else {"keepdims": keepdims})
             wanted = zeros if name == "softmax" else getattr(np, name if name in dir(np) else "sum")(zeros, **given)
             calls = [partial(getattr(owner_of(name), name), x), *([getattr(x, name)] if name in METHODS else ())]
             for call in calls:
@@ -334,13 +335,14 @@ def test_kernels_without_nan_are_looked_for_where_cupy_adds_up_as_they_do(asked)
             before += looked
 
 
-EXACT = {"sum", "max", "min", "argmax", "argmin", "amax", "amin"}
+EXACT = {"sum", "cumsum", "max", "min", "argmax", "argmin", "amax", "amin"}
 #: The functions of rows that kernels serve, by the dtype of the array.
 SERVED = {
-    "float16": EXACT | {"mean", "prod", "softmax", "logsumexp"},
+    "float16": EXACT | {"mean", "prod", "cumprod", "softmax", "logsumexp"},
     **{key: {*ROWS} for key in ("float32", "float64")},
     **dict.fromkeys(("int8", "int32"), EXACT),
-    **{key: set() for key in ("int64", "uint8", "bool", "complex64")},
+    **{key: {"cumsum"} for key in ("int64", "bool")},
+    **{key: set() for key in ("uint8", "complex64")},
 }
 
 
@@ -353,7 +355,7 @@ def test_results_have_cupys_dtypes(launched, monkeypatch, dtype):
         found = {name: getattr(owner_of(name), name)(x, axis=1) for name in ROWS}
     assert {name for name, result in found.items() if result is not None} == SERVED[dtype]
     for name in SERVED[dtype]:
-        is_wider = name.startswith("arg") or (name == "sum" and dtype.startswith("int"))
+        is_wider = name.startswith("arg") or (name in ("sum", "cumsum") and dtype.startswith(("int", "bool")))
         assert found[name].dtype == ("int64" if is_wider else dtype), name
     assert {name for name, _ in calls} == set(ROWS) - SERVED[dtype]
 
@@ -365,7 +367,8 @@ CHANGED = [
     ("argmax", (), {"axis": (0, 1)}), ("argmax", (), {"dtype": "int32"}), ("var", (), {"ddof": 12}),
     ("var", (), {"ddof": 1.0}), ("std", (), {"ddof": -1}), ("norm", (1,), {}), ("norm", ("nuc",), {}),
     ("norm", (2,), {"axis": (0, 1)}), ("norm", (), {"axis": "0"}), ("logsumexp", (), {"return_sign": True}),
-    ("logsumexp", (0, 2.0), {}), ("softmax", (), {"axis": 5}),
+    ("logsumexp", (0, 2.0), {}), ("softmax", (), {"axis": 5}), ("cumsum", (), {"axis": 2}),
+    ("cumsum", (), {"axis": (0,)}), ("cumsum", (), {"dtype": "float64"}), ("cumprod", (0, None, None, 1), {}),
 ]  # fmt: skip
 
 
@@ -412,10 +415,12 @@ def test_results_are_written_to_out(launched, monkeypatch):
         ), 1):  # fmt: skip
             assert call() is out and len(launched) == number
         assert cupy.argmax(x, 1, None, positions) is positions and x.argmax(1, positions) is positions
-        assert len(launched) == 6 and not calls
+        whole = cupy.empty(12, "f")
+        assert x.cumsum(out=whole) is whole and cupy.cumprod(x, 0, None, x) is x and len(launched) == 8
+        assert not calls
         for wrong in (cupy.empty(3, "d"), cupy.empty(4, "f"), np.empty(3, "f")):
-            assert cupy.sum(x, axis=1, out=wrong) == "CuPy's"
-    assert len(calls) == 3 and len(launched) == 6
+            assert cupy.sum(x, axis=1, out=wrong) == "CuPy's" and cupy.cumsum(x, out=wrong) == "CuPy's"
+    assert len(calls) == 6 and len(launched) == 8
 
 
 def test_functions_of_scipy_are_replaced_once_they_are_imported(monkeypatch):

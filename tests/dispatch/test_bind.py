@@ -33,6 +33,8 @@ DISPATCHED = {
         "norm of a matrix",
         "norm of a matrix, 2",
         "logsumexp, weighted",
+        "cumsum of strides",
+        "cumprod",
     ),
 }
 

@@ -11,6 +11,7 @@ from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
+from tests.mutator.programs.rows import rows_configurations
 from tests.mutator.programs.window import groups_configurations
 
 from .verified import small, verdict_without
@@ -50,6 +51,9 @@ PROGRAMS = {
     "floats": lambda: (small(FLOATS, PRODUCT, vector_c=4), PRODUCT),
     "floats of images": lambda: (small(FLOATS, image(), vector_c=4), image()),
     "floats of images, channels first": lambda: (small(FLOATS, image(**FIRST), vector_c=4), image(**FIRST)),
+    "scan": lambda: configuration(rows_configurations, "scan"),
+    "split scan": lambda: configuration(rows_configurations, "scan, split"),
+    "split scan of columns": lambda: configuration(rows_configurations, "scan of columns, split"),
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
 }
 #: Kernel -> what is wrong -> the text, and the text in its place.
@@ -185,6 +189,32 @@ FAULTS = {
             "(batch_offset(params.b_batch, tile.batch) - window.shift)",
             "(0 - window.shift)",
         ),
+    },
+    "scan": {
+        "no barrier between warps": (
+            "    barrier();\n    UNROLL for (int i = 0; i < ITEMS; ++i) {\n        const State<FOLD> all",
+            "    UNROLL for (int i = 0; i < ITEMS; ++i) {\n        const State<FOLD> all",
+        ),
+        "words that are still read": ("            half ^= 1;\n", ""),
+        "steps one by one": ("        carry = join(carry, prefix[i].all);\n", ""),
+        "its own warp before it": ("within(other, warp - first) ?", "within(other, warp - first + 1) ?"),
+        "another row's warps": ("(i * PITCH + first + other)", "(i * PITCH + other)"),
+        "lanes after it": ("if (thread_index() & mask)\n", "if (~thread_index() & mask)\n"),
+    },
+    "split scan": {
+        "no carry at the border of a part": (
+            "scan_rows(params, spot, states);",
+            "scan_rows<FIRST_FOLD>(params, spot);",
+        ),
+        "its own part before it": ("SCANS ? spot.part :", "SCANS ? spot.part + 1 :"),
+        "no wait for the parts": ("    grid_dependency_wait();\n    const Spot", "    const Spot"),
+    },
+    "split scan of columns": {
+        "no carry at the border of a step": ("        carry[c] = join(carry[c], prefix[c].all);\n", ""),
+        "no barrier between lanes": ("prefix[c].all);\n        barrier();", "prefix[c].all);"),
+        "words that are still read": ("reach *= 2, half ^= 1)", "reach *= 2)"),
+        "a lane too far": ("const int back = last ? 1 : reach;", "const int back = reach;"),
+        "steps that overlap": ("(i64)(STEP - ITEMS) * params.a_k", "(i64)0"),
     },
     "rows of groups": {
         "one thread alone looks for a group": ("!RAGGED_ROWS && !elected", "!elected"),

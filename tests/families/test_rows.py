@@ -15,7 +15,7 @@ from gensor_kernels.families.rows.shape import TWO_FORMS, view
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.machine.roofline import bound_us, bounds_us
-from gensor_kernels.operators.rows.views import INTEGERS, OPERATORS, REALS, WHOLE, workload
+from gensor_kernels.operators.rows.views import OPERATORS, REALS, WHOLE, whole_types, workload
 from gensor_tuner.build.pool import candidate
 from gensor_tuner.search.walk import walk
 from gensor_tuner.verify.problem import Problem
@@ -36,6 +36,11 @@ ROWS = FAMILIES["rows"]
         ("sm_90", "reduce_sum", (1024, 65536), (0,), "float32"),
         ("sm_90", "l2_norm", (1, 4096, 1024), (1, 2), "float32"),
         ("sm_87", "layernorm", (4096, 1024), (1,), "float16"),
+        *(
+            (arch, "cumsum", *form, "float32")
+            for arch in ("sm_87", "sm_90")
+            for form in (((1, 2**24), (1,)), ((4096, 4096), (1,)), ((4096, 4096), (0,)), ((2**20, 8), (1,)))
+        ),
     ],
 )
 def test_the_best_default_is_near_the_bound(arch, name, shape, axes, dtype):
@@ -60,14 +65,20 @@ SHORT = (1, 2, 3, 4, 7, 8, 16, 31, 64)
 DEGENERATE = {(name, dtype) for name in ("layernorm", "reduce_var") for dtype in ("float16", "bfloat16")}
 
 
+#: Short rows that are not staged, because their results are wider than their elements.
+WIDENED = {("cumsum", dtype) for dtype in WHOLE}
+
+
 @pytest.mark.parametrize("arch", ["sm_87", "sm_80", "sm_90"])
 def test_short_rows_take_at_most_twice_the_bandwidth_bound(arch):
     part = lookup(arch)
     doubles = part.rate("fma_f64") >= part.rate("fma_f32") / 2  # elsewhere their arithmetic is the bound
     slow = []
     for name in OPERATORS.keys() - {"elementwise"}:
-        for dtype in REALS + (WHOLE if OPERATORS[name].operation in INTEGERS else ()):
-            for k in SHORT if doubles or dtype != "float64" else ():
+        for dtype in REALS + whole_types(OPERATORS[name].operation):
+            if (name, dtype) in WIDENED or (dtype == "float64" and not doubles):
+                continue
+            for k in SHORT:
                 w = workload(name, (2**26 // k, k), (1,), dtype)
                 ratio = fastest(ROWS, w, part) * 1e6 / bounds_us(w, part)["memory"]
                 if ratio > (2.6 if k == 1 and (name, dtype) in DEGENERATE else 2.0):
@@ -134,6 +145,8 @@ def test_a_row_of_shared_memory_conflicts_as_the_emulator_counts():
             ("argmin", "int32", 31, {"items": 8}),
             ("reduce_sum", "int8", 7, {"items": 8, "keep": 1}),
             ("reduce_prod", "bfloat16", 3, {"items": 1}),
+            ("cumsum", "float16", 7, {"items": 8, "keep": 1}),
+            ("cumprod", "float64", 5, {"items": 4}),
         ],
         4,
     ),

@@ -11,7 +11,7 @@ from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import encode
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
-MAPS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "elementwise")
+MAPS = ("softmax", "log_softmax", "layernorm", "rmsnorm", "cumsum", "cumprod", "elementwise")
 EVERY = (*REDUCTIONS, *MAPS)
 RNG = np.random.default_rng(0)
 

@@ -278,6 +278,32 @@ def mapping(name: str, draw: Draw, served: Served) -> None:
     agree(np.moveaxis(found, axis, -1), values, bound, dtype, accumulator)
 
 
+def scan(name: str, draw: Draw, served: Served) -> None:
+    whole = ("bool", "int8", "int32", "int64") if name == "cumsum" else ()
+    dtype = draw.pick((*FLOATS, "float32", "float32", *whole))
+    draw.near_one = name == "cumprod"  # partial products that leave the range differ with the order
+    x = image(draw, dtype)
+    axis = draw.pick([None, int(draw.rng.integers(-x.ndim, x.ndim))])
+    if draw.refuses(0.1, "axes that do not exist"):
+        served.call(getattr(gk, name), x, draw.pick([x.ndim, -x.ndim - 1, 2**70, 0.5, "x", (0, 0)]))
+    result, keywords = dtype, dict[str, Any]()
+    if dtype in FLOATS and draw.often(0.25):
+        result = keywords["dtype"] = draw.pick(["float32", "float64"]) if dtype != "float64" else dtype
+    elif dtype in whole:
+        result = "int64"
+    flat, place = (x.reshape(-1), 0) if axis is None else (x, axis)
+    keywords["out"] = draw.out(flat.shape, result)
+    found = served.call(getattr(gk, name), x, np.int64(axis) if axis and draw.extreme else axis, **keywords)
+    assert found.dtype == result
+    if result == "int64":
+        return np.testing.assert_array_equal(found, np.cumsum(flat, place))
+    moved = np.moveaxis(wide(flat), place, -1)
+    values = getattr(np, name)(moved, axis=-1, dtype=np.longdouble).astype(np.float64)
+    accumulator = ACCUMULATORS[result if result == "float64" else dtype]
+    bound = tolerance_rows.bound(name, moved, values, accumulator, structured=True)
+    agree(np.moveaxis(found, place, -1), values, bound, result, accumulator)
+
+
 def normalisation(name: str, draw: Draw, served: Served) -> None:
     dtype = draw.pick(FLOATS)
     x = image(draw, dtype)
@@ -350,6 +376,7 @@ def elementwise(draw: Draw, served: Served) -> None:
 CASES = {
     **{name: functools.partial(reduction, name) for name in REDUCTIONS},
     **{name: functools.partial(mapping, name) for name in MAPS},
+    **{name: functools.partial(scan, name) for name in ("cumsum", "cumprod")},
     **{name: functools.partial(normalisation, name) for name in ("layer_norm", "rms_norm")},
     "elementwise": elementwise,
 }

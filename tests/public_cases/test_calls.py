@@ -125,6 +125,8 @@ CLASSES = {
     **dict.fromkeys(("sum", "nansum", "max", "min", "nanmax", "nanmin"), ("out", "several axes", "int8", "int32")),
     **dict.fromkeys(("argmax", "argmin"), ("out", "int8", "int32")),
     "norm": ("out", "several axes", "order", "matrix"),
+    "cumsum": ("out", "bool", "int8", "int32", "int64"),
+    "cumprod": ("out",),
     "logsumexp": ("out", "several axes", "weights", "sign"),
     **dict.fromkeys(("softmax", "log_softmax", "layer_norm", "rms_norm", "elementwise", "dot", "outer"), ("out",)),
 }  # fmt: skip

@@ -132,6 +132,7 @@ class Ways:
         self.patch = patch
         self.kernels = {arch: stack.enter_context(serving(patch, arch)) for arch in ARCHS}
         names = ("sum", "nansum", "prod", "mean", "nanmean", "einsum", "tensordot", "dot", "inner", "vdot", "outer")
+        names = (*names, "cumsum", "cumprod")
         functions = {name: _in_float32(getattr(np, name)) for name in names}
         matmul = _in_float32(np.matmul)
         multiply = lambda a, b, out=None: matmul(a, b, out=out)  # noqa: E731

@@ -128,7 +128,7 @@ def recurrent(line: Line) -> Read:
 ELEMENTWISE = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid")
 ROWS = (
     *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_var", "l2_norm", "logsumexp"),
-    *("argmax", "argmin", "softmax", "log_softmax", "layernorm", "rmsnorm"),
+    *("argmax", "argmin", "softmax", "log_softmax", "layernorm", "rmsnorm", "cumsum", "cumprod"),
 )
 PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
 

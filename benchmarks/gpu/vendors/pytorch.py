@@ -253,6 +253,11 @@ def _softmax(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     return lambda x: function(x, -1), 0
 
 
+def _scan(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
+    function = getattr(torch, workload.operator)
+    return lambda x: function(x, -1), 0
+
+
 def _norm(torch: ModuleType, workload: Workload, steps: list[str]) -> Main:
     functional, shape = torch.nn.functional, (workload.size["k"],)
     given: Any = operator(workload.operator)
@@ -283,6 +288,7 @@ MAIN: dict[str, Callable[[Any, Workload, list[str]], Main]] = {
     "products.matmul": _matmul,
     "rows.reductions": _reduction,
     "rows.softmax": _softmax,
+    "rows.scans": _scan,
     "rows.norms": _norm,
     "rows.elementwise": _elementwise,
     "attention.attention": pytorch_attention.choose,

@@ -39,7 +39,7 @@ def accelerate(*functions: str, report: bool = False) -> Iterator[Reached | None
     ----------
     *functions : str
         Names of functions ("matmul", "softmax") and of groups ("products",
-        "reductions", "special", "signal"); by default all.
+        "reductions", "scans", "special", "signal"); by default all.
     report : bool, default False
         Whether the calls are counted: the context manager then gives an object whose
         text says which functions were reached, what served their calls, and how much
@@ -64,6 +64,7 @@ def accelerate(*functions: str, report: bool = False) -> Iterator[Reached | None
     reductions  `cupy.sum`, `mean`, `prod`, `max`, `min`, `argmax`, `argmin`, `var`,
                 `std`, `linalg.norm`; the methods of arrays of these names; `nansum`,
                 `nanmean`, `nanmax`, `nanmin`
+    scans       `cupy.cumsum`, `cumprod`, and the methods of these names
     special     `cupyx.scipy.special.softmax` and `logsumexp`
     signal      `cupyx.scipy.signal.fftconvolve` and `oaconvolve`
     ==========  ====================================================================

@@ -36,11 +36,12 @@ REDUCTIONS = (
     *("sum", "mean", "prod", "max", "min", "argmax", "argmin", "var", "std", "norm"),
     *("nansum", "nanmean", "nanmax", "nanmin"),
 )
+SCANS = ("cumsum", "cumprod")
 ROWS = ("softmax", "logsumexp")
 CONVOLUTIONS = ("fftconvolve", "oaconvolve")
 #: Names of several functions.
-GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "special": ROWS, "signal": CONVOLUTIONS}
-NAMES = (*PRODUCTS, *REDUCTIONS, *ROWS, *CONVOLUTIONS)
+GROUPS = {"products": PRODUCTS, "reductions": REDUCTIONS, "scans": SCANS, "special": ROWS, "signal": CONVOLUTIONS}
+NAMES = (*PRODUCTS, *REDUCTIONS, *SCANS, *ROWS, *CONVOLUTIONS)
 #: Other names of the same functions.
 SYNONYMS = {"amax": "max", "amin": "min", "at": "matmul"}
 #: Functions that stay CuPy's, and why.
@@ -55,12 +56,15 @@ LARGEST_FILTER = 1024
 #: Dtypes of an operand of a product that kernels take; "E" is bfloat16.
 PRODUCT_TYPES = frozenset("efdFDbE")
 _FLOATS, _INTEGERS = frozenset("efd"), frozenset("bi")
+#: Dtypes whose sums are int64 and that running sums take.
+_SUMMED = frozenset("?bilq")
 #: The types in which CuPy's sums of squares and `nanmean` have the precision of ours: it adds float16 up in float16.
 _WIDE = frozenset("fd")
 #: Positional arguments after the array, as the functions of CuPy have them.
 _AXIS_DTYPE = ("axis", "dtype", "out", "keepdims")
 _AXIS = ("axis", "out", "keepdims")
 _AXIS_OUT = ("axis", "out", "dtype", "keepdims")
+_SCAN = ("axis", "dtype", "out")
 _VARIANCE = ("axis", "dtype", "out", "ddof", "keepdims")
 
 
@@ -107,6 +111,9 @@ def find_routes(cupy: ModuleType) -> list[Route]:
     for name in ("var", "std"):
         serve = _variance(array, name == "std")
         routes += [Route(cupy, name, name, serve), Route(array, name, name, serve)]
+    for name in SCANS:
+        scan = _scan(array, name, _FLOATS | _SUMMED if name == "cumsum" else _FLOATS)
+        routes += [Route(cupy, name, name, scan), Route(array, name, name, scan)]
     return [*routes, Route(cupy.linalg, "norm", "norm", _norm(array))]
 
 
@@ -281,6 +288,30 @@ def _reduction(array: DeviceArray, order: Sequence[str], operator: str, dtypes: 
     return serve
 
 
+def _scan(array: DeviceArray, operator: str, dtypes: frozenset[str]) -> Serve:
+    """Return the `serve` of a running sum or product; an array of several axes without `axis` is flattened."""
+    names = frozenset(_SCAN)
+
+    def serve(args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if not args or type(a := args[0]) is not array or a.dtype.char not in dtypes:
+            return None
+        given = _named(args, keywords, _SCAN, names)
+        if given is None:
+            return None
+        axis, out = given.get("axis"), given.get("out")
+        types = _types(operator, a.dtype.char, given.get("dtype"))
+        if types is None or (axis is not None and type(axis) is not int):
+            return None
+        shape = a.shape if axis is not None else (a.size,)
+        if out is not None and (type(out) is not array or out.dtype != types[0] or out.shape != shape):
+            return None
+        if axis is None:
+            a, axis = (a if a.ndim == 1 else a.reshape(-1)), 0
+        return _rows(operator, a, axis, False, out, types[1])
+
+    return serve
+
+
 def _variance(array: DeviceArray, root: bool) -> Serve:
     """Return the `serve` of `var`, or of `std`: the root of what `var` gives."""
     names = frozenset(_VARIANCE)
@@ -360,7 +391,7 @@ def _types(operator: str, char: str, dtype: Any) -> tuple[Dtype, str | None] | N
         wide = np.dtype(dtype)
         same = char in _FLOATS and (wide == own or (char == "e" and wide.char == "f"))
         return (wide, wide.name) if same else None
-    if operator == "reduce_sum" and char in _INTEGERS:  # CuPy adds them up in C's long
+    if operator in ("reduce_sum", "cumsum") and char in _INTEGERS | _SUMMED:  # CuPy adds them up in C's long
         return (np.dtype(np.int64), None) if np.dtype("l").itemsize == 8 else None
     return own, None
 

@@ -1,4 +1,5 @@
-"""Softmax and norms along axes, with the arguments of torch.nn.functional, and element-wise steps. Imports little."""
+"""Maps of rows: softmax and norms, with the arguments of torch.nn.functional, running sums and products, with those of
+CuPy, and element-wise steps. Imports little."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.arrays import Dtype
-from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
+from gensor_kernels.dispatch.calls.arguments import Operation, named_dtype, plain_operations
 from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import public
-from .rows import named_axes, rows_parameters
+from .rows import named_axes, reduction, rows_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +106,90 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
     array([[    0., -1000.]], dtype=float32)
     """
     return _softmax("log_softmax", x, axis, out)
+
+
+@reduction
+def cumsum(a: ArrayLike, axis: int | None = None, dtype: Dtype | None = None, out: ArrayLike | None = None) -> Any:
+    """Sum each element and those before it along an axis.
+
+    The signature is that of `cupy.cumsum`.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Axis along which elements are summed; by default `a` is flattened first.
+    dtype : dtype, optional
+        Dtype of the result; by default int64 for integers (uint64 for
+        unsigned), else the dtype of `a`.
+
+    Returns
+    -------
+    array
+        Sums in the shape of `a`, with one axis by default, or `out`.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32, float64, bool, int8, int32 and int64, with
+    the same bits in every run: they join elements in one order. float16 and bfloat16 are
+    summed in float32, and each sum is rounded once.
+
+    References
+    ----------
+    .. [1] G. E. Blelloch, "Prefix sums and their applications", technical report
+       CMU-CS-90-190, Carnegie Mellon University (1990).
+
+    Examples
+    --------
+    >>> a = np.array([[1, 2, 3], [4, 6, 8]], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.cumsum(a, axis=1)
+    array([[ 1.,  3.,  6.],
+           [ 4., 10., 18.]], dtype=float32)
+    """
+    return _scan("cumsum", a, axis, dtype, out)
+
+
+@reduction
+def cumprod(a: ArrayLike, axis: int | None = None, dtype: Dtype | None = None, out: ArrayLike | None = None) -> Any:
+    """Multiply each element and those before it along an axis.
+
+    The signature is that of `cupy.cumprod`.
+
+    Parameters
+    ----------
+    axis : int, optional
+        Axis along which elements are multiplied; by default `a` is flattened first.
+    dtype : dtype, optional
+        Dtype of the result, with the default of `cumsum`.
+
+    Returns
+    -------
+    array
+        Products in the shape of `a`, with one axis by default, or `out`.
+
+    Notes
+    -----
+    Kernels serve float16, bfloat16, float32 and float64.
+
+    Examples
+    --------
+    >>> a = np.array([1, 2, 3, 4], "float32")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.cumprod(a)
+    array([ 1.,  2.,  6., 24.], dtype=float32)
+    """
+    return _scan("cumprod", a, axis, dtype, out)
+
+
+def _scan(name: str, a: DeviceArray, axis: int | None, dtype: Dtype | None, out: DeviceArray) -> Any:
+    """Serve a running sum or product as its public function was called."""
+    runtime = current_runtime()
+    runtime.require("a", a)
+    if axis is None:
+        a, axis = (a if a.ndim == 1 else a.reshape(-1)), 0
+    dtype_name = None if dtype is None else named_dtype(dtype).name
+    function, parameters = rows_parameters(name, operator.index(axis), a.ndim, False, dtype_name)
+    return runtime.serve(function, (a,), parameters, out)
 
 
 @public

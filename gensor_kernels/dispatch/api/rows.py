@@ -36,7 +36,7 @@ TypeError
 
 
 def reduction(function: PublicFunction) -> PublicFunction:
-    """Return a public function whose docstring also has the parameters and errors that all reductions have."""
+    """Return a public function whose docstring also has the parameters and errors that reductions and scans have."""
     function.__doc__ = complete(inspect.getdoc(function), list(inspect.signature(function).parameters))
     return public(function)
 

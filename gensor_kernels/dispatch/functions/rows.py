@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,8 @@ WITHOUT_NAN = {
     "nanmax": ("reduce_max", -math.inf),
     "nanmin": ("reduce_min", math.inf),
 }
+#: Maps of an element and those before it.
+SCANS = ("cumsum", "cumprod")
 #: Reductions that a row without elements has no result of, and what it gives the others.
 NEED_ELEMENTS = ("reduce_max", "reduce_min", "argmax", "argmin", "logsumexp", "nanmax", "nanmin")
 OF_NOTHING = {
@@ -240,6 +243,25 @@ class Positions(Rows):
             raise TypeError(f"out has dtype {out.dtype}, and positions are integers: expected int64")
 
 
+class Scans(Rows):
+    """Running sums and products, for which the library copies an array and scans the copy."""
+
+    stands_in = True
+    #: types that kernels sum as others of the same bits
+    same_bits = MappingProxyType({"bool": "int8", "uint64": "int64"})
+
+    def lower(self, call: AbstractCall) -> KernelCall:
+        """Lower the map; see Rows.lower."""
+        (x,), alike = call.given, self.same_bits
+        x, out = (view._replace(dtype=alike.get(view.dtype, view.dtype)) for view in (x, call.out))
+        return super().lower(replace(call, inputs=(x,), out=out))
+
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:
+        """Return the library's own scan."""
+        [axis] = p.axes
+        return getattr(device.xp, p.operator)(inputs[0], axis=axis, dtype=p.dtype, out=out)
+
+
 class Replaced(Rows):
     """Rows that `accelerate` computes in the place of a function of CuPy that launches several kernels: that function
     serves where none of ours does, and is what ours race.
@@ -258,11 +280,13 @@ class Replaced(Rows):
         return operands.give(self._compute(operands.inputs[0], parameters))
 
 
-ONE_CALL, POSITIONS, COMPOSED = Rows(True), Positions(True), Rows(False)
+ONE_CALL, POSITIONS, COMPOSED, SCANNED = Rows(True), Positions(True), Rows(False), Scans(False)
 
 
 def function_of(name: str) -> Rows:
     """Return the Function of an operator on rows."""
+    if name in SCANS:
+        return SCANNED
     return POSITIONS if name in ("argmax", "argmin") else ONE_CALL if name in LIBRARY else COMPOSED
 
 
@@ -299,7 +323,7 @@ def _dtype(dtype: Dtype, p: Parameters) -> Dtype:
         return np.dtype(p.dtype)
     if dtype.kind == "c" and p.operator in ("l2_norm", "reduce_var"):
         return np.empty(0, dtype).real.dtype
-    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod", "nansum"):
+    if dtype.kind in "iub" and p.operator in ("reduce_sum", "reduce_prod", "nansum", *SCANS):
         return np.dtype(np.uint64 if dtype.kind == "u" else np.int64)
     if dtype.kind in "iub" and p.operator not in ("reduce_max", "reduce_min", "elementwise"):
         return np.dtype(np.float64)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FUNCTIONS = {
     "rows.reductions": ("rows", "COMPOSED"),
     "rows.softmax": ("rows", "COMPOSED"),
+    "rows.scans": ("rows", "SCANNED"),
     "rows.norms": ("rows", "COMPOSED"),
     "rows.elementwise": ("rows", "COMPOSED"),
     "windows.conv": ("convolution", "CONVOLUTION"),

@@ -38,6 +38,8 @@ _PASSES = frozenset(
 #: Reductions whose result has the dtype of the array, and reductions to positions.
 _REDUCTIONS = frozenset("max mean min nanmax nanmean nanmin nansum prod sum".split())  # noqa: SIM905
 _POSITIONS = frozenset({"argmax", "argmin"})
+#: Scans, of which the library makes a copy in the dtype of the result first.
+_SCANS = frozenset({"cumsum", "cumprod"})
 
 
 def predict(call: Call, operands: Operands) -> Estimate | None:
@@ -184,6 +186,14 @@ class _Library:
         found = self.make(shape, dtype, x)
         return found if given.get("out") is None else given["out"]
 
+    def scan(self, x: _Counted, axis: int | None = None, dtype: Any = None, out: Any = None) -> _Counted:
+        """NumPy's scan of an array along an axis."""
+        wide = {"b": np.int64, "i": np.int64, "u": np.uint64}.get(x.dtype.kind, x.dtype)
+        found = self.new(x.shape, wide if dtype is None else dtype) if out is None else out
+        self.touch(found, x)
+        self.touch(found, found)
+        return found
+
 
 class _Namespace:
     """The functions of the array library that its ways of computing use."""
@@ -194,6 +204,8 @@ class _Namespace:
     def __getattr__(self, name: str) -> Any:
         if name in _REDUCTIONS or name in _POSITIONS:
             return partial(self._library.reduce, name)
+        if name in _SCANS:
+            return self._library.scan
         if name not in _PASSES:
             raise AttributeError(f"the library's {name} is not counted")
         return partial(self._library.each, getattr(np, name))

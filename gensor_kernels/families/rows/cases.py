@@ -109,4 +109,6 @@ def rows_branches(program: Program, workload: Workload) -> frozenset[str]:
         names.add("split_reduce")
     if each.rows.digits == 3:
         names |= {"carry_inner", "carry_middle"}
+    if each.scans and program["keep"] != 1:
+        names.add("carried_step")
     return frozenset(names)

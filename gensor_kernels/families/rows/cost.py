@@ -37,6 +37,8 @@ COSTS: Mapping[str, tuple[float, float, float, float, float, float]] = {
     "log_softmax": (COMPARE + 2, COMPARE, 2, 2, 12, 20),
     "layernorm": (5, 1, 4, 2, 35, 40),
     "rmsnorm": (3, 0, 0, 1, 0, 25),
+    "cumsum": (1, 0, 0, 2, 0, 5),
+    "cumprod": (2, 0, 0, 2, 0, 5),
 }
 #: Maps whose second pass leaves its terms in registers, and operations on exponentials.
 HOLDING, EXPONENTIALS = ("softmax", "layernorm"), ("softmax", "log_softmax", "logsumexp")
@@ -54,8 +56,8 @@ STAGED_COSTS: Mapping[str, tuple[float, float]] = {
 #: and of a pass; of four vectors that are copied to shared memory, of one from there, and of all of a block's to C.
 STAGED_ACCESS, STAGED_STORE, STAGED_STEP, STAGED_PASS = (2.75, 4.25), 4.0, 3.5, 10.0
 COPIES, COPY_OUT, START_OUT = 40.0, 10.0, 70.0
-#: Clocks until a load of shared memory can be used.
-SHARED_LATENCY = 35.0
+#: Clocks until a load of shared memory can be used, a barrier included, and until a word of another lane can.
+SHARED_LATENCY, EXCHANGED, SHUFFLED = 35.0, 80.0, 30.0
 #: Instructions that join two states: of one word, of a value with an index, of exponentials and of moments.
 JOIN, JOIN_INDEX, JOIN_EXPONENTIALS, JOIN_MOMENTS = 2.0, 10.0, 24.0, 30.0
 #: The same of a fold whose states pass through shared memory.
@@ -105,6 +107,8 @@ def scratch_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
         states = np.where(c["threads_k"] > 1, s.threads * s.elements, 0)
     else:
         states = np.where(c["threads_k"] > 32, s.threads / 32, 0)
+    if e.scans:
+        states = states * (2 if e.by_columns else 2 * c["items"])
     total = np.zeros_like(states)
     for online in (0, 1):
         for words in e.words(bool(online)):
@@ -128,12 +132,13 @@ def registers(c: Columns, e: View, s: Shape) -> np.ndarray:
     folded = (c["online"] == 1) & (e.rows.operation in TWO_FORMS)
     # A row that stays in registers is held with the terms of its one-pass fold, or of the epilogue.
     beside = np.where(folded, 0.4, 0.2) * held
-    wanted = np.where(c["keep"] == 1, held + beside, np.where(folded, 1.2 * held, raw))
+    wanted = np.where((c["keep"] == 1) | e.scans, held + beside, np.where(folded, 1.2 * held, raw))
     if e.by_columns:
         wanted = np.maximum(wanted, 0.7 * held)
     states = (s.elements if e.by_columns else 1) * np.where(_two_passes(c, e), 1, e.words(True)[0]) * words
     store = np.minimum(s.held, AT_ONCE) * words * 1.5 * ((c["epilogue_fixed"] == 0) | (e.steps > 0)) * e.maps
-    return (BASE_REGISTERS + np.maximum(wanted, raw + store) + states).astype(np.float32)
+    prefixes = 2.0 * (s.elements if e.by_columns else c["items"]) * words * e.scans
+    return (BASE_REGISTERS + np.maximum(wanted, raw + store) + states + prefixes).astype(np.float32)
 
 
 class Work(NamedTuple):
@@ -149,9 +154,27 @@ def _two_passes(c: Columns, e: View) -> np.ndarray:
     return (c["online"] == 0) & (e.rows.operation in TWO_FORMS)
 
 
+def _folds(c: Columns, e: View) -> np.ndarray:
+    """Return the passes that fold a row: of a scan, that of the first launch of a split."""
+    return (c["split_k"] > 1) * 1.0 if e.scans else (e.form != COPY) * (1.0 + _two_passes(c, e))
+
+
 def _through(c: Columns, e: View) -> np.ndarray:
     """Return the times that elements are read: once where a row stays in registers."""
-    return np.where(c["keep"] == 1, 1.0, (e.form != COPY) * (1.0 + _two_passes(c, e)) + e.maps)
+    return np.where(c["keep"] == 1, 1.0, _folds(c, e) + e.maps)
+
+
+def _exchange(c: Columns, e: View, s: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Return a thread's instructions that exchange states in a step of a scan, and the clocks until it has them."""
+    lanes, word = np.log2(c["threads_k"]), e.bytes_acc / 4
+    if not e.scans:
+        return 0.0 * lanes, 0.0 * lanes
+    if e.by_columns:
+        rounds = (lanes > 0) * (lanes + 1.0)
+        return rounds * (4.0 * s.elements + SCRATCH), rounds * EXCHANGED
+    near, far = np.minimum(lanes, 5.0), np.maximum(lanes - 5.0, 0.0)
+    instructions = c["items"] * ((near + 2.0 * far) * (word + JOIN) + 4.0 * (far > 0)) + SCRATCH * (far > 0)
+    return instructions, (near + far) * SHUFFLED + (far > 0) * EXCHANGED
 
 
 def _joins(c: Columns, e: View) -> np.ndarray:
@@ -169,7 +192,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     exponential = EXP[8 if e.bytes_acc == 8 else e.bytes_c] if e.rows.operation in EXPONENTIALS else 0.0
     two = _two_passes(c, e)
     split = (c["split_k"] > 1) & (e.form != COPY)
-    folds = (e.form != COPY) * (1.0 + two)
+    folds = _folds(c, e)
     maps = np.where(split, 0.0, float(e.maps))
     staged, rows, kept = s.staged > 0, np.maximum(s.staged, 1.0), c["keep"] == 1
     alone, single = STAGED_COSTS.get(e.rows.operation, (0.0, 0.0))
@@ -180,7 +203,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
         (first + second + exponential) * count,
         (np.where(staged, single, online) + exponential) * count
         + (extra + 2.0 * exponential) * states * s.steps * rows,
-    )
+    ) * (folds > 0)
     # The second pass leaves its exponentials or deviations where the row stays in registers.
     held = two & kept & (e.rows.operation in HOLDING)
     mapping = mapping + exponential * (e.rows.operation == "softmax")
@@ -195,7 +218,7 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     levels = np.log2(c["threads_k"])
     if e.by_columns:
         levels = (levels > 0) * 0.5 + levels / (s.threads / 32)
-    joining = levels * states * (_joins(c, e) + JOIN * two) * (e.form != COPY)
+    joining = levels * states * (_joins(c, e) + JOIN * two) * (folds > 0)
     joining = joining + SCRATCH * folds * (scratch_bytes(c, e, s) > 0)
     issue = START + PASS * (passes - 1.0) + SHARED_PASS * shared + joining
     steps = rows * through * (STAGED_STEP * s.steps + STAGED_PASS) * ~kept
@@ -210,8 +233,9 @@ def _work(c: Columns, e: View, s: Shape) -> Work:
     width = np.minimum(s.elements, max(e.align_c // e.bytes_c, 1))
     narrow = 0.0 if e.bytes_c == e.bytes_acc else 0.5
     store = count * (narrow + moves + 2.0 * e.steps + np.where(staged, STAGED_STORE, access) / width)
-    last = START + e.maps * (load + (convert + select + mapping) * count + store)
-    return Work(multiplies, issue + maps * store, passes, last)
+    exchange = s.steps * _exchange(c, e, s)[0]
+    last = START + e.maps * (load + (convert + select + mapping) * count + store) + exchange
+    return Work(multiplies, issue + maps * (store + exchange), passes, last)
 
 
 def copies(e: View, s: Shape) -> np.ndarray:
@@ -260,8 +284,9 @@ def _overfetch(c: Columns, e: View, s: Shape) -> np.ndarray:
     return np.maximum(32.0 / piece, 1.0)
 
 
-def _after(c: Columns, e: View, s: Shape, work: Work, arch: Arch) -> np.ndarray:
-    """Return the microseconds of a split's second launch: the states, and for a map all of x again."""
+def _after(c: Columns, e: View, s: Shape, work: Work, running: np.ndarray, arch: Arch) -> np.ndarray:
+    """Return the microseconds of a split's second launch: the states, and for a map all of x again; of a scan, step
+    after step, where ``running`` blocks run at once."""
     dram, l2 = arch.dram_gb_s * DRAM_EFFICIENCY * 1e3, arch.l2_bytes_per_clk * arch.clock_ghz * 1e3
     states = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
     serial = np.ceil(s.parts / c["threads_k"]) * arch.l2_latency * 2e-3 / arch.clock_ghz
@@ -272,6 +297,8 @@ def _after(c: Columns, e: View, s: Shape, work: Work, arch: Arch) -> np.ndarray:
     warps = s.tiles * s.threads / 32 * (s.parts if e.maps else 1.0)
     busy = work.mapping * warps / (SUBCORES * arch.sms * arch.clock_ghz * 1e3)
     moved = np.maximum(moved, busy) + EXPOSED * np.minimum(moved, busy)
+    steps = s.steps * np.ceil(s.tiles * s.parts / running) * e.scans
+    moved = np.maximum(moved, steps * (_exchange(c, e, s)[1] + arch.l2_latency) * 1e-3 / arch.clock_ghz)
     fixed = ramp_us(arch) + (arch.dram_latency + BLOCK_START) * 1e-3 / arch.clock_ghz
     return np.where((c["split_k"] > 1) & (e.form != COPY), moved + fixed + serial, 0.0)
 
@@ -301,7 +328,7 @@ def _epilogue(c: Columns, e: View, s: Shape) -> np.ndarray:
     others = s.elements - 1.0 if e.by_columns else 0.0
     level = _latency(joins) + others * joins + two * (_latency(JOIN) + others * JOIN)
     scratch = 80.0 * (scratch_bytes(c, e, s) > 0) * (1.0 + two)
-    return (np.log2(c["threads_k"]) * level + scratch) * (e.form != COPY) + 60.0
+    return (np.log2(c["threads_k"]) * level + scratch) * (_folds(c, e) > 0) + 60.0
 
 
 def _wavefronts(c: Columns, e: View, s: Shape, work: Work) -> np.ndarray:
@@ -320,7 +347,8 @@ def _stored_bytes(c: Columns, e: View, s: Shape, running: np.ndarray) -> tuple[n
     split = (c["split_k"] > 1) & (e.form != COPY)
     total = float(e.outputs) * e.bytes_c + e.extra
     apart = 1.0 - np.minimum(running / (s.tiles * s.parts), 1.0)
-    among = np.where((c["keep"] == 0) & (s.staged == 0) & (e.form != COPY), 1.0, apart) * total * e.maps
+    later = (c["keep"] == 0) & (s.staged == 0) & (s.steps > 1 if e.scans else e.form != COPY)
+    among = np.where(later, 1.0, apart) * total * e.maps
     partial = e.words(True)[0] * e.bytes_acc * s.parts * e.lines * e.columns
     return np.where(split, 0.0, among), np.where(split, partial, total - among)
 
@@ -352,7 +380,7 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     issue = (work.issue + spilled * 4.0) / iterations
     # The next step's elements take the registers of this step's, so that a warp requests them after its last
     # instruction; the first ones wait for nothing.
-    chain = 40.0 + _latency(_joins(c, e))
+    chain = 40.0 + _latency(_joins(c, e)) + np.where(c["split_k"] > 1, 0.0, _exchange(c, e, s)[1])
     chain = np.where(s.staged > 0, s.staged * s.steps * _through(c, e) * (chain - 40.0 + SHARED_LATENCY), chain)
     stalls = STALL * (multiplies + issue) + chain
     values: dict[str, np.ndarray | float] = {
@@ -364,6 +392,6 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
         "dram_bytes": whole * (1.0 + (work.passes - 1.0) * lost) + among, "in_flight": np.ones_like(blocks),
         "exposed": np.full_like(blocks, EXPOSED), "prologue": BLOCK_START + _between(work, lost, arch) - stalls,
         "epilogue": _epilogue(c, e, s), "epilogue_busy": 4.0 * warps, "epilogue_bytes": behind,
-        "after": _after(c, e, s, work, arch), "registers": used, "shared_bytes": memory,
+        "after": _after(c, e, s, work, residents * arch.sms, arch), "registers": used, "shared_bytes": memory,
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})

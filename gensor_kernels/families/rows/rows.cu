@@ -3,6 +3,7 @@
 //   reductions   C[batch, m, n] = finish(fold over k of A[batch, m, k, n]); n = 1 with LAYOUT 0
 //   maps         C[batch, m, k] = map(A[batch, m, k], folds of the row);  n = k           (LAYOUT 0)
 //                C[batch, k, n] = map(A[batch, k, n], folds of the column); m = k         (LAYOUT 1)
+//   scans        the same, each element mapped to the fold of the row up to itself (rows_scan.cuh)
 //
 // A row is the set of elements that are folded into one result. Its axis k has up to three digits (outer, middle,
 // inner), for several reduced axes that are not adjacent. With LAYOUT 0, a row is contiguous along k (or, with A_UNIT
@@ -37,7 +38,7 @@
 #pragma parameter STAGED 0         // rows of a thread that are staged in shared memory (rows_staged.cuh); 0 = none are
 #pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
 
-#include "rows_finish.cuh"
+#include "rows_scan.cuh"
 #include "rows_staged.cuh"
 
 DEVICE constexpr bool power_of_two(int value) {
@@ -75,6 +76,10 @@ DEVICE void second_pass(const Params &params, const Spot &spot, Chunk &chunk, To
 #if STAGED
 // Folds a row that its thread has alone, and stores or maps it.
 DEVICE void run_rows(const Params &params, const Spot &spot) {
+    if constexpr (SCANS) {
+        scan_rows<FIRST_FOLD>(params, spot);
+        return;
+    }
     Chunk chunk;
     State<FIRST_FOLD> states[1];
     const ACC_TYPE center[1] = {};
@@ -107,6 +112,8 @@ KERNEL(rows, Params, THREADS, MIN_BLOCKS) {
     Chunk chunk;
     if constexpr (OPERATION == COPY) {
         map_rows<false>(params, spot, Totals{}, chunk);
+    } else if constexpr (SCANS && !SPLIT) {
+        scan_rows<FIRST_FOLD>(params, spot);
     } else {
         State<FIRST_FOLD> states[WIDTH];
         const ACC_TYPE center[WIDTH] = {};
@@ -138,7 +145,9 @@ KERNEL(rows_reduce, Params, THREADS, 0) {
     join_threads(states, spot, 0);
     cover("split_reduce");
     Chunk chunk;
-    if constexpr (MAPS)
+    if constexpr (SCANS)
+        scan_rows(params, spot, states);
+    else if constexpr (MAPS)
         map_rows<true>(params, spot, totals_of(states), chunk);
     else
         store_results(params, spot, totals_of(states));

@@ -90,7 +90,7 @@ DEVICE T mapped(T x, T center, T scale) {
         return exp_of_element(x - center) * scale;
     else if constexpr (OPERATION == LOG_SOFTMAX)
         return x - center - scale;
-    else if constexpr (OPERATION == COPY)
+    else if constexpr (OPERATION == COPY || SCANS)
         return x;
     else
         return (x - center) * scale;

@@ -21,7 +21,9 @@ enum RowOperation : int {
     SOFTMAX = 11,
     LOG_SOFTMAX = 12,
     LAYERNORM = 13,
-    RMSNORM = 14
+    RMSNORM = 14,
+    CUMSUM = 15, // each element becomes the fold of its row up to itself
+    CUMPROD = 16
 };
 
 enum Fold : int {
@@ -41,13 +43,14 @@ constexpr bool MOMENTS = OPERATION == VARIANCE || OPERATION == LAYERNORM;
 constexpr bool EXPONENTIAL = OPERATION == LOGSUMEXP || OPERATION == SOFTMAX || OPERATION == LOG_SOFTMAX;
 constexpr bool ARGUMENT = OPERATION == ARGMAX || OPERATION == ARGMIN;
 constexpr bool MAPS = OPERATION == COPY || OPERATION >= SOFTMAX;
+constexpr bool SCANS = OPERATION >= CUMSUM;
 constexpr bool TWO_PASSES = !ONLINE && (MOMENTS || EXPONENTIAL);
 constexpr int FIRST_FOLD = MOMENTS                                        ? (ONLINE ? FOLD_MOMENTS : FOLD_SUM)
                            : EXPONENTIAL                                  ? (ONLINE ? FOLD_SOFTMAX : FOLD_MAX)
                            : OPERATION == L2_NORM || OPERATION == RMSNORM ? FOLD_SQUARES
                            : OPERATION == MAX                             ? FOLD_MAX
                            : OPERATION == MIN                             ? FOLD_MIN
-                           : OPERATION == PROD                            ? FOLD_PRODUCT
+                           : OPERATION == PROD || OPERATION == CUMPROD    ? FOLD_PRODUCT
                            : OPERATION == ARGMAX                          ? FOLD_ARGMAX
                            : OPERATION == ARGMIN                          ? FOLD_ARGMIN
                                                                           : FOLD_SUM;

@@ -111,10 +111,10 @@ DEVICE void store_parts(const Params &params, const Spot &spot, const State<FOLD
     }
 }
 
-// Each lane joins every THREADS_K-th part, in order.
+// Each lane joins every THREADS_K-th part, in order; of a scan, of the parts before its own.
 template <int FOLD>
 DEVICE void load_parts(const Params &params, const Spot &spot, State<FOLD> (&states)[WIDTH]) {
-    ROLLED for (i32 part = spot.lane; within(part, params.split); part += THREADS_K) {
+    ROLLED for (i32 part = spot.lane; within(part, SCANS ? spot.part : params.split); part += THREADS_K) {
         UNROLL for (int c = 0; c < WIDTH; ++c) {
             State<FOLD> state;
             UNROLL for (int w = 0; w < State<FOLD>::WORDS; ++w) state.word[w] =

@@ -7,17 +7,21 @@ constexpr bool COLUMNS = LAYOUT == 1;
 constexpr int THREADS = THREADS_K * THREADS_M;
 constexpr int ELEMENTS = VECTOR / (int)sizeof(IN_TYPE); // per access
 constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;           // rows of a thread
-constexpr int LANE_PITCH = COLUMNS ? 1 : ELEMENTS;      // along k, between neighbouring lanes
-constexpr int PACE = THREADS_K * LANE_PITCH;            // along k, between a thread's accesses
-constexpr int STEP = PACE * ITEMS;                      // elements of a row per step
-constexpr int COUNT = ELEMENTS * ITEMS;                 // elements of a thread per step
+// A thread that scans columns has adjacent elements of them, so that threads exchange one word of a column per step.
+constexpr bool TOGETHER = SCANS && COLUMNS;
+constexpr int LANE_PITCH = TOGETHER ? ITEMS : COLUMNS ? 1 : ELEMENTS; // along k, between neighbouring lanes
+constexpr int PACE = TOGETHER ? 1 : THREADS_K * LANE_PITCH;           // along k, between a thread's accesses
+constexpr int STEP = THREADS_K * LANE_PITCH * (TOGETHER ? 1 : ITEMS); // elements of a row per step
+constexpr int COUNT = ELEMENTS * ITEMS;                               // elements of a thread per step
 constexpr int WORD = (int)sizeof(ACC_TYPE);
 
-// Shared memory: states of the first pass, states of the second pass, then the rows that are kept (KEEP 2).
+// Shared memory: states of the first pass, states of the second pass, then the rows that are kept (KEEP 2). Scans write
+// one half of theirs while threads still read the other one.
 template <int FOLD>
 DEVICE constexpr int scratch_bytes() {
     constexpr int STATES = COLUMNS ? (THREADS_K > 1 ? THREADS * WIDTH : 0) : THREADS_K > 32 ? THREADS / 32 : 0;
-    return (STATES * State<FOLD>::WORDS * WORD + 15) / 16 * 16;
+    constexpr int SCANNED = !SCANS ? 1 : COLUMNS ? 2 : 2 * ITEMS;
+    return (STATES * SCANNED * State<FOLD>::WORDS * WORD + 15) / 16 * 16;
 }
 constexpr int SECOND_SCRATCH = scratch_bytes<FIRST_FOLD>();
 constexpr int KEPT_BASE = SECOND_SCRATCH + (TWO_PASSES ? scratch_bytes<SECOND_FOLD>() : 0);
@@ -181,6 +185,8 @@ DEVICE void read_chunk(const Params &params, const Spot &spot, Source &source, i
         }
 #endif
     }
+    if constexpr (TOGETHER)
+        source.from = source.from + (i64)(STEP - ITEMS) * params.a_k;
     if (whole)
         cover("whole_step");
     else

@@ -20,11 +20,16 @@ HELD_BYTES = 256
 OPERATIONS = {
     name: code
     for code, name in enumerate(
-        "copy sum mean max min prod argmax argmin l2_norm var logsumexp softmax log_softmax layernorm rmsnorm".split()  # noqa: SIM905
+        [
+            *("copy", "sum", "mean", "max", "min", "prod", "argmax", "argmin", "l2_norm", "var", "logsumexp"),
+            *("softmax", "log_softmax", "layernorm", "rmsnorm", "cumsum", "cumprod"),
+        ]
     )
 }
 #: Operations whose fold needs the result of another fold: one pass with states that carry it, or two passes.
 TWO_FORMS = frozenset({"var", "logsumexp", "softmax", "log_softmax", "layernorm"})
+#: Maps of an element and those before it, which a launch makes of x alone.
+SCANS = frozenset({"cumsum", "cumprod"})
 #: Rows of a thread that its block stages in shared memory; 0 where rows are read one access after another.
 STAGED = (0, 1, 2, 4, 8, 16)
 #: Forms of a Program, fixed by its class: reductions and maps of rows and of columns, and no fold at all.
@@ -84,9 +89,15 @@ class View:
         return along and (not self.maps or self.bytes_a == self.bytes_c)
 
     @property
+    def scans(self) -> bool:
+        """Whether each element is mapped with those before it in its row."""
+        return self.rows.operation in SCANS
+
+    @property
     def many_passes(self) -> bool:
         """Whether rows may be needed again after a pass, and k is one axis, so that it has one size to be kept at."""
-        return self.form != COPY and (self.maps or self.rows.operation in TWO_FORMS) and self.rows.digits == 1
+        again = self.form != COPY and not self.scans and (self.maps or self.rows.operation in TWO_FORMS)
+        return again and self.rows.digits == 1
 
 
 @lru_cache(maxsize=4096)

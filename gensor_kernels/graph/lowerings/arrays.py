@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.arrays import Dtype
+from gensor_kernels.dispatch.api import norms
+from gensor_kernels.operators.types.workload import normal_axis
 
-from .base import Lowering, Run, Tensor, channels_first, channels_last, refusal
+from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, name_of, refusal
 from .elementwise import wide
 
 if TYPE_CHECKING:
@@ -275,12 +277,18 @@ def _one_hot(run: Run, node: Node, indices: Tensor, depth: Tensor, values: Tenso
 
 def _cumsum(run: Run, node: Node, x: Tensor, axis: Tensor) -> Tensor:
     xp, x = run.together(x)
-    along = int(run.host(axis))
+    along = normal_axis(int(run.host(axis)), x.ndim)
     back, exclusive = node.attribute("reverse"), node.attribute("exclusive")
     turned = xp.flip(x, along) if back else x
-    total = xp.cumsum(turned, axis=along, dtype=x.dtype)
-    if exclusive:
-        total = total - turned
+    shifted = exclusive and x.shape[along] > 0
+    outer = (slice(None),) * along
+    turned = turned[(*outer, slice(-1))] if shifted else turned
+    if is_served(turned) or (turned.size and name_of(x) == "int64" and xp is not np):
+        total = run.call(norms.cumsum, turned, along)
+    else:
+        total = xp.cumsum(turned, axis=along, dtype=x.dtype)
+    if shifted:
+        total = xp.concatenate([xp.zeros_like(x[(*outer, slice(1))]), total], axis=along)
     return xp.flip(total, along) if back else total
 
 

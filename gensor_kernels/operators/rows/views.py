@@ -12,7 +12,7 @@ from gensor_kernels.operators.types.dtypes import ACCUMULATORS, facts
 from gensor_kernels.operators.types.geometry import Geometry, RowsTail, Strides
 from gensor_kernels.operators.types.workload import View, Workload, contiguous, normal_axis
 
-from . import elementwise, norms, reductions, softmax
+from . import elementwise, norms, reductions, scans, softmax
 from .layout import Digit, Layout, merge_digits
 from .rows import RowOperator, check_extents
 
@@ -21,12 +21,13 @@ OPERATORS: dict[str, RowOperator] = {
     **reductions.OPERATORS,
     **softmax.OPERATORS,
     **norms.OPERATORS,
+    **scans.OPERATORS,
     "elementwise": elementwise.OPERATOR,
 }
 
 #: Types of rows, and of rows of integers; reductions of these, and their accumulators.
 REALS, WHOLE = ("float64", "float32", "float16", "bfloat16"), ("int8", "int32")
-INTEGERS = {"sum": "int64", "max": "int32", "min": "int32", "argmax": "int32", "argmin": "int32"}
+INTEGERS = {"sum": "int64", "cumsum": "int64", "max": "int32", "min": "int32", "argmax": "int32", "argmin": "int32"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def is_map(name: str) -> bool:
 def default_output(operation: str, dtype: str) -> str:
     """Return C's default dtype: int64 for positions and sums of integers, else x's."""
     positions = operation in ("argmax", "argmin")
-    return "int64" if positions or (operation == "sum" and facts(dtype).is_integer) else dtype
+    return "int64" if positions or (operation in ("sum", "cumsum") and facts(dtype).is_integer) else dtype
 
 
 def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
@@ -129,7 +130,7 @@ def workload_from_views(
 
 def accumulator_of(operation: str, dtype: str, out: str) -> str:
     """Return the accumulator type of rows of ``dtype``; UnsupportedError if no kernel reduces them."""
-    types = REALS + (WHOLE if operation in INTEGERS else ())
+    types = REALS + whole_types(operation)
     if dtype not in types and dtype not in ACCUMULATORS.keys() - WHOLE:
         raise UnsupportedError(f"{operation} takes {', '.join(types)}, got {dtype}: cast to one of them")
     if facts(dtype).is_integer:
@@ -141,10 +142,16 @@ def accumulator_of(operation: str, dtype: str, out: str) -> str:
     return ACCUMULATORS[dtype]
 
 
+def whole_types(operation: str) -> tuple[str, ...]:
+    """Return the integer types of rows that kernels of an operation read."""
+    return (*WHOLE, "int64") if operation == "cumsum" else WHOLE if operation in INTEGERS else ()
+
+
 def _layout(given: RowOperator, a: View, c: View, columns: Sequence[Digit], places: Sequence[int]) -> Layout:
-    """Return the digits of kept and reduced axes; argmax and argmin count positions in the reduced axes' order."""
+    """Return the digits of kept and reduced axes; positions and scans follow the order of reduced axes."""
     kept = merge_digits([digit for axis, digit in enumerate(columns) if axis not in places], True)
-    reduced = merge_digits([columns[axis] for axis in places], given.operation not in ("argmax", "argmin"))
+    ordered = given.operation in ("argmax", "argmin", "cumsum", "cumprod")
+    reduced = merge_digits([columns[axis] for axis in places], not ordered)
     if given.operation == "copy":
         kept, reduced = kept[:-1], kept[-1:]
     return Layout(given, a, c, kept, reduced, len(columns[0].strides) if columns else 2)

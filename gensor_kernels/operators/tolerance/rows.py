@@ -6,6 +6,7 @@ legality rule of the families).  With u the accumulator's unit roundoff, a = L u
 growth for any data, and a = 3 sqrt(L) u for data without order (base.py: seven standard deviations).
 
 * sum: a P, with P = sum |x| for any data and hypot(sum, sqrt(sum x^2)) otherwise; a mean divides it by k.
+* cumsum, cumprod: those of the sum and the product of the elements up to each one, k their number.
 * product: (a + k u) |p|, every factor rounding the product once, while no partial product leaves the normal range.
 * l2_norm: sums of squares have terms of one sign, S; sqrt halves the relative error.
 * variance: joining means loses a of each; the squares of their differences lose 2 a kappa more, kappa =
@@ -83,6 +84,22 @@ class Growth:
         return self.a + self.u * ((FUNCTION_ROUNDINGS + 1) * (1 + self.rescalings) + own * 2)
 
 
+def _scan(operation: str, x: np.ndarray, values: np.ndarray, accumulator: str, structured: bool) -> np.ndarray:
+    """Error of the running sum or product ``values``: that of `Growth` at every length from 1 to that of the row."""
+    growth, counts = Growth(accumulator, 1, structured), np.arange(1, x.shape[-1] + 1)
+    length = np.minimum(counts, SERIAL) + JOINS
+    a = (length if structured else 3.0 * np.sqrt(length)) * growth.u
+    if operation == "cumsum":
+        total = np.cumsum(np.abs(x), axis=-1)
+        scale = total if structured else np.minimum(np.hypot(values, np.sqrt(np.cumsum(x * x, axis=-1))), total)
+        return np.where(total < growth.largest / 2, a * scale + counts * growth.tiny, np.inf)
+    logs = np.log2(np.abs(x))
+    low, high = np.cumsum(np.minimum(logs, 0), axis=-1), np.cumsum(np.maximum(logs, 0), axis=-1)
+    limit, factors = np.log2(growth.largest) - 2, (counts if structured else 3.0 * np.sqrt(counts)) * growth.u
+    relative = (factors + a) * np.abs(values) + growth.tiny
+    return np.where((high < limit) & ((low > -limit) | (values == 0)), relative, np.inf)
+
+
 def _exponential(growth: Growth, operation: str, x: np.ndarray, values: np.ndarray) -> np.ndarray:
     maximum = x.max(axis=-1)
     total = np.exp(x - maximum[..., None]).sum(axis=-1)
@@ -121,7 +138,9 @@ def bound(
         return np.zeros_like(values)
     growth = Growth(accumulator, x.shape[-1], structured)
     with np.errstate(all="ignore"):
-        if operation in ("sum", "mean"):
+        if operation in ("cumsum", "cumprod"):
+            found = _scan(operation, x, values, accumulator, structured)
+        elif operation in ("sum", "mean"):
             found = growth.sum(x, values) if operation == "sum" else growth.mean(x, values)
         elif operation == "prod":
             found = growth.product(x, values)

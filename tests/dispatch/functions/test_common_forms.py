@@ -25,6 +25,8 @@ BF16 = ml_dtypes.bfloat16
 HALVES, FLOATS, COMPLEX = ("f2", BF16), ("f2", BF16, "f4"), ("c8", "c16")
 SCIENTIFIC = ("f8", *COMPLEX)
 NARROW = "float8_e4m3fn"
+#: Functions without kernels in the shipped databases.
+UNSHIPPED = {"cumsum", "cumprod"}
 
 
 def new(dtype, *shape):
@@ -242,7 +244,8 @@ def requests_of_forms():
 
 def test_every_public_function_has_forms(requests_of_forms):
     named = {getattr(function, "__name__", "define") for function, *_ in requests_of_forms.values()}
-    assert named | {"prepack", "elementwise"} == PUBLIC and len(requests_of_forms) > 290
+    assert named | {"prepack", "elementwise"} | UNSHIPPED == PUBLIC and not named & UNSHIPPED
+    assert len(requests_of_forms) > 290
 
 
 def test_calls_are_served_by_shipped_kernels(requests_of_forms):

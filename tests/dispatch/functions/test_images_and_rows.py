@@ -99,7 +99,7 @@ def test_the_library_sums_in_the_type_of_the_result():
 
 FUNCTIONS = {f"reduce_{name}": getattr(gk, name) for name in ("sum", "mean", "max", "min", "prod", "var")}
 FUNCTIONS |= {name: getattr(gk, name) for name in ("argmax", "argmin", "logsumexp", "softmax", "log_softmax")}
-FUNCTIONS |= {"l2_norm": gk.norm}
+FUNCTIONS |= {"l2_norm": gk.norm, "cumsum": gk.cumsum, "cumprod": gk.cumprod}
 
 
 @pytest.mark.parametrize("dtype", sample(["float16", "float32", "float64"], 1))

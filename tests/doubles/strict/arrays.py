@@ -182,8 +182,8 @@ class Library(Surface):
     def arange(self, count: int) -> Array:
         return compute("arange", lambda: np.arange(count))
 
-    def cumsum(self, array: Array, dtype: Any = None) -> Array:
-        return compute("cumsum", lambda values: np.cumsum(values, dtype=dtype), array, dtype=dtype)
+    def cumsum(self, array: Array, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
+        return compute("cumsum", partial(np.cumsum, axis=axis, dtype=dtype), array, dtype=dtype, out=out)
 
     def sum(self, array: Array, axis: Any = None, **keywords: Any) -> Array:
         return array.sum(axis, **keywords)

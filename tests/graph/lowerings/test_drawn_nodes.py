@@ -75,6 +75,10 @@ FOUND = [
     *(Case("Hardmax", version, [IMAGE], free=True) for version in (7, 12)),
     Case("Conv", 22, [IMAGE, floats(1, 2, 3, 2)], DILATED),
     Case("MaxPool", 22, [IMAGE], {"kernel_shape": [1, 3], "strides": [1, 3], "pads": [0, 1, 0, 2], "ceil_mode": 1}),
+    *(
+        Case("CumSum", 14, [scales(1, np.inf, 2), np.array(0)], {"exclusive": 1, "reverse": back}, known={1})
+        for back in (0, 1)
+    ),
     Case("GatherElements", 13, [floats(3, 3), integers([0, -1])], {"axis": 1}),
     Case("GatherND", 13, [floats(3, 3), integers(1, -1)]),
     Case("MatMulInteger", 10, [np.full((2, 9), 100, "int8"), np.full((9, 2), 100, "int8")]),

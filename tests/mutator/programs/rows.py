@@ -1,4 +1,4 @@
-"""Programs of the rows family: reductions, softmax, norms and element-wise maps."""
+"""Programs of the rows family: reductions, softmax, norms, scans and element-wise maps."""
 
 from gensor_kernels.families.rows.shape import view
 from gensor_kernels.operators.rows.views import workload as rows
@@ -35,5 +35,9 @@ def rows_configurations() -> list[Configuration]:
         _rows("layernorm", rows("layernorm", (64, 7), (1,), "float16", epilogue="mul_bias"), keep=1, epilogue_fixed=1),
         _rows("staged argmax", rows("argmax", (256, 7), (1,), "float16"), **STAGED, items=4),
         _rows("staged softmax", rows("softmax", (256, 6), (1,), "float32"), **STAGED, vector=2, online=0),
+        _rows("scan", rows("cumsum", *along, "float32"), threads_k=64, threads_m=2),
+        _rows("scan, split", rows("cumprod", (64, 256), (1,), "float16"), vector=4, split_k=3),
+        _rows("scan of columns, split", rows("cumsum", *across, "int32"), vector=2, split_k=3),
+        _rows("staged scan", rows("cumsum", (256, 7), (1,), "float32"), **STAGED, items=4),
         _rows("elementwise", rows("elementwise", (64, 255), (), "float32", epilogue="relu"), items=4),
     ]
