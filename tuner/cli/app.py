@@ -215,7 +215,7 @@ def run(
         found = from_model.layers(model, emulate, from_model.extents_of(input or []), plot is not None, dtype)
         for each in drawing.summaries(found) if lines is not None else ():
             write_json(lines, each)
-        for line in str(found).split("\n"):
+        for line in found.lines(terminal_width(sys.stdout)):
             say(line)
         if plot is not None:
             part = lookup(emulate).part if emulate else "this machine's GPU"
@@ -273,13 +273,15 @@ def show(
     """Print the records of a database, or one kernel. A kernel has a program, resources, verification and a walk."""
     if source and kernel is None:
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
+    if source and json:
+        raise BadParameter("--source is text: leave out --json")
     from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
 
     with given.existing(db) as store:
         if kernel is not None and source:
             lines = source_lines(store, kernel)
         elif kernel is not None:
-            lines = list(kernel_lines(store, kernel))
+            lines = list(kernel_lines(store, kernel, json, terminal_width(sys.stdout)))
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:

@@ -61,7 +61,7 @@ class Line:
     def both(self) -> Comparison | None:
         """Its times next to those of CuPy's calls, or None where this version does not know them."""
         record = self.record
-        return comparison(record.key, record.part, record.predicted_us, self.measured_us, self.vendor_us)
+        return comparison(record.key, record.part, self.predicted_us, self.measured_us, self.vendor_us, self.family)
 
     @property
     def model_us(self) -> float:
