@@ -74,15 +74,16 @@ def shown_records(store: Store, arch: str | None) -> Iterator[Shown]:
     found.sort(key=lambda each: (each[0].arch, each[0].part, each[1] is None, each[1].order if each[1] else ("", 0)))
     for record, use in found:
         ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
-        times = record.predicted_us, *(each.median_us if each else None for each in (ours, theirs))
+        ours_us, theirs_us = (each.median_us if each else None for each in (ours, theirs))
         family = families.get(record.kernel_digest)
-        displayed = displayed_us(record.key, record.part, record.predicted_us)
-        both = comparison(record.key, record.part, displayed, *times[1:], family)
+        workload = readable(record.key)
+        displayed = displayed_us(workload, record.part, record.predicted_us)
+        both = comparison(workload, record.part, displayed, ours_us, theirs_us, family)
         fields = {
             **{name: getattr(use, name, None) for name in ("model", "name", "calls")},
-            **described(record.key, use),
+            **described(workload, use),
             **{name: getattr(record, name) for name in ("arch", "part", "outcome", "predicted_us", "bound_us")},
-            **dict(zip(("measured_us", "vendor_us"), times[1:], strict=True)),
+            **{"measured_us": ours_us, "vendor_us": theirs_us},
             **json_fields(both),
             "family": family,
             "kernel": record.kernel_digest,
@@ -106,15 +107,23 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
     return winner(mine), winner(row for row in rows if row.vendor is not None)
 
 
-def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
+def readable(key: str) -> Workload | None:
+    """Return the Workload of a record, or None if this version cannot read it."""
+    with suppress(*MALFORMED, GensorError):
+        return Workload.from_json(key)
+    return None
+
+
+def displayed_us(workload: Workload | None, part: str, predicted_us: float | None) -> float | None:
     """Return a record's predicted time, not below the part's sustained rate where this version knows both."""
     with suppress(*MALFORMED, GensorError):
-        return max(predicted_us, sustained_us(Workload.from_json(key), stored(part))) if predicted_us else predicted_us
+        if workload is not None and predicted_us:
+            return max(predicted_us, sustained_us(workload, stored(part)))
     return predicted_us
 
 
 def comparison(
-    key: str,
+    workload: Workload | None,
     part: str,
     displayed: float | None,
     measured_us: float | None,
@@ -123,20 +132,20 @@ def comparison(
 ) -> Comparison | None:
     """Return the times of a record next to those of CuPy's calls, or None if this version cannot."""
     with suppress(*MALFORMED, GensorError):
-        if displayed is not None:
-            return compare(Workload.from_json(key), stored(part), displayed, measured_us, vendor_us, family or "")
+        if workload is not None and displayed is not None:
+            return compare(workload, stored(part), displayed, measured_us, vendor_us, family or "")
     return None
 
 
-def described(key: str, use: Use | None = None) -> dict[str, str]:
+def described(workload: Workload | None, use: Use | None = None) -> dict[str, str]:
     """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable."""
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
-    try:
-        workload = Workload.from_json(key)
-        own = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
-        return dict(zip(WORDS[:4], own, strict=True)) | mine
-    except MALFORMED:
-        return dict.fromkeys(WORDS[:4], "unknown") | mine
+    own = dict.fromkeys(WORDS[:4], "unknown")
+    with suppress(*MALFORMED):
+        if workload is not None:
+            texts = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
+            own = dict(zip(own, texts, strict=True))
+    return own | mine
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool, width: int | None = None) -> Iterator[str]:
@@ -213,14 +222,14 @@ def kernels(store: Store, prefix: str) -> Iterator[dict[str, Any]]:
             "serves": [
                 {
                     "names": [*dict.fromkeys(use.name for use in read(each.provenance))],
-                    "sizes": described(each.key)["sizes"],
+                    "sizes": described(readable(each.key))["sizes"],
                     **{"part": each.part, "predicted_us": each.predicted_us, "walk": _parsed(each.walk)},
                 }
                 for each in sorted(served.values(), key=lambda each: (each.part, each.key))
             ],
             "timed": [
                 {
-                    "sizes": described(each.key)["sizes"],
+                    "sizes": described(readable(each.key))["sizes"],
                     **{name: getattr(each, name) for name in ("part", "median_us", "device")},
                 }
                 for each in store.rows(Timing, kernel_digest=kernel.digest)
