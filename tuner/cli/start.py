@@ -7,10 +7,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, get_args
+from typing import NoReturn
 
 from . import SHELLS, STOPPED, VARIABLE
 
@@ -33,7 +32,6 @@ def main() -> None:
         escape_streams()
         from .app import main as run
 
-        convert_plainly()
         serve_shell()
         run()
     except KeyboardInterrupt:
@@ -51,37 +49,6 @@ def main() -> None:
         if ended.code == INTERRUPTED:
             leave()
         raise
-
-
-class PlainValues:
-    """Converts the values of one parameter: texts, paths and defaults here, numbers of a command line as typer does."""
-
-    def __init__(self, descriptor: Any, build: Callable[[Any], Any]):
-        self.descriptor, self.build = descriptor, build
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the converted value."""
-        many = param.multiple or param.nargs == -1
-        if value is None:
-            return () if many else None
-        kind = get_args(self.descriptor.annotation)[0] if many else self.descriptor.annotation
-        given = value if many else [value]
-        if kind is not Path and not all(isinstance(each, kind) for each in given):
-            return self.build(self.descriptor).coerce(value, param, ctx)
-        return [kind(each) for each in given] if many else kind(value)
-
-
-def convert_plainly() -> None:
-    """Let typer convert few values itself: it does so with pydantic, which takes longer to load than most commands run.
-
-    Parameters of these commands have no further conditions on texts and paths. An older typer has no
-    `build_runtime_param`, and converts without pydantic.
-    """
-    from typer import core
-
-    build = getattr(core, "build_runtime_param", None)
-    if build is not None:
-        core.build_runtime_param = lambda descriptor: PlainValues(descriptor, build)  # type: ignore
 
 
 def serve_shell() -> None:
