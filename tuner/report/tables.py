@@ -13,9 +13,7 @@ from .contents import Line, Part
 from .drawing import Markup, breakable, tag
 
 #: Columns that are aligned to the right and sorted by value: that of a cell is its text or its sort value.
-NUMBERS = frozenset(
-    {"calls", "predicted", "expected", "bound", "x bound", "measured", "CuPy", "gain", "share, %", "workloads"}
-)
+NUMBERS = frozenset({"calls", "predicted", "bound", "x bound", "measured", "CuPy", "gain", "share, %", "workloads"})
 NUMBERS |= {"registers", "spilled", "step", "benefit g"}
 #: A cell: text, or (text, sort value or None).
 Cell = object
