@@ -4,7 +4,7 @@
     python -m benchmarks.hour --keep FOLDER   # leave the clone and all files there
     python -m benchmarks.hour --skip site     # without steps of these names
 
-Each step is a command that the README or docs/start/jetson.md names. Packages come from wherever this machine's pip takes them.
+Each step is a command of the README or docs/start/jetson.md. Packages come from where this machine's pip takes them.
 Prints a table: time that passes and that of all processors, and whether the step ended as it should; exit code 1 where
 one did not. `own rows` ends with exit code 1: four of the 25 rows of hour.csv are mistakes.
 """
