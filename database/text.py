@@ -39,6 +39,19 @@ def duration(us: float | None, digits: int = 3) -> str:
     return f"{us / (365 * DAY_US):.{digits}g} years"
 
 
+def span(low_us: float, high_us: float) -> str:
+    """Return two times between which others are, as text: their unit once where it is the same.
+
+    Examples
+    --------
+    >>> span(45, 80), span(640, 1280)
+    ('45 to 80 µs', '640 µs to 1.28 ms')
+    """
+    low, high = duration(low_us), duration(high_us)
+    number, _, unit = low.rpartition(" ")
+    return f"{number if number and high.endswith(f' {unit}') else low} to {high}"
+
+
 def escape_streams() -> None:
     """Let stdout and stderr escape the characters that their encoding lacks, such as µ under gbk, as Python does."""
     for stream in (sys.stdout, sys.stderr):

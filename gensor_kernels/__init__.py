@@ -76,7 +76,11 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from gensor_database.lazy import public as _public
 
 if _TYPE_CHECKING:
-    from .dispatch import (
+    from .dispatch.accelerated.accelerate import accelerate
+    from .dispatch.api.bind import bind
+    from .dispatch.api.explain import explain
+    from .dispatch.api.norms import elementwise
+    from .dispatch.api.public import (
         argmax,
         argmin,
         attention,
@@ -121,10 +125,6 @@ if _TYPE_CHECKING:
         var,
         vdot,
     )
-    from .dispatch.accelerated.accelerate import accelerate
-    from .dispatch.api.bind import bind
-    from .dispatch.api.explain import explain
-    from .dispatch.api.norms import elementwise
     from .dispatch.api.warmup import warmup
     from .dispatch.observe.counters import counters
     from .dispatch.observe.explanation import Explanation
@@ -212,8 +212,7 @@ __all__ = [
 #: Modules of these names, in the order in which they are searched.
 _MODULES = (
     "errors",
-    "dispatch",
-    *(f"dispatch.api.{name}" for name in ("bind", "explain", "norms", "warmup")),
+    *(f"dispatch.api.{name}" for name in ("public", "bind", "explain", "norms", "warmup")),
     *(f"dispatch.observe.{name}" for name in ("counters", "explanation", "record")),
     "dispatch.accelerated.accelerate",
     *(f"graph.execution.{name}" for name in ("from_torch", "model")),

@@ -6,10 +6,8 @@ import json
 import os
 import shutil
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -95,75 +93,6 @@ def printable(text: str, longest: int | None = 400) -> str:
 def terminal_width(file: TextIO) -> int | None:
     """Return the columns of a stream's terminal, or None: files and pipes take lines of any length."""
     return shutil.get_terminal_size().columns if file.isatty() else None
-
-
-def shorten(text: str, width: int) -> str:
-    """Return a text of at most this width: an ellipsis takes the middle of a longer one, whose ends differ most."""
-    if len(text) <= width:
-        return text
-    kept = max(width - 1, 0)
-    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table. `rank`: on a narrow terminal, columns of rank 1 are left out first, those of 0 never."""
-
-    title: str
-    width: int
-    right: bool = False
-    rank: int = 0
-    shrinks: bool = False  # once no other column can be left out
-
-
-#: The fewest characters of a column that shrinks.
-NARROWEST = 8
-
-
-class Layout:
-    """The columns of a table that fit a terminal; a table without a width has all of them, and no text is cut."""
-
-    def __init__(self, columns: Sequence[Column], width: int | None):
-        self.width = width
-        self.columns = list(columns)
-        for each in sorted((each for each in columns if each.rank), key=lambda each: each.rank):
-            if self._over() > 0:
-                self.columns.remove(each)
-        while self._over() > 0:
-            place = max(range(len(self.columns)), key=lambda place: (self._spare(place), -place))
-            if self._spare(place) <= 0:
-                break
-            self.columns[place] = replace(self.columns[place], width=self.columns[place].width - 1)
-
-    def _over(self) -> int:
-        """Return how many characters are too many."""
-        return 0 if self.width is None else sum(each.width + 1 for each in self.columns) - 1 - self.width
-
-    def _spare(self, place: int) -> int:
-        each = self.columns[place]
-        return each.width - NARROWEST if each.shrinks else 0
-
-    def line(self, cells: Mapping[str, str]) -> str:
-        """Return a row of the table, from texts by title; a title without a text has an empty cell."""
-        texts = []
-        for each in self.columns:
-            text = printable(cells.get(each.title, ""), None)
-            text = text if self.width is None else shorten(text, each.width)
-            texts.append(f"{text:>{each.width}}" if each.right else f"{text:<{each.width}}")
-        return " ".join(texts).rstrip()
-
-    def header(self) -> str:
-        """Return the titles of the columns."""
-        return self.line({each.title: each.title for each in self.columns})
-
-    def reason(self, cells: Mapping[str, str], reason: str) -> str:
-        """Return a row that ends with a sentence; on a terminal that stands on the lines after it."""
-        text = printable(reason, None)
-        if self.width is None:
-            return f"{self.line(cells)} {text}".rstrip()
-        indent = "    "
-        lines = textwrap.wrap(text, max(self.width, 20), initial_indent=indent, subsequent_indent=indent)
-        return "\n".join([self.line(cells), *lines])
 
 
 def plural(noun: str, count: int) -> str:

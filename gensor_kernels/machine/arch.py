@@ -122,10 +122,17 @@ class Arch:
         digits = self.name.removeprefix("sm_")
         return int(digits[:-1]), int(digits[-1])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A mapping proxy cannot be pickled, and worker processes are handed their Arch.
+    def __post_init__(self) -> None:
+        for name in ("rates", "sustained"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+
+    def values(self) -> dict[str, Any]:
+        """Return the fields as other processes and machines are handed them: a mapping proxy cannot be pickled."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return _restored, ({**values, "rates": dict(self.rates), "sustained": dict(self.sustained)},)
+        return {**values, "rates": dict(self.rates), "sustained": dict(self.sustained)}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.values(),)
 
     def rate(self, name: str) -> float:
         """Return multiply-accumulates per clock per SM of an instruction class; 0 where the part has none."""
@@ -194,7 +201,7 @@ class Arch:
 
 
 def _restored(values: dict[str, Any]) -> Arch:
-    return Arch(**{**values, **{name: MappingProxyType(values[name]) for name in ("rates", "sustained")}})
+    return Arch(**values)
 
 
 @cache
@@ -218,7 +225,7 @@ def _build(capability: str, part: str, row: Mapping[str, Any]) -> Arch:
     for name in ("features", "unsure"):
         merged[name] = frozenset(merged[name])
     merged["device_names"] = tuple(merged.get("device_names", ()))
-    return Arch(name=capability, part=part, rates=rates, sustained=MappingProxyType(sustained), **merged)
+    return Arch(name=capability, part=part, rates=rates, sustained=sustained, **merged)
 
 
 def in_mode(module: Arch, sms: int, mhz: int) -> Arch:
@@ -243,7 +250,7 @@ def modes(module: Arch) -> Mapping[str, Arch]:
 
 def rates_of(*rows: Mapping[str, Any]) -> Mapping[str, float]:
     """Return the rates of rows of the table; a later row overrides an earlier row."""
-    return MappingProxyType({name: float(row[name]) for row in rows for name in RATES if name in row})
+    return {name: float(row[name]) for row in rows for name in RATES if name in row}
 
 
 @cache

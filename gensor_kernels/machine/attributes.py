@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 from gensor_kernels.errors import UnknownArchError
 
-from .arch import GIB, Arch, archs, in_mode, lookup, rates_of, table
+from .arch import GIB, Arch, archs, in_mode, lookup, modes, rates_of, table
 
 #: Relative differences between a listed part's clock and bandwidth and the driver's figures that are still the part.
 SAME_CLOCK = 0.03
@@ -66,7 +65,7 @@ def from_attributes(
         device_names=(name,),
         memory_gb=(memory_bytes or 0) / GIB,
         rates=rates_of(shared, shared.get("geforce", {}) if "geforce" in name.lower() else {}, variant),
-        sustained=MappingProxyType({}),
+        sustained={},
         unsure=base.unsure | {"dram_gb_s", "l2_mb", "l2_bytes_per_clk", *variant.get("unsure", ())},
     )
 
@@ -86,10 +85,8 @@ def _base(capability: tuple[int, int]) -> Arch:
     return max(below, key=lambda arch: arch.capability)
 
 
-def _module(
-    modules: Sequence[Arch], sms: int, clock_ghz: float, l2_bytes: int | None, memory_bytes: int | None
-) -> Arch:
-    """Return the Jetson module with this L2, memory, SM count and clock, or the closest module in another power mode.
+def _module(listed: Sequence[Arch], sms: int, clock_ghz: float, l2_bytes: int | None, memory_bytes: int | None) -> Arch:
+    """Return the Jetson module with this L2, memory, SM count and clock, in the closest of its power modes.
 
     A power mode switches SMs off and lowers clocks, but leaves the L2 and the memory bus: an AGX Orin of 30 W has as
     many SMs at the same clock as an Orin Nano.  Jetsons report a wrong clock and width of their memory.
@@ -100,8 +97,13 @@ def _module(
         here = memory_bytes is None or whole * (1 - KEPT_MEMORY) <= memory_bytes <= whole
         return here and (l2_bytes is None or arch.l2_mb == l2_bytes / 2**20)
 
-    near = [arch for arch in modules if fits(arch)] or modules
-    best = min(near, key=lambda arch: (abs(arch.sms - sms), abs(arch.clock_ghz - clock_ghz)))
+    near = [arch for arch in listed if fits(arch)] or listed
+
+    def distance(known: tuple[Arch, Arch]) -> tuple[float, ...]:
+        return tuple(value for arch in known for value in (abs(arch.sms - sms), abs(arch.clock_ghz - clock_ghz)))
+
+    pairs = [(mode, module) for module in near for mode in (module, *modes(module).values())]
+    best, module = min(pairs, key=distance)
     if best.sms == sms and abs(best.clock_ghz / clock_ghz - 1) < SAME_CLOCK:
         return best
-    return in_mode(best, sms, round(clock_ghz * 1e3))
+    return in_mode(module, sms, round(clock_ghz * 1e3))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-import gensor_kernels.dispatch as functions
+import gensor_kernels.dispatch.api.public as functions
 from gensor_kernels import forking
 from gensor_kernels.dispatch.api.norms import elementwise as _elementwise
 from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps

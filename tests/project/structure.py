@@ -28,6 +28,7 @@ ORDER = (
         *("gensor_kernels/arrays.py", "gensor_kernels/errors.py", "gensor_kernels/config.py"),
         *("gensor_kernels/forking.py", "gensor_kernels/install.py", "gensor_kernels/shown.py"),
         *("gensor_kernels/blocks.py", "gensor_kernels/spelling.py", "gensor_kernels/turns.py"),
+        "gensor_kernels/tables.py",
     ),
     ("gensor_kernels/operators",),
     ("gensor_kernels/machine",),

@@ -21,7 +21,7 @@ import gensor_kernels
 from gensor_database.errors import StoreError
 from gensor_database.text import duration
 from gensor_kernels import spelling
-from gensor_kernels.errors import ConfigError, GensorError
+from gensor_kernels.errors import ConfigError, GensorError, ToolMissingError
 from gensor_kernels.machine.arch import lookup
 from gensor_tuner.output import (
     STDOUT,
@@ -41,6 +41,7 @@ from gensor_tuner.regression import TOLERANCE
 from . import SHELLS, STOPPED, VARIABLE
 from . import options as given
 from .help import Commands, Grouped
+from .values import convert_plainly
 
 PROGRAM = "gensor-tune"
 
@@ -212,10 +213,13 @@ def run(
 
     plot = (out or Path(f"{model.stem}.png")) if profile else None
     with given.read_first(db), json_lines(json) as lines:
-        found = from_model.layers(model, emulate, from_model.extents_of(input or []), plot is not None, dtype)
+        try:
+            found = from_model.layers(model, emulate, from_model.extents_of(input or []), plot is not None, dtype)
+        except ToolMissingError as error:
+            raise error if emulate else ToolMissingError(f"--emulate ARCH predicts without a GPU; {error}") from None
         for each in drawing.summaries(found) if lines is not None else ():
             write_json(lines, each)
-        for line in str(found).split("\n"):
+        for line in found.lines(terminal_width(sys.stdout)):
             say(line)
         if plot is not None:
             part = lookup(emulate).part if emulate else "this machine's GPU"
@@ -273,13 +277,15 @@ def show(
     """Print the records of a database, or one kernel. A kernel has a program, resources, verification and a walk."""
     if source and kernel is None:
         raise BadParameter("--source goes with --kernel DIGEST: gensor-tune show lists the kernels")
+    if source and json:
+        raise BadParameter("--source is text: leave out --json")
     from gensor_tuner.store.show import kernel_lines, record_lines, source_lines
 
     with given.existing(db) as store:
         if kernel is not None and source:
             lines = source_lines(store, kernel)
         elif kernel is not None:
-            lines = list(kernel_lines(store, kernel))
+            lines = list(kernel_lines(store, kernel, json, terminal_width(sys.stdout)))
             if not lines:
                 raise GensorError(f"{store.path} has no kernel whose digest begins with '{kernel}'")
         else:
@@ -572,6 +578,7 @@ def worker(
 
 def main() -> None:
     """Run gensor-tune; errors become sentences on stderr, never tracebacks."""
+    convert_plainly()
     try:
         sys.exit(app(prog_name=PROGRAM, standalone_mode=False) or 0)
     except UsageError as error:
@@ -584,6 +591,9 @@ def main() -> None:
             meant = spelling.did_you_mean(spelling.near(name, getattr(error, "possibilities", None) or ()))
             message = f"No such option: {name}" + (f": {meant}" if meant else "")
         listed = "commands" if message.startswith("No such command") else "options"
+        for ending, option in ((".csv", "--shapes"), (".onnx", "--model")):
+            if listed == "commands" and message.removesuffix("'").endswith(ending):
+                message += f": a file of shapes or a model goes with its option, as in {option} FILE"
         note(f"{message} ({help_of} --help lists the {listed})")
         sys.exit(2)
     except GensorError as error:

@@ -55,13 +55,13 @@ class Line:
     @cached_property
     def predicted_us(self) -> float | None:
         """The predicted time as displayed; the record holds the potential's own prediction."""
-        return displayed_us(self.record.key, self.record.part, self.record.predicted_us)
+        return displayed_us(self.workload, self.record.part, self.record.predicted_us)
 
     @cached_property
     def both(self) -> Comparison | None:
         """Its times next to those of CuPy's calls, or None where this version does not know them."""
-        record = self.record
-        return comparison(record.key, record.part, record.predicted_us, self.measured_us, self.vendor_us)
+        part = self.record.part
+        return comparison(self.workload, part, self.predicted_us, self.measured_us, self.vendor_us, self.family)
 
     @property
     def model_us(self) -> float:
@@ -178,7 +178,7 @@ class _Reader:
         ours, theirs = best_times(record, rows)
         return Line(
             record,
-            described(record.key, uses[0] if uses else None),
+            described(workload, uses[0] if uses else None),
             workload,
             kernel,
             binary.registers if binary else None,

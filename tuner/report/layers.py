@@ -8,7 +8,7 @@ from typing import Any
 
 from gensor_kernels import install
 from gensor_kernels.errors import ConfigError
-from gensor_kernels.graph.execution.layers import Layers
+from gensor_kernels.graph.execution.layers import Layer, Layers
 
 #: Layers that a plot shows: the ones that take most time, in the order of the model.
 MOST = 60
@@ -29,9 +29,14 @@ def summaries(layers: Layers) -> Iterator[dict[str, Any]]:
             "tiers": [each.tier for each in layer.served],
             "kernels": [each.kernel for each in layer.served],
             **{name: getattr(layer, name) for name in ("predicted_us", "measured_us", "bound_us", "library_us")},
+            **_band(layer),
         }
     total = {"layers": len(layers), "us": layers.us, "measured": layers.timed, "bound_us": layers.bound_us}
-    yield {"model": total}
+    yield {"model": total | _band(layers)}
+
+
+def _band(found: Layer | Layers) -> dict[str, float | None]:
+    return dict(zip(("expected_low_us", "expected_high_us"), found.expected_us or (None, None), strict=True))
 
 
 def plot(layers: Layers, title: str, out: Path) -> None:

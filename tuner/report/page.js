@@ -49,8 +49,9 @@ for (const part of document.querySelectorAll(".sortable")) {
   const body = part.querySelector("tbody"), rows = [...body.rows], headings = [...part.querySelectorAll("th")];
   const value = (row, column) => {
     const cell = row.cells[column];
-    if (cell.dataset.v === undefined) return cell.className === "n" ? Number(cell.textContent) : cell.textContent;
-    return cell.dataset.v === "" ? null : Number(cell.dataset.v);
+    const sorted = cell.dataset.v ?? cell.textContent;
+    if (cell.dataset.v === undefined && cell.className !== "n") return sorted;
+    return sorted === "" ? null : Number(sorted);
   };
   const order = (a, b) => (typeof a === "number" ? a - b : a.localeCompare(b, undefined, { numeric: true }));
   headings.forEach((heading, column) => {

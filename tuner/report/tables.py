@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gensor_database.text import duration
-from gensor_kernels.dispatch.plans.comparison import MARK, Comparison
-from gensor_tuner.store.uses import time_text
+from gensor_database.text import duration, span
+from gensor_kernels.dispatch.plans.comparison import Comparison
+from gensor_kernels.tables import MARK
 
 from .charts import mean_split, small_bar
 from .contents import Line, Part
@@ -37,7 +37,8 @@ def _kind(column: str) -> str | None:
 def _cell(column: str, cell: Cell) -> Markup:
     if isinstance(cell, tuple):
         shown, value = cell
-        return tag("td", breakable(shown), class_=_kind(column), data_v="" if value is None else f"{value:.4g}")
+        number = None if value is None else f"{value:.4g}"
+        return tag("td", breakable(shown), class_=_kind(column), data_v=None if number == str(shown) else number)
     return tag("td", breakable(cell), class_=_kind(column))
 
 
@@ -46,7 +47,7 @@ def records(part: Part) -> Markup:
     timed, failed = bool(part.measured), any(line.record.outcome != "ok" for line in part.lines)
     named = any(line.uses for line in part.lines)
     columns = ["name", "calls"] if named else []
-    columns += ["operator", "sizes", "dtype", "epilogue", "predicted", "bound", "x bound"]
+    columns += ["operator", "sizes", "dtype", "epilogue", "predicted", "expected", "bound", "x bound"]
     columns += [*(["measured"] if timed else []), "CuPy", "gain", "serves", "share, %"]
     columns += ["limited by", "family", "kernel", "verified", *(["outcome"] if failed else [])]
     whole = sum(line.model_us for line in part.lines)
@@ -60,9 +61,11 @@ def _record(line: Line, whole: float, named: bool, timed: bool, failed: bool) ->
     ratio = predicted / bound if predicted and bound else None
     cells: list[Cell] = [line.called, ("" if line.calls is None else line.calls, line.calls)] if named else []
     cells += [line.texts["operator"], (line.texts["sizes"], line.flops), line.texts["dtype"]]
-    cells += [line.texts["epilogue"], _time(predicted), _time(bound), _ratio(ratio)]
-    cells += [_time(line.measured_us)] if timed else []
     both, share = line.both, line.model_us / whole if whole else 0.0
+    band = both.expected_us if both else None
+    cells += [line.texts["epilogue"], _time(predicted), (span(*band), band[1]) if band else ("", None)]
+    cells += [_time(bound), _ratio(ratio)]
+    cells += [_time(line.measured_us)] if timed else []
     cells += [_theirs(both), _ratio(both.gain if both else None), both.serves if both else ""]
     cells += [f"{100 * share:.1f}", line.limit, line.family, tag("code", line.digest), line.verified]
     outcome = line.record.outcome + (f": {line.record.error}" if line.record.error else "")
@@ -75,7 +78,9 @@ def _time(us: float | None) -> Cell:
 
 def _theirs(both: Comparison | None) -> Cell:
     """Return CuPy's time, marked if it is predicted."""
-    return ("", None) if both is None else (time_text(both.theirs_us, "" if both.measured else MARK), both.theirs_us)
+    if both is None or both.theirs_us is None:
+        return "", None
+    return ("" if both.measured else MARK) + duration(both.theirs_us), both.theirs_us
 
 
 def _ratio(value: float | None) -> Cell:

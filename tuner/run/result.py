@@ -17,18 +17,19 @@ import numpy as np
 from gensor_database.record import Kernel, Record, Timing, canonical
 from gensor_database.record import Row as StoreRow
 from gensor_database.store import Entry, Store
-from gensor_kernels.dispatch.plans.comparison import SERVERS, Comparison, compare
+from gensor_kernels.dispatch.plans.comparison import SERVERS, Comparison, compare, compared
+from gensor_kernels.dispatch.plans.comparison import json_fields as compared_fields
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, current_family, program_from_json
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import bound_us, sustained_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.tables import Column, Layout
 from gensor_tuner.measure.timer import vendor_name
-from gensor_tuner.output import Column, Layout
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.store import uses
 from gensor_tuner.store.kernel_rows import executed_rows, kernel_rows, verification_row
-from gensor_tuner.store.uses import COMPARED, Call, compared, model_of, without, words
+from gensor_tuner.store.uses import COMPARED, Call, model_of, without, words
 
 from .class_run import Chosen, Options, Refusal
 
@@ -64,7 +65,7 @@ class Result:
         """Its times next to those of CuPy's calls, and who serves, or None if it has no kernel."""
         if self.workload is None or self.arch is None or self.displayed_us is None:
             return None
-        return compare(self.workload, self.arch, self.displayed_us, self.measured_us, self.vendor_us)
+        return compare(self.workload, self.arch, self.displayed_us, self.measured_us, self.vendor_us, self.family or "")
 
     @property
     def displayed_us(self) -> float | None:
@@ -74,14 +75,12 @@ class Result:
 
 def json_fields(row: Row, result: Result, arch: Arch) -> dict[str, Any]:
     """Return one row for JSON: the documented keys first, then the arch, and what the shapes file says."""
-    both = result.comparison
     return {
         "workload": json.loads(result.workload.key()) if result.workload else None,
         **{name: getattr(result, name) for name in ("status", "kernel", "family")},
         "program": result.program or None,
         **{name: getattr(result, name) for name in ("predicted_us", "bound_us", "measured_us", "vendor_us")},
-        "library_us": both.theirs_us if both and not both.measured else None,
-        "serves": both.serves if both else None,
+        **compared_fields(result.comparison),
         **{name: getattr(result, name) for name in ("verified", "registers", "spill_bytes", "shared_bytes")},
         "seconds": {stage: round(result.seconds.get(stage, 0.0), 4) for stage in STAGES},
         "error": result.error,
@@ -247,8 +246,8 @@ class Table:
         if row.error is not None or result.status != "ok" or result.displayed_us is None or result.bound_us is None:
             status, reason = ("bad row", row.error) if row.error is not None else (result.status, result.error)
             return self.layout.reason(cells, f"{status}: {reason}" if reason else status)
-        cells |= compared(result.comparison, result.displayed_us, result.bound_us)
-        return self.layout.line({**cells, "verified": result.verified})
+        times = compared(result.comparison, result.displayed_us, result.bound_us)
+        return self.layout.line({**cells, **times, "verified": result.verified})
 
 
 def _head(row: Row, workload: Workload | None = None) -> dict[str, str]:

@@ -195,6 +195,8 @@ def _lines(path: Path) -> list[str]:
         raise ShapesError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if path.suffix.lower() == ".onnx":
         raise ShapesError(f"{path}: is a model: use --model in place of --shapes; gensor-tune shapes writes its shapes")
+    if data.startswith(b"PK\x03\x04"):
+        raise ShapesError(f"{path}: is a spreadsheet or another ZIP archive: save it as CSV, separated by commas")
     if len(data) > LARGEST_FILE:
         raise ShapesError(f"{path}: is larger than {LARGEST_FILE >> 20} MB: split it")
     try:

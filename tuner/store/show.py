@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from gensor_database.connection import translated
@@ -13,25 +14,52 @@ from gensor_database.record import Kernel, Record, RowType, Source, Timing, Veri
 from gensor_database.store import Store
 from gensor_database.text import duration
 from gensor_database.timings import Winner, newest_first, winner
-from gensor_kernels.dispatch.plans.comparison import Comparison, compare
+from gensor_kernels.dispatch.plans.comparison import Comparison, compare, compared, json_fields
 from gensor_kernels.errors import MALFORMED, GensorError
 from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import stored
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import Column, Layout, counts_text, printable, sizes_text
+from gensor_kernels.tables import Column, Layout, wrapped
+from gensor_tuner.output import counts_text, json_text, printable, sizes_text
 
-from .uses import COMPARED, Call, Use, compared, newest, read, totals
+from .uses import COMPARED, Call, Use, newest, read, totals
 
 WORDS = ("operator", "sizes", "dtype", "epilogue", "part", "outcome")
 #: The most characters to which columns of the table are aligned, and the ranks of those that a terminal may lack.
 WIDEST, RANKS = 40, {"epilogue": 1, "operator": 2}
 WORKLOAD = ("model", "name", "operator", "sizes", "dtype", "epilogue", "calls", "arch", "part", "outcome")
-FIELDS = (*WORKLOAD, "predicted_us", "bound_us", "measured_us", "vendor_us", "library_us", "serves", "family", "kernel")
+TIMED = ("predicted_us", "bound_us", "measured_us", "vendor_us")
+FIELDS = (*WORKLOAD, *TIMED, *json_fields(None), "family", "kernel")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A record with its predicted time as displayed, and its times next to those of CuPy's calls."""
+
+    fields: dict[str, Any]
+    displayed_us: float | None
+    both: Comparison | None
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """The cells of its times."""
+        return compared(self.both, self.displayed_us, self.fields["bound_us"])
+
+    @property
+    def call(self) -> Call:
+        """The calls of its row, with their times."""
+        calls, bound, family = (self.fields[name] for name in ("calls", "bound_us", "family"))
+        return Call(calls, self.displayed_us, bound, self.both, family or "")
 
 
 def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
-    """Yield the newest record of each Workload and part as a flat dictionary, once for each row that it is for.
+    """Yield the newest record of each Workload and part as a flat dictionary: the fields of `shown_records`."""
+    yield from (each.fields for each in shown_records(store, arch))
+
+
+def shown_records(store: Store, arch: str | None) -> Iterator[Shown]:
+    """Yield the newest record of each Workload and part, once for each row that it is for.
 
     Rows of shapes files come in their order; Workloads without a row come last. `measured_us` and `vendor_us` are the
     median times of the record's kernel on its part and of the array library's call.
@@ -46,19 +74,22 @@ def records(store: Store, arch: str | None) -> Iterator[dict[str, Any]]:
     found.sort(key=lambda each: (each[0].arch, each[0].part, each[1] is None, each[1].order if each[1] else ("", 0)))
     for record, use in found:
         ours, theirs = best_times(record, timed.get((record.key, record.part), ()))
-        times = record.predicted_us, *(each.median_us if each else None for each in (ours, theirs))
-        both = comparison(record.key, record.part, *times)
-        yield {
+        ours_us, theirs_us = (each.median_us if each else None for each in (ours, theirs))
+        family = families.get(record.kernel_digest)
+        workload = readable(record.key)
+        displayed = displayed_us(workload, record.part, record.predicted_us)
+        both = comparison(workload, record.part, displayed, ours_us, theirs_us, family)
+        fields = {
             **{name: getattr(use, name, None) for name in ("model", "name", "calls")},
-            **described(record.key, use),
+            **described(workload, use),
             **{name: getattr(record, name) for name in ("arch", "part", "outcome", "predicted_us", "bound_us")},
-            **dict(zip(("measured_us", "vendor_us"), times[1:], strict=True)),
-            "library_us": both.theirs_us if both and not both.measured else None,
-            "serves": both.serves if both else None,
-            "family": families.get(record.kernel_digest),
+            **{"measured_us": ours_us, "vendor_us": theirs_us},
+            **json_fields(both),
+            "family": family,
             "kernel": record.kernel_digest,
             **{name: getattr(record, name) for name in ("key", "walk", "provenance", "error")},
         }
+        yield Shown(fields, displayed, both)
 
 
 def timings(store: Store, arch: str | None) -> dict[tuple[str, str], list[Timing]]:
@@ -76,40 +107,53 @@ def best_times(record: Record, rows: Iterable[Timing]) -> tuple[Winner | None, W
     return winner(mine), winner(row for row in rows if row.vendor is not None)
 
 
-def displayed_us(key: str, part: str, predicted_us: float | None) -> float | None:
+def readable(key: str) -> Workload | None:
+    """Return the Workload of a record, or None if this version cannot read it."""
+    with suppress(*MALFORMED, GensorError):
+        return Workload.from_json(key)
+    return None
+
+
+def displayed_us(workload: Workload | None, part: str, predicted_us: float | None) -> float | None:
     """Return a record's predicted time, not below the part's sustained rate where this version knows both."""
     with suppress(*MALFORMED, GensorError):
-        return max(predicted_us, sustained_us(Workload.from_json(key), stored(part))) if predicted_us else predicted_us
+        if workload is not None and predicted_us:
+            return max(predicted_us, sustained_us(workload, stored(part)))
     return predicted_us
 
 
 def comparison(
-    key: str, part: str, predicted_us: float | None, measured_us: float | None, vendor_us: float | None
+    workload: Workload | None,
+    part: str,
+    displayed: float | None,
+    measured_us: float | None,
+    vendor_us: float | None,
+    family: str | None,
 ) -> Comparison | None:
     """Return the times of a record next to those of CuPy's calls, or None if this version cannot."""
-    displayed = displayed_us(key, part, predicted_us)
     with suppress(*MALFORMED, GensorError):
-        if displayed is not None:
-            return compare(Workload.from_json(key), stored(part), displayed, measured_us, vendor_us)
+        if workload is not None and displayed is not None:
+            return compare(workload, stored(part), displayed, measured_us, vendor_us, family or "")
     return None
 
 
-def described(key: str, use: Use | None = None) -> dict[str, str]:
+def described(workload: Workload | None, use: Use | None = None) -> dict[str, str]:
     """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable."""
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
-    try:
-        workload = Workload.from_json(key)
-        own = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
-        return dict(zip(WORDS[:4], own, strict=True)) | mine
-    except MALFORMED:
-        return dict.fromkeys(WORDS[:4], "unknown") | mine
+    own = dict.fromkeys(WORDS[:4], "unknown")
+    with suppress(*MALFORMED):
+        if workload is not None:
+            texts = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
+            own = dict(zip(own, texts, strict=True))
+    return own | mine
 
 
 def record_lines(store: Store, arch: str | None, as_json: bool, width: int | None = None) -> Iterator[str]:
     """Yield records as JSON lines, or as a table with the totals of models and the row counts of the database."""
-    found = list(records(store, arch))
+    every_record = list(shown_records(store, arch))
+    found = [each.fields for each in every_record]
     if as_json:
-        yield from (json.dumps(each, separators=(",", ":")) for each in found)
+        yield from map(json_text, found)
         return
     named = any(each["name"] for each in found)
     several = len({each["model"] for each in found}) > 1
@@ -130,64 +174,101 @@ def record_lines(store: Store, arch: str | None, as_json: bool, width: int | Non
         width,
     )
     yield layout.header()
-    for each, cells in zip(found, texts, strict=True):
-        kernel = (each["kernel"] or "")[:10]
-        yield layout.line({**cells, "calls": _cell(each["calls"]), **_compared(each), "kernel": kernel})
-    models = [each for each in found if each["model"] is not None]
-    yield from totals((f"{each['model']} on {each['part']}", _call(each)) for each in models)
+    for each, cells in zip(every_record, texts, strict=True):
+        kernel = (each.fields["kernel"] or "")[:10]
+        yield layout.line({**cells, "calls": _cell(each.fields["calls"]), **each.cells, "kernel": kernel})
+    models = [each for each in every_record if each.fields["model"] is not None]
+    sentences = list(totals((f"{each.fields['model']} on {each.fields['part']}", each.call) for each in models))
     if arch is not None and not found:
-        others = sorted({each["arch"] for each in records(store, None)})
-        yield f"no record is of {arch}" + (f": the database has records of {', '.join(others)}" if others else "")
+        others = sorted({each.arch for each in newest(store)})
+        known = f": the database has records of {', '.join(others)}" if others else ""
+        sentences.append(f"no record is of {arch}{known}")
     only = f", for {every.pop()}" if len(every) == 1 else ""
-    yield f"{store.path.name} has {counts_text(store.counts(), empty=True)}{only}"
+    sentences.append(f"{store.path.name} has {counts_text(store.counts(), empty=True)}{only}")
+    yield from wrapped("\n".join(sentences), width)
 
 
 def _cell(value: object) -> str:
     return "" if value is None else printable(str(value))
 
 
-def _call(each: Mapping[str, Any]) -> Call:
-    predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
-    return Call(each["calls"], predicted, each["bound_us"], _comparison(each), each["family"] or "")
+def kernels(store: Store, prefix: str) -> Iterator[dict[str, Any]]:
+    """Yield all details of the kernels whose digest begins with `prefix`, for JSON.
 
-
-def _comparison(each: Mapping[str, Any]) -> Comparison | None:
-    return comparison(*(each[name] for name in ("key", "part", "predicted_us", "measured_us", "vendor_us")))
-
-
-def _compared(each: Mapping[str, Any]) -> dict[str, str]:
-    predicted = displayed_us(each["key"], each["part"], each["predicted_us"])
-    return compared(_comparison(each), predicted, each["bound_us"])
-
-
-def kernel_lines(store: Store, prefix: str) -> Iterator[str]:
-    """Yield all details of the kernels whose digest begins with `prefix`."""
+    Coordinates of the Program are as stored: another ABI has other ones.
+    """
     for kernel in beginning(store, Kernel, prefix):
-        yield f"kernel    {kernel.digest}"
-        yield f"family    {kernel.family}, ABI {kernel.abi}, {kernel.arch}"
-        yield f"class     {in_words(kernel.class_key)}"
-        # As stored: another ABI has other coordinates.
-        yield f"program   {_coordinates(kernel.program)}"
         binary = store.binary(kernel)
-        if binary is not None:
-            size = f"{len(binary.cubin)} bytes, {binary.registers} registers, {binary.spill_bytes} bytes spilled"
-            yield f"binary    {binary.digest[:12]} for {binary.target} by {binary.toolchain}: {size}"
-            yield f"constants {in_words(binary.constants)}"
-            yield f"facts     {in_words(binary.facts)}"
-        for each in store.rows(Verification, kernel_digest=kernel.digest):
-            yield f"verified  {each.method}: {each.outcome} {each.error or ''} worst error / tolerance {each.worst}"
-            yield f"          {in_words(each.cases)}"
-            yield f"          {in_words(each.counters)}"
         mine = newest_first(store.rows(Record, kernel_digest=kernel.digest))
         served = {(record.key, record.part): record for record in reversed(mine)}
-        for record in sorted(served.values(), key=lambda each: (each.part, each.key)):
-            names = ", ".join(dict.fromkeys(use.name for use in read(record.provenance)))
-            sizes = (f"{names}: " if names else "") + described(record.key)["sizes"]
-            predicted = duration(record.predicted_us)
-            yield f"serves    {sizes} on {record.part}: predicted {predicted}; walk {in_words(record.walk)}"
-        for timing in store.rows(Timing, kernel_digest=kernel.digest):
-            sizes = described(timing.key)["sizes"]
-            yield f"timed     {sizes} on {timing.part}: {duration(timing.median_us)} {timing.device}"
+        yield {
+            "kernel": kernel.digest,
+            **{name: getattr(kernel, name) for name in ("family", "abi", "arch")},
+            "class": _parsed(kernel.class_key),
+            "program": _parsed(kernel.program),
+            "binary": binary
+            and {
+                **{name: getattr(binary, name) for name in ("digest", "target", "toolchain")},
+                **{"bytes": len(binary.cubin), "registers": binary.registers, "spill_bytes": binary.spill_bytes},
+                **{"constants": _parsed(binary.constants), "facts": _parsed(binary.facts)},
+            },
+            "verified": [
+                {
+                    **{name: getattr(each, name) for name in ("method", "outcome", "error", "worst")},
+                    **{"cases": _parsed(each.cases), "counters": _parsed(each.counters)},
+                }
+                for each in store.rows(Verification, kernel_digest=kernel.digest)
+            ],
+            "serves": [
+                {
+                    "names": [*dict.fromkeys(use.name for use in read(each.provenance))],
+                    "sizes": described(readable(each.key))["sizes"],
+                    **{"part": each.part, "predicted_us": each.predicted_us, "walk": _parsed(each.walk)},
+                }
+                for each in sorted(served.values(), key=lambda each: (each.part, each.key))
+            ],
+            "timed": [
+                {
+                    "sizes": described(readable(each.key))["sizes"],
+                    **{name: getattr(each, name) for name in ("part", "median_us", "device")},
+                }
+                for each in store.rows(Timing, kernel_digest=kernel.digest)
+            ],
+        }
+
+
+def kernel_lines(store: Store, prefix: str, as_json: bool = False, width: int | None = None) -> Iterator[str]:
+    """Yield all details of the kernels whose digest begins with `prefix`: as JSON lines, or as text."""
+    for found in kernels(store, prefix):
+        if as_json:
+            yield json_text(found)
+            continue
+        for title, text in _kernel_texts(found):
+            yield from wrapped(f"{title:<10}{printable(text, None)}", width, rest=" " * 10)
+
+
+def _kernel_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the details of a kernel as titles and texts."""
+    yield "kernel", found["kernel"]
+    yield "family", f"{found['family']}, ABI {found['abi']}, {found['arch']}"
+    yield "class", _pairs("", found["class"])
+    yield "program", _coordinates(found["program"])
+    if binary := found["binary"]:
+        size = f"{binary['bytes']} bytes, {binary['registers']} registers, {binary['spill_bytes']} bytes spilled"
+        yield "binary", f"{binary['digest'][:12]} for {binary['target']} by {binary['toolchain']}: {size}"
+        yield "constants", _pairs("", binary["constants"])
+        yield "facts", _pairs("", binary["facts"])
+    for each in found["verified"]:
+        outcome = f"{each['method']}: {each['outcome']} {each['error'] or ''}"
+        yield "verified", f"{outcome} worst error / tolerance {each['worst']}"
+        yield "", _pairs("", each["cases"])
+        yield "", _pairs("", each["counters"])
+    for each in found["serves"]:
+        names = f"{', '.join(each['names'])}: " if each["names"] else ""
+        predicted = f"predicted {duration(each['predicted_us'])}; walk {_pairs('', each['walk'])}"
+        yield "serves", f"{names}{each['sizes']} on {each['part']}: {predicted}"
+    for each in found["timed"]:
+        yield "timed", f"{each['sizes']} on {each['part']}: {duration(each['median_us'])} {each['device']}"
 
 
 def source_lines(store: Store, prefix: str) -> list[str]:
@@ -207,15 +288,22 @@ def source_lines(store: Store, prefix: str) -> list[str]:
     except MALFORMED as error:
         raise GensorError(f"the source of this kernel cannot be shown: {error}") from None
     head = [f"// kernel {kernel.digest}: {kernel.family} for {binary.target}, ABI {kernel.abi}"]
-    head.append(f"// program: {_coordinates(kernel.program)}")
+    head.append(f"// program: {_coordinates(_parsed(kernel.program))}")
     head.append("// constants of the Program, then the source of the family:")
     return [*head, *text.replace("// ---- ", "\n// ---- ").expandtabs(4).splitlines()]
 
 
 def in_words(text: str) -> str:
     """Return JSON as people read it: name=value, dots between nested names, `;` between objects of a list."""
+    return _pairs("", _parsed(text))
+
+
+def _parsed(text: str) -> Any:
+    """Return JSON as Python's objects, or a sentence where it is none."""
     try:
-        return _pairs("", json.loads(text))
+        found = json.loads(text)
+        _pairs("", found)  # not nested too deeply either
+        return found
     except MALFORMED:
         return f"unknown: {printable(text, 200)}"
 
@@ -229,11 +317,10 @@ def _pairs(name: str, value: object) -> str:
     return f"{name}={text}" if name else text
 
 
-def _coordinates(program: str) -> str:
-    try:
-        return " ".join(f"{name}={value}" for name, value in json.loads(program).items() if name != "family")
-    except MALFORMED:
-        return f"unknown: {printable(program, 200)}"
+def _coordinates(program: Any) -> str:
+    if not isinstance(program, Mapping):
+        return str(program)
+    return " ".join(f"{name}={value}" for name, value in program.items() if name != "family")
 
 
 def beginning(store: Store, kind: type[RowType], prefix: str) -> Iterator[RowType]:

@@ -16,12 +16,13 @@ from typing import Any
 from gensor_database.record import Record, canonical, now
 from gensor_database.rows import batches
 from gensor_database.store import Store
-from gensor_database.text import duration
+from gensor_database.text import duration, span
 from gensor_database.timings import newest_first
-from gensor_kernels.dispatch.plans.comparison import MARK, Comparison
+from gensor_kernels.dispatch.plans.comparison import Comparison
 from gensor_kernels.machine.expected import MEASURED_PART, expected_us
 from gensor_kernels.operators.types.workload import Workload
-from gensor_tuner.output import Column, plural, sizes_text, window_text
+from gensor_kernels.tables import TIMES, Column
+from gensor_tuner.output import plural, sizes_text, window_text
 from gensor_tuner.shapes.reader import Row
 from gensor_tuner.tasks.task import from_plain
 
@@ -49,6 +50,8 @@ class Use:
         return self.file, self.line
 
 
+#: The columns of `compared`.
+COMPARED = (*TIMES, Column("serves", 6))
 #: Rows of one shapes file by Workload, as `Workload.key()`.
 Uses = Mapping[str, Sequence[Use]]
 
@@ -167,31 +170,6 @@ class Call:
     family: str = ""
 
 
-#: The columns that `compared` fills.
-COMPARED = (
-    Column("ours", 9, right=True),
-    Column("bound", 9, right=True, rank=3),
-    Column("CuPy", 9, right=True),
-    Column("gain", 5, right=True),
-    Column("serves", 6),
-)
-
-
-def compared(both: Comparison | None, predicted_us: float | None, bound_us: float | None) -> dict[str, str]:
-    """Return the cells of our time, the bound, CuPy's time, its ratio to ours, and who serves, by title."""
-    ours, theirs = (both.ours_us, both.theirs_us) if both else (predicted_us, None)
-    mark = "" if both and both.measured else MARK
-    ratio = both.gain if both else None
-    gain = "" if ratio is None else f"{ratio:.3g}" if ratio < 999.5 else f"{ratio:.0f}"
-    cells = {"ours": time_text(ours, mark), "bound": duration(bound_us), "CuPy": time_text(theirs, mark)}
-    return {**cells, "gain": gain, "serves": both.serves if both else ""}
-
-
-def time_text(us: float | None, mark: str) -> str:
-    """Return a time after a mark, or "" where there is none."""
-    return "" if us is None else mark + duration(us)
-
-
 def totals(calls: Iterable[tuple[str, Call]], most: int | None = None) -> list[str]:
     """Return a sentence about each model, by the calls of its rows; about all together where there are over `most`."""
     models: dict[str, list[Call]] = {}
@@ -231,7 +209,7 @@ def _expected(served: Sequence[Call]) -> str:
         return ""
     bands = [(each.count, *expected_us(each.predicted_us or 0.0, each.family)) for each in served]
     low, high = (sum(count * ends[place] for count, *ends in bands) for place in (0, 1))
-    return f"; {duration(low)} to {duration(high)} expected by times on {MEASURED_PART}"
+    return f"; {span(low, high)} expected by times on {MEASURED_PART}"
 
 
 def _gain(compared: Sequence[tuple[int, Comparison]], how: str, count: int) -> str:

@@ -16,7 +16,7 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES, program_from_json
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.families.validation import workload_of
-from gensor_kernels.machine.arch import Arch, stored
+from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.search.trace import Trail
 from gensor_tuner.tasks.task import Task, from_plain
@@ -97,14 +97,14 @@ class Request(Task[Found]):
         return Found((), (), 0, 0.0, reason)
 
     def arguments(self) -> dict[str, object]:
-        """Return the fields; the arch goes by the name of its part."""
-        more = {"workload": self.workload.key(), "arch": self.arch.part}
+        """Return the fields; the arch goes with its figures, since not every GPU is listed."""
+        more = {"workload": self.workload.key(), "arch": self.arch.values()}
         return {each.name: getattr(self, each.name) for each in fields(self)} | more
 
     @classmethod
     def from_arguments(cls, plain: dict[str, Any]) -> Request:
         """Return the request with these fields."""
-        more = {"workload": workload_of(plain["workload"]), "arch": stored(plain["arch"])}
+        more = {"workload": workload_of(plain["workload"]), "arch": from_plain(Arch, plain["arch"])}
         more["feedback"] = from_plain(tuple[Facts, ...], plain["feedback"])
         more["start"] = from_plain(tuple[Program, ...], plain["start"])
         return cls(**plain | more)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gensor_database.text import duration, escaped, table
+from gensor_database.text import duration, escaped, span, table
 
 if TYPE_CHECKING:
     from gensor_kernels.families.core.program import Program
@@ -112,6 +112,15 @@ class Explanation:
         return "\n".join(self._sentences())
 
     @property
+    def expected_us(self) -> tuple[float, float] | None:
+        """Between which times the predicted one is expected; None where it was measured, or without a kernel."""
+        if self.measured_us is not None or self.predicted_us is None or self.family is None:
+            return None
+        from gensor_kernels.machine.expected import expected_us
+
+        return expected_us(self.predicted_us, self.family)
+
+    @property
     def details(self) -> str:
         """Everything that is known, as a table."""
         return "\n".join(f"{name:>9}  {text}" for name, text in self._rows())
@@ -161,13 +170,12 @@ class Explanation:
 
     def _expected(self) -> str:
         """Return between which times a predicted one is expected, and on which part the like was measured."""
-        from gensor_kernels.machine.expected import MEASURED_PART, expected_us
-
-        if self.measured_us is not None or self.predicted_us is None or self.family is None:
+        if self.expected_us is None:
             return ""
-        low, high = expected_us(self.predicted_us, self.family)
+        from gensor_kernels.machine.expected import MEASURED_PART
+
         part = "" if self.arch.startswith(f"{MEASURED_PART} ") else f" by times on {MEASURED_PART}"
-        return f"; {duration(low)} to {duration(high)} expected{part}"
+        return f"; {span(*self.expected_us)} expected{part}"
 
     def _beside(self, own: float) -> str:
         if not self.bound_us or not self.bound_by:
@@ -194,6 +202,8 @@ class Explanation:
             value = getattr(self, name)
             if value is not None:
                 rows.append((name.removesuffix("_us"), duration(value)))
+            if name == "predicted_us" and self.expected_us:
+                rows.append(("expected", span(*self.expected_us)))
         if self.staged:
             rows.append(("besides", self.staged))
         if self.views:

@@ -5,14 +5,17 @@ Everything that shows both times (`gensor-tune`, its tables, `show`, the report)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gensor_database import TIE_BAND
 from gensor_kernels.dispatch.functions.rows import function_of as function_of_rows
 from gensor_kernels.dispatch.functions.vendor_call import function_of
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.expected import expected_us
 from gensor_kernels.operators import MODULES
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.tables import MARK, time_cells
 
 from .unfused import predict_workload
 
@@ -22,21 +25,21 @@ SERVERS = {
     "race": "CuPy until both were timed on the board, then the faster (GENSOR_TUNE=off: CuPy, predicted: ours)",
     "CuPy": "CuPy, which was timed to be as fast",
 }
-#: Before a predicted time in tables.
-MARK = "~"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Times of a Workload in microseconds: of our kernel and of the library's calls, measured both or predicted both.
 
-    `theirs_us` is None where it is unknown. `serves` is one of SERVERS.
+    `theirs_us` is None where it is unknown. `serves` is one of SERVERS. Between the two of `expected_us` a predicted
+    time of our kernel is expected; None for a measured one.
     """
 
     ours_us: float
     theirs_us: float | None
     measured: bool
     serves: str
+    expected_us: tuple[float, float] | None = None
 
     @property
     def gain(self) -> float | None:
@@ -50,8 +53,9 @@ def compare(
     predicted_us: float,
     measured_us: float | None = None,
     vendor_us: float | None = None,
+    family: str = "",
 ) -> Comparison:
-    """Return both times of a Workload, of which `measured_us` and `vendor_us` were measured.
+    """Return both times of a Workload, of which `measured_us` and `vendor_us` were measured, for a kernel of `family`.
 
     Examples
     --------
@@ -63,7 +67,7 @@ def compare(
     >>> compare(plain.with_epilogue(["bias", "relu"]), lookup("sm_87"), 120.0).serves
     'ours'
     >>> compare(plain, lookup("sm_87"), 120.0, 150.0, 140.0)
-    Comparison(ours_us=150.0, theirs_us=140.0, measured=True, serves='CuPy')
+    Comparison(ours_us=150.0, theirs_us=140.0, measured=True, serves='CuPy', expected_us=None)
     """
     if measured_us is not None and vendor_us is not None:
         serves = "CuPy" if vendor_us <= measured_us * (1 + TIE_BAND) else "ours"
@@ -72,7 +76,28 @@ def compare(
     waits = is_one_call(workload)
     if theirs is not None and not waits and is_substitute(workload):
         waits = ours > theirs.low
-    return Comparison(predicted_us, None if theirs is None else theirs.us, False, "race" if waits else "ours")
+    serves, band = "race" if waits else "ours", expected_us(predicted_us, family)
+    return Comparison(predicted_us, None if theirs is None else theirs.us, False, serves, band)
+
+
+def compared(both: Comparison | None, predicted_us: float | None, bound_us: float | None) -> dict[str, str]:
+    """Return the cells of tables by title: those of `TIMES` and who serves, or our predicted time and bound alone."""
+    if both is None:
+        return time_cells(predicted_us, None, bound_us)
+    marks = ("", "") if both.measured else (MARK, MARK)
+    return time_cells(both.ours_us, both.theirs_us, bound_us, both.expected_us, marks) | {"serves": both.serves}
+
+
+def json_fields(both: Comparison | None) -> Mapping[str, object]:
+    """Return what a comparison adds to an object of JSON or a row of a table file; times are in microseconds."""
+    predicted = both if both and not both.measured else None
+    low, high = (predicted and predicted.expected_us) or (None, None)
+    return {
+        "expected_low_us": low,
+        "expected_high_us": high,
+        "library_us": predicted.theirs_us if predicted else None,
+        "serves": both.serves if both else None,
+    }
 
 
 def is_one_call(workload: Workload) -> bool:

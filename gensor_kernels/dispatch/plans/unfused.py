@@ -26,10 +26,10 @@ from gensor_kernels.operators.types.dtypes import INTERNAL, array_dtype
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 
-from .plan import Call
-
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import DeviceArray
+
+    from .plan import Call
 
 #: Functions of NumPy that are also one pass over their arrays in the library.
 _PASSES = frozenset(
@@ -143,7 +143,7 @@ class _Library:
 
     def new(self, shape: Sequence[int], dtype: DTypeLike) -> _Counted:
         """Return an array that has been there before."""
-        found = np.broadcast_to(np.zeros((), dtype), tuple(shape)).view(_Counted)
+        found = _Counted(tuple(shape), dtype, np.zeros((), dtype), 0, (0,) * len(shape))
         found.library = self
         return found
 

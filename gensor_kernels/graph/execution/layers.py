@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gensor_database.text import duration, span
 from gensor_kernels.dispatch.observe.explanation import Explanation
+from gensor_kernels.machine.expected import MEASURED_PART
 from gensor_kernels.shown import shown
+from gensor_kernels.tables import MARK, TIMES, Column, Layout, time_cells, wrapped
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
@@ -125,6 +128,14 @@ class Layer(Reasons):
         return _sum(each.measured_us or each.predicted_us for each in self.served)
 
     @property
+    def expected_us(self) -> tuple[float, float] | None:
+        """Between which times its kernels are expected together; None where all were measured, or it was timed."""
+        if self.measured_us is not None or not any(each.expected_us for each in self.served):
+            return None
+        known = [each.expected_us or ((us, us) if (us := each.measured_us) else (0.0, 0.0)) for each in self.served]
+        return sum(low for low, _ in known), sum(high for _, high in known)
+
+    @property
     def us(self) -> float | None:
         """Time in microseconds: of the layer where it was timed, else predicted."""
         return self.predicted_us if self.measured_us is None else self.measured_us
@@ -191,6 +202,14 @@ class Layers(tuple[Layer, ...]):
         """Sum of the bounds of all kernels, in microseconds."""
         return sum(each.bound_us or 0.0 for each in self)
 
+    @property
+    def expected_us(self) -> tuple[float, float] | None:
+        """Between which times all kernels are expected together; None without a predicted one."""
+        if not any(each.expected_us for each in self):
+            return None
+        known = [each.expected_us or (each.us or 0.0,) * 2 for each in self]
+        return sum(low for low, _ in known), sum(high for _, high in known)
+
     def _gain(self) -> str:
         """Return a clause about CuPy's calls in place of the kernels, where their times are known."""
         known = [(each.predicted_us, each.library_us) for each in self if each.predicted_us and each.library_us]
@@ -198,29 +217,34 @@ class Layers(tuple[Layer, ...]):
             return ""
         ours, theirs = (sum(each[place] or 0.0 for each in known) for place in (0, 1))
         some = f" of {len(known)} of them" if len(known) < len(self) else ""
-        return f"; CuPy's calls{some} {theirs:.1f} µs (predicted), {theirs / ours:.3g} times the kernels"
+        return f"; CuPy's calls{some} {duration(theirs)} (predicted), {theirs / ours:.3g} times the kernels"
 
     def __str__(self) -> str:
-        total = self.us
-        rows = [("layer", "operators", "result", "served by", "µs", "bound", "CuPy", "share")]
+        return "\n".join(self.lines())
+
+    def lines(self, width: int | None = None) -> Iterator[str]:
+        """Yield the lines of the table, which fit a terminal of `width` columns, and sentences about all layers."""
+        total, rows = self.us, []
         for each in self:
             share = "" if each.us is None or not total else f"{each.us / total:.1%}"
-            cells = (_number(each.us), _number(each.bound_us), _number(each.library_us), share)
-            rows.append((each.name, each.operators, _result(each.result, each.remarks), each.by, *cells))
-        how = "measured" if self.timed else "in kernels (predicted)"
+            texts = (each.name, each.operators, _result(each.result, each.remarks), each.by)
+            predicted = each.measured_us is None, not all(call.vendor_us for call in each.served)
+            marks = MARK * predicted[0], MARK * predicted[1]
+            times = time_cells(each.us, each.library_us, each.bound_us, each.expected_us, marks)
+            rows.append({**dict(zip(TITLES, texts, strict=True)), **times, "share": share})
+        yield from _table(rows, (*TIMES, Column("share", 6, right=True, rank=4)), width)
+        band = f"; {span(*self.expected_us)} expected by times on {MEASURED_PART}" if self.expected_us else ""
+        how = "measured" if self.timed else f"in kernels (predicted{band})"
         runs = f"; calls run {self.runs}" if self.runs else ""
-        last = f"{len(self)} layers, {total:.1f} µs {how}, the bound is {self.bound_us:.1f} µs{self._gain()}{runs}"
-        lines = [*_table(rows), last]
-        return "\n".join(lines if self.layouts is None else [*lines, str(self.layouts)])
+        last = (
+            f"{len(self)} layers, {duration(total)} {how}, the bound is {duration(self.bound_us)}{self._gain()}{runs}"
+        )
+        yield from wrapped(last if self.layouts is None else f"{last}\n{self.layouts}", width)
 
 
 def _sum(times: Iterable[float | None]) -> float | None:
     known = [each for each in times if each is not None]
     return sum(known) if known else None
-
-
-def _number(us: float | None) -> str:
-    return "" if us is None else f"{us:.1f}"
 
 
 def _result(spec: Spec | None, remarks: str) -> str:
@@ -233,19 +257,26 @@ def _remarks(node: Node) -> str:
     return ", ".join(each for each in found if each)
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [min(max(len(row[place]) for row in rows), 48) for place in range(len(rows[0]))]
-    for row in rows:
-        pairs = list(zip(row, widths, strict=True))
-        cells = (cell if len(cell) <= width else cell[: width - 1] + "…" for cell, width in pairs)
-        yield "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+#: Columns of texts, of which a terminal may lack those that have a rank.
+TITLES = {"layer": 0, "operators": 2, "result": 1, "served by": 0}
+#: The most characters to which they are aligned.
+WIDEST = 48
+
+
+def _table(rows: Sequence[Mapping[str, str]], more: Sequence[Column] = (), width: int | None = None) -> Iterator[str]:
+    titles = [title for title in TITLES if any(title in row for row in rows)]
+    widths = {title: min(max(len(title), *(len(row[title]) for row in rows)), WIDEST) for title in titles}
+    columns = [Column(title, widths[title], rank=TITLES[title], shrinks=True) for title in titles]
+    layout = Layout([*columns, *more], width)
+    yield layout.header()
+    yield from map(layout.line, rows)
 
 
 def outline(plan: Plan) -> str:
     """Return the nodes of a rewritten graph as a table."""
-    graph, rows = plan.graph, [("layer", "operators", "result")]
-    rows += [(node.name, str(node), _result(graph.spec(node.outputs[0]), _remarks(node))) for node in graph.nodes]
-    lines = list(_table(rows))
+    graph = plan.graph
+    texts = [(node.name, str(node), _result(graph.spec(node.outputs[0]), _remarks(node))) for node in graph.nodes]
+    lines = list(_table([dict(zip(TITLES, each, strict=False)) for each in texts]))
     return "\n".join(lines if plan.layouts is None else [*lines, str(plan.layouts)])
 
 

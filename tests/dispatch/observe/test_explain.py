@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
-from gensor_database import duration
+from gensor_database.text import duration, span
 from gensor_kernels import Explanation, explain, matmul
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.machine.expected import expected_us
@@ -43,8 +43,9 @@ def test_words_and_details(no_databases):
     assert served.startswith(
         f"Kernel {why.kernel[:12]} of {why.family} serves this call on orin-nano-8gb (sm_87), tier 3: "
     )
-    low, high = (duration(us) for us in expected_us(why.predicted_us, why.family))
-    assert f"(predicted; {low} to {high} expected by times on h100-sxm), " in times
+    assert why.expected_us == expected_us(why.predicted_us, why.family)
+    assert f"(predicted; {span(*why.expected_us)} expected by times on h100-sxm), " in times
+    assert f"expected  {span(*why.expected_us)}" in why.details
     assert re.fullmatch(r"It takes .* µs \(predicted; .*\), .* its bound.*; CuPy takes .* µs \(predicted\)\.", times)
     assert better.startswith("To make it faster: tune for exactly these sizes: ") and "--arch orin-nano-8gb" in better
     assert duration(why.predicted_us) in times and duration(why.library_us) in times
@@ -69,6 +70,7 @@ def test_words_of_measured_calls():
         "Our best kernel would take 1.5 s (measured), 1.5 times its bound of 1 s (the part's memory); "
         "CuPy takes 1.2 s (measured).",
     ]
+    assert found.expected_us is None
     assert str(Explanation(4, "GENSOR_DISABLE is set", "t4 (sm_75)")).splitlines() == [
         "CuPy serves this call on t4 (sm_75), tier 4: GENSOR_DISABLE is set."
     ]

@@ -7,6 +7,7 @@ import onnx
 import onnxscript.optimizer
 import pytest
 
+from gensor_database import duration
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.layers import reasons
 from gensor_kernels.graph.execution.model import load
@@ -14,6 +15,7 @@ from gensor_kernels.graph.failures import fail
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.rewrites import rewrite
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.expected import expected_us
 
 from ..models import model, node, proto
 
@@ -108,9 +110,11 @@ def test_it_prints_its_nodes_and_what_serves_them(file):
     assert (layer.name, layer.operators) == ("first", "MatMul + Relu")
     assert layer.by in ("gemv", "contraction_mma", "contraction_simt") and layer.predicted_us > 0
     assert layer.library_us >= 2 * lookup("sm_87").launch_us  # of a product and a maximum
-    gain = f"CuPy's calls {layer.library_us:.1f} µs (predicted), {layer.library_us / layer.predicted_us:.3g} times"
+    gain = f"CuPy's calls {duration(layer.library_us)} (predicted), {layer.library_us / layer.predicted_us:.3g} times"
     for part in ("1 layers", "100.0%", layer.by, gain, "to be bound once nothing is raced"):
         assert part in text
+    assert layer.expected_us == expected_us(layer.predicted_us, layer.by) == layers.expected_us
+    assert all(max(map(len, layers.lines(width))) <= width for width in (60, 80, 120)) and " expected " in text
     assert layers.named("first") is layer and "Kernel" in row
     assert row.startswith("first: MatMul + Relu -> float32 (64, 8), served by")
     with pytest.raises(KeyError, match="no layer is named 'second'"):

@@ -43,6 +43,7 @@ FILES = {
     "JSON": ('[{"op": "matmul", "m": 1}]', "the header has no column 'op'"),
     "UTF-16": (GOOD.encode("utf-16"), "is not UTF-8 text (byte 0): save it as UTF-8"),
     "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(200), "is not UTF-8 text"),
+    "a spreadsheet": (b"PK\x03\x04\x14\x00", "is a spreadsheet or another ZIP archive: save it as CSV"),
     "nothing": ("", "is empty: a header row is needed, such as op,m,n,k"),
     "a comment alone": ("# to be done\n\n", "is empty: a header row is needed"),
     "a header alone": ("op,m,n,k\n", "has a header and no rows"),
@@ -81,7 +82,8 @@ op,m,n,k,any_size | matmul,64,64,64,2 | column 'any_size'
 WHOLE = ("-1", "128.5", "1e3", '"1,024"', "64*2", "1_0", "\uff11", "9" * 50)
 #: Command lines: words of the sentence. Exit code 2.
 COMMANDS = {
-    "a shapes file alone": (("{}/good.csv",), "No such command '"),
+    "a shapes file alone": (("{}/good.csv",), "goes with its option, as in --shapes FILE"),
+    "a model alone": (("--arch", "sm_87", "net.onnx"), "goes with its option, as in --model FILE"),
     "swapped options": (("--arch", "{}/good.csv", "--shapes", "sm_87"), "unknown arch '"),
     "one part twice": (("--arch", "orin-nano-8gb", *TUNE, "{}/good.csv"), "--arch names one part twice"),
     "a budget for two": (("--arch", "sm_90", *TUNE, "{}/good.csv", "--budget", "9"), "--budget takes one --arch"),
@@ -98,10 +100,11 @@ COMMANDS = {
     "a misspelt option": ((*TUNE, "{}/good.csv", "--shape", "x"), "No such option: --shape: did you mean --shapes?"),
     "a misspelt command": (("exprot", "x.csv"), "No such command 'exprot'. Did you mean 'export'"),
     "an ending left out": (("export", "{}/x", "--db", "{}/ours.db"), "export knows the endings .csv, .json"),
-    "minutes": ((*TUNE, "{}/good.csv", "--budget", "5m"), "--budget"),
+    "minutes": ((*TUNE, "{}/good.csv", "--budget", "5m"), "'--budget': '5m' is not a number"),
     "a misspelt strategy": ((*TUNE, "{}/good.csv", "--strategy", "evolutoin"), "did you mean evolution?"),
-    "a budget below 0": ((*TUNE, "{}/good.csv", "--budget", "-1"), "--budget"),
-    "no finalists": ((*TUNE, "{}/good.csv", "--top", "0"), "--top"),
+    "a budget below 0": ((*TUNE, "{}/good.csv", "--budget", "-1"), "'--budget': -1 is not at least 0"),
+    "no finalists": ((*TUNE, "{}/good.csv", "--top", "0"), "'--top': 0 is not at least 1 and at most 256"),
+    "half a job": ((*TUNE, "{}/good.csv", "--jobs", "0.5"), "'--jobs': '0.5' is not a whole number"),
     "a folder of shapes": ((*TUNE, "{}/folder"), "folder: cannot be read: Is a directory"),
     "a database that is a table": (("show", "--db", "{}/good.csv"), "good.csv: file is not a database"),
     "JSON into a folder": ((*TUNE, "{}/good.csv", "--json", "{}/folder"), "folder: cannot be written: Is a directory"),

@@ -13,6 +13,7 @@ import onnx
 import pytest
 
 import gensor_kernels
+from gensor_database.text import span
 from gensor_kernels.errors import ModelError
 from gensor_tuner.shapes import from_model, model_cache
 from gensor_tuner.shapes.from_model import extents_of, loaded, signatures, write
@@ -200,7 +201,9 @@ def test_layers_are_written_as_json_and_drawn(file, tmp_path, gensor_tune):
     assert layers[0]["shape"] == [2, 4, 6, 6] and layers[0]["predicted_us"] >= layers[0]["bound_us"] > 0
     assert all(each["measured_us"] is None for each in layers) and total["model"]["measured"] is False
     assert total["model"]["us"] == pytest.approx(sum(each["predicted_us"] or 0 for each in layers))
-    assert "(predicted), the bound is" in out
+    band = sum(each["expected_low_us"] or 0 for each in layers), sum(each["expected_high_us"] or 0 for each in layers)
+    assert (total["model"]["expected_low_us"], total["model"]["expected_high_us"]) == pytest.approx(band)
+    assert f"(predicted; {span(*band)} expected by times on h100-sxm), the bound is" in out
     assert picture.read_bytes().startswith(b"\x89PNG") and len(picture.read_bytes()) > 5000
     code, _, errors = gensor_tune("run", file, "--emulate", "sm_87", "--input", "x=1,2x3x8x8")
     assert code == 2 and "a model is run at one" in errors
@@ -237,4 +240,4 @@ def test_every_layer_of_a_tuned_model_is_served_by_its_record(tmp_path, gensor_t
     assert found["compiled"] == 0 and found["loads"] > 0
     # A profile repeats every layer, those of the array library too, and takes the median of the samples.
     assert {each["measured_us"] for each in found["layers"]} == {3.0}
-    assert found["launches"] == 3 * len(served) and "12.0 µs measured" in found["printed"]
+    assert found["launches"] == 3 * len(served) and "12 µs measured" in found["printed"]

@@ -26,7 +26,7 @@ from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import find_result, provenance
 from gensor_tuner.shapes.reader import read_shapes
 from gensor_tuner.store.kernel_rows import kernel_rows as rows_of_a_run
-from gensor_tuner.store.show import FIELDS, beginning, in_words, record_lines
+from gensor_tuner.store.show import FIELDS, beginning, in_words, kernel_lines, record_lines
 from gensor_tuner.store.uses import Use, name_records, newest, read, uses_of, with_uses, without
 from tests.doubles.reported import timed
 from tests.doubles.stored import ARCH, kernel_rows, lines, record_of, stock
@@ -54,14 +54,15 @@ def test_the_source_of_a_kernel_follows_its_constants_and_a_foreign_capability_i
 @pytest.mark.parametrize("width", [70, 80, 120, None])
 def test_records_fit_a_terminal_and_are_complete_in_a_pipe(width):
     with Store.open(SHIPPED, readonly=True) as store:
-        *rows, _ = record_lines(store, None, False, width)
-    rows = [line for line in rows if " calls take " not in line]
-    assert len(rows) > 500 and max(map(len, rows)) <= (width or 1000)
-    assert ("…" in "".join(rows)) == (width is not None)
+        lines, digest = list(record_lines(store, None, False, width)), next(iter(store.rows(Kernel))).digest
+        details = list(kernel_lines(store, digest, False, width))
+    assert len(lines) > 500 and max(map(len, lines + details)) <= (width or 10_000)
+    assert ("…" in "".join(lines)) == (width is not None) and (" expected " in lines[0]) == (width in (120, None))
+    assert (max(map(len, details)) > 120) == (width is None)
 
 
 def test_a_kernel_is_shown_in_words(gensor_tune):
-    """No JSON, of which it consists: --json of export has it."""
+    """No JSON, of which it consists, without --json."""
     with Store.open(SHIPPED, readonly=True) as store:
         kernel = next(iter(store.rows(Kernel)))
         constants = json.loads(store.get(Binary, kernel.binary_digest).constants)
@@ -72,6 +73,10 @@ def test_a_kernel_is_shown_in_words(gensor_tune):
     case, name = json.loads(verdict.cases)[-1], json.loads(kernel.class_key)["operator"]
     assert f"operator={name}" in out and f"name={case['name']}" in out and out.count(" accumulator=") == 1
     assert all(f" counters.{name}={count}" in out for name, count in json.loads(verdict.counters)["counters"].items())
+    status, out, _ = gensor_tune("show", "--db", SHIPPED, "--kernel", kernel.digest, "--json")
+    (found,) = map(json.loads, out.splitlines())
+    assert status == 0 and (found["kernel"], found["binary"]["constants"]) == (kernel.digest, constants)
+    assert found["verified"][0]["cases"][-1] == case and found["serves"][0]["predicted_us"] > 0
 
 
 @pytest.mark.parametrize(

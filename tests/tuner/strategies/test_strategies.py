@@ -12,7 +12,9 @@ import pytest
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
+from gensor_kernels.machine.attributes import from_attributes
 from gensor_kernels.operators.products import matmul
+from gensor_tuner.fleet import wire
 from gensor_tuner.run.class_run import Options
 from gensor_tuner.run.result import provenance
 from gensor_tuner.strategies import STRATEGIES, Search, strategy
@@ -128,6 +130,14 @@ def test_equal_walks_have_one_key_in_every_process():
             [sys.executable, "-c", ASKED], env=environment, capture_output=True, text=True, check=True
         )
         assert found.stdout.strip() == own
+
+
+@pytest.mark.parametrize("capability, name", [((8, 7), "Orin"), ((9, 0), "NVIDIA H100 PCIe X")])
+def test_a_walk_travels_with_the_figures_of_any_gpu(capability, name):
+    arch = from_attributes(capability, name, 8, 0.408, 100.0, 2 << 20, 8 << 30)
+    own = Request(matmul.workload(64, 48, 40), arch, 3, "full")
+    there = Request.from_arguments(wire.unpack(wire.asked(own)))
+    assert there == own and there.key == own.key and there.arch.rates == arch.rates
 
 
 def test_walks_that_may_find_something_else_have_another_key():
