@@ -34,7 +34,7 @@ ROWS = FAMILIES["rows"]
         ("sm_90", "softmax", (4096, 8192), (1,), "float16"),
         ("sm_87", "reduce_sum", (65536, 1024), (1,), "float32"),
         ("sm_90", "reduce_sum", (1024, 65536), (0,), "float32"),
-        ("sm_90", "l2_norm", (1, 4096, 1024), (1, 2), "float32"),
+        ("sm_90", "l2_norm", (1, 4096, 8192), (1, 2), "float32"),
         ("sm_87", "layernorm", (4096, 1024), (1,), "float16"),
         *(
             (arch, "cumsum", *form, "float32")
