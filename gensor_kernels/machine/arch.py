@@ -108,12 +108,12 @@ class Arch:
     l2_latency: float
     dram_latency: float
     launch_us: float
-    rates: Mapping[str, float] = field(hash=False)
+    rates: Mapping[str, float]
     features: frozenset[str]
     unsure: frozenset[str] = frozenset()
     device_names: tuple[str, ...] = ()
     memory_gb: float = 0.0
-    sustained: Mapping[str, float] = field(default_factory=dict, hash=False)
+    sustained: Mapping[str, float] = field(default_factory=dict)
     regs_per_sm: int = REGISTERS_PER_SM
     regs_per_thread: int = REGISTERS_PER_THREAD
     threads_per_block: int = 1024
@@ -155,6 +155,9 @@ class Arch:
             return 0.0
         reached = self.sustained[known] * 1e3 / (2.0 * best * self.sms * self.clock_ghz)
         return max(1.0 - reached, 0.0) * self.rate(name) / own
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.part))  # figures of one part seldom differ, and predictions are looked up by them
 
     def peak(self, dtype: str, math: str = "ieee", sustained: bool = False) -> float:
         """Return the hardware's best FLOP/s (integer OP/s for int8) for dense inputs of a type.
