@@ -116,6 +116,11 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
             copy.connection.execute("VACUUM")
 
 
+def capabilities(store: Store) -> list[str]:
+    """Return the compute capabilities whose rows `export` would write."""
+    return sorted({row.arch for kind in (Record, Portfolio, Timing) for row in store.rows(kind)})
+
+
 def _selection(store: Store, arch: str) -> Iterator[Iterable[Row]]:
     """Return rows to export, table by table, each in the order of digests; code is read on demand."""
     newest: dict[tuple[str, str], Record] = {}

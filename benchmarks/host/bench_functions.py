@@ -90,6 +90,13 @@ def _attention(i: int, **more: Any) -> Arguments:
     return (q, k, v), more
 
 
+def _logarithms(i: int, *, out: bool = False) -> Arguments:
+    """Return the arguments of attention with sinks and a second result."""
+    (q, k, v), more = _attention(i, sinks=array(8, dtype="float32"), return_lse=True)
+    pair = array(1, 8, 64 + 16 * i, 64, number=3), array(1, 8, 64 + 16 * i, dtype="float32", number=1)
+    return (q, k, v), more | ({"out": pair} if out else {})
+
+
 def _convolution(i: int, layout: str = "NCHW", taps: int = 3) -> Arguments:
     side, channels = 8 + 8 * i, 32
     if layout == "NCHW":
@@ -125,6 +132,8 @@ CASES = {
     "elementwise": Case(gk.elementwise, _rows(["relu"])),
     "attention": Case(gk.attention, _attention),
     "attention, causal": Case(gk.attention, lambda i: _attention(i, causal=True, window=(32, 0))),
+    "attention, lse": Case(gk.attention, _logarithms),
+    "attention, lse, out": Case(gk.attention, lambda i: _logarithms(i, out=True)),
     "conv2d, bias, relu": Case(gk.conv2d, _convolution),
     "conv2d, NHWC": Case(gk.conv2d, lambda i: _convolution(i, "NHWC")),
     "conv2d, 1 x 1": Case(gk.conv2d, lambda i: _convolution(i, taps=1)),

@@ -296,10 +296,10 @@ class Device:
         """Return the bytes that can be allocated, or None where nothing limits them."""
         return None
 
-    def agrees(self, result: DeviceArray, expected: Sample) -> bool:
-        """Return whether two results of one call, of the second a `sample`, are the same but for rounding: see
-        agreement.agree."""
-        return agree(self.xp, result, expected)
+    def agrees(self, results: Sequence[DeviceArray], expected: Sequence[Sample]) -> bool:
+        """Return whether what one call wrote twice, of the second time each a `sample`, is the same but for rounding:
+        see agreement.agree."""
+        return all(agree(self.xp, *pair) for pair in zip(results, expected, strict=True))
 
     def conditions(self) -> str:
         """Return the conditions of measured times, without the part, as canonical JSON: driver, library, power mode."""

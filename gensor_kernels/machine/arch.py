@@ -44,7 +44,9 @@ _PEAK = {
     "complex64": ("fma_f32",),
     "complex128": ("mma_f64", "fma_f64"),
 }
-_CAPABILITY = re.compile(r"(?:(?:sm|cc|compute)[ _-]?)?([1-9][0-9]?)[._]?([0-9])[af]?", re.ASCII)
+_CAPABILITY = re.compile(r"(?:(?:sm|cc|compute)[ _-]?)?([1-9][0-9]?)[._]?([0-9])([af]?)", re.ASCII)
+#: The first major version with compile targets of such an ending: sm_90a, sm_100f.
+_ENDINGS = {"": 1, "a": 9, "f": 10}
 _MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 #: FLOPs of the plain sum over the FLOPs of a math mode.
 _SAVED = {"3m": 4 / 3}
@@ -106,12 +108,12 @@ class Arch:
     l2_latency: float
     dram_latency: float
     launch_us: float
-    rates: Mapping[str, float] = field(hash=False)
+    rates: Mapping[str, float]
     features: frozenset[str]
     unsure: frozenset[str] = frozenset()
     device_names: tuple[str, ...] = ()
     memory_gb: float = 0.0
-    sustained: Mapping[str, float] = field(default_factory=dict, hash=False)
+    sustained: Mapping[str, float] = field(default_factory=dict)
     regs_per_sm: int = REGISTERS_PER_SM
     regs_per_thread: int = REGISTERS_PER_THREAD
     threads_per_block: int = 1024
@@ -153,6 +155,9 @@ class Arch:
             return 0.0
         reached = self.sustained[known] * 1e3 / (2.0 * best * self.sms * self.clock_ghz)
         return max(1.0 - reached, 0.0) * self.rate(name) / own
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.part))  # figures of one part seldom differ, and predictions are looked up by them
 
     def peak(self, dtype: str, math: str = "ieee", sustained: bool = False) -> float:
         """Return the hardware's best FLOP/s (integer OP/s for int8) for dense inputs of a type.
@@ -266,11 +271,11 @@ def capability_name(name: str) -> str | None:
     --------
     >>> [capability_name(each) for each in ("sm_87", "SM87", "8.7", "87", "sm_90a")]
     ['sm_87', 'sm_87', 'sm_87', 'sm_87', 'sm_90']
-    >>> capability_name("h200") is None
-    True
+    >>> [capability_name(each) for each in ("h200", "sm_86a")]
+    [None, None]
     """
     found = _CAPABILITY.fullmatch(name.strip().lower())
-    return f"sm_{found[1]}{found[2]}" if found else None
+    return f"sm_{found[1]}{found[2]}" if found and int(found[1]) >= _ENDINGS[found[3]] else None
 
 
 def peers(arch: Arch) -> tuple[Arch, ...]:
@@ -370,8 +375,10 @@ def lookup(name: str) -> Arch:
     found = _exact(part)
     if found is not None:
         return found
+    capability = capability or capability_name(name.strip().rstrip("afAF"))  # sm_86a
     same_major = [each for each in capabilities if capability and each[:-1] == capability[:-1]]
-    meant = same_major if capability else _near_parts(name, parts)
+    listed = [each for each in same_major if each == capability]
+    meant = listed or same_major if capability else _near_parts(name, parts)
     hint = spelling.did_you_mean(meant) or f"it is one of {', '.join(capabilities)}, or a part of `gensor-tune archs`"
     raise UnknownArchError(f"unknown arch {name[: spelling.LONGEST]!r}: {hint}")
 
@@ -389,10 +396,13 @@ def _in_mode_called(module: Arch, mode: str) -> Arch:
 def _near_parts(name: str, parts: list[str]) -> list[str]:
     """Return the parts whose names have all words of `name` ("orin": one module of each kind), else similar parts.
 
-    Else those with its first word: "H100 NVL" is answered by the H100s that are listed.
+    Else those with its first word: "H100 NVL" is answered by the H100s that are listed, and a brand by its parts.
     """
     words = [_without_brands(word) for word in re.split(r"[\s_-]+", name[: spelling.LONGEST])]
     words = [word for word in words if word]
+    if not words and spelling.squeezed(name):
+        brand, rows = spelling.squeezed(name), table()["part"].items()
+        return [part for part, row in rows if any(spelling.squeezed(each).startswith(brand) for each in row["names"])]
     if len(max(words, key=len, default="")) < 2:  # "8" is in many names
         return []
     found = [part for part in parts if all(word in part.replace("-", "") for word in words)]

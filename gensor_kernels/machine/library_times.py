@@ -6,7 +6,7 @@ The figures are in library_times.toml, with their sources.
 from __future__ import annotations
 
 import math
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ class Estimate(NamedTuple):
 
     def __add__(self, other: Any) -> Estimate:
         """Return the time of one after the other."""
-        return Estimate(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Estimate(self.us + other.us, self.low + other.low, self.high + other.high)
 
 
 @cache
@@ -40,11 +40,21 @@ def pass_time(nbytes: float, arch: Arch) -> Estimate:
 
 def _expected(us: float, kind: str, arch: Arch) -> Estimate:
     """Return a time on the device with its band; the host launches meanwhile, and counts where it takes longer."""
-    (low, high), (least, most) = _figures()[kind]["band"], _figures()["launches"]["band"]
+    figures = _figures()
+    (low, high), (least, most) = figures[kind]["band"], figures["launches"]["band"]
     host = arch.launch_us
     return Estimate(max(us, host), max(low * us, least * host), max(high * us, most * host))
 
 
+@cache
+def _product_rate(dtype: str, mode: str, arch: Arch) -> float:
+    """Return the FLOP per microsecond and SM of large products."""
+    share = _figures()["products"]["share"]["tf32" if mode == "tf32" and dtype == "float32" else dtype]
+    found = arch.peak(dtype, mode, sustained=True) * 1e-6 * share / arch.sms
+    return found / 4 if dtype.startswith("complex") else found
+
+
+@lru_cache(maxsize=4096)  # a convolution has a product per tap
 def product_time(dtype: str, mode: str, batch: int, m: int, n: int, k: int, nbytes: int, arch: Arch) -> Estimate:
     """Return the time of a product (batch, m, k) by (batch, k, n) of `dtype`; `mode` is "ieee" or "tf32".
 
@@ -58,20 +68,18 @@ def product_time(dtype: str, mode: str, batch: int, m: int, n: int, k: int, nbyt
     >>> round(2e-6 * side**3 / found.us)  # TFLOP/s
     743
     """
-    given = _figures()["products"]
-    share = given["share"]["tf32" if mode == "tf32" and dtype == "float32" else dtype]
-    each = arch.peak(dtype, mode, sustained=True) * 1e-6 * share / arch.sms  # FLOP per microsecond and SM
-    each /= 4 if dtype.startswith("complex") else 1
+    given, each = _figures()["products"], _product_rate(dtype, mode, arch)
     moved = nbytes * 1e-3 / (arch.dram_gb_s * given["memory"])
     if nbytes < given["cached"] * arch.l2_mb * 2**20:
         moved *= given["cached_time"]
     sharpness, best = given["sharpness"], math.inf
     l2 = arch.l2_bytes_per_clk * arch.clock_ghz * 1e3  # bytes per microsecond
     for rows, columns, ways, reached in given["tiles"]:
-        blocks = batch * math.ceil(m / rows) * math.ceil(n / columns) * ways
-        steps = math.ceil(k / ways / K_STEP) * K_STEP
-        busy = math.ceil(blocks / arch.sms) * 2 * rows * columns * steps / (each * reached)
+        blocks = batch * -(-m // rows) * -(-n // columns) * ways
+        steps = -(-k // (ways * K_STEP)) * K_STEP
+        busy = -(-blocks // arch.sms) * 2 * rows * columns * steps / (each * reached)
         # partial sums of float32 are written and read
         after = 0.0 if ways == 1 else given["split_us"] + 8 * batch * ways * m * n / l2
-        best = min(best, (busy**sharpness + moved**sharpness) ** (1 / sharpness) + after)
+        if busy + after < best:  # else the norm is no less
+            best = min(best, (busy**sharpness + moved**sharpness) ** (1 / sharpness) + after)
     return _expected(given["floor_us"] + best, "products", arch)

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -87,21 +87,10 @@ def _cells(call):
     return [cell.cell_contents for cell in call.__closure__ or ()]
 
 
-#: Calls without a way: matmul's short way serves them, or they take more than one call of kernels on what was given, or
-#: return two arrays.
+#: Calls without a way: matmul's short way serves them, or they take more than one call of kernels on what was given.
 NO_WAY = {
-    *("matmul", "float32", "out", "one row", "converted", "wider out", "overlap"),
-    *(
-        "another library's",
-        "grouped",
-        "einsum of three",
-        "einsum prologue",
-        "matrix in front",
-        "double in front",
-        "define",
-        "prepack",
-        "attention lse",
-    ),
+    *("matmul", "float32", "out", "one row", "converted", "wider out", "overlap", "another library's", "grouped"),
+    *("einsum of three", "einsum prologue", "matrix in front", "double in front", "define", "prepack"),
 }
 
 
@@ -120,9 +109,11 @@ def test_a_direct_way_launches_what_the_call_in_full_does(opened, stock):
         machine.only.ways.clear()
         expected, other = launches(machine, second)
         assert found == expected, name
-        assert (result.shape, result.strides, result.dtype) == (other.shape, other.strides, other.dtype), name
-        if not found:  # NumPy computes over this double: the numbers are the call's
-            np.testing.assert_array_equal(host(result), host(other), err_msg=name)
+        assert type(result) is type(other), name
+        for ours, theirs in zip(arrays_in([result]), arrays_in([other]), strict=True):
+            assert (ours.shape, ours.strides, ours.dtype) == (theirs.shape, theirs.strides, theirs.dtype), name
+            if not found:  # NumPy computes over this double: the numbers are the call's
+                np.testing.assert_array_equal(host(ours), host(theirs), err_msg=name)
     assert without == NO_WAY, without ^ NO_WAY
 
 
@@ -196,6 +187,35 @@ def test_an_out_that_overlaps_an_operand_is_not_launched_on(opened):
     for _ in range(3):  # the weight is within `out`
         assert gk.rms_norm(x, 128, inner, out=weight[:64]).data.ptr == weight.data.ptr
         assert addresses(machine)[2] != weight.data.ptr
+
+
+def test_logarithms_of_attention_are_where_the_caller_wants_them(opened):
+    """Next to a given or a new result; over no array that the kernel reads or that it writes the result to."""
+    machine, (q, k, v, out) = opened(), (half(1, 2, 128, 64) for _ in range(4))
+    whole = single(1, 2, 256)
+    lse, over = whole[:, :1].reshape(1, 2, 128), [Array((1, 2, 128), np.float32, each.data) for each in (q, k, v, out)]
+
+    def last():
+        return struct.unpack_from(f"<{SIZE // 8}Q", machine.calls[-1][-1])
+
+    for pair in ((out, lse), (None, lse), (out, None), None):
+        call = partial(gk.attention, q, k, v, return_lse=True, out=pair)
+        learn(machine, call)
+        frames = []
+        sys.setprofile(lambda frame, event, _, frames=frames: frames.append(frame.f_code.co_name))
+        try:
+            result, written = call()
+        finally:
+            sys.setprofile(None)
+        machine.synchronize()
+        assert "direct_way" in frames and "attention" not in frames
+        assert {result.data.ptr, written.data.ptr} < set(last())
+        given = (None, None) if pair is None else pair
+        assert all(each is None or each is found for each, found in zip(given, (result, written), strict=True))
+    for each in over:
+        for _ in range(RUNS):
+            assert gk.attention(q, k, v, return_lse=True, out=(out, each))[1] is each
+            assert last().count(each.data.ptr) == 1
 
 
 @pytest.mark.parametrize("same_first", [True, False])

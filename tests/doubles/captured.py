@@ -156,9 +156,15 @@ CALLS = {
     "attention lse": lambda: of(
         gk.attention, *(half(1, 2, rows, 64) for rows in (4, 4096, 4096)), sinks=half(2), return_lse=True
     ),
+    "attention pair": lambda: of(
+        gk.attention,
+        *(half(1, 2, 128, 64) for _ in "qkv"),
+        return_lse=True,
+        out=(half(1, 2, 128, 64), single(1, 2, 128)),
+    ),
     "prepack": lambda: of(gk.prepack, half(257, 129)),
 }
 #: Functions of CuPy that the double lacks: the library alone cannot serve these calls over it.
 UNSERVED = {"quantised", "grouped", "conv2d", "conv2d float32", "conv2d NHWC", "conv2d 1x1", "conv2d prologue"}
 UNSERVED |= {"depthwise", "conv1d", "transposed", "attention", "attention split", "attention mask", "define"}
-UNSERVED |= {"attention sinks", "attention lse"}
+UNSERVED |= {"attention sinks", "attention lse", "attention pair"}

@@ -101,6 +101,8 @@ def test_a_stored_name_is_no_market_name():
 def test_case_and_separators_of_a_name_may_differ():
     assert lookup("AGX-Orin-64GB-8sm-612MHz").part == "agx-orin-64gb-8sm-612mhz"
     assert capability_name("SM999") == "sm_999" and capability_name("orin") is None
+    assert lookup("sm_90a") is lookup("compute_90A") is lookup("sm_90")
+    assert lookup("sm_100f") is lookup("10.0a") is lookup("sm_100")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,15 @@ def test_case_and_separators_of_a_name_may_differ():
         ("Jetson Xavier", "it is one of sm_75"),
         ("rtx-309", "did you mean rtx-3090?"),
         ("sm_88", "did you mean sm_80, sm_86, sm_87, sm_89?"),
+        ("sm_86a", "did you mean sm_86?"),
+        ("8.7F", "did you mean sm_87?"),
+        ("sm_90f", "did you mean sm_90?"),
+        ("sm_88a", "did you mean sm_80, sm_86, sm_87, sm_89?"),
+        (
+            "jetson",
+            "did you mean orin-nano-8gb, orin-nano-super, orin-nano-4gb, orin-nx-16gb, orin-nx-8gb, agx",
+        ),
+        ("GeForce", "did you mean rtx-2080-ti, rtx-3090, rtx-3080, rtx-3060, rtx-4090, rtx-4070, rtx-5090, rtx-5080?"),
         ("sm_35", "it is one of sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, sm_100, sm_120, or a part"),
         ("8", "it is one of sm_75"),
         ("", "it is one of sm_75"),

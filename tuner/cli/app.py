@@ -309,6 +309,7 @@ def export(
     """Write records as a table, all rows as JSON, or a compact copy. `--json` is for `import`, a .db for shipping."""
     if binaries and not json:
         raise BadParameter("--binaries goes with --json; a .db has them anyway")
+    from gensor_database.exchange import capabilities
     from gensor_database.exchange import export as export_store
     from gensor_tuner.store.export import write_records
     from gensor_tuner.store.jsonl import export_lines
@@ -321,7 +322,11 @@ def export(
             say(f"{count} {plural('record', count)} in {'stdout' if str(out) == '-' else out}", file=beside(out))
             return
         if arch is None:
-            raise ConfigError("export to a database needs --arch sm_XX: a shipped database serves one capability")
+            found = capabilities(store)
+            if len(found) != 1:
+                has = f"{store.path} has rows of {', '.join(found) or 'no capability'}"
+                raise ConfigError(f"a shipped database serves one capability, {has}: --arch sm_XX says which to export")
+            (arch,) = found
         try:
             counts = export_store(store, out, arch)
         except StoreError as error:  # its message names the unfinished temporary file

@@ -12,9 +12,10 @@ operands at 16-byte aligned addresses.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gensor_kernels import spelling
@@ -201,13 +202,17 @@ class Element:
         return workload
 
 
-def element(line: Line) -> Element:
-    """Return the element types of a row; raise UnsupportedError for types that no family serves."""
-    name = line.dtype("dtype", DTYPES, "fp32", FOREIGN)
+def element(line: Line, more: Mapping[str, str] = MappingProxyType({})) -> Element:
+    """Return the element types of a row; raise UnsupportedError for types that no family serves.
+
+    `more`: operand dtypes by further names that the operator knows.
+    """
+    known = DTYPES | {name: (dtype, "ieee") for name, dtype in more.items()}
+    name = line.dtype("dtype", known, "fp32", FOREIGN)
     if name in FOREIGN:
         raise UnsupportedError(f"no kernel family of this version serves {name} operands")
-    dtype, math = DTYPES[name]
-    outputs = OUTPUTS | {name: dtype}
+    dtype, math = known[name]
+    outputs = OUTPUTS | {name: dtype} | more
     out = outputs[line.dtype("out", outputs, None)] if line.text("out", "") else None
     # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. For complex
     # types it is the accumulator of the real and imaginary parts.

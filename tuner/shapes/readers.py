@@ -11,6 +11,8 @@ from gensor_kernels.operators.attention import attention, forms, sequences
 from gensor_kernels.operators.products import block_scaled, gated, matmul, matmul_prologue, normed, quantised, ragged
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.rows import views as rows
+from gensor_kernels.operators.rows.scans import OPERATORS as SCANS
+from gensor_kernels.operators.rows.scans import SAME_BITS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows import conv, conv_prologue, depthwise, pooling
 
@@ -130,6 +132,8 @@ ROWS = (
     *("reduce_sum", "reduce_mean", "reduce_max", "reduce_min", "reduce_prod", "reduce_var", "l2_norm", "logsumexp"),
     *("argmax", "argmin", "softmax", "log_softmax", "layernorm", "rmsnorm", "cumsum", "cumprod"),
 )
+#: Integers besides int8: an operator that does not take them says so.
+INTEGERS = {name: name for name in ("int32", "int64")}
 PADS = ("pad_top", "pad_bottom", "pad_left", "pad_right")
 
 
@@ -179,8 +183,9 @@ def pool(line: Line) -> Read:
 
 
 def reduction(line: Line) -> Read:
-    """Read reductions, softmax and norms over `axes` of `shape`; element-wise operators have no axes."""
-    op, types = line.text("op").lower(), element(line)
+    """Read reductions, scans, softmax and norms over `axes` of `shape`; element-wise operators have no axes."""
+    op = line.text("op").lower()
+    types = element(line, INTEGERS | SAME_BITS if op in SCANS else INTEGERS)
     shape, more = _numbers(line, "shape", "x"), steps(line)
     try:
         if op in ELEMENTWISE:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gensor_database.record import Record, canonical, now
 from gensor_database.rows import batches
@@ -23,8 +23,10 @@ from gensor_kernels.machine.expected import MEASURED_PART, expected_us
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.tables import TIMES, Column
 from gensor_tuner.output import plural, sizes_text, window_text
-from gensor_tuner.shapes.reader import Row
 from gensor_tuner.tasks.task import from_plain
+
+if TYPE_CHECKING:
+    from gensor_tuner.shapes.reader import Row
 
 #: The key of a record's provenance: shapes file -> rows.
 KEY = "rows"
@@ -61,6 +63,7 @@ def words(row: Row, workload: Workload | None = None) -> tuple[str, str]:
 
     Examples
     --------
+    >>> from gensor_tuner.shapes.reader import Row
     >>> cells = dict(op="conv2d", h="14", w="14", c="64", k_out="32", r="1", s="1")
     >>> words(Row(2, "conv", cells=cells))
     ('conv2d', '14x14x64 -> 32, 1x1')

@@ -39,7 +39,7 @@ def attention(
     block_table: ArrayLike | Sequence[Sequence[int]] | None = None,
     sinks: ArrayLike | None = None,
     return_lse: bool = False,
-    out: ArrayLike | Sequence[ArrayLike] | None = None,
+    out: ArrayLike | Sequence[ArrayLike | None] | None = None,
     precision: Precision | None = None,
 ) -> Any:
     """Compute scaled dot-product attention: `softmax(scale * q @ k.T + mask) @ v`.
@@ -90,7 +90,8 @@ def attention(
         Also return the logarithms of the denominators, to merge results over parts of
         the keys.
     out : array, shape (batch, heads, queries, head of v), optional
-        Array that receives the result; with `return_lse` also a pair (out, lse).
+        Array that receives the result; with `return_lse` also a pair (out, lse), of which
+        either may be None.
     precision : {None, "ieee", "tf32"}, optional
         Arithmetic of float32 as in `matmul`.
 

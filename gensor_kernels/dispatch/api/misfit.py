@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
@@ -62,11 +63,16 @@ def _arguments(signature: inspect.Signature, given: dict[str, Any]) -> Iterator[
     """Yield (name, value, alternatives of the annotation) of every argument whose parameter has an annotation."""
     for name, value in given.items():
         parameter = signature.parameters[name]
-        kinds = str(parameter.annotation).split(" | ")
+        kinds = _alternatives(str(parameter.annotation))
         if parameter.kind is parameter.VAR_POSITIONAL:
             yield from ((f"{name}[{place}]", each, kinds) for place, each in enumerate(value))
         elif parameter.kind is not parameter.VAR_KEYWORD and parameter.annotation is not parameter.empty:
             yield name, value, kinds
+
+
+def _alternatives(annotation: str) -> list[str]:
+    """Return the alternatives of an annotation; those of a sequence's elements stay with it."""
+    return re.split(r" \| (?![^\[]*\])", annotation)
 
 
 def _takes(kind: str, value: object, device: Device) -> bool:
@@ -86,9 +92,10 @@ def _takes(kind: str, value: object, device: Device) -> bool:
     if kind in ("str", "Activation", "Precision", "ConvolutionPrecision") or kind.startswith("Literal"):
         return isinstance(value, str)
     if kind.startswith("Sequence[") and not isinstance(value, str):
-        inner = kind[len("Sequence[") : -1]
-        fits = isinstance(value, Iterable) and all(_takes(inner, each, device) for each in islice(value, FEW))
-        return fits and (inner == "int" or not is_array(value))
+        inner = _alternatives(kind[len("Sequence[") : -1])
+        if not isinstance(value, Iterable) or (is_array(value) and inner != ["int"]):
+            return False
+        return all(any(_takes(one, each, device) for one in inner) for each in islice(value, FEW))
     if kind == "Items":
         return not is_array(value)  # who reads the list says what is wrong with an item
     return not kind.startswith("Sequence[") and not _holds_array(value)
@@ -105,7 +112,7 @@ def _words(kinds: list[str]) -> str:
 def _word(kind: str) -> str:
     """Return the words of an error for an annotation."""
     if kind.startswith("Sequence["):
-        inner = _word(kind[len("Sequence[") : -1]).partition(" ")[2]
+        inner = _words(_alternatives(kind[len("Sequence[") : -1])).partition(" ")[2]
         return "a pair of pairs" if inner.startswith("sequence") else f"a sequence of {inner}s" if inner else "a list"
     if kind.startswith("Literal["):
         return kind[len("Literal[") : -1].replace(", ", " or ").replace('"', "'")

@@ -66,6 +66,10 @@ class AnyAttention(Function):
 
     name = "attention"
 
+    def written(self, inputs: Inputs, parameters: Parameters) -> Inputs:
+        """Return the array for the logarithms, if the call has one."""
+        return inputs[-1:] if parameters.lse else ()
+
     def fill(self, inputs: Inputs, parameters: Parameters) -> None:
         """Write the logarithms of rows that see no key."""
         others, sinks, lse = parameters.split(inputs)

@@ -301,6 +301,10 @@ class Function:
         """Return the sizes and dtypes of a call that forms no Workload, for recordings; empty for shapes alone."""
         return {}
 
+    def written(self, inputs: Inputs, parameters: Any) -> Inputs:
+        """Return the inputs that a call writes beyond its result: the last one, or none."""
+        return ()
+
     def fill(self, inputs: Inputs, parameters: Any) -> None:
         """Write what a call computes beyond its result, where `nothing` says what that is."""
 

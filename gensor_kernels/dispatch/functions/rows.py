@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.fallback import holds
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
+from gensor_kernels.operators.rows.scans import SAME_BITS
 from gensor_kernels.operators.rows.views import is_map, workload_from_views
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
@@ -247,13 +247,11 @@ class Scans(Rows):
     """Running sums and products, for which the library copies an array and scans the copy."""
 
     stands_in = True
-    #: types that kernels sum as others of the same bits
-    same_bits = MappingProxyType({"bool": "int8", "uint64": "int64"})
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Lower the map; see Rows.lower."""
-        (x,), alike = call.given, self.same_bits
-        x, out = (view._replace(dtype=alike.get(view.dtype, view.dtype)) for view in (x, call.out))
+        (x,) = call.given
+        x, out = (view._replace(dtype=SAME_BITS.get(view.dtype, view.dtype)) for view in (x, call.out))
         return super().lower(replace(call, inputs=(x,), out=out))
 
     def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: Any = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +80,15 @@ def library_call(
 
 def function_of(workload: Workload) -> Function | None:
     """Return the Function that computes a Workload, or None of products, sums of products and what has no call."""
-    if MODULES[workload.operator] not in FUNCTIONS:
+    return _function_of(workload.operator)
+
+
+@cache
+def _function_of(name_of_operator: str) -> Function | None:
+    if MODULES[name_of_operator] not in FUNCTIONS:
         return None
-    declared = operator(workload.operator)
-    module, name = FUNCTIONS[MODULES[workload.operator]]
+    declared = operator(name_of_operator)
+    module, name = FUNCTIONS[MODULES[name_of_operator]]
     given = getattr(import_module(f".{module}", __package__), name)
     function: Function = given[declared.gate] if isinstance(declared, Gated) else given
     return function

@@ -7,6 +7,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels import config
@@ -131,7 +132,8 @@ class Trial(Plan):
             plan = bind(part, 1, kernel, problem, given)
             return lambda: plan.serve(*given)
 
-        return race(runtime, request, bound, library, call.function.timing_name(call.device.xp.__name__), share)
+        name = call.function.timing_name(call.device.xp.__name__)
+        return race(runtime, request, bound, library, name, share, _written(part, given))
 
     def _compare(self, plan: LaunchPlan, operands: Operands) -> None:
         """Compare the kernel that serves with the library, which takes its place if they differ."""
@@ -150,7 +152,8 @@ class Trial(Plan):
             config.logger().info("no comparison: %s", error, exc_info=True)
             return
         apart = given._replace(out=None)  # the kernel computes the caller's result last
-        if not compare(runtime, plan.kernel, workload, lambda: ours.serve(*given), lambda: some.by_library(apart)):
+        calls = partial(ours.serve, *given), partial(some.by_library, apart)
+        if not compare(runtime, plan.kernel, workload, *calls, _written(some, given)):
             reason = f"kernel {plan.kernel.stored[:12]} computes something else"
             self.plan = LibraryPlan(call, reason)
             self.tier = self.plan.tier
@@ -201,6 +204,10 @@ class Trial(Plan):
             self.call.runtime.replace(self, self.plan)
             self.call.runtime.consider(self.request.problem.workload)
         return self.plan
+
+
+def _written(call: Call, operands: Operands) -> Inputs:
+    return call.function.written(operands.inputs, call.parameters)
 
 
 def _nbytes(result: Any) -> int:

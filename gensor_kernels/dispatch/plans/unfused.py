@@ -173,8 +173,10 @@ class _Library:
         if out is not None:
             self.touch(out, *arrays)
             return out
-        with np.errstate(all="ignore"):
-            dtype = function(*(np.ones(1, x.dtype) if isinstance(x, _Counted) else x for x in given)).dtype
+        if len(arrays) == len(given):
+            dtype = _result_dtype(function, *[x.dtype for x in arrays])
+        else:
+            dtype = _computed_dtype(function, [np.ones(1, x.dtype) if isinstance(x, _Counted) else x for x in given])
         return self.make(np.broadcast_shapes(*(np.shape(x) for x in given)), dtype, *arrays)
 
     def reduce(self, name: str, x: _Counted, axis: Any = None, keepdims: bool = False, **given: Any) -> _Counted:
@@ -193,6 +195,18 @@ class _Library:
         self.touch(found, x)
         self.touch(found, found)
         return found
+
+
+@cache
+def _result_dtype(function: Callable[..., Any], *dtypes: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of what a function of NumPy makes of arrays."""
+    return _computed_dtype(function, [np.ones(1, dtype) for dtype in dtypes])
+
+
+def _computed_dtype(function: Callable[..., Any], given: Sequence[Any]) -> np.dtype[Any]:
+    with np.errstate(all="ignore"):
+        found: np.dtype[Any] = function(*given).dtype
+    return found
 
 
 class _Namespace:

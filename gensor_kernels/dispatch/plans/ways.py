@@ -11,6 +11,7 @@ import numpy as np
 
 from gensor_kernels.arrays import DeviceArray
 from gensor_kernels.dispatch.calls.arguments import Operands
+from gensor_kernels.dispatch.calls.problem import clearance
 from gensor_kernels.dispatch.kept import Key
 from gensor_kernels.dispatch.tuning.tuned_calls import TunedCalls
 
@@ -100,6 +101,8 @@ def _way(
         return None
     try:
         if isinstance(plan, LaunchPlan):
+            if plan.call.function.written(inputs, plan.call.parameters):  # beyond the result
+                return _writing(runtime, values, plan, operands, (result, returned))
             return _launching(runtime, given, plan, operands, (result, returned))
         if returned is not result:
             return None
@@ -167,6 +170,46 @@ def _launching(
     if plan.scalars:
         run = partial(run, steps=_without_arrays(steps))
     return run, pick, place, plan.allocates or out is None
+
+
+def _writing(
+    runtime: TunedCalls, values: Sequence[Any], plan: LaunchPlan, operands: Operands, results: tuple[Any, Any]
+) -> tuple[Any, ...] | None:
+    """Return the way of a launch that also writes its last input, which the function returns after the result.
+
+    The caller gives it in a pair after `out`, or every call makes it.
+    """
+    (*read, written), out, _ = operands
+    result, returned = results
+    if type(returned) is not tuple or returned[1] is not written:  # but a copy
+        return None
+    given = [(place, value) for place, value in enumerate(values) if type(value) is runtime.array]
+    place = next((place for place, value in given if value is written), None)
+    inputs = operands.inputs if place is not None else tuple(read)
+    way = _launching(runtime, given, plan, operands._replace(inputs=inputs), (result, returned[0]))
+    if way is None:
+        return None
+    launch, pick, place_out, allocates = way
+    if place is None:
+        empty, pointer, shape, dtype = plan.empty, plan.pointer, tuple(written.shape), written.dtype
+
+        def launch_on_new(out: DeviceArray, *addresses: int) -> Any:
+            new = empty(shape, dtype)
+            result = launch(out, *addresses, pointer(new))
+            return None if result is None else (result, new)
+
+        return launch_on_new, pick, place_out, True
+    near = [clearance(each, written) for each in (*read[:2], out, *(each for each in read[2:] if each is not None))]
+
+    def launch_on_given(pair: list[DeviceArray], *addresses: int) -> Any:
+        at = addresses[-1]
+        for (low, high), address in zip(near, addresses):  # noqa: B905 - strict takes time; the last is its own
+            if low < at - address < high:
+                return None
+        result = launch(pair[0], *addresses)
+        return None if result is None else (result, pair[1])
+
+    return launch_on_given, pick, slice(place - 1, place + 1), allocates
 
 
 def _is_reshaped(runtime: TunedCalls, result: DeviceArray, returned: DeviceArray) -> bool:

@@ -1,4 +1,4 @@
-"""The first call of a kernel that no race has compared: its result must be the library's before it serves again.
+"""The first call of a kernel that no race has compared: what it writes must be the library's before it serves again.
 
 Races compare their winners (race.py). A kernel that serves without one, what the library needs several calls for, say,
 is compared at the second call of its kind, once per Workload and process. A kernel that computes something else is
@@ -7,7 +7,7 @@ refused for the process: the next one compares again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gensor_kernels import config
 from gensor_kernels.arrays import DeviceArray, Dtype
@@ -39,8 +39,10 @@ def compare(
     workload: Workload,
     ours: Callable[[], DeviceArray],
     library: Callable[[], DeviceArray],
+    written: Sequence[DeviceArray],
 ) -> bool:
-    """Return whether a kernel's result is the library's; if not, the process stops using the kernel.
+    """Return whether a kernel's result is the library's, and what both write to the arrays `written`; if not, the
+    process stops using the kernel.
 
     True where nothing can be compared: without memory, or where the library's result overflows before a kernel's does.
     """
@@ -49,9 +51,9 @@ def compare(
     try:
         with device.lending(None):
             result = library()
-            expected, dtype = sample(result), result.dtype.name
+            expected, dtype = [sample(each) for each in (result, *written)], result.dtype.name
             del result  # its memory serves the kernel
-            if device.agrees(ours(), expected) or not is_finite(device.xp, expected, dtype):
+            if device.agrees((ours(), *written), expected) or not is_finite(device.xp, expected[0], dtype):
                 return True
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a kernel could not be compared with the library: %s", error, exc_info=True)

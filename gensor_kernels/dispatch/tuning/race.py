@@ -66,15 +66,22 @@ def _has_binary(kernel: Kernel) -> bool:
 
 
 def race(
-    runtime: TunedCalls, request: Request, bind: Bind, vendor: Callable[[], DeviceArray], name: str, share: float = 1.0
+    runtime: TunedCalls,
+    request: Request,
+    bind: Bind,
+    vendor: Callable[[], DeviceArray],
+    name: str,
+    share: float = 1.0,
+    written: Sequence[DeviceArray] = (),
 ) -> bool:
     """Time the contenders and the library's call `vendor`, stored as `name`; return whether any time was taken.
 
-    `share`: the part of the call's rows that `bind` and `vendor` compute; times of all its rows are stored.
+    `share`: the part of the call's rows that `bind` and `vendor` compute; times of all its rows are stored. `written`:
+    what they write beyond their results.
     """
     runtime.raced.add(request.problem.workload.key())
     try:
-        course = Course(runtime, vendor, _bound(contenders(request, runtime.library), bind))
+        course = Course(runtime, vendor, _bound(contenders(request, runtime.library), bind), written)
         samples = course.first()
         wrong = course.differing(samples)
         if samples and not wrong:
@@ -142,16 +149,24 @@ class Course:
     runtime : TunedCalls
         Whose device runs them.
     vendor : callable
-        The library's call. A part of its first result is kept, so that no further call is needed to compare kernels
+        The library's call. A part of its first results is kept, so that no further call is needed to compare kernels
         with it.
     entrants : list of Entrant
         Kernels and their calls. One that is refused, or for which there is no memory, is removed.
+    written : sequence of array
+        What every call writes beyond its result.
     """
 
-    def __init__(self, runtime: TunedCalls, vendor: Callable[[], DeviceArray], entrants: list[Entrant]):
+    def __init__(
+        self,
+        runtime: TunedCalls,
+        vendor: Callable[[], DeviceArray],
+        entrants: list[Entrant],
+        written: Sequence[DeviceArray],
+    ):
         self.runtime, self.entrants = runtime, entrants
-        self._vendor = vendor
-        self._expected: tuple[Sample, str] | None = None
+        self._vendor, self._written = vendor, written
+        self._expected: tuple[list[Sample], str] | None = None
         self._sampler: Sampler | None = None
 
     @property
@@ -162,7 +177,8 @@ class Course:
     def _call_library(self) -> Any:
         result = self._vendor()
         if self._expected is None:
-            self._expected = sample(result), result.dtype.name  # a copy: kernels may write to the same array
+            # Copies: kernels may write to the same arrays.
+            self._expected = [sample(each) for each in (result, *self._written)], result.dtype.name
         return result
 
     def first(self) -> list[Samples]:
@@ -196,8 +212,8 @@ class Course:
         theirs, *ours = (each.felt_us for each in samples)
         with device.lending(None):
             faster = [entrant for entrant, us in zip(self.entrants, ours, strict=True) if us < theirs]
-            wrong = [kernel for kernel, call in faster if not device.agrees(call(), expected)]
-        if wrong and not is_finite(device.xp, expected, dtype):
+            wrong = [kernel for kernel, call in faster if not device.agrees((call(), *self._written), expected)]
+        if wrong and not is_finite(device.xp, expected[0], dtype):
             raise ArithmeticError(f"a kernel and {device.xp.__name__} have NaN or infinities at different places")
         return wrong
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
 
+#: Types that kernels sum as others of the same bits.
+SAME_BITS = {"bool": "int8", "uint64": "int64"}
+
+
 def _declare(combiner: str) -> Expression:
     """C[batch, m, n, k] = combination of A[batch, m, n, j] over j <= k."""
     from gensor_kernels.operators.expression import expression as ex

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_database import PRETUNED, Record, Store
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.calls.arguments import Operands, Operation, operations, resolve
 from gensor_kernels.dispatch.calls.fallback import evaluate
@@ -86,6 +88,26 @@ def test_products_are_counted_as_they_are_computed():
                 result = evaluate(counting, call, x, y, counted)
                 assert (result.shape, result.dtype) == (expected.shape, expected.dtype), (dtype, epilogue, lead)
                 assert counting.time.us >= B200.launch_us and predict(a, b, None, steps).us > 0
+
+
+def test_predictions_for_a_database_take_few_python_calls():
+    """`gensor-tune show` makes one for every record."""
+    with Store.open(PRETUNED / "sm_87.db", readonly=True) as store:
+        workloads = [Workload.from_json(record.key) for record in store.rows(Record)]
+    part, calls = lookup("sm_87"), 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event == "call"
+
+    for profile in (None, count):  # what is imported and kept for later is not counted
+        unfused.predict_workload.cache_clear()
+        sys.setprofile(profile)
+        try:
+            found = [unfused.predict_workload(each, part) for each in workloads]
+        finally:
+            sys.setprofile(None)
+    assert len(found) > 700 and calls < 280 * len(found)
 
 
 #: Calls that the library makes of several of its own.

@@ -1,10 +1,12 @@
 """Kernels that no race has compared: at the second call of their kind with the library's result, or never again."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
+import gensor_kernels as gk
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.plans.launch import LaunchPlan
@@ -12,8 +14,9 @@ from gensor_kernels.dispatch.plans.make import choose
 from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, Trial
 from gensor_kernels.dispatch.selection.pins import Pins
-from tests.doubles.device import FakeDevice, Race
-from tests.doubles.kernels import aligned, asked, kernels, runtime_of, workload
+from gensor_kernels.operators.attention.attention import workload as attention_workload
+from tests.doubles.device import FakeDevice, Race, emulate
+from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, workload
 
 pytestmark = pytest.mark.usefixtures("user_database")
 RELU, TANH = (Operation("relu"),), (Operation("tanh"),)
@@ -90,6 +93,33 @@ def test_values_decide(quiet):
     assert runtime.call(a, a, None, RELU, None, None)[0, 0] == 55
     with pytest.warns(RuntimeWarning, match=NAMED):
         np.testing.assert_allclose(runtime.call(a, a, None, RELU, None, None), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("races", [False, True])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_logarithms_of_attention_decide_too(wrong, races, monkeypatch):
+    """The emulator runs the kernels. All results are correct, but not the logarithms of the first kernel."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted" if races else "off")
+    q = np.random.default_rng(0).standard_normal((1, 2, 16, 32)).astype(np.float16)
+    stored = kernels(attention_workload(16, 16, heads=2, kv_heads=2, head=32, lse=True))
+
+    def spoil(arrays, workspace):
+        arrays[-1][...] *= -1
+
+    def execute(device, code, launches):
+        return emulate(device, code, launches, spoil if wrong and set(device.loaded) <= {code.digest} else None)
+
+    runtime = put(monkeypatch, runtime_of(FakeDevice(clock=Race(), execute=execute), stored))
+    runtime.device.agrees = Device.agrees.__get__(runtime.device)
+    with pytest.warns(RuntimeWarning, match=NAMED) if wrong and not races else nullcontext():
+        found = [gk.attention(q, q, q, return_lse=True) for _ in range(6)]
+    expected = np.log(np.exp(q.astype(float) @ q.astype(float).swapaxes(-1, -2) * 32**-0.5).sum(-1))
+    for place, (out, lse) in enumerate(found):
+        np.testing.assert_allclose(out, found[0][0], atol=2e-3)
+        sign = -1 if wrong and place == 0 else 1
+        np.testing.assert_allclose(lse, sign * expected, atol=1e-3)
+    assert len(runtime.device.races) == races * (1 + wrong)  # the others race again
+    assert len(runtime.library.contents.kernels) == len(stored) - wrong
 
 
 def test_inside_graph_capture_nothing_is_compared(quiet):

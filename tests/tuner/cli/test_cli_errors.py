@@ -123,7 +123,10 @@ COMMANDS = {
     "absent database": (("show", "--db", "{}/none.db"), "tune into it first, or name another database with --db"),
     "no such kernel": (("show", "--db", "{}/ours.db", "--kernel", "abc"), "no kernel whose digest begins with 'abc'"),
     "unknown part": (("show", "--db", "{}/ours.db", "--arch", "orin"), "did you mean orin-nano-8gb, orin-nx-16gb, agx"),
-    "export": (("export", "{}/x.db", "--db", "{}/ours.db"), "needs --arch sm_XX"),
+    "export": (
+        ("export", "{}/x.db", "--db", "{}/ours.db"),
+        "has rows of no capability: --arch sm_XX says which",
+    ),
     "export to nowhere": (("export", "{}/no/x.csv", "--db", "{}/ours.db"), "x.csv cannot be written: No such file"),
     "an unknown graph": ((*TUNE, "{}/good.csv", "--graph", "tree"), "--graph: 'tree' is not one of full, paper"),
     "a strategy of a graph": ((*TUNE, "{}/good.csv", "--strategy", "random", "--graph", "paper"), "leave out --strat"),

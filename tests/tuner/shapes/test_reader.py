@@ -7,10 +7,12 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import gensor_kernels as gk
 from gensor_kernels.operators.products import block_scaled
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.shape_row import cells_of
@@ -173,6 +175,24 @@ def test_element_types_and_operators_have_their_usual_names(tmp_path):
         rows = read(tmp_path, "op,m,n,k,dtype\n" + "".join(f"matmul,64,64,64,{word}\n" for word in words))
         assert [row.error for row in rows] == [None] * len(words)
         assert {(row.workload.dtype["a"], row.workload.math) for row in rows} == {(dtype, math)}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "bool", "uint64"])
+def test_scans_of_integers_are_those_of_calls(tmp_path, dtype, no_databases):
+    """Or have the reason that calls have."""
+    text = f"op,dtype,shape\ncumsum,{dtype},8x128\ncumprod,{dtype},8x128\nreduce_sum,{dtype},8x128\n"
+    scan, product, total = read(tmp_path, text)
+    x = np.ones((8, 128), dtype)
+    with gk.emulated("sm_87"):
+        found = [gk.explain(function, x, axis=1).workload for function in (gk.cumsum, gk.sum)]
+    assert scan.workload.key() == found[0] and scan.error is None
+    assert product.unsupported.startswith("cumprod takes float64, float32, float16, bfloat16, got int")
+    if dtype in ("int8", "int32"):
+        assert total.workload.key() == found[1]
+    elif dtype == "int64":
+        assert total.unsupported.startswith("sum takes")
+    else:
+        assert f"'{dtype}' is" in total.error
 
 
 def test_a_recording_without_calls_has_nothing_to_load(tmp_path, monkeypatch, capsys):

@@ -129,6 +129,18 @@ def test_every_format_has_the_same_records(exported):
     assert str(table.schema.field("measured_us").type) == "double"
 
 
+def test_a_database_of_one_capability_is_exported_without_its_name(gensor_tune, tmp_path):
+    stock(tmp_path / "k.db", ((64, 64, 64),), kernels=1)
+    code, out, _ = gensor_tune("export", "{}/x.db", "--db", "{}/k.db")
+    assert code == 0 and out.endswith(" for sm_87\n")
+    gensor_tune("export", "{}/y.db", "--db", "{}/k.db", "--arch", "sm_87")
+    assert (tmp_path / "x.db").read_bytes() == (tmp_path / "y.db").read_bytes()
+    with Store.open(tmp_path / "k.db") as store:
+        store.add(Record(workload(2, 2, 2).key(), "sm_80", "a30", 1, None, None, 1.0, "failed"))
+    code, _, err = gensor_tune("export", "{}/z.db", "--db", "{}/k.db")
+    assert code == 2 and "has rows of sm_80, sm_87: --arch" in err and not (tmp_path / "z.db").exists()
+
+
 def test_parquet_without_pyarrow_says_what_to_install(gensor_tune, exported, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     code, _, err = gensor_tune("export", "{}/x.parquet", "--db", "{}/k.db")
