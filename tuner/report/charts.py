@@ -83,15 +83,16 @@ def _bar(split: Mapping[str, float], y: float, name: str) -> Markup:
 
 
 def small_bar(split: Mapping[str, float]) -> Markup:
-    """Draw the bar for a table cell, with its values as accessible name."""
+    """Draw the bar for a table cell, with its values as title, which is its accessible name."""
     if not split:
         return Markup("")
     said = ", ".join(f"{name} {share:.0%}" for name, share in split.items() if share >= 0.01)
     at, drawn = 0.0, []
     for place, resource in enumerate(ORDER):
-        drawn.append(tag("rect", class_=f"r{place}", x=at, y=0, width=split[resource] * 160, height=12))
-        at += split[resource] * 160
-    return tag("svg", tag("title", said), *drawn, class_="smallbar", viewBox="0 0 160 12", role="img", aria_label=said)
+        if (width := split[resource] * 160) >= 0.05:
+            drawn.append(tag("rect", class_=f"r{place}", x=at, width=width, height=12))
+        at += width
+    return tag("svg", tag("title", said), *drawn, class_="smallbar", viewBox="0 0 160 12", role="img")
 
 
 EDGE = RIGHT - 140  # of the plot: the names of the arithmetic limits stand to its right
