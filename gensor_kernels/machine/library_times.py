@@ -33,9 +33,16 @@ def _figures() -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath("library_times.toml").read_text(encoding="utf-8"))
 
 
-def pass_time(nbytes: float, arch: Arch) -> Estimate:
-    """Return the time of an operation that reads and writes so many bytes once."""
-    return _expected(nbytes * 1e-3 / (arch.dram_gb_s * _figures()["passes"]["memory"]), "passes", arch)
+def pass_time(nbytes: float, arch: Arch, kind: str = "elements", rows: int = 0) -> Estimate:
+    """Return the time of an operation that reads and writes so many bytes once.
+
+    `kind` is "elements", "lookups", or "reductions", whose `rows` are read by one block each.
+    """
+    given = _figures()["passes"]
+    us = nbytes * 1e-3 / (arch.dram_gb_s * given["memory"][kind])
+    if rows:
+        us = max(us, math.ceil(rows / arch.sms) * nbytes / rows / given["row_bytes_per_clk"] / arch.clock_ghz * 1e-3)
+    return _expected(us, "passes", arch)
 
 
 def _expected(us: float, kind: str, arch: Arch) -> Estimate:
@@ -59,7 +66,8 @@ def product_time(dtype: str, mode: str, batch: int, m: int, n: int, k: int, nbyt
     743
     """
     given = _figures()["products"]
-    share = given["share"]["tf32" if mode == "tf32" and dtype == "float32" else dtype]
+    kind, shares = "tf32" if mode == "tf32" and dtype == "float32" else dtype, given["share"]
+    share = shares.get(arch.part, shares.get(arch.name, shares)).get(kind, shares[kind])
     each = arch.peak(dtype, mode, sustained=True) * 1e-6 * share / arch.sms  # FLOP per microsecond and SM
     each /= 4 if dtype.startswith("complex") else 1
     moved = nbytes * 1e-3 / (arch.dram_gb_s * given["memory"])
