@@ -134,13 +134,13 @@ class _Library:
 
     def touch(self, *arrays: Any, kind: str = "elements", rows: int = 0) -> None:
         """Count one operation that reads or writes each of these arrays once; see `library_times.pass_time`."""
-        nbytes = sum(x.nbytes for x in {id(x): x for x in arrays}.values())
-        self.time += library_times.pass_time(nbytes, self.arch, kind, rows)
+        self.time += library_times.pass_time(sum(x.nbytes for x in arrays), self.arch, kind, rows)
 
     def make(self, shape: Sequence[int], dtype: DTypeLike, *read: Any, kind: str = "elements") -> _Counted:
         """Return a new array, computed from others in one pass."""
         found = self.new(shape, dtype)
-        self.touch(found, *read, kind=kind, rows=found.size if kind == "reductions" else 0)
+        once = {id(x): x for x in read}.values()  # x * x reads x once
+        self.touch(found, *once, kind=kind, rows=found.size if kind == "reductions" else 0)
         return found
 
     def new(self, shape: Sequence[int], dtype: DTypeLike) -> _Counted:

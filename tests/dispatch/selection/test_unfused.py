@@ -195,6 +195,8 @@ def test_an_array_that_is_read_twice_is_counted_once():
     x = counting.new((4096, 4096), np.float32)
     x * x
     assert counting.time == library_times.pass_time(2 * x.nbytes, B200)
+    x += counting.new(x.shape, x.dtype)  # is read and written
+    assert counting.time == library_times.pass_time(2 * x.nbytes, B200) + library_times.pass_time(3 * x.nbytes, B200)
 
 
 def test_calls_without_a_predicted_time_of_the_library(on, caplog):
