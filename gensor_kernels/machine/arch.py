@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
-from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -170,7 +169,7 @@ class Arch:
             Math mode of the Workload.  float32 uses TF32 tensor cores only with "tf32".  FLOPs of "3m" are
             those of four real products, of which three do 3/4.
         sustained : bool
-            Whether the result is at most the best published rate of large products, if the table has it.
+            Whether the power limit counts: the best published rate of large products; see `heat`.
 
         Returns
         -------
@@ -187,7 +186,7 @@ class Arch:
         best = next((name for name in names if self.rates.get(name)), "")
         flops = 2.0 * self.rate(best) * self.sms * self.clock_ghz * 1e9
         if sustained:
-            flops = min(flops, self.sustained.get(best.partition("_")[2], inf) * 1e12)  # "mma_f16": of "f16"
+            flops *= 1.0 - self.heat(best)
         return flops * _SAVED.get(math, 1.0)
 
     def fastest(self, dtype: str, math: str = "ieee", terms: int = LEAST_FLOAT_SUM, sustained: bool = False) -> float:

@@ -33,9 +33,16 @@ def _figures() -> dict[str, Any]:
     return tomllib.loads(resources.files(__package__).joinpath("library_times.toml").read_text(encoding="utf-8"))
 
 
-def pass_time(nbytes: float, arch: Arch) -> Estimate:
-    """Return the time of an operation that reads and writes so many bytes once."""
-    return _expected(nbytes * 1e-3 / (arch.dram_gb_s * _figures()["passes"]["memory"]), "passes", arch)
+def pass_time(nbytes: float, arch: Arch, kind: str = "elements", rows: int = 0) -> Estimate:
+    """Return the time of an operation that reads and writes so many bytes once.
+
+    `kind` is "elements", "lookups", or "reductions", whose `rows` are read by one block each.
+    """
+    given = _figures()["passes"]
+    us = nbytes * 1e-3 / (arch.dram_gb_s * given["memory"][kind])
+    if rows:
+        us = max(us, math.ceil(rows / arch.sms) * nbytes / rows / given["row_bytes_per_clk"] / arch.clock_ghz * 1e-3)
+    return _expected(us, "passes", arch)
 
 
 def _expected(us: float, kind: str, arch: Arch) -> Estimate:
@@ -49,7 +56,8 @@ def _expected(us: float, kind: str, arch: Arch) -> Estimate:
 @cache
 def _product_rate(dtype: str, mode: str, arch: Arch) -> float:
     """Return the FLOP per microsecond and SM of large products."""
-    share = _figures()["products"]["share"]["tf32" if mode == "tf32" and dtype == "float32" else dtype]
+    kind, shares = "tf32" if mode == "tf32" and dtype == "float32" else dtype, _figures()["products"]["share"]
+    share = shares.get(arch.part, shares.get(arch.name, shares)).get(kind, shares[kind])
     found = arch.peak(dtype, mode, sustained=True) * 1e-6 * share / arch.sms
     return found / 4 if dtype.startswith("complex") else found
 

@@ -37,11 +37,14 @@ def test_a_sustained_rate_is_below_the_peak_of_its_part():
         assert reached == pytest.approx(arch.sustained[name] * 1e12) and 0.6 * peak < reached < peak, (arch.part, name)
 
 
-def test_the_bound_is_the_hardwares_and_other_types_have_no_sustained_rate():
+def test_the_bound_is_the_hardwares_and_other_types_lose_as_their_like():
     assert roofline.sustained_us(LARGE, H100) == pytest.approx(LEAST)
     assert roofline.bound_us(LARGE, H100) == pytest.approx(FLOPS / 989e12 * 1e6, rel=0.01)
     single = operator.workload(8192, 8192, 8192, dtype="float32", math="tf32")
-    assert roofline.sustained_us(single, H100) == pytest.approx(roofline.bound_us(single, H100))
+    assert roofline.sustained_us(single, H100) == pytest.approx(2 * LEAST)
+    assert roofline.bound_us(single, H100) == pytest.approx(FLOPS / 494.7e12 * 1e6, rel=0.01)
+    double = operator.workload(8192, 8192, 8192, dtype="float64")
+    assert roofline.sustained_us(double, H100) == pytest.approx(roofline.bound_us(double, H100))
     assert roofline.sustained_us(LARGE, lookup("rtx-4090")) == 0
     # Six products of bfloat16 for one of float32 are slowed as such.
     assert H100.fastest("float32", sustained=True) == pytest.approx(808e12 / 6)
