@@ -118,7 +118,8 @@ def compact(path: str | os.PathLike[str]) -> Iterator[Store]:
 
 def capabilities(store: Store) -> list[str]:
     """Return the compute capabilities whose rows `export` would write."""
-    return sorted({row.arch for kind in (Record, Portfolio, Timing) for row in store.rows(kind)})
+    ranked, timed = ({row.arch for row in store.rows(Portfolio)}, {row.arch for row in store.rows(Timing)})
+    return sorted({row.arch for row in store.rows(Record)} | ranked | timed)
 
 
 def _selection(store: Store, arch: str) -> Iterator[Iterable[Row]]:

@@ -19,7 +19,7 @@ _FACTORS = {
     "attention_wgmma": (0.87, 1.33),
     "contraction_mma": (0.87, 1.71),
     "contraction_wgmma": (0.86, 1.24),
-    "rows": (0.87, 1.22),
+    "rows": (0.87, 1.26),
 }
 #: Factors of the other families together.
 _OTHERS = (0.85, 1.85)
@@ -31,7 +31,7 @@ def expected_us(predicted_us: float, family: str) -> tuple[float, float]:
     Examples
     --------
     >>> expected_us(100.0, "rows")
-    (87.0, 122.0)
+    (87.0, 126.0)
     """
     low, high = _FACTORS.get(family, _OTHERS)
     return low * predicted_us, high * predicted_us

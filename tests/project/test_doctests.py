@@ -106,7 +106,7 @@ def test_sections_describe_the_signatures_and_fields():
 
 
 def test_help_is_short():
-    """A signature of two lines, two screens at most, and a summary of one line."""
+    """A signature of three lines, two screens at most, and a summary of one line."""
     for name in FUNCTIONS:
         lines = pydoc.plain(pydoc.render_doc(getattr(gensor_kernels, name))).splitlines()
         first = next(number for number, line in enumerate(lines) if line.startswith(f"{name}("))
@@ -115,7 +115,7 @@ def test_help_is_short():
         last = next(ends) if lines[first].endswith("(") else first
         signature = " ".join(line.strip() for line in lines[first : last + 1]).replace("( ", "(").replace(", )", ")")
         del lines[first:last]
-        assert len(signature) <= 200 and len(lines) <= 100 and max(map(len, lines[4:])) <= 92, name
+        assert len(signature) <= 220 and len(lines) <= 120 and max(map(len, lines[4:])) <= 92, name
         assert "ArrayLike" not in signature, name
     for name in NAMES:
         summary, *rest = sections(name)[""]

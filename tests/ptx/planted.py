@@ -162,11 +162,11 @@ def _warpgroups() -> Iterator[Bug]:
     yield Bug('"%32, %33, %34", "%35, %36"', '"%33, %32, %34", "%35, %36"', brains)
     yield Bug('#define WGMMA_NAMES_16 "%0, %1,', '#define WGMMA_NAMES_16 "%1, %0,', narrow)
     yield Bug('", %8, %9, %10, %11,', '", %8, %10, %9, %11,', brains)
-    yield Bug('"k16.f32.f16.f16"', '"k16.f32.bf16.bf16"', narrow)
-    yield Bug('"k16.f32.bf16.bf16"', '"k16.f32.f16.f16"', brains)
+    yield Bug('"+f", "k16.f32.f16.f16"', '"+f", "k16.f32.bf16.bf16"', narrow)
+    yield Bug('"+f", "k16.f32.bf16.bf16"', '"+f", "k16.f32.f16.f16"', brains)
     yield Bug('"e4m3.e5m2"', '"e5m2.e5m2"', small)
     yield Bug('"e4m3.e5m2"', '"e4m3.e4m3"', small)
-    halves = '"k16.f32.f16.f16", operands, ", 1, 1, "'
+    halves = '"+f", "k16.f32.f16.f16", operands, ", 1, 1, "'
     yield Bug(halves, halves.replace("1, 1", "-1, 1"), narrow)
     yield Bug(halves, halves.replace("1, 1", "1, -1"), wide)
     yield Bug('"k32.f32." types, operands, ", 1, 1"', '"k32.f32." types, operands, ", 1, -1"', small)

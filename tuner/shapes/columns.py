@@ -212,7 +212,7 @@ def element(line: Line, more: Mapping[str, str] = MappingProxyType({})) -> Eleme
     if name in FOREIGN:
         raise UnsupportedError(f"no kernel family of this version serves {name} operands")
     dtype, math = known[name]
-    outputs = OUTPUTS | {name: dtype} | more
+    outputs = OUTPUTS | {name: dtype} | dict(more)
     out = outputs[line.dtype("out", outputs, None)] if line.text("out", "") else None
     # `acc` is a minimum: fp32 accumulation serves acc=fp16, and nothing serves acc=fp64 on fp16 operands. For complex
     # types it is the accumulator of the real and imaginary parts.

@@ -153,9 +153,10 @@ def attention(
 
     The logarithm of two terms, exp(0) each, and of three with a sink of 0:
 
+    >>> sinks = np.zeros(1, "float32")
     >>> with gensor_kernels.emulated("sm_87"):
     ...     _, two = gensor_kernels.attention(q, q, v, return_lse=True)
-    ...     _, three = gensor_kernels.attention(q, q, v, sinks=np.zeros(1, "float32"), return_lse=True)
+    ...     _, three = gensor_kernels.attention(q, q, v, sinks=sinks, return_lse=True)
     >>> np.exp(two).round(3), np.exp(three).round(3)
     (array([[[2., 2.]]], dtype=float32), array([[[3., 3.]]], dtype=float32))
     """

@@ -38,8 +38,8 @@ def bind(function: Callable[..., Any], *args: Any, **keywords: Any) -> BoundCall
     -------
     callable
         `plan()` computes the call from what the arrays hold then, on the current stream,
-        and returns `out`, as it was given. It keeps the arrays, and memory for workspaces. It may be
-        captured into a CUDA graph, which must not outlive it.
+        and returns `out`, as it was given. It keeps the arrays, and memory for
+        workspaces. It may be captured into a CUDA graph, which must not outlive it.
 
     Raises
     ------

@@ -132,7 +132,7 @@ def linear(
         except FusedEpilogue:
             if scales is not None:
                 raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
-            from .fused import fused
+            from .matmul import fused
 
             return fused(runtime, x, transpose_weights(w), (1, bias, None, activation, epilogue), out, None, None)
         if scales is not None:

@@ -1,4 +1,4 @@
-"""The names of this folder that are public in the package; those that few programs use are found in their modules."""
+"""The public names of this folder; those that few programs use are found in their modules."""
 
 from .attention import attention
 from .convolution import conv1d, conv2d, conv_transpose2d

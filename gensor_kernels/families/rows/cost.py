@@ -64,9 +64,9 @@ JOIN, JOIN_INDEX, JOIN_EXPONENTIALS, JOIN_MOMENTS = 2.0, 10.0, 24.0, 30.0
 SCRATCH = 15.0
 #: Clocks in which a lone warp issues an instruction: the sum of the stall counts of compiled paths over their length.
 STALL = 1.75
-#: Share of the work of other resources than the busiest that is seen. The family's 26 times on an H100 are 1.03 times
-#: their predictions (1.06 with 0.05, 0.99 with 0.2), and nine of softmax and layer norm of 4096 x 4096 in float16 within
-#: 6 % of them. Any share from 0.05 to 0.2 predicts the fastest of these first.
+#: Share of the work of other resources than the busiest that is seen. The family's 26 times on an H100 are 1.04 times
+#: their predictions (1.06 with 0.05, 0.99 with 0.2), and nine of softmax and layer norm of 4096 x 4096 in float16
+#: within 6 % of them. Any share from 0.05 to 0.2 predicts the fastest of these first.
 EXPOSED = 0.1
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 26.0

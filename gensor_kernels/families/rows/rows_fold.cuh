@@ -43,7 +43,7 @@ constexpr bool MOMENTS = OPERATION == VARIANCE || OPERATION == LAYERNORM;
 constexpr bool EXPONENTIAL = OPERATION == LOGSUMEXP || OPERATION == SOFTMAX || OPERATION == LOG_SOFTMAX;
 constexpr bool ARGUMENT = OPERATION == ARGMAX || OPERATION == ARGMIN;
 constexpr bool MAPS = OPERATION == COPY || OPERATION >= SOFTMAX;
-constexpr bool SCANS = OPERATION >= CUMSUM;
+enum : bool { SCANS = OPERATION >= CUMSUM };
 constexpr bool TWO_PASSES = !ONLINE && (MOMENTS || EXPONENTIAL);
 constexpr int FIRST_FOLD = MOMENTS                                        ? (ONLINE ? FOLD_MOMENTS : FOLD_SUM)
                            : EXPONENTIAL                                  ? (ONLINE ? FOLD_SOFTMAX : FOLD_MAX)

@@ -8,7 +8,7 @@ constexpr int THREADS = THREADS_K * THREADS_M;
 constexpr int ELEMENTS = VECTOR / (int)sizeof(IN_TYPE); // per access
 constexpr int WIDTH = COLUMNS ? ELEMENTS : 1;           // rows of a thread
 // A thread that scans columns has adjacent elements of them, so that threads exchange one word of a column per step.
-constexpr bool TOGETHER = SCANS && COLUMNS;
+enum : bool { TOGETHER = SCANS && COLUMNS };
 constexpr int LANE_PITCH = TOGETHER ? ITEMS : COLUMNS ? 1 : ELEMENTS; // along k, between neighbouring lanes
 constexpr int PACE = TOGETHER ? 1 : THREADS_K * LANE_PITCH;           // along k, between a thread's accesses
 constexpr int STEP = THREADS_K * LANE_PITCH * (TOGETHER ? 1 : ITEMS); // elements of a row per step

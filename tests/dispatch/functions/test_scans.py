@@ -25,14 +25,14 @@ def stocked(monkeypatch, needs_emulator):
 
 def test_a_stored_kernel_serves_before_a_race_and_inside_deterministic(stocked):
     """CuPy copies an array before it scans the copy, by look-back in an order that differs between runs."""
-    x = np.random.default_rng(0).standard_normal((3, 20_000), np.float32)
+    x = np.random.default_rng(0).standard_normal((3, 400_000), np.float32)
     explained = gk.explain(gk.cumsum, x, 1)
     assert explained.tier == 3 and explained.kernel in kernels(WANTED)
     with gk.deterministic():
         assert gk.explain(gk.cumsum, x, 1).kernel == explained.kernel
         first = gk.cumsum(x, 1)
     assert len(stocked.device.ran) == 1
-    np.testing.assert_allclose(first, np.cumsum(x, 1, np.float64), atol=1e-3)
+    np.testing.assert_allclose(first, np.cumsum(x, 1, np.float64), atol=5e-3)
 
 
 def test_calls_without_a_stored_kernel_are_the_librarys(stocked):

@@ -70,7 +70,8 @@ def check(found, stderr, site):
     assert found["asked"] == len(products) > 100 and found["missed"] == found["library"] == []
     assert found["tiers"] == {"1": found["asked"]} and found["compiled"] == 0 and found["modules"] == []
     assert 0 < found["loads"] <= len({row.kernel_digest for row in records})
-    assert "Traceback" not in stderr and len(found["warnings"]) <= 1
+    # Sums of int8 that wrap around in an int8 result are said so.
+    assert "Traceback" not in stderr and len([each for each in found["warnings"] if "int8" not in each]) <= 1
 
 
 def test_a_site_database_serves_every_shape_in_it_on_a_bare_board(tmp_path, site):

@@ -158,7 +158,7 @@ def test_the_potential_gains_where_a_wave_is_partial_and_not_where_waves_are_who
     values = {"block_m": 128, "block_n": 128, "block_k": 32, "warp_m": 64, "warp_n": 64, "split_k": 1, "min_blocks": 1}
 
     def seconds(m: int, n: int, stream: int) -> float:
-        workload = matmul(m, n, 2688)
+        workload = matmul(m, n, 8064)
         program = MMA.starters(workload, arch)[0].replace(**values, stream=stream)
         space = FamilySpace(MMA, workload, arch)
         return float(space.potential(space.point(program)[None])[0])

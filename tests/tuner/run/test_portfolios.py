@@ -89,7 +89,8 @@ def test_other_sizes_get_further_kernels(tuned, tmp_path):
         ((_, result),) = Run(ARCH, store, Options(top=6)).rows(read_shapes(tmp_path / "s.csv"))
         alone = store.portfolio(*key)
     assert result.status == "ok" and Program(result.family, tuple(result.program.items())).to_json() == program
-    assert regret(kernels, workload) < 1.05 < regret(alone, workload)
+    # A portfolio is complete at a worst regret of 25 % (docs/construction-graph.md).
+    assert regret(kernels, workload) < 1.25 < regret(alone, workload)
 
 
 def test_what_nothing_serves_is_missed_and_a_database_is_mended_by_other_workloads_than_it_is_judged_by():

@@ -1,4 +1,5 @@
-// The filters of a block in shared memory: [tile][element][THREAD_C] of ACC_TYPE, zeros past the last filter of a group.
+// The filters of a block in shared memory: [tile][element][THREAD_C] of ACC_TYPE, zeros past the last filter of a
+// group.
 #pragma once
 #include "groups_spot.cuh"
 

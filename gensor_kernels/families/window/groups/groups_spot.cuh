@@ -64,8 +64,8 @@ DEVICE u32 divide_up(i32 extent, int block) {
     return ((u32)extent + (u32)block - 1) / (u32)block;
 }
 
-// Finds the tile of the block and the outputs of a thread in it. Tiles of filters vary fastest among blocks: blocks that
-// run together read the same lines where channels are last, and share channels of x elsewhere.
+// Finds the tile of the block and the outputs of a thread in it. Tiles of filters vary fastest among blocks: blocks
+// that run together read the same lines where channels are last, and share channels of x elsewhere.
 DEVICE Spot find_spot(const Params &params, const Call &call) {
     const i32 *output = params.window.rows;
     const u32 tiles_w = divide_up(output[1], BLOCK_W), tiles_h = divide_up(output[0], BLOCK_H);
@@ -73,7 +73,8 @@ DEVICE Spot find_spot(const Params &params, const Call &call) {
     // A run-time division costs twenty instructions: remainders are computed from quotients.
     const u32 tile = block / tiles_c, row_of_tiles = tile / tiles_w, image = row_of_tiles / tiles_h;
     const i32 first = (i32)(block - tile * tiles_c) * FILTER_THREADS;
-    const i32 column = (i32)(tile - row_of_tiles * tiles_w) * BLOCK_W, row = (i32)(row_of_tiles - image * tiles_h) * BLOCK_H;
+    const i32 column = (i32)(tile - row_of_tiles * tiles_w) * BLOCK_W,
+              row = (i32)(row_of_tiles - image * tiles_h) * BLOCK_H;
     const bool edge_c = first + FILTER_THREADS > call.groups * call.tiles;
     const bool edge_h = row + BLOCK_H > output[0], edge_w = column + BLOCK_W > output[1];
     if (edge_c)
@@ -87,10 +88,6 @@ DEVICE Spot find_spot(const Params &params, const Call &call) {
     constexpr int PIXEL_THREADS = COLUMN_THREADS * ROW_THREADS;
     const int lane = CHANNELS_LAST ? thread_index() % FILTER_THREADS : thread_index() / PIXEL_THREADS;
     const int pixel = CHANNELS_LAST ? thread_index() / FILTER_THREADS : thread_index() % PIXEL_THREADS;
-    return Spot{(i32)image,
-                row + pixel / COLUMN_THREADS,
-                column + pixel % COLUMN_THREADS * THREAD_W,
-                first,
-                lane,
-                Tile(call, first + lane)};
+    return Spot{(i32)image, row + pixel / COLUMN_THREADS, column + pixel % COLUMN_THREADS * THREAD_W, first,
+                lane,       Tile(call, first + lane)};
 }

@@ -11,10 +11,10 @@ using Cell = Vec<A_VECTOR>; // CHANNELS elements of x at one position
 // The lines of x under a thread, each of CHANNELS channels: for every row of the window one after the other or, with
 // WINDOW 0, for every position of it.
 struct Lines {
-    gptr<IN_TYPE> image;     // the channels of the thread's group in its image
+    gptr<IN_TYPE> image; // the channels of the thread's group in its image
     i64 row_stride, channel_stride;
-    i32 column_stride;       // of 32 bits (Family.reads): the place of a column takes one instruction, not registers
-    i32 top, left;           // row and column of x under the first position of the window
+    i32 column_stride; // of 32 bits (Family.reads): the place of a column takes one instruction, not registers
+    i32 top, left;     // row and column of x under the first position of the window
     i32 channel = 0, r = 0, s = 0; // of the next line
 
     MEMBER Lines(const Params &params, const Spot &spot) {
@@ -34,11 +34,10 @@ struct Lines {
         const bool inside = spot.tile.inside && within((u32)row, (u32)w.extent[0]);
         if (spot.tile.inside && !inside)
             cover("padding");
-        const gptr<IN_TYPE> from =
-            image + (channel * channel_stride + row * row_stride + column * (i64)column_stride);
+        const gptr<IN_TYPE> from = image + (channel * channel_stride + row * row_stride + column * (i64)column_stride);
         const i32 stride = column_stride * pace;
-        UNROLL for (int i = 0; i < COLUMNS; ++i) cells[i] = load_global<A_VECTOR>(
-            from + (i64)stride * i, inside && within((u32)(column + i * pace), (u32)w.extent[1]));
+        UNROLL for (int i = 0; i < COLUMNS; ++i) cells[i] =
+            load_global<A_VECTOR>(from + (i64)stride * i, inside && within((u32)(column + i * pace), (u32)w.extent[1]));
     }
 
     MEMBER void advance(const Call &call) {
@@ -63,8 +62,8 @@ DEVICE constexpr int output_place(int across, int filter) {
     return CHANNELS_LAST ? across * THREAD_C + filter : filter * THREAD_W + across;
 }
 
-// Adds a line times the elements of filters from `filters` on; those of neighbouring channels and columns are `channel` and
-// `column` apart.
+// Adds a line times the elements of filters from `filters` on; those of neighbouring channels and columns are `channel`
+// and `column` apart.
 DEVICE void accumulate_line(ACC_TYPE (&sums)[OUTPUTS], const Cell (&cells)[COLUMNS], sptr<ACC_TYPE> filters,
                             i32 channel, i32 column) {
     UNROLL for (int c = 0; c < CHANNELS; ++c) {
@@ -73,8 +72,7 @@ DEVICE void accumulate_line(ACC_TYPE (&sums)[OUTPUTS], const Cell (&cells)[COLUM
         UNROLL for (int s = 0; s < TAPS; ++s) {
             ACC_TYPE taps[THREAD_C];
             read_taps(taps, filters + (c * channel + s * column));
-            UNROLL for (int across = 0; across < THREAD_W; ++across)
-                UNROLL for (int f = 0; f < THREAD_C; ++f) {
+            UNROLL for (int across = 0; across < THREAD_W; ++across) UNROLL for (int f = 0; f < THREAD_C; ++f) {
                 ACC_TYPE &sum = sums[output_place(across, f)];
                 sum = multiply_add(x[across * STEP + s], taps[f], sum);
             }

@@ -1,10 +1,10 @@
 // y = epilogue(x convolved with the filters of each group): grouped convolution on the CUDA cores, for groups of few
 // channels, of which the least tile of tensor cores would be mostly zeros.
 //
-// A thread computes THREAD_W adjacent outputs of a row for THREAD_C adjacent filters of one group, a tile of filters, in
-// THREAD_H rows one after the other. A block computes BLOCK_H x BLOCK_W outputs of BLOCK_C / THREAD_C tiles, which are counted through all groups. The
-// innermost axis in memory varies fastest among the threads of a block: tiles of filters, columns, rows where channels
-// are innermost (CHANNELS_LAST), else columns, rows, tiles.
+// A thread computes THREAD_W adjacent outputs of a row for THREAD_C adjacent filters of one group, a tile of filters,
+// in THREAD_H rows one after the other. A block computes BLOCK_H x BLOCK_W outputs of BLOCK_C / THREAD_C tiles, which
+// are counted through all groups. The innermost axis in memory varies fastest among the threads of a block: tiles of
+// filters, columns, rows where channels are innermost (CHANNELS_LAST), else columns, rows, tiles.
 //
 // The block first copies its filters to shared memory, as accumulators, THREAD_C of a tile side by side. A thread then
 // loops over the channels of its group, as many at once as one load has, and over the window:
