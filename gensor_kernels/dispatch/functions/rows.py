@@ -226,6 +226,9 @@ class Rows(Function):
             if p.operator in ("argmax", "argmin"):
                 return _positions(xp, function, x, p, out)
             wide = {} if p.dtype is None else {"dtype": p.dtype}
+            if p.operator in WITHOUT_NAN and x.dtype.kind not in "fciub":  # NumPy leaves NaN of bfloat16 in
+                found = function(x.astype(np.float32), axis=axis, keepdims=p.keepdims, **wide)
+                return Operands((), out, ()).give(found.astype(self.result(inputs, p).dtype, copy=False))
             return function(x, axis=axis, keepdims=p.keepdims, out=out, **wide)
         own = np.float64 if x.dtype.kind in "iub" else x.dtype
         dtype = np.promote_types(p.dtype or own, np.float32)

@@ -1,10 +1,12 @@
-"""Running sums and products: who serves them, and the same bits whatever runs first; tests/public_cases draws calls."""
+"""Running sums and products, and the library's functions of rows; tests/public_cases draws calls."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.devices.emulator import build
+from gensor_kernels.dispatch.functions.rows import Parameters, function_of
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
@@ -64,3 +66,14 @@ def test_axes_and_results_that_do_not_fit():
             with pytest.raises((ValueError, TypeError)):
                 gk.cumsum(*wrong)
         assert gk.cumsum(np.ones(())).shape == (1,) and gk.cumsum(x[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("nanmean", "float64"), ("nanmean", None), ("nansum", None), ("nanmax", None)]
+)
+def test_the_librarys_functions_leave_nan_of_bfloat16_out(name, dtype):
+    x, dtype = np.array([1, np.nan, 4], ml_dtypes.bfloat16), None if name == "nanmax" else dtype
+    parameters, out = Parameters(name, (0,), dtype=dtype), np.zeros((), dtype or x.dtype)
+    wanted = getattr(np, name)(x.astype("float32"))
+    assert function_of(name).library(FakeDevice(), (x,), parameters, None) == wanted
+    assert function_of(name).library(FakeDevice(), (x,), parameters, None, out) is out and out == wanted
