@@ -84,7 +84,7 @@ def select(connection: Guarded, kind: type[RowType], where: Mapping[str, object]
     if kind.COMPRESSED:
         yield from ([row for _, row in pairs] for pairs in named(connection, kind, where))
         return
-    # These are sorted here, so that a table of damaged rows is given up before SQLite has sorted all of them.
+    # Rows are sorted here, so that a table of damaged rows is given up before SQLite has sorted all of them.
     rows: list[RowType | None] = []
     damage: sqlite3.DatabaseError | None = None
     try:

@@ -225,11 +225,11 @@ class Finishing(Protocol):
 
     @property
     def steps(self) -> int:
-        """All operations."""
+        """Return the number of operations."""
 
     @property
     def operands(self) -> int:
-        """Those that read an operand."""
+        """Return the number of operations that read an operand."""
 
 
 #: Numbers of a Loop that are terms.

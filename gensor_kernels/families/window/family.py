@@ -186,7 +186,7 @@ class Window(Ruled):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """One launch."""
+        """Return the one launch."""
         call, c = call_of(workload), {name: np.array([value]) for name, value in program.values}
         t = tiles(c, call)
         blocks, memory = parts.grid(t, call), parts.shared_bytes(c, t, call)

@@ -64,7 +64,7 @@ class ScanProduct(Scan):
 
 def _operator(name: str, combiner: str, row: Callable[..., np.ndarray], kind: type[Scan]) -> Scan:
     def reference(x: np.ndarray, value: float) -> np.ndarray:
-        # One addition after another: in float64 their roundings would be as many as the kernel's in the worst case.
+        # Elements are added in turn: in float64 the roundings would be as many as the kernel's in the worst case.
         return row(x, axis=-1, dtype=np.longdouble).astype(np.float64)
 
     return kind(name, partial(_declare, combiner), (), SMALLEST, name, reference, True)

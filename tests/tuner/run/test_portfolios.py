@@ -65,16 +65,16 @@ def test_conflicts_are_read_from_executions(tuned):
         assert [each for each, clean in zip(offered.digests, offered.clean, strict=True) if not clean] == [digest]
 
 
-def regret(kernels, workload):
-    """Return the worst predicted time of the best of `kernels` over the usual sizes, relative to starters' best."""
-    worst = 1.0
+def regrets(kernels, workload):
+    """Return the predicted times of the best of `kernels` over the usual sizes, relative to starters' best."""
+    found = []
     for shape in operator(workload.operator).usual(workload):
         space = Space(shape, ARCH).family("rows")
         starters = [space.point(each) for each in space.family.starters(shape, ARCH)]
         ours = [space.point(program_from_json(each.kernel.program)) for each in kernels]
         best = min(float(space.potential(point[None])[0]) for point in ours if space.legal(point[None])[0])
-        worst = max(worst, best / min(float(space.potential(point[None])[0]) for point in starters))
-    return worst
+        found.append(max(1.0, best / min(float(space.potential(point[None])[0]) for point in starters)))
+    return found
 
 
 def test_other_sizes_get_further_kernels(tuned, tmp_path):
@@ -89,8 +89,9 @@ def test_other_sizes_get_further_kernels(tuned, tmp_path):
         ((_, result),) = Run(ARCH, store, Options(top=6)).rows(read_shapes(tmp_path / "s.csv"))
         alone = store.portfolio(*key)
     assert result.status == "ok" and Program(result.family, tuple(result.program.items())).to_json() == program
-    # A portfolio is complete at a worst regret of 25 % (docs/construction-graph.md).
-    assert regret(kernels, workload) < 1.25 < regret(alone, workload)
+    # A portfolio is complete at a mean regret of 3 % and a worst of 25 % (docs/construction-graph.md).
+    ours, only = regrets(kernels, workload), regrets(alone, workload)
+    assert np.mean(ours) < 1.03 < np.mean(only) and max(ours) < 1.25 < max(only)
 
 
 def test_what_nothing_serves_is_missed_and_a_database_is_mended_by_other_workloads_than_it_is_judged_by():
@@ -117,7 +118,7 @@ def test_kernels_of_drawn_products_are_stored_without_records(tuned, monkeypatch
     assert tuning.pretune("sm_87", tmp_path / "none.csv", target, Options(top=2, jobs=1), 2) == 0
     printed = capsys.readouterr().err
     assert "orin-nano-8gb: 2 of 2 Workloads are tuned for further kernels" in printed
-    # What is recorded for the default part is judged on another one, too.
+    # Workloads recorded for the default part are judged on another one, too.
     assert "agx-orin-64gb: " in printed and f" of {2 + len(tuned[1])} Workloads" in printed
     with Store.open(target, readonly=True) as store, Local(1) as executor:
         classes = {row.class_key for row in store.rows(Portfolio)}

@@ -183,7 +183,7 @@ class WindowGroups(Ruled):
         }
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
-        """One launch."""
+        """Return the one launch."""
         call = call_of(workload)
         t = tiles({name: np.array([value]) for name, value in program.values}, call)
         blocks, memory = parts.grid(t, call), parts.shared_bytes(t, call)
