@@ -146,8 +146,11 @@ class Row:
     @property
     def size(self) -> int:
         """Bytes of its texts and data in memory, uncompressed."""
-        values = [getattr(self, name) for name in self.columns()]
-        return sum([len(value) for value in values if isinstance(value, (str, bytes))])
+        size = 0
+        for name in self.columns():
+            value = self.__dict__[name]
+            size += len(value) if isinstance(value, (str, bytes)) else 0
+        return size
 
     def _repr_html_(self) -> str:
         """Draw the row in a notebook: names and values, times in their units, data by its size."""

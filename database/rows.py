@@ -120,14 +120,14 @@ def named(
     try:
         # Compressed values can be large: one at a time.
         for chunk in _fetch(connection, connection.execute(query, values), 1 if kind.COMPRESSED else _CHUNK):
-            yield [reader.read(stored) for stored in chunk]
+            yield reader.read(chunk)
     except sqlite3.OperationalError:
         raise
     except sqlite3.DatabaseError:
         query = f'SELECT rowid, {names} FROM "{kind.TABLE}" NOT INDEXED WHERE {condition} AND rowid > ? ORDER BY rowid'
         for stored in _salvage(connection, query, values):
             if stored[0] not in reader.seen:
-                yield [reader.read(stored)]
+                yield reader.read([stored])
         raise
 
 
@@ -141,34 +141,38 @@ class _Reader(Generic[RowType]):
         self.bytes, self.inflated, self.good, self.damaged = 0, 0, 0, 0
         self.most: float = _LITTLE
 
-    def read(self, stored: Sequence[Value]) -> tuple[Sequence[Value], RowType | None]:
-        """Return whole stored values and their row, None if it is damaged, or has not the values that are wanted.
+    def read(self, chunk: Iterable[Sequence[Value]]) -> list[tuple[Sequence[Value], RowType | None]]:
+        """Return whole stored values and their rows, None for what is damaged, or has not the values that are wanted.
 
-        sqlite3.OperationalError where it cannot have come from a sound file.
+        sqlite3.OperationalError where they cannot have come from a sound file.
         """
-        self.seen.add(stored[0])
-        values = whole(self.connection, self.kind, stored) if self.kind.PACKED else stored
-        row = self.kind.from_sql(values)
-        if row is not None:
-            for name, wanted in self.equal.items():
-                if getattr(row, name) != wanted:
-                    row = None
-                    break
-        self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
-        for value in stored:
-            if value.__class__ is str or value.__class__ is bytes:
-                self.bytes += len(value)
-        if self.bytes > self.most:
-            self.most = self.connection.bytes()  # it may have grown meanwhile
+        pairs: list[tuple[Sequence[Value], RowType | None]] = []
+        sized = self.kind.COMPRESSED or self.kind.PACKED
+        for stored in chunk:  # a file has very many rows: as few calls as possible for each
+            self.seen.add(stored[0])
+            values = whole(self.connection, self.kind, stored) if self.kind.PACKED else stored
+            row = self.kind.from_sql(values)
+            if row is not None:
+                for name, wanted in self.equal.items():
+                    if getattr(row, name) != wanted:
+                        row = None
+                        break
+            self.good, self.damaged = self.good + (row is not None), self.damaged + (row is None)
+            for value in stored:
+                if value.__class__ is str or value.__class__ is bytes:
+                    self.bytes += len(value)
             if self.bytes > self.most:
-                raise sqlite3.OperationalError("malformed: it has more rows than bytes to hold them")
-        if row is not None and (row.COMPRESSED or row.PACKED):
-            self.inflated += row.size
-            if self.inflated > INFLATED_BESIDE and self.inflated > self.connection.bytes() * MOST_INFLATED:
-                raise sqlite3.OperationalError("malformed: its values fill far more memory than code does")
-        if self.damaged > self.most_damaged + self.good:
-            raise sqlite3.OperationalError("malformed: most of its rows do not match their digests")
-        return values, row
+                self.most = self.connection.bytes()  # it may have grown meanwhile
+                if self.bytes > self.most:
+                    raise sqlite3.OperationalError("malformed: it has more rows than bytes to hold them")
+            if row is not None and sized:
+                self.inflated += row.size
+                if self.inflated > INFLATED_BESIDE and self.inflated > self.connection.bytes() * MOST_INFLATED:
+                    raise sqlite3.OperationalError("malformed: its values fill far more memory than code does")
+            if self.damaged > self.most_damaged + self.good:
+                raise sqlite3.OperationalError("malformed: most of its rows do not match their digests")
+            pairs.append((values, row))
+        return pairs
 
 
 def _fetch(connection: Guarded, cursor: sqlite3.Cursor, count: int) -> Iterator[list[tuple[Any, ...]]]:

@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -185,6 +186,10 @@ class Store:
 
         Ends early, with a warning, if the file is damaged or stays locked.
         """
+        return chain.from_iterable(self._sound(kind, where))
+
+    def _sound(self, kind: type[RowType], where: Mapping[str, object]) -> Iterator[list[RowType]]:
+        """Yield the rows in lists, without damaged ones."""
         try:
             with sql.translated(self.path):
                 found = select(self.connection, kind, where)
@@ -193,11 +198,10 @@ class Store:
                         some = next(found, None)
                     if some is None:
                         return
-                    for row in some:
-                        if row is None:
-                            self._warn(f"a row of {kind.TABLE} does not match its digest and is ignored")
-                        else:
-                            yield row
+                    sound = [row for row in some if row is not None]
+                    yield sound
+                    if len(sound) < len(some):
+                        self._warn(f"a row of {kind.TABLE} does not match its digest and is ignored")
         except StoreError as error:
             self._warn(str(error))
 
