@@ -16,7 +16,7 @@ convolution = Kernel(
     HERE / "convolution.cu",
     "convolution",
     knobs={
-        "block_size_x": [16, 32, 48, 64, 96, 128],
+        "block_size_x": [16 * count for count in range(1, 17)],
         "block_size_y": [1, 2, 4, 8, 16],
         "tile_size_x": [1, 2, 3, 4],
         "tile_size_y": [1, 2, 3, 4],

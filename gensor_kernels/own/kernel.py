@@ -159,8 +159,8 @@ class Kernel:
         check_at : mapping, optional
             Sizes at which finalists are executed and compared, by default `sizes`, halved to at most 128 where even.
         count_at : mapping, optional
-            Sizes at which blocks are executed to be counted, by default `sizes`; a block's counts are extended linearly in
-            each size.
+            Sizes at which blocks are executed to be counted, by default `sizes`; counts of a block are linear in each
+            size.
         keep : int
             Finalists that are executed and stored.
         budget : int
