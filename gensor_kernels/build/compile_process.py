@@ -24,6 +24,17 @@ from typing import Any, BinaryIO
 # registers and spills; 177 is "declared but never referenced", which every header of intrinsics would print.
 OPTIONS = ("--std=c++17", "--no-source-include", "--ptxas-options=-v", "--diag-suppress=177")
 HEADER = struct.Struct("<Q")
+#: Begins a first line with the JSON of what else a source is compiled with: {"name": an expression that names an
+#: instance of a template, "options": a list}.
+DIRECTIVE = b"//own "
+
+
+def directive(text: bytes) -> tuple[bytes, list[str]]:
+    """Return the name expression, empty without one, and the options of a source's first line."""
+    if not text.startswith(DIRECTIVE):
+        return b"", []
+    given = json.loads(text[len(DIRECTIVE) :].partition(b"\n")[0])
+    return given.get("name", "").encode(), [str(each) for each in given.get("options", [])]
 
 
 def compile_text(library: ModuleType, text: bytes, target: str) -> tuple[str | None, str, bytes]:
@@ -36,7 +47,10 @@ def compile_text(library: ModuleType, text: bytes, target: str) -> tuple[str | N
     if status != success:
         return status.name, "", b""
     try:
-        options = [option.encode() for option in (f"--gpu-architecture={target}", *OPTIONS)]
+        name, more = directive(text)
+        if name:
+            library.nvrtcAddNameExpression(program, name)
+        options = [option.encode() for option in (f"--gpu-architecture={target}", *OPTIONS, *more)]
         (compiled,) = library.nvrtcCompileProgram(program, len(options), options)
         log = _read(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, program)
         lines = log.rstrip(b"\0").decode("utf-8", "replace").splitlines()

@@ -35,7 +35,7 @@ def _code_sections(cubin: bytes) -> Code | None:
         return None
     code: dict[str, bytes] = {}
     left = len(cubin)
-    for name, kind, offset, length in _headers(cubin):
+    for name, kind, offset, length in headers(cubin):
         if not name.startswith(_PREFIX):
             continue
         key = name.removeprefix(_PREFIX)
@@ -72,7 +72,7 @@ def _entry_usage(cubin: bytes) -> dict[str, tuple[int, int]]:
     found = sections(cubin)
     symbols, strings = found[".symtab"], found[".strtab"]
     usage: dict[str, list[int]] = {}
-    for kind, value in _attributes(found[".nv.info"]):
+    for kind, value in attributes(found[".nv.info"]):
         if kind in (_REGISTERS, _FRAME):
             symbol, number = _SYMBOL_VALUE.unpack(value)
             (name,) = struct.unpack_from("<I", symbols, _SYMBOL_BYTES * symbol)
@@ -87,7 +87,7 @@ def branch_tables(cubin: bytes, function: str) -> dict[int, tuple[int, ...]]:
     """
     try:
         found = sections(cubin).get(f".nv.info.{function}", b"")
-        blocks = [value for kind, value in _attributes(found) if kind == _BRANCHES]
+        blocks = [value for kind, value in attributes(found) if kind == _BRANCHES]
         tables: dict[int, tuple[int, ...]] = {}
         for block in blocks:
             at = 0
@@ -101,7 +101,8 @@ def branch_tables(cubin: bytes, function: str) -> dict[int, tuple[int, ...]]:
         raise ValueError("no cubin with attributes") from error
 
 
-def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+def attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (kind, value) of the attributes of a section .nv.info that have a block of bytes."""
     at = 0
     while at + _ATTRIBUTE.size <= len(info):
         form, kind, length = _ATTRIBUTE.unpack_from(info, at)
@@ -113,10 +114,10 @@ def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
 
 def sections(cubin: bytes) -> dict[str, bytes]:
     """Return every section of a sound file by name; struct.error, IndexError or ValueError for another."""
-    return {name: cubin[at : at + size] for name, _, at, size in _headers(cubin)}
+    return {name: cubin[at : at + size] for name, _, at, size in headers(cubin)}
 
 
-def _headers(cubin: bytes) -> list[tuple[str, int, int, int]]:
+def headers(cubin: bytes) -> list[tuple[str, int, int, int]]:
     """Return (name, kind, offset, bytes) of every section; struct.error, IndexError or ValueError for other files."""
     magic, _, _, _, machine, _, _, _, start, _, _, _, _, size, count, names = _HEADER.unpack_from(cubin)
     if (magic, machine) != (b"\x7fELF", _CUDA):

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gensor_kernels.arrays import Dtype
+from gensor_kernels.arrays import DeviceArray, Dtype
 
 FLOAT32 = np.dtype(np.float32)
 #: Objects of CuPy, which has no types: a kernel (cupy.cuda.Function) and its module, a stream, an event, memory.
@@ -68,6 +68,13 @@ def load_module(cupy: ModuleType, image: bytes) -> KernelModule:
 def entry(module: KernelModule, name: str) -> Kernel:
     """Return the named kernel of a loaded module (cupy/cuda/function.pyx); it keeps the module loaded."""
     return module.get_function(name)
+
+
+def set_constant(cupy: ModuleType, module: KernelModule, name: str, array: DeviceArray) -> None:
+    """Enqueue the copy of a C-contiguous array into a module's ``__constant__`` variable (cupy/cuda/function.pyx)."""
+    pointer = module.get_global_var(name)
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer.ptr, array.nbytes, module), 0)
+    memory.copy_from_device_async(array.data, array.nbytes)
 
 
 def entry_address(function: Kernel) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from gensor_kernels.devices.emulator.build import build
+from gensor_kernels.devices.ptx.translation.parse import NotExecutedError, PtxError
 from gensor_kernels.errors import BuildError
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.operators.types.dtypes import facts
@@ -17,7 +18,6 @@ from gensor_tuner.verify.problem import Failure, Placed, Problem
 from gensor_tuner.verify.verify import describe_case, verified_epilogue
 from tests.ptx.causes import causes, plain, unfused
 from tests.ptx.execute import Kernel, Memory, PtxFault
-from tests.ptx.translation.parse import NotExecutedError, PtxError
 
 
 def launch_form(candidate: Candidate, workload: Workload) -> str:

@@ -9,9 +9,9 @@ import pytest
 
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import find_nvdisasm
-from tests.ptx.compile import ptx_of
-from tests.ptx.translation.fusion import fused
-from tests.ptx.translation.parse import Address, Instruction, Module, Operand, parse
+from gensor_kernels.devices.ptx.compile import ptx_of
+from gensor_kernels.devices.ptx.translation.fusion import fused
+from gensor_kernels.devices.ptx.translation.parse import Address, Instruction, Module, Operand, parse
 
 #: Sums of one and of two products, negated ones, and products that are read more than once.
 STATEMENTS = """

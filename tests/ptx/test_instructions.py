@@ -6,10 +6,10 @@ import struct
 import numpy as np
 import pytest
 
+from gensor_kernels.devices.ptx.translation.parse import NotExecutedError, PtxError, parse
+from gensor_kernels.devices.ptx.translation.translate import translate
 from gensor_kernels.families.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
-from tests.ptx.translation.parse import NotExecutedError, PtxError, parse
-from tests.ptx.translation.translate import translate
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 

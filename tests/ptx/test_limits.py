@@ -2,10 +2,10 @@
 
 import pytest
 
+from gensor_kernels.devices.ptx.limits import refusal
+from gensor_kernels.devices.ptx.translation.parse import parse
 from gensor_kernels.families.core.family import Launch
 from tests.ptx.execute import Kernel, Memory, PtxFault
-from tests.ptx.limits import refusal
-from tests.ptx.translation.parse import parse
 
 BODY = "{ .reg .b32 %r<2>; mov.u32 %r0, %tid.x; ret; }"
 
@@ -48,7 +48,7 @@ def test_limits_of_launches():
     for text, threads, shared, expected in LAUNCHES:
         read = parse(text)
         entry = read.entries[0]
-        found = refusal(read, entry, Launch("limited", 1, threads, shared), entry.params_bytes)
+        found = refusal(read, entry, threads, shared, entry.params_bytes)
         assert found == expected, (text, threads, shared)
 
 

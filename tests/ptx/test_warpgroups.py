@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from gensor_kernels.devices.ptx.translation.parse import PtxError, parse
+from gensor_kernels.devices.ptx.translation.translate import translate
 from tests.ptx.execute import Kernel, PtxFault
 from tests.ptx.product_toys import (
     BARRIER,
@@ -21,8 +23,6 @@ from tests.ptx.product_toys import (
     entry,
     steps,
 )
-from tests.ptx.translation.parse import PtxError, parse
-from tests.ptx.translation.translate import translate
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 

@@ -41,6 +41,7 @@ from gensor_tuner.regression import TOLERANCE
 from . import SHELLS, STOPPED, VARIABLE
 from . import options as given
 from .help import Commands, Grouped
+from .own import own
 from .values import convert_plainly
 
 PROGRAM = "gensor-tune"
@@ -57,6 +58,7 @@ app = Commands(
 
 fleet = Commands(cls=Grouped, no_args_is_help=True, help="Machines that tune for others, on a Dask cluster.")
 app.add_typer(fleet, name="fleet")
+app.command()(own)
 
 #: Base of typer's errors about command lines; where it is imported from depends on the version.
 UsageError: Any = BadParameter.__base__

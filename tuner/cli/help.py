@@ -21,6 +21,7 @@ GROUPS = {
     "How to search and to check": ("--top", "--seed", "--strategy", "--graph", "--verify", "--measure"),
     "Output": ("--json", "--quiet", "--version", "--help"),
     "Commands to prepare": ("archs", "shapes", "doctor", "completion"),
+    "Commands for your own kernels": ("own",),
     "Commands to look at results": ("show", "run", "report"),
     "Commands for databases": ("where", "export", "merge", "import", "verify", "refresh", "prune", "clean"),
     "Commands for boards, clusters and releases": ("measure", "fleet", "check", "pretune"),

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -271,6 +271,20 @@ def build(source: str) -> Path:
             kernel = [*kernel_flags(), "-shared", "-I", str(FOLDER), "-x", "c++", "-", "-x", "none"]
             _compile(folder, [*kernel, folder.where(_emulator_object(folder))], name, source)
         return folder.path / name
+
+
+def build_host(source: str, flags: Sequence[str], include: Path | None = None) -> Path:
+    """Return the path of the shared library of any C++ text, compiled with these flags unless cached.
+
+    What it includes from the folder `include` is not part of its key: a comment of the text should name its digest.
+    Raises ToolMissingError without g++, BuildError for a text that does not compile.
+    """
+    command = [*flags, "-fPIC", "-shared", "-x", "c++", "-"]
+    digest = hashlib.sha256(repr((compiler()[1], platform.machine(), command, source)).encode()).hexdigest()
+    with Kept(usable_folder()) as folder:
+        if not folder.has(f"{digest}.so"):
+            _compile(folder, [*([f"-I{include}"] if include else []), *command], f"{digest}.so", source)
+        return folder.path / f"{digest}.so"
 
 
 def build_many(

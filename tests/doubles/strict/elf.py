@@ -83,7 +83,7 @@ def _parse(image: bytes) -> Image:
     flags, abi = struct.unpack_from("<I", image, 48)[0], image[7]
     layouts = {ABI_OLD: (flags >> 16 & 0xFF, flags & 0x800), ABI_NEW: (flags >> 8 & 0xFFFF, flags & 0x8)}
     number, specific = layouts[abi]
-    texts, common = sections[".strtab"][0], list(elf._attributes(sections[".nv.info"][0]))
+    texts, common = sections[".strtab"][0], list(elf.attributes(sections[".nv.info"][0]))
     entries = {}
     for index, (at, information, *_) in enumerate(struct.iter_unpack("<IBBHQQ", sections[".symtab"][0])):
         if information == GLOBAL_FUNCTION:
@@ -95,7 +95,7 @@ def _parse(image: bytes) -> Image:
 def _entry(name: str, symbol: int, sections: dict[str, tuple[bytes, int]], common: list, reserved: int) -> Entry:
     if not sections[f".text.{name}"][0]:
         raise DamagedImageError(f"{name} has no code")
-    own = list(elf._attributes(sections[f".nv.info.{name}"][0]))
+    own = list(elf.attributes(sections[f".nv.info.{name}"][0]))
     values = dict(own)
 
     def counted(number: int) -> int:

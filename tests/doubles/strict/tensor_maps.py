@@ -2,8 +2,8 @@
 
 `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col` are functions of C with the argument types of cuda.h. Arguments
 that break a rule of the CUDA driver API ("Tensor Map Object Management") are refused as by the driver, with
-CUDA_ERROR_INVALID_VALUE; `refusals` has the reasons. tests/ptx/machine/tensor.h decodes the maps, and so does
-library.py, by `fields`.
+CUDA_ERROR_INVALID_VALUE; `refusals` has the reasons. gensor_kernels/devices/ptx/machine/tensor.h decodes the maps, and
+so does library.py, by `fields`.
 """
 
 import ctypes

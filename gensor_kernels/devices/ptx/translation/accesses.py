@@ -1,21 +1,22 @@
 """Loads, stores, atomics and asynchronous copies, as C++ (PTX ISA, chapters 9.7.9 and 9.7.13)."""
 
-from tests.ptx.translation.parse import BITS, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .parse import BITS, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register
+from .writer import Qualifiers, Writer, operands
 
-SPACES = ("global", "shared", "shared::cta", "local", "param")
+SPACES = ("global", "shared", "shared::cta", "local", "param", "const")
 SCOPES = ("cta", "cluster", "gpu", "sys")
 CACHES = ("ca", "cg", "cs", "lu", "cv", "wb", "wt")
 PREFETCHES = ("L2::64B", "L2::128B", "L2::256B")
 
 
 def _place(w: Writer, space: str, address: str, count: int, write: bool) -> str:
-    """The host's address of `count` bytes, checked against the bounds of their space."""
+    """Return the host's address of `count` bytes, checked against the bounds of their space."""
     forms = {
         "global": f"global_at(t, {address}, {count}, {str(write).lower()})",
         "shared": f"shared_at(t, {address}, {count}, {str(write).lower()})",
         "local": f"local_at<{w.local_bytes}>(t, {address}, {count})",
         "param": f"param_at(t, {address}, {count})",
+        "const": f"const_at(t, {address}, {count})",
         "": f"generic_at<{w.local_bytes}>(t, {address}, {count}, {str(write).lower()})",
     }
     return forms[space]
@@ -57,10 +58,10 @@ def _qualified(i: Instruction, w: Writer, q: Qualifiers, write: bool) -> tuple[s
     q.end()
     if count * BITS[kind] > 128 or (read_only and (space != "global" or order)) or (cached and order):
         raise NotExecutedError(i.opcode)
-    if write and (space == "param" or cached in ("ca", "lu", "cv")):
+    if write and (space in ("param", "const") or cached in ("ca", "lu", "cv")):
         raise NotExecutedError(i.opcode)
     access, each = "", BITS[kind] // 8
-    if space not in ("local", "param"):
+    if space not in ("local", "param", "const"):
         how = _how(reads=not write, writes=write, order=order, read_only=read_only)
         access = w.access(i, space, count * each, each, how, scope or ("sys" if order else "cta"))
     return order, space, count, kind, access

@@ -5,8 +5,8 @@ A thread puts its operands into `t.in`, stops, and finds the result in `t.out` a
 
 from dataclasses import dataclass
 
-from tests.ptx.translation.parse import Instruction, NotExecutedError, Operand, Pair, PtxError
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .parse import Instruction, NotExecutedError, Operand, Pair, PtxError
+from .writer import Qualifiers, Writer, operands
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from tests.ptx.translation.parse import (
+from .parse import (
     Address,
     Box,
     Entry,
@@ -16,8 +16,8 @@ from tests.ptx.translation.parse import (
     Register,
     Vector,
 )
-from tests.ptx.translation.warps import Meeting
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .warps import Meeting
+from .writer import Qualifiers, Writer, operands
 
 PRODUCT = "wgmma.mma_async"
 #: elements of k in the 32 bytes that a product takes of each row, by the type of a

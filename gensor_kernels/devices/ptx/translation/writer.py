@@ -1,6 +1,6 @@
 """Common parts of all translated instructions: qualifiers, and operands as C++ expressions of their type."""
 
-from tests.ptx.translation.parse import (
+from .parse import (
     BITS,
     Address,
     Entry,
@@ -16,12 +16,21 @@ from tests.ptx.translation.parse import (
     Vector,
 )
 
-#: special registers as expressions; grids and blocks are one-dimensional
+_LAUNCH = "t.block->launch"
+#: special registers as expressions; clusters are one-dimensional
 SPECIALS = {
-    "%tid.x": "t.index",
-    "%ntid.x": "t.block->launch->threads",
-    "%ctaid.x": "t.block->index",
-    "%nctaid.x": "t.block->launch->grid",
+    "%tid.x": f"t.index % {_LAUNCH}->block_x",
+    "%tid.y": f"t.index / {_LAUNCH}->block_x % {_LAUNCH}->block_y",
+    "%tid.z": f"t.index / {_LAUNCH}->block_x / {_LAUNCH}->block_y",
+    "%ntid.x": f"{_LAUNCH}->block_x",
+    "%ntid.y": f"{_LAUNCH}->block_y",
+    "%ntid.z": f"{_LAUNCH}->living / {_LAUNCH}->block_x / {_LAUNCH}->block_y",
+    "%ctaid.x": f"t.block->index % {_LAUNCH}->grid_x",
+    "%ctaid.y": f"t.block->index / {_LAUNCH}->grid_x % {_LAUNCH}->grid_y",
+    "%ctaid.z": f"t.block->index / {_LAUNCH}->grid_x / {_LAUNCH}->grid_y",
+    "%nctaid.x": f"{_LAUNCH}->grid_x",
+    "%nctaid.y": f"{_LAUNCH}->grid_y",
+    "%nctaid.z": f"{_LAUNCH}->grid / {_LAUNCH}->grid_x / {_LAUNCH}->grid_y",
     "%laneid": "t.lane",
     "%clusterid.x": "t.block->index / t.block->launch->cluster",
     "%nclusterid.x": "t.block->launch->grid / t.block->launch->cluster",
@@ -31,7 +40,7 @@ SPECIALS = {
     "%cluster_nctarank": "t.block->launch->cluster",
 } | {
     f"%{name}.{axis}": "1u" if name.startswith("n") else "0u"
-    for name in ("tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+    for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
     for axis in "yz"
 }
 
@@ -145,8 +154,10 @@ class Writer:
             return f"(SHARED_BASE + {self.shared[name]}u)"
         if name in self.local:
             return f"{self.local[name]}u"
-        if name == self.entry.parameter:
-            return "0u"
+        if name in self.entry.parameters:
+            return f"{self.entry.parameters[name]}u"
+        if name in self.module.constants:
+            return f"{self.module.constants[name][0]}u"
         raise PtxError(f"variable {name}")
 
     def address(self, operand: Operand) -> str:
@@ -166,7 +177,8 @@ class Writer:
     def access(self, i: Instruction, space: str, count: int, each: int, how: str, scope: str = "cta") -> str:
         """Return the entry in the table of accesses of an instruction: how it reads and writes `count` bytes."""
         where = f"Space::{space.upper() or 'GENERIC'}, {count}, {each}, {how}, Scope::{scope.upper()}"
-        self.accesses.append(f'    {{"{i.text}", {where}}},\n')
+        text = f"{i.text} (line {i.line})" if i.line else i.text
+        self.accesses.append(f'    {{"{text}", {where}}},\n')
         return f"accesses_{self.entry.name}[{len(self.accesses) - 1}]"
 
     def parts(self, operand: Operand, count: int) -> tuple[Operand | None, ...]:

@@ -12,12 +12,17 @@
 #include <random>
 #include <string>
 
+static const Thread *running = nullptr; // the thread that executes instructions
+
 void fault(const char *kind, const char *format, ...) {
     Fault found{kind, ""};
     va_list arguments;
     va_start(arguments, format);
-    std::vsnprintf(found.text, sizeof found.text, format, arguments);
+    const u32 length = std::vsnprintf(found.text, sizeof found.text, format, arguments);
     va_end(arguments);
+    if (running && running->line && length < sizeof found.text)
+        std::snprintf(found.text + length, sizeof found.text - length, ", at line %u by thread %u of block %u",
+                      running->line, running->index, running->block->index);
     throw found;
 }
 
@@ -149,6 +154,7 @@ class Scheduler {
             t.registers = registers_.data() + i * registers, t.local = local_.data() + i * local;
             t.watched.resize(entry_.watched);
             t.slot = 1 + i, t.causality = causality_.get();
+            t.stop = t.index < launch_.living ? READY : DONE;
         }
         if (causality_)
             causality_->begin(indices, bytes);
@@ -233,7 +239,7 @@ class Scheduler {
             const u32 flip = launch_.order > 1 ? random_() % 32 : launch_.order ? 31 : 0;
             for (u32 i = 0; i < 32; i++)
                 if (Thread &t = warp[i ^ flip]; t.stop == READY)
-                    entry_.step(t), moved = true;
+                    running = &t, entry_.step(t), moved = true, running = nullptr;
             moved |= meet(warp);
         }
         return any;
@@ -254,7 +260,7 @@ class Scheduler {
                 const Thread &t = warp[other];
                 if (!(members >> other & 1))
                     continue;
-                if (t.stop == DONE && !site.aligned)
+                if (t.index >= launch_.living || (t.stop == DONE && !site.aligned))
                     members &= ~(1u << other); // no thread waits for threads that have ended
                 else
                     all &= t.stop == WARP && entry_.site[t.site].key == site.key &&
@@ -375,7 +381,7 @@ class Scheduler {
         if (t.stop != stop || !entry_.site[t.site].aligned)
             return;
         for (u32 other = i / 32 * 32; other < i / 32 * 32 + 32; other++)
-            if (threads[other].stop != stop || threads[other].site != t.site)
+            if (threads[other].index < launch_.living && (threads[other].stop != stop || threads[other].site != t.site))
                 fault("divergent", "%s: thread %u is there, thread %u of its warp is not", entry_.site[t.site].text, i,
                       other);
     }
@@ -389,7 +395,7 @@ class Scheduler {
                 continue;
             const Thread *warp = &t - t.lane;
             for (u32 other = 0; other < 32; other++)
-                if (warp[other].stop != WARP || warp[other].site != t.site)
+                if (warp[other].index < launch_.living && (warp[other].stop != WARP || warp[other].site != t.site))
                     fault("divergent", "%s: lane %u of block %u is there, lane %u %s", entry_.site[t.site].text, t.lane,
                           t.block->index, other,
                           warp[other].stop == DONE ? "has ended" : entry_.site[warp[other].site].text);
@@ -424,7 +430,7 @@ extern "C" int run_entry(const Entry *entry, const Launch *launch, char *message
         if (launch->cluster != entry->cluster)
             fault("invalid", "%s has clusters of %u blocks, the launch of %u", entry->name, entry->cluster,
                   launch->cluster);
-        ticks = 0;
+        ticks = 0, running = nullptr;
         Scheduler(*entry, *launch).run();
         return 0;
     } catch (const Fault &found) {

@@ -77,6 +77,7 @@ struct Order {
 class Causality;
 struct Thread {
     u32 pc = 0, site = 0, index = 0, lane = 0, mask = 0, barrier = 0, count = 0, committed = 0;
+    u32 line = 0; // of the source, where the PTX says so
     u32 slot = 0; // among all threads of the resident blocks, from 1
     u64 jumps = 0;
     Stop stop = READY;
@@ -96,7 +97,9 @@ struct Thread {
 struct Launch {
     u32 grid, threads, shared_bytes, late, order, together, params_bytes, buffers, sm, cluster, dependent;
     u32 truncated, ordered;
-    const u8 *params;
+    u32 living; // threads of a block; the other ones up to `threads` fill its last warp, and never run
+    u32 block_x, block_y, grid_x, grid_y, constant_bytes;
+    const u8 *params, *constants;
     const Buffer *buffer;
 };
 struct Block {
@@ -172,6 +175,11 @@ inline u8 *param_at(const Thread &t, u64 address, u32 bytes) {
     if (address + bytes > t.block->launch->params_bytes)
         fault("out_of_bounds", "%u bytes of parameters at %#llx", bytes, (unsigned long long)address);
     return const_cast<u8 *>(t.block->launch->params) + address;
+}
+inline u8 *const_at(const Thread &t, u64 address, u32 bytes) {
+    if (address + bytes > t.block->launch->constant_bytes)
+        fault("out_of_bounds", "%u bytes of constants at %#llx", bytes, (unsigned long long)address);
+    return const_cast<u8 *>(t.block->launch->constants) + address;
 }
 template <u32 LOCAL_BYTES>
 inline u8 *generic_at(const Thread &t, u64 address, u32 bytes, bool write) {

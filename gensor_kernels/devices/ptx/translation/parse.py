@@ -82,12 +82,14 @@ Operand = Register | Immediate | Symbol | Special | Vector | Address | Box | Pai
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction: its text, the guard (register, negated), the opcode with its qualifiers, the operands."""
+    """One instruction: its text, the guard (register, negated), the opcode with its qualifiers, the operands, and the
+    line of the source where the PTX has lines."""
 
     text: str
     guard: tuple[Register, bool] | None
     opcode: str
     operands: tuple[Operand, ...]
+    line: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,10 +103,10 @@ class Variable:
 
 @dataclass
 class Entry:
-    """A kernel: bytes of its parameter, registers, variables, and its body of labels and instructions."""
+    """A kernel: bytes of its parameters, registers, variables, and its body of labels and instructions."""
 
     name: str
-    parameter: str
+    parameters: dict[str, int]  # their offsets
     params_bytes: int
     params_alignment: int = 1
     most_threads: int = 0
@@ -126,16 +128,27 @@ class Entry:
 
 @dataclass(frozen=True)
 class Module:
-    """A PTX file: its version, the target, such as sm_87, the entries, and the shared memory that launches give."""
+    """A PTX file: its version, the target, such as sm_87, the entries, the shared memory that launches give, and
+    (offset, bytes) of .const variables."""
 
     version: tuple[int, int]
     target: str
     entries: list[Entry]
     dynamic: str | None
+    constants: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(\s*\.param\s+\.align\s+(\d+)\s+\.b8\s+(\w+)\[(\d+)\]\s*\)([^{]*)\{")
+_ENTRY = re.compile(r"\.entry\s+(\w+)\s*\(([^)]*)\)([^{]*)\{")
+_PARAMETER = re.compile(
+    r"\.param\s+(?:\.align\s+(?P<alignment>\d+)\s+)?\.(?P<kind>\w+)\s+(?:\.ptr\s+(?:\.\w+\s+)?(?:\.align\s+\d+\s+)?)?"
+    r"(?P<name>\w+)(?:\[(?P<count>\d+)\])?\s*\Z"
+)
+_CONSTANT = re.compile(
+    r"\.const\s+(?:\.align\s+(?P<alignment>\d+)\s+)?\.(?P<kind>\w+)\s+(?P<name>[$\w]+)(?:\[(?P<count>\d+)\])?"
+)
+_LINE = re.compile(r"\.loc\s+\d+\s+(\d+)[^\n;]*\n?")
+_FILES = re.compile(r"\.(?:file|section)\b[^\n{]*(?:\{[^}]*\})?")
 #: performance directives and what they set
 _DIRECTIVES = {
     "maxntid": "most_threads",
@@ -158,17 +171,44 @@ def parse(text: str) -> Module:
     dynamic = re.search(r"\.extern\s+\.shared\s+\.align\s+\d+\s+\.b8\s+(\w+)\[\]", text)
     entries = []
     for found in _ENTRY.finditer(text):
-        entry = Entry(found[1], found[3], int(found[4]), int(found[2]))
+        offsets, size, alignment = _placed(_PARAMETER, found[1], split(found[2]))
+        entry = Entry(found[1], offsets, size, alignment)
         for directive, name in _DIRECTIVES.items():
-            if value := re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", found[5]):
+            if value := re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", found[3]):
                 setattr(entry, name, math.prod(int(each) for each in value[1].split(",")))
         _Body(entry, text, found.end()).read()
         entries.append(entry)
     if len(entries) != len(re.findall(r"\.entry\b", text)):
-        raise PtxError("an entry whose parameters are not one struct")
+        raise PtxError("an entry of another form")
     if re.search(r"\.func\b", text):
         raise PtxError(".func")
-    return Module((int(version[1]), int(version[2])), target[1], entries, dynamic[1] if dynamic else None)
+    module = Module((int(version[1]), int(version[2])), target[1], entries, dynamic[1] if dynamic else None)
+    end = 0
+    for found in _CONSTANT.finditer(text):
+        size = _bytes(found)
+        end = -(-end // (alignment := int(found["alignment"] or size))) * alignment
+        module.constants[found["name"]] = end, size
+        end += size
+    return module
+
+
+def _bytes(found: re.Match[str]) -> int:
+    if found["kind"] not in BITS:
+        raise PtxError(found[0])
+    return BITS[found["kind"]] // 8 * int(found["count"] or 1)
+
+
+def _placed(pattern: re.Pattern[str], entry: str, texts: list[str]) -> tuple[dict[str, int], int, int]:
+    """Return the offsets of an entry's parameters, their bytes, and the largest alignment."""
+    offsets, end, most = {}, 0, 1
+    for text in texts:
+        found = pattern.match(text)
+        if found is None:
+            raise PtxError(f"parameter {text!r} of {entry}")
+        alignment = int(found["alignment"] or BITS.get(found["kind"], 8) // 8)
+        offsets[found["name"]] = end = -(-end // alignment) * alignment
+        end, most = end + _bytes(found), max(most, alignment)
+    return offsets, end, most
 
 
 class _Body:
@@ -177,6 +217,7 @@ class _Body:
     def __init__(self, entry: Entry, text: str, position: int):
         self.entry, self.text, self.position = entry, text, position
         self.scopes: list[dict[str, Register]] = [{}]
+        self.line = 0
 
     def read(self) -> None:
         while self.scopes:
@@ -188,6 +229,8 @@ class _Body:
             elif start == "}":
                 self.scopes.pop()
                 self.position += 1
+            elif place := _LINE.match(self.text, self.position):
+                self.line, self.position = int(place[1]), place.end()
             elif label := _LABEL.match(self.text, self.position):
                 self.entry.body.append(label[1])
                 self.position = label.end()
@@ -234,7 +277,7 @@ class _Body:
             guard = (register, predicate.startswith("!"))
         opcode, _, operands = rest.partition(" ")
         try:
-            return Instruction(text, guard, opcode, tuple(self._operand(each) for each in split(operands)))
+            return Instruction(text, guard, opcode, tuple(map(self._operand, split(operands))), self.line)
         except PtxError as error:
             raise NotExecutedError(opcode) from error
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.ptx.translation.parse import Box, Immediate, Instruction, NotExecutedError, Operand, PtxError, Symbol
-from tests.ptx.translation.warps import Meeting
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .parse import Box, Immediate, Instruction, NotExecutedError, Operand, PtxError, Symbol
+from .warps import Meeting
+from .writer import Qualifiers, Writer, operands
 
 #: A fence of the generic proxy with the asynchronous one, on shared memory or on all.
 PROXY_FENCES = ("fence.proxy.async", "fence.proxy.async.shared::cta", "fence.proxy.async.shared::cluster")
@@ -98,10 +98,10 @@ def mbarrier(i: Instruction, w: Writer) -> str:
         address, count = operands(i, 2)
         sign = "-" if action == "complete_tx" else ""
         return f"mbarrier_expect(t, {w.address(address)}, {sign}(s64){w.read(count, 'u32')}, {in_cluster});"
-    state, address, *count = operands(i, 2, 3)
-    value = w.read(count[0], "u32") if count else "1u"
+    state, address, *given = operands(i, 2, 3)
+    value = w.read(given[0], "u32") if given else "1u"
     counts = f"1u, {value}" if expects else f"{value}, 0u"
-    if expects and not count:
+    if expects and not given:
         raise PtxError(f"{i.text}: no bytes")
     counts += f", {_flag(action == 'arrive_drop')}, {in_cluster}, {releases}"
     arrival = f"mbarrier_arrive(t, {w.address(address)}, {counts})"

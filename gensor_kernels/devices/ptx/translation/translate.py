@@ -2,13 +2,13 @@
 
 import re
 
-from tests.ptx.translation.accesses import asynchronous, atomic, load, store
-from tests.ptx.translation.asynchronous import WAITS, emitter, has_traffic, waiting
-from tests.ptx.translation.parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
-from tests.ptx.translation.scalars import SCALARS
-from tests.ptx.translation.warpgroups import Watched, warpgroup
-from tests.ptx.translation.warps import MEETINGS, Meeting
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .accesses import asynchronous, atomic, load, store
+from .asynchronous import WAITS, emitter, has_traffic, waiting
+from .parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
+from .scalars import SCALARS
+from .warpgroups import Watched, warpgroup
+from .warps import MEETINGS, Meeting
+from .writer import Qualifiers, Writer, operands
 
 #: membar is fence.sc of the scope's other name; fence alone is fence.acq_rel
 FENCE = re.compile(r"(?P<kind>membar|fence(\.sc|\.acq_rel)?)\.(?P<scope>cta|cluster|gl|gpu|sys)\Z")
@@ -82,14 +82,16 @@ class _Function:
         aligned = str(meeting.aligned).lower()
         product = f"&product_{self.entry.name}_{n}" if meeting.product else "nullptr"
         access = f"&{meeting.access}" if meeting.access else "nullptr"
-        where = f'{{Collective::{meeting.what}, {aligned}, {key}, "{i.text[:100]}", {{{detail}}}, {product}, {access}}}'
+        text = f"{i.text[:100]} (line {i.line})" if i.line else i.text[:100]
+        where = f'{{Collective::{meeting.what}, {aligned}, {key}, "{text}", {{{detail}}}, {product}, {access}}}'
         return f"    {where},\n"
 
     def _line(self, place: int, each: Instruction | str) -> str:
         if isinstance(each, str):
             return f"{_label(each)}:;"
         try:
-            return f"    {self._guarded(place, each)} // {each.text}"
+            line = f"t.line = {each.line}; " if each.line else ""
+            return f"    {line}{self._guarded(place, each)} // {each.text}"
         except NotExecutedError:
             raise
         except (PtxError, ValueError, IndexError, KeyError) as error:

@@ -1,7 +1,7 @@
 """cvt and cvta as C++ (PTX ISA, chapter 9.7.9)."""
 
-from tests.ptx.translation.parse import Instruction, NotExecutedError, Register
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .parse import Instruction, NotExecutedError, Register
+from .writer import Qualifiers, Writer, operands
 
 FLOATS = ("f32", "f64")
 PAIRS = ("f16x2", "bf16x2")

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from tests.ptx.translation.conversions import FLOATS, PAIRS, convert, finish, to_generic
-from tests.ptx.translation.parse import BITS, Immediate, Instruction, NotExecutedError, Pair, Vector
-from tests.ptx.translation.writer import Qualifiers, Writer, operands
+from .conversions import FLOATS, PAIRS, convert, finish, to_generic
+from .parse import BITS, Immediate, Instruction, NotExecutedError, Pair, Vector
+from .writer import Qualifiers, Writer, operands
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 UNORDERED = {f"{name}u": (name, symbol) for name, symbol in COMPARISONS.items()}
@@ -247,7 +247,7 @@ def _select(i: Instruction, w: Writer) -> str:
 
 
 def _bits(w: Writer, operand: object, kind: str) -> str:
-    """The bits of an operand, which a move must not change: a NaN keeps its payload."""
+    """Return the bits of an operand, which a move must not change: a NaN keeps its payload."""
     if isinstance(operand, Immediate) and operand.bits:
         return w.read(Immediate(operand.value), f"b{operand.bits}")
     return w.read(operand, "pred" if kind == "pred" else f"b{BITS[kind]}")  # type: ignore[arg-type]

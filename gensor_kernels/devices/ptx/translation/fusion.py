@@ -9,7 +9,7 @@ fewer readers, else the first.
 from collections import defaultdict
 from dataclasses import replace
 
-from tests.ptx.translation.parse import Address, Entry, Instruction, Module, Operand, Pair, Register, Vector
+from .parse import Address, Entry, Instruction, Module, Operand, Pair, Register, Vector
 
 PRODUCTS, NEGATIONS = ("mul.f32", "mul.f64"), ("neg.f32", "neg.f64")
 SUMS = ("add.f32", "add.f64", "sub.f32", "sub.f64")
@@ -84,8 +84,8 @@ class _Fusion:
             return
         if any(place < write < max(sums) for each in (a, b) for write in self._writers[each]):
             return
-        for each in sums:
-            self._one(each, names, a, b, before)
+        for reader in sums:
+            self._one(reader, names, a, b, before)
 
     def _reads_once(self, place: int, reader: int, names: dict[Operand, bool]) -> bool:
         i = self._body[reader]

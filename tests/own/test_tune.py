@@ -1,0 +1,154 @@
+"""From a user's kernel to a database and back: tuned, stored, exported, loaded, launched."""
+
+import json
+
+import numpy as np
+import pytest
+
+import gensor_kernels
+from gensor_kernels import own
+from gensor_kernels.errors import BuildError, ConfigError, UnsupportedError
+from gensor_kernels.machine.arch import lookup
+from gensor_tuner.own.space import OwnSpace
+from gensor_tuner.own.tune import OwnError
+from tests.own.faults import EXAMPLES, KERNELS
+
+pytestmark = pytest.mark.usefixtures("needs_emulator")  # PTX is compiled by g++
+
+SCALE = """extern "C" __global__ void scale(float *out, const float *in, int n, float by) {
+    for (int i = (blockIdx.x * threads + threadIdx.x) * each; i < n; i += gridDim.x * threads * each)
+#pragma unroll
+        for (int k = 0; k < each; k++)
+            if (i + k < n)
+                out[i + k] = by * in[i + k];
+}"""
+
+
+def scale(text: str = SCALE, **given: object) -> own.Kernel:
+    usual = {"knobs": {"threads": [64, 128], "each": [1, 4]}, "block": "threads", "grid": 4}
+    arguments = [own.Out("f4", "n"), own.In("f4", "n"), own.Scalar("i4", "n"), own.Scalar("f4", 3)]
+    return own.Kernel(text, "scale", **{**usual, "args": arguments, **given})
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    best = scale().tune("orin-nano-8gb", {"n": 1000}, lambda x: 3 * x, keep=3)
+    path = tmp_path_factory.mktemp("own") / "scale.db"
+    best.save(path)
+    return best, path
+
+
+def test_configurations_are_verified_and_ordered(tuned):
+    best, _ = tuned
+    times = [each.predicted_us for each in best.found]
+    assert (best.tried, len(best.found), best.failed, dict(best.refused)) == (4, 3, (), {})
+    assert times == sorted(times) and all(each.verdict.worst <= 1 for each in best.found)
+    assert str(best).splitlines()[0].split() == ["configuration", "predicted", "limit", "error"]
+    assert best.explain()["limit"] in ("latency", "dram", "l2", "alu", "issue", "shared", "fma")
+
+
+def test_a_database_is_loaded_and_launched(tuned):
+    _, path = tuned
+    loaded = own.load(path)
+    x = np.arange(777, dtype=np.float32)
+    out = np.zeros_like(x)
+    with gensor_kernels.emulated("sm_87"):
+        loaded(out, x, 777, 3.0)
+        assert np.array_equal(out, 3 * x)
+        loaded(out, x, 777, 0.5)
+        assert np.array_equal(out, x / 2)
+        for arguments, error, reason in (
+            ((out, x, 778, 3.0), ValueError, "argument 0 of scale has 778 elements, not 777"),
+            ((out, x.astype("f8"), 777, 3.0), TypeError, "argument 1 of scale is float32, not float64"),
+            ((out, x.tolist(), 777, 3.0), TypeError, "argument 1 of scale is an array, not list"),
+            ((out[::2], x, 777, 3.0), ValueError, "argument 0 of scale is not C-contiguous"),
+            ((out, x), ValueError, "scale takes 4 arguments, not 2"),
+        ):
+            with pytest.raises(error, match=reason):
+                loaded(*arguments)
+        with pytest.raises(ConfigError, match="scale has no constant filter: it has none"):
+            loaded.constants(filter=x)
+    with gensor_kernels.emulated("sm_90"), pytest.raises(UnsupportedError, match="no configuration of scale for sm_90"):
+        loaded(out, x, 777, 3.0)
+
+
+def test_only_the_one_kernel_of_a_database_is_loaded(tuned, tmp_path):
+    best, path = tuned
+    with pytest.raises(ConfigError, match="has not one kernel other: it has scale"):
+        own.load(path, "other")
+    best.save(tmp_path / "again.db")
+    best.save(tmp_path / "again.db")
+    assert own.load(tmp_path / "again.db", "scale").description == best.description
+
+
+def test_t4_files(tuned, tmp_path):
+    best, _ = tuned
+    best.to_t4(tmp_path / "scale.json")
+    body = json.loads((tmp_path / "scale.json").read_text())
+    assert body["schema_version"] == "1.0.0"
+    assert [row["configuration"] for row in body["results"]] == [each.knobs for each in best.found]
+    assert {row["invalidity"] for row in body["results"]} == {"correct"}
+    assert body["results"][0]["measurements"] == [
+        {"name": "predicted_us", "value": best.found[0].predicted_us, "unit": "us"}
+    ]
+
+
+def test_large_spaces_are_walked():
+    knobs = {"threads": [32, 64, 96, 128, 160, 192, 224, 256], "each": [1, 2, 3, 4, 5, 6, 7, 8]}
+    best = scale(knobs=knobs).tune("orin-nano-8gb", {"n": 100_000}, lambda x: 3 * x, keep=1, budget=12)
+    assert best.tried <= 12 and best.found[0].verdict.outcome == "ok"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "error", "reason"),
+    [
+        (scale(SCALE.replace("by *", "by +")), OwnError, r"scale with .* is wrong: array 0: element \(\d+\) is"),
+        (scale(SCALE.replace("out[i", "out[1 + i")), OwnError, "is failed: out_of_bounds: .* line 6"),
+        (scale(SCALE.replace("float by)", "float by")), BuildError, "no configuration of scale can be built: .*error"),
+        (scale(restrictions=["threads > 999"]), BuildError, "no configuration of scale can be built: none is legal"),
+    ],
+)
+def test_kernels_without_a_configuration(kernel: own.Kernel, error: type, reason: str):
+    with pytest.raises(error, match=reason):
+        kernel.tune("orin-nano-8gb", {"n": 100}, lambda x: 3 * x, keep=1)
+
+
+def test_sizes_that_do_not_fit():
+    for sizes, reason in (
+        ({}, "the size n is missing: n are read"),
+        ({"n": 8, "m": 9}, "there is no size m: n are read"),
+        ({"n": 0}, "the size n is 0, not a positive whole number"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            scale().tune("sm_87", sizes, lambda x: x)
+
+
+def test_a_value_that_does_not_compile_is_left_out():
+    text = SCALE.replace("for (int i", 'static_assert(threads != 64, "no 64");\n    for (int i')
+    best = scale(text).tune("orin-nano-8gb", {"n": 100}, lambda x: 3 * x, keep=1)
+    assert best.knobs["threads"] == 128 and sum(best.refused.values()) == 2
+    assert any("no 64" in reason for reason in best.refused)
+
+
+def test_counts_are_shared_between_block_sizes():
+    text = SCALE.replace("threads", "blockDim.x")
+    space = OwnSpace(scale(text).description, text, {"n": 1000}, lookup("sm_87"))
+    space.potential(np.array(space.enumerated(10)))
+    assert len(space.built) == 4 and len(space._prepared) == 2
+
+
+def test_the_command(gensor_tune, tmp_path):
+    kernel, reference = (f"{EXAMPLES / 'kernels.py'}:{name}" for name in ("transpose", "transposed"))
+    rest = ["--arch", "orin-nano-8gb", "--db", "{}/t.db", "--keep", "1", "--t4", "{}/t.json"]
+    code, out, err = gensor_tune("own", kernel, "--reference", reference, "--size", "w=256", "--size", "h=256", *rest)
+    assert code == 0, err
+    assert "best on orin-nano-8gb: " in out and "(a prediction), limited by " in out
+    assert own.load(tmp_path / "t.db").description == KERNELS["transpose"].description
+    for given, reason in (
+        ([kernel, "--reference", reference], "the size h is missing: h, w are read"),
+        ([kernel, "--reference", "lambda"], "the reference is given as FILE.py:NAME, not 'lambda'"),
+        ([reference, "--reference", reference], "is a function, not a gensor_kernels.own.Kernel"),
+        ([kernel, "--reference", reference, "--size", "w"], "a size is given as NAME=NUMBER, not 'w'"),
+    ):
+        code, _, err = gensor_tune("own", *given, *rest)
+        assert code == 2 and reason in err, err

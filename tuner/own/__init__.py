@@ -1,0 +1,1 @@
+"""Tuning of users' own kernels: counted from machine code, executed from PTX."""
