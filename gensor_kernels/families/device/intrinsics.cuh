@@ -36,7 +36,8 @@
 //   mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                            (sm_80)
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
 //   mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1])                    (sm_80)
-//   mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2])   mma_m16n8k16_f64: [8], [4] (sm_90)
+//   mma_m16n8k4_f64(double (&d)[4], const double (&a)[2], const double (&b)[1])                   (sm_90)
+//   mma_m16n8k8_f64: a[4], b[2]   mma_m16n8k16_f64: a[8], b[4]                                    (sm_90)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
 //   warp_uniform(int) -> int                        returns its argument, which must be equal in all lanes of the warp;
 //                                                    all lanes call it. The compiler then keeps the value, and values

@@ -273,6 +273,11 @@ DEVICE void mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&
                  : "+d"(d[0]), "+d"(d[1])
                  : "d"(a[0]), "d"(b[0]));
 }
+DEVICE void mma_m16n8k4_f64(double (&d)[4], const double (&a)[2], const double (&b)[1]) {
+    asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+                 : "d"(a[0]), "d"(a[1]), "d"(b[0]));
+}
 DEVICE void mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
