@@ -16,7 +16,8 @@
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
 //   prefetch_line<LEVEL>(gptr, predicate)           a hint: loads the 128 bytes around an address of an operand into
-//                                                    the L2 (LEVEL 2) or the L1 (LEVEL 1)
+//                                                    the L2 (LEVEL 2) or the L1 (LEVEL 1). Stores reach the L2, so that
+//                                                    LEVEL 2 may come before grid_dependency_wait()
 //   load_written<BYTES>(gptr) -> Vec                loads what this launch has stored; BYTES 4, 8, 16
 //   give_flag(gptr<u64>, u64)                       sets a flag to this value; releases earlier stores of this thread
 //                                                    (after a barrier: of its block)

@@ -28,30 +28,40 @@ DEVICE sptr<u8> shared_base() {
     return sptr<u8>((u32)__cvta_generic_to_shared(dynamic_shared_memory));
 }
 
+// How read-only data is loaded. Where a launch starts before the previous one has ended (EARLY), the L1 may hold
+// sectors from before that one's stores: loads go past it.
+#if EARLY
+#define READ_ONLY ".cg.L2::128B"
+#define READ_ONLY_PART ".cg"
+#else
+#define READ_ONLY ".nc.L2::128B"
+#define READ_ONLY_PART ".nc"
+#endif
+
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_global(gptr<T> p, bool predicate) {
     Vec<BYTES> v = Vec<BYTES>::zero();
     if constexpr (BYTES == 16) {
         asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"
-                     "  @p ld.global.nc.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                     "  @p ld.global" READ_ONLY ".v4.u32 {%0, %1, %2, %3}, [%4]; }"
                      : "+r"(v.word[0]), "+r"(v.word[1]), "+r"(v.word[2]), "+r"(v.word[3])
                      : "l"(p.address), "r"((int)predicate));
     } else if constexpr (BYTES == 8) {
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0;\n  @p ld.global.nc.L2::128B.v2.u32 {%0, %1}, [%2]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0;\n  @p ld.global" READ_ONLY ".v2.u32 {%0, %1}, [%2]; }"
                      : "+r"(v.word[0]), "+r"(v.word[1])
                      : "l"(p.address), "r"((int)predicate));
     } else if constexpr (BYTES == 4) {
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.L2::128B.u32 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global" READ_ONLY ".u32 %0, [%1]; }"
                      : "+r"(v.word[0])
                      : "l"(p.address), "r"((int)predicate));
     } else if constexpr (BYTES == 2) {
         u16 bits = 0;
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.u16 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global" READ_ONLY_PART ".u16 %0, [%1]; }"
                      : "+h"(bits)
                      : "l"(p.address), "r"((int)predicate));
         v.word[0] = bits;
     } else {
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.u8 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global" READ_ONLY_PART ".u8 %0, [%1]; }"
                      : "+r"(v.word[0])
                      : "l"(p.address), "r"((int)predicate));
     }

@@ -10,16 +10,18 @@ from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.contraction.prologue import element_issue, vector_words
 from gensor_kernels.families.core.family import Columns, Facts
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import Terms, promised_registers, residency
+from gensor_kernels.machine.roofline import HIDDEN_US, Terms, promised_registers, residency
 from gensor_kernels.operators.types.workload import Workload
 
-from .shape import Shape, of_form, shape
+from .shape import EARLY, Shape, of_form, shape
 
 #: Registers of addresses, predicates and counters.
 BASE_REGISTERS = 23.0
 #: Clocks of a barrier, and of a read of shared memory.
 BARRIER, SHARED_READ = 30.0, 30.0
 SECTOR, LINE = 32.0, 128.0
+#: Instructions of a thread for a fetch into the L2.
+FETCH_ISSUE = 5.0
 
 
 def registers(c: Columns, e: Extents, s: Shape) -> np.ndarray:
@@ -135,6 +137,7 @@ def terms(columns: Columns, workload: Workload, arch: Arch, facts: Facts | None 
     l2_bytes, dram_bytes = _bytes(c, e, s, arch)
     wait, busy = _meeting(c, e, s)
     written, after = reduction(c["split_k"], e, arch)
+    early = c[EARLY]
     like = np.ones(len(warps))
     values: dict[str, np.ndarray] = {
         "blocks": s.tiles_small * s.tiles_long * s.split * e.batch, "residents": residents, "warps": warps,
@@ -142,8 +145,9 @@ def terms(columns: Columns, workload: Workload, arch: Arch, facts: Facts | None 
         "multiplies": multiplies, "issue": issue, "wavefronts": _lines(c, e, s) + spilled * warps,
         "chain": 40.0 + np.where(c["x_shared"] == 1, BARRIER + SHARED_READ, 0.0),
         "l2_bytes": l2_bytes, "dram_bytes": dram_bytes, "in_flight": like, "exposed": 0.05 * like,
-        "prologue": BLOCK_START * like, "epilogue": wait, "epilogue_busy": busy, "epilogue_bytes": written,
-        "after": after, "registers": used, "shared_bytes": s.memory,
+        "prologue": BLOCK_START + FETCH_ISSUE * early * c["rows"] * c["items"],
+        "epilogue": wait, "epilogue_busy": busy, "epilogue_bytes": written,
+        "after": after - early * HIDDEN_US, "registers": used, "shared_bytes": s.memory,
         "stalls": 0.0 * like if facts is None else np.nan_to_num(facts.stalls),
     }  # fmt: skip
     return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})

@@ -58,7 +58,7 @@ template <int LEVEL, class T>
 DEVICE void prefetch_line(gptr<T> p, bool predicate, CALLER) {
     static_assert(LEVEL == 1 || LEVEL == 2, "Lines are fetched to the L1 or the L2.");
     if (predicate)
-        emulator::prefetch_line(p.address, site);
+        emulator::prefetch_line(p.address, LEVEL, site);
 }
 
 template <int BYTES, class T>

@@ -62,7 +62,7 @@ u32 shared_base();
 
 void load_global(void *to, u64 address, int bytes, Site site);
 void store_global(u64 address, const void *from, int bytes, Site site);
-void prefetch_line(u64 address, Site site);
+void prefetch_line(u64 address, int level, Site site);
 void load_written(void *to, u64 address, int bytes, Site site);
 void load_finished(void *to, u64 address, int bytes, Site site);
 void give_flag(u64 address, u64 value, Site site);
