@@ -44,7 +44,7 @@ BEHIND = [pytest.param(entry, each, id=entry) for entry, each in FEW.items()]
 def test_all_launches_of_a_call_but_the_first_are_dependent():
     for each in configurations():
         first, *rest = launches_of(each)
-        # It overwrites a workspace that the call before may still read, if it does not wait for that one, too.
+        # It overwrites a workspace that the call before may still read, unless it waits for that one like an early one.
         assert first.dependent == bool(each.candidate.program.get("early"))
         assert all(launch.dependent for launch in rest)
     others = {"attention_combine", "rows_reduce", "gemv"}

@@ -34,7 +34,7 @@
 #pragma parameter ITEMS 2        // loads per thread, step and row, all in flight at once
 #pragma parameter X_SHARED 1     // 1: x goes through shared memory; 0: straight into registers
 // 1: the launch may start before the previous one has ended, and fetches the weights of its first step into the L2
-// while it waits for it. Weights that the previous launch stores are correct, too: stores reach the L2.
+// while it waits for it. Weights may be what the previous launch stores: stores reach the L2.
 #pragma parameter EARLY 0
 
 #include "gemv_store.cuh"
