@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from .instruction import Instruction
 from .loops import followers
 
-#: Number of other DMMAs in between after which a sum is there: DMMAs run in order, and each occupies its pipe, on sm_90
-#: for 32 clocks or more, on sm_80 for 16.
+#: Number of other DMMAs in between after which a sum is there: DMMAs run in order, and each occupies its pipe for 16
+#: clocks or more.
 ENOUGH = 4
 
 _NAME = "DMMA"

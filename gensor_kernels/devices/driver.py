@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from gensor_kernels.families.core.family import Launch
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.arch import DEPENDENT_LAUNCH, Arch
 
 from .cupy_internals import Kernel, entry_address
 
@@ -62,8 +62,6 @@ def relaxed_capture() -> Iterator[None]:
         exchange(ctypes.byref(mode))
 
 
-#: Name in Arch.features.
-FEATURE = "dependent_launch"
 #: Older drivers have the launch from 11.8 on, but graphs whose edges can stand for it from 12.3 on.
 OLDEST_DRIVER = 12030
 #: Value in the driver's enumeration of attributes (cuda.h).
@@ -117,7 +115,12 @@ def choose_launch(
     function: Kernel, launch: Launch, arch: Arch | None, stream: Callable[[], int]
 ) -> Kernel | DependentLaunch:
     """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
-    if arch is None or FEATURE not in arch.features or not launch.dependent or driver_version() < OLDEST_DRIVER:
+    if (
+        arch is None
+        or DEPENDENT_LAUNCH not in arch.features
+        or not launch.dependent
+        or driver_version() < OLDEST_DRIVER
+    ):
         return function
     try:
         return DependentLaunch(function, launch, launch.blocks(arch.sms), stream)

@@ -51,6 +51,8 @@ _MODE = re.compile(r"(.+)-([1-9]\d?)sm-([1-9]\d{1,3})mhz", re.ASCII)
 _SAVED = {"3m": 4 / 3}
 #: Products of bfloat16 parts in place of one of float32.
 BFLOAT16_PRODUCTS = 6
+#: Name in Arch.features of launches that may start before the previous one has ended.
+DEPENDENT_LAUNCH = "dependent_launch"
 #: Shorter sums of float32 products use multiply-adds: a tensor core truncates products that are small next to their
 #: neighbours, and in a short sum that error can exceed the rounding of multiply-adds (docs/float32.md).
 LEAST_FLOAT_SUM = 384

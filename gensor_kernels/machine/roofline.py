@@ -13,7 +13,7 @@ import numpy as np
 
 from gensor_kernels.operators.types.workload import Workload
 
-from .arch import Arch
+from .arch import DEPENDENT_LAUNCH, Arch
 
 F = np.float32
 #: Schedulers, register files and math pipes of an SM: a warp lives on one of four.
@@ -262,7 +262,7 @@ def sustained_us(workload: Workload, arch: Arch) -> float:
 
 def ramp_us(arch: Arch) -> float:
     """Microseconds between a launch of a call and the next one, which is ``dependent`` (Launch) where a part can."""
-    return RAMP_US - HIDDEN_US if "dependent_launch" in arch.features else RAMP_US
+    return RAMP_US - HIDDEN_US if DEPENDENT_LAUNCH in arch.features else RAMP_US
 
 
 def fixed_us(arch: Arch) -> float:

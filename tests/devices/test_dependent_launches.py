@@ -18,16 +18,17 @@ from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.stored import cubin  # noqa: E402
 
 PACKED = next(each for each in configurations() if each.name == "packed first")  # split: three launches
+EARLY = next(each for each in configurations() if each.candidate.program.get("early"))
 
 
-def made_launches():
-    made = PACKED.candidate
-    return made.family.launches(made.program, PACKED.workload)
+def made_launches(each=PACKED):
+    made = each.candidate
+    return made.family.launches(made.program, each.workload)
 
 
-def loaded(device, target="sm_90a"):
-    source = PACKED.candidate.source()
-    return device.load(library.code(source, {}, target, cubin(target, source, made_launches())), made_launches())
+def loaded(device, target="sm_90a", each=PACKED):
+    source, launches = each.candidate.source(), made_launches(each)
+    return device.load(library.code(source, {}, target, cubin(target, source, launches)), launches)
 
 
 def called(machine):
@@ -69,6 +70,13 @@ def test_a_missing_driver_has_no_version():
         assert driver_version() == 0
         with pytest.raises(BuildError, match="encodes no tensor maps"):
             tensor_maps._driver_function("cuTensorMapEncodeTiled")
+
+
+def test_a_call_of_one_early_launch_does_not_wait_for_the_launch_before():
+    with installed(["h200"], 12030) as machine:
+        device = machine.device()
+        loaded(device, each=EARLY)(device.local.arguments, (), (), None)
+        assert asked(machine) == [("gemv", 0)]
 
 
 def test_each_device_launches_its_own_functions(monkeypatch):

@@ -76,6 +76,7 @@ DOUBLES = [
     Shape("m8n8k4_f64", 0, 8, 4, np.float64, np.float64),
     Shape("m16n8k8_f64", 1, 16, 8, np.float64, np.float64),
     Shape("m16n8k16_f64", 2, 16, 16, np.float64, np.float64),
+    Shape("m16n8k4_f64", 3, 16, 4, np.float64, np.float64),
 ]
 
 

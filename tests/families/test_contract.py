@@ -172,7 +172,7 @@ def _launches_agree(lattice: FamilySpace, point: np.ndarray) -> None:
     name, program, terms = lattice.family.name, lattice.program(point), lattice.explain(point)
     launches = lattice.family.launches(program, lattice.workload)
     assert [each.entry for each in launches] == contract(name).entries(program)
-    assert [each.dependent for each in launches] == [False] + [True] * (len(launches) - 1)
+    assert [each.dependent for each in launches] == [bool(program.get("early"))] + [True] * (len(launches) - 1)
     [main] = [each for each in launches if each.entry == name]
     assert (main.grid, main.block, main.shared_bytes) == (terms["blocks"], 32 * terms["warps"], terms["shared_bytes"])
     assert main.shared_bytes <= lattice.arch.smem_per_block

@@ -79,6 +79,10 @@ FORMS = [
         "float64", "float64",
     ),
     Form(
+        "m16n8k4.row.col.f64.f64.f64.f64", (16, 8, 4), (2, lambda g, t, i: (g + 8 * i, t)), (1, lambda g, t, i: (t, g)),
+        "float64", "float64",
+    ),
+    Form(
         "m16n8k8.row.col.f64.f64.f64.f64", (16, 8, 8), (4, word_8), (2, lambda g, t, i: (t + 4 * i, g)),
         "float64", "float64",
     ),

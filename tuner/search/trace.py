@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.program import OPTIONAL, Program
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace, Space
 from gensor_kernels.operators.types.workload import Workload
@@ -84,7 +84,9 @@ def visited(space: Space, trail: Trail | str) -> Iterator[tuple[FamilySpace, str
         trail = Trail.from_json(trail, getattr(space, "workload", None))
     spaces = [space if leg.workload is None else Space(leg.workload, space.arch) for leg in trail.legs] or [space]
     family = _family(spaces[0], trail.family)
-    axes = zip(family.coordinates, trail.start, strict=True)
+    # A trail from before its class had the last coordinates starts at 0 there, as Programs do (Program.along).
+    lacking = [0 for axis in family.coordinates[len(trail.start) :] if axis.name in OPTIONAL]
+    axes = zip(family.coordinates, (*trail.start, *lacking), strict=True)
     point = np.array([axis.values.index(value) for axis, value in axes], np.int64)
     if not family.legal(point[None])[0]:
         raise ValueError(f"the start {list(trail.start)} is not legal in this space")

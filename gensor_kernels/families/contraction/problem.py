@@ -191,11 +191,13 @@ def copy_lines(c: Columns, e: Extents, z: Mapping[str, int], operand: str, lanes
     """Return the lines of 128 bytes that a warp's accesses of one operand are scattered over, ``lanes`` side by side in
     a row.
 
-    Rows of a matrix are far apart: a line each at least. Under a window with channels last they are neighbouring
-    pixels of one image row, a step's channels apart, so that several share a line (wherever it begins), in each of
-    the filter's rows that the lanes reach into.
+    Rows of a matrix are far apart: a line each at least, and more where elements without unit stride share sectors with
+    others. Under a window with channels last they are neighbouring pixels of one image row, a step's channels apart, so
+    that several share a line (wherever it begins), in each of the filter's rows that the lanes reach into.
     """
     rows = 32.0 / lanes
+    if e.unit[operand] == "s" and e.window != operand:
+        return rows * np.maximum(lanes * c[f"vector_{operand}"] * (STRIDED / LINE), 1.0)
     if e.window != operand or e.order != CHANNELS_LAST:
         return rows
     apart = float(z["stride_w"] * z["c"] * e.element)

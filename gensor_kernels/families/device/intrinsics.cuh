@@ -16,7 +16,8 @@
 //   load_global<BYTES>(gptr, predicate) -> Vec      zeros where the predicate is false; read-only data
 //   store_global<BYTES>(gptr, Vec, predicate)
 //   prefetch_line<LEVEL>(gptr, predicate)           a hint: loads the 128 bytes around an address of an operand into
-//                                                    the L2 (LEVEL 2) or the L1 (LEVEL 1)
+//                                                    the L2 (LEVEL 2) or the L1 (LEVEL 1). Stores reach the L2, so that
+//                                                    LEVEL 2 may come before grid_dependency_wait()
 //   load_written<BYTES>(gptr) -> Vec                loads what this launch has stored; BYTES 4, 8, 16
 //   give_flag(gptr<u64>, u64)                       sets a flag to this value; releases earlier stores of this thread
 //                                                    (after a barrier: of its block)
@@ -36,7 +37,8 @@
 //   mma_m16n8k32_s8(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])                            (sm_80)
 //   mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1])
 //   mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1])                    (sm_80)
-//   mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2])   mma_m16n8k16_f64: [8], [4] (sm_90)
+//   mma_m16n8k4_f64(double (&d)[4], const double (&a)[2], const double (&b)[1])                   (sm_90)
+//   mma_m16n8k8_f64: a[4], b[2]   mma_m16n8k16_f64: a[8], b[4]                                    (sm_90)
 //   shuffle_xor(T, int mask) -> T                   T of 4 or 8 bytes; all lanes of the warp take part
 //   warp_uniform(int) -> int                        returns its argument, which must be equal in all lanes of the warp;
 //                                                    all lanes call it. The compiler then keeps the value, and values

@@ -28,30 +28,40 @@ DEVICE sptr<u8> shared_base() {
     return sptr<u8>((u32)__cvta_generic_to_shared(dynamic_shared_memory));
 }
 
+// How read-only data is loaded. Where a launch starts before the previous one has ended (EARLY), the L1 may hold
+// sectors from before that one's stores: loads go past it.
+#if EARLY
+#define READ_ONLY ".cg.L2::128B"
+#define READ_ONLY_PART ".cg"
+#else
+#define READ_ONLY ".nc.L2::128B"
+#define READ_ONLY_PART ".nc"
+#endif
+
 template <int BYTES, class T>
 DEVICE Vec<BYTES> load_global(gptr<T> p, bool predicate) {
     Vec<BYTES> v = Vec<BYTES>::zero();
     if constexpr (BYTES == 16) {
         asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"
-                     "  @p ld.global.nc.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                     "  @p ld.global" READ_ONLY ".v4.u32 {%0, %1, %2, %3}, [%4]; }"
                      : "+r"(v.word[0]), "+r"(v.word[1]), "+r"(v.word[2]), "+r"(v.word[3])
                      : "l"(p.address), "r"((int)predicate));
     } else if constexpr (BYTES == 8) {
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0;\n  @p ld.global.nc.L2::128B.v2.u32 {%0, %1}, [%2]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %3, 0;\n  @p ld.global" READ_ONLY ".v2.u32 {%0, %1}, [%2]; }"
                      : "+r"(v.word[0]), "+r"(v.word[1])
                      : "l"(p.address), "r"((int)predicate));
     } else if constexpr (BYTES == 4) {
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.L2::128B.u32 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global" READ_ONLY ".u32 %0, [%1]; }"
                      : "+r"(v.word[0])
                      : "l"(p.address), "r"((int)predicate));
     } else if constexpr (BYTES == 2) {
         u16 bits = 0;
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.u16 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global" READ_ONLY_PART ".u16 %0, [%1]; }"
                      : "+h"(bits)
                      : "l"(p.address), "r"((int)predicate));
         v.word[0] = bits;
     } else {
-        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global.nc.u8 %0, [%1]; }"
+        asm volatile("{ .reg .pred p; setp.ne.s32 p, %2, 0;\n  @p ld.global" READ_ONLY_PART ".u8 %0, [%1]; }"
                      : "+r"(v.word[0])
                      : "l"(p.address), "r"((int)predicate));
     }
@@ -272,6 +282,11 @@ DEVICE void mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&
     asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
                  : "+d"(d[0]), "+d"(d[1])
                  : "d"(a[0]), "d"(b[0]));
+}
+DEVICE void mma_m16n8k4_f64(double (&d)[4], const double (&a)[2], const double (&b)[1]) {
+    asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+                 : "d"(a[0]), "d"(a[1]), "d"(b[0]));
 }
 DEVICE void mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2]) {
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "

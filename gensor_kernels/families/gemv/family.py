@@ -21,13 +21,25 @@ from gensor_kernels.families.core.params import Tiling, tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
-from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.arch import DEPENDENT_LAUNCH, Arch
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
 from . import rules
 from .cost import registers, terms
-from .shape import A_COLUMNS, A_ROWS, B_COLUMNS, INPUT_BYTES, MOST_SMALL, SUM_BYTES, forms, long_tile, shape, step_of
+from .shape import (
+    A_COLUMNS,
+    A_ROWS,
+    B_COLUMNS,
+    EARLY,
+    INPUT_BYTES,
+    MOST_SMALL,
+    SUM_BYTES,
+    forms,
+    long_tile,
+    shape,
+    step_of,
+)
 
 POWERS = tuple(2**p for p in range(11))
 SMALLS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -50,7 +62,7 @@ class Gemv(Ruled):
     unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 0})
     names = (
         *("level", "form", "threads_k", "threads_l", "small", "split_k"),
-        *("vector", "items", "rows", "x_shared", "epilogue_fixed", "min_blocks"),
+        *("vector", "items", "rows", "x_shared", "epilogue_fixed", "min_blocks", EARLY),
     )
     needs = (PRODUCTS,)
 
@@ -92,6 +104,13 @@ class Gemv(Ruled):
             ),
             EPILOGUE_FIXED,
             Coordinate("min_blocks", (0, 1, 2, 3, 4, 6, 8), 2, "launch_bounds", "blocks per SM promised"),
+            Coordinate(
+                EARLY,
+                (0, 1) if DEPENDENT_LAUNCH in arch.features else (0,),
+                2,
+                "stages",
+                "1: starts, and fetches weights, before the launch before it has ended",
+            ),
         )
 
     def sizes(self, workload: Workload) -> dict[str, int]:
@@ -132,6 +151,7 @@ class Gemv(Ruled):
             "x_shared": np.where(shared | ~direct, 1, 0),
             "epilogue_fixed": 0 * like,
             "min_blocks": 0 * like,
+            EARLY: 0 * like,
         }
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
@@ -153,6 +173,7 @@ class Gemv(Ruled):
         weights, x = ("a", "b") if form >= A_ROWS else ("b", "a")
         s = shape({name: np.array([value]) for name, value in program.values}, e)
         names = ("threads_k", "threads_l", "rows", "small", "items", "x_shared", "min_blocks")
+        own = {EARLY.upper(): program[EARLY]} if program.get(EARLY) else {}
         return {
             "IN_TYPE": macro_token(e.dtype["a"]),
             "OUT_TYPE": macro_token(e.dtype["c"]),
@@ -171,6 +192,7 @@ class Gemv(Ruled):
             "SPLIT": int(program["split_k"] > 1),
             "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
+            **own,
             **contraction_prologue.constants(program, e),
         }
 
@@ -179,7 +201,7 @@ class Gemv(Ruled):
         e = extents(workload)
         s = shape({name: np.array([value]) for name, value in program.values}, e)
         blocks = e.batch * int(s.split[0] * s.tiles_small[0] * s.tiles_long[0])
-        main = Launch(self.name, blocks, int(s.threads[0]), int(s.memory[0]))
+        main = Launch(self.name, blocks, int(s.threads[0]), int(s.memory[0]), dependent=bool(program.get(EARLY)))
         return (main, reduce_launch(e, int(s.c_width[0]))) if program["split_k"] > 1 else (main,)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:

@@ -33,6 +33,9 @@
 #pragma parameter SMALL 1        // entries of the small axis per block
 #pragma parameter ITEMS 2        // loads per thread, step and row, all in flight at once
 #pragma parameter X_SHARED 1     // 1: x goes through shared memory; 0: straight into registers
+// 1: the launch may start before the previous one has ended, and fetches the weights of its first step into the L2
+// while it waits for it. Weights may be what the previous launch stores: stores reach the L2.
+#pragma parameter EARLY 0
 
 #include "gemv_store.cuh"
 
@@ -67,10 +70,14 @@ DEVICE void multiply_tile(const Params &params, const Tile &tile, const Spot &sp
 }
 
 KERNEL(gemv, Params, THREADS, MIN_BLOCKS) {
-    if constexpr (SPLIT)
+    if constexpr (SPLIT || EARLY)
         launch_dependents();
     const Tile tile = decode_tile<BLOCK_M, BLOCK_N>(params, STEP);
     const Spot spot = find_spot(params, tile);
+    if constexpr (EARLY) {
+        fetch_weights(begin_source(params, tile, spot), spot, tile);
+        grid_dependency_wait();
+    }
     ACC_TYPE sums[COUNT] = {};
     multiply_tile(params, tile, spot, sums);
     store_sums(params, tile, spot, sums);

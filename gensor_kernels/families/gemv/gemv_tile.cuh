@@ -64,14 +64,25 @@ DEVICE Source begin_source(const Params &params, const Tile &tile, const Spot &s
     return source;
 }
 
-// Loads a thread's weights of a step: ITEMS loads of each of its rows, or of ITEMS adjacent k.
-DEVICE void load_weights(const Source &source, const Spot &spot, const Remaining &left, Vec<W_VECTOR> (&w)[LOADS]) {
+// Calls visit(load, address, predicate) for a thread's weights of a step: ITEMS loads of each of its rows, or of ITEMS
+// adjacent k.
+template <class Visit>
+DEVICE void each_load(const Source &source, const Spot &spot, const Remaining &left, const Visit &visit) {
     UNROLL for (int i = 0; i < ITEMS; ++i) {
         const int k = W_COLUMNS ? i : i * THREADS_K * ELEMENTS;
         const bool inside = within(spot.lane * RUN + k, left.k);
-        UNROLL for (int r = 0; r < ROWS; ++r) w[i * ROWS + r] = load_global<W_VECTOR>(
-            source.weights + (r * source.w_long + k * source.w_k), inside && within(r, left.long_axis));
+        UNROLL for (int r = 0; r < ROWS; ++r) visit(i * ROWS + r, source.weights + (r * source.w_long + k * source.w_k),
+                                                    inside && within(r, left.long_axis));
     }
+}
+DEVICE void load_weights(const Source &source, const Spot &spot, const Remaining &left, Vec<W_VECTOR> (&w)[LOADS]) {
+    each_load(source, spot, left,
+              [&](int load, gptr<IN_TYPE> from, bool inside) { w[load] = load_global<W_VECTOR>(from, inside); });
+}
+// Fetches a thread's weights of the first step into the L2.
+DEVICE void fetch_weights(const Source &source, const Spot &spot, const Tile &tile) {
+    const Remaining left = {tile.k_end - tile.k_begin, spot.small_left, spot.long_left};
+    each_load(source, spot, left, [](int, gptr<IN_TYPE> from, bool inside) { prefetch_line<2>(from, inside); });
 }
 
 // Element i of a load, converted and conjugated.

@@ -12,6 +12,8 @@ from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Points
 from gensor_kernels.operators.types.workload import Workload
 
+#: The coordinate of launches that start before the one before has ended.
+EARLY = "early"
 #: Most entries of the small axis that the family serves.
 MOST_SMALL = 16
 #: Forms of a Program: which operand is streamed, and whether along k or along the long axis.

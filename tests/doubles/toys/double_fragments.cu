@@ -21,4 +21,6 @@ KERNEL(test, Params, 32, 0) {
         multiply<4, 4, 2>(params, [](auto &d, auto &a, auto &b) { mma_m16n8k8_f64(d, a, b); });
     if (params.mode == 2)
         multiply<4, 8, 4>(params, [](auto &d, auto &a, auto &b) { mma_m16n8k16_f64(d, a, b); });
+    if (params.mode == 3)
+        multiply<4, 2, 1>(params, [](auto &d, auto &a, auto &b) { mma_m16n8k4_f64(d, a, b); });
 }

@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 
 import gensor_kernels
+from gensor_kernels.families.contraction.mma.instructions import Code
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from tests.families.lattices import MMA, fastest
+from tests.families.verified import SMALL, is_right
 
 
 def test_doubles_take_the_instruction_of_their_capability():
@@ -19,6 +21,19 @@ def test_doubles_take_the_instruction_of_their_capability():
         arch = lookup(part)
         assert {program["instruction"] for program in MMA.starters(problem, arch)} == {code}
         assert 2 * 4096**3 / fastest(MMA, problem, arch) >= 0.72 * arch.peak("float64")
+
+
+@pytest.mark.parametrize("instruction", [Code.F64_K16, Code.F64_K8, Code.F64_ROWS_K4])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_instructions_of_sixteen_rows_of_doubles_are_right(dtype, instruction):
+    conjugate, arch = "b" if dtype == "complex128" else "", lookup("h200")
+    problem = workload(255, 255, 255, dtype=dtype, trans_b=True, conjugate=conjugate)
+    tile = SMALL["contraction_mma"] | {"block_k": 16, "warp_m": 32, "instruction": instruction}
+    narrow = dict.fromkeys(("vector_a", "vector_b", "vector_c"), 8 if dtype == "float64" else 16)
+    program = MMA.starters(problem, arch)[0].replace(**tile | narrow)
+    space = Space(problem, arch).family(MMA.name)
+    assert space.legal(space.point(program)[None])[0]
+    is_right(MMA, program, problem, use_cache=False)
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])

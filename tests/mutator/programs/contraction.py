@@ -98,7 +98,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("compiled epilogue", integers, instruction=third, block_k=64, epilogue_fixed=1),
         mma("floats", floats, "sm_87", instruction=5, block_k=32, stages=2 if old else 3),
         mma("doubles", matmul(255, 255, 255, dtype="float64"), "sm_80", **double, block_k=8),
-        mma("complex, four products", four, "sm_80", **double, block_k=8, form=4),
+        mma("complex, four products", four, "sm_90", instruction=10, block_k=8, form=4),
         mma("complex, three products", three, "sm_80", **double, block_k=4, form=3, epilogue_staged=0, split_k=3),
         mma("norm, whole rows", whole, **deep | {"block_k": 16}, stages=2, epilogue_staged=2),
         mma("norm", with_norm("rmsnorm", half, 2), **deep),

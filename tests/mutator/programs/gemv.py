@@ -14,11 +14,11 @@ def gemv_configurations() -> list[Configuration]:
     across, half = matmul(5, 255, 255, dtype="float32"), matmul(5, 256, 256, dtype="float16")
     many = matmul(16, 256, 256, dtype="float32")
     integers = matmul(3, 64, 64, dtype="int8", trans_b=True, epilogue="bias_relu_scale")
-    columns = {"rows": 1, "form": 1}
+    columns, after = {"rows": 1, "form": 1}, prepared(("bias", "gelu"), wide)
     return [
         _gemv("rows", odd),
         _gemv("rows, direct", odd, x_shared=0),
-        _gemv("rows, wide", wide, vector=8, small=3, threads_k=64, threads_l=1),
+        _gemv("rows, wide", wide, "sm_90", vector=8, small=3, threads_k=64, threads_l=1, early=1),
         _gemv("rows, split", wide, vector=8, items=1, split_k=3),
         _gemv("rows of a", turned, form=2),
         _gemv("rows of a, direct, one by one", turned, form=2, x_shared=0, items=1),
@@ -29,13 +29,13 @@ def gemv_configurations() -> list[Configuration]:
         _gemv("integers", integers, vector=4),
         _gemv("compiled epilogue", integers, vector=4, epilogue_fixed=1),
         _gemv("prologue", prepared(("bias", "mul", "silu"), odd)),
-        _gemv("prologue, wide", prepared(("bias", "gelu"), wide), vector=8, small=3, threads_k=64, threads_l=1),
+        _gemv("prologue, wide", after, "sm_90", vector=8, small=3, threads_k=64, threads_l=1, early=1),
     ]
 
 
-def _gemv(name: str, workload: Workload, **values: int) -> Configuration:
+def _gemv(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:
     base = {
         "form": 0, "threads_k": 4, "threads_l": 8, "small": 2, "split_k": 1, "vector": 1, "items": 2, "rows": 2,
-        "x_shared": 1, "epilogue_fixed": 0, "min_blocks": 0,
+        "x_shared": 1, "epilogue_fixed": 0, "min_blocks": 0, "early": 0,
     }  # fmt: skip
-    return Configuration(name, "gemv", "sm_87", workload, base | values)
+    return Configuration(name, "gemv", arch, workload, base | values)

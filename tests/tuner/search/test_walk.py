@@ -76,6 +76,16 @@ def test_a_trail_goes_on_in_the_space_of_another_workload(real):
         assert text.count("sizes") == 1 and replay(space, text) == again.best[0][0]
 
 
+def test_a_trail_may_lack_an_optional_last_coordinate():
+    space = Space(matmul.workload(4, 512, 512, trans_b=True), lookup("sm_87"))
+    (trail,) = walk(Spaces((space.family("gemv"),)), chains=4, steps=30).trails
+    assert space.family("gemv").names[-1] == "early" and trail.start[-1] == 0
+    older = replace(trail, start=trail.start[:-1])
+    assert replay(space, older) == replay(space, trail)
+    with pytest.raises(ValueError, match="zip"):
+        replay(space, replace(trail, start=trail.start[:-2]))
+
+
 def test_alike_programs_count_once(real):
     found = walk(real, chains=8, steps=60, keep=6, traced=6, alike=lambda program: program["block_m"])
     blocks = [program["block_m"] for program, _ in found.best]

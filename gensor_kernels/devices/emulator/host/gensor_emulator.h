@@ -58,7 +58,7 @@ template <int LEVEL, class T>
 DEVICE void prefetch_line(gptr<T> p, bool predicate, CALLER) {
     static_assert(LEVEL == 1 || LEVEL == 2, "Lines are fetched to the L1 or the L2.");
     if (predicate)
-        emulator::prefetch_line(p.address, site);
+        emulator::prefetch_line(p.address, LEVEL, site);
 }
 
 template <int BYTES, class T>
@@ -129,6 +129,9 @@ DEVICE void mma_m8n8k16_s8(i32 (&d)[2], const u32 (&a)[1], const u32 (&b)[1], CA
 
 DEVICE void mma_m8n8k4_f64(double (&d)[2], const double (&a)[1], const double (&b)[1], CALLER) {
     emulator::multiply_matrix(emulator::M8N8K4_DOUBLE, d, (const u32 *)a, (const u32 *)b, site);
+}
+DEVICE void mma_m16n8k4_f64(double (&d)[4], const double (&a)[2], const double (&b)[1], CALLER) {
+    emulator::multiply_matrix(emulator::M16N8K4_DOUBLE, d, (const u32 *)a, (const u32 *)b, site);
 }
 DEVICE void mma_m16n8k8_f64(double (&d)[4], const double (&a)[4], const double (&b)[2], CALLER) {
     emulator::multiply_matrix(emulator::M16N8K8_DOUBLE, d, (const u32 *)a, (const u32 *)b, site);

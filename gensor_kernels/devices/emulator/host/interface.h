@@ -32,6 +32,7 @@ enum MatrixShape {
     M16N8K32_E5M2_E4M3,
     M16N8K32_E5M2,
     M8N8K4_DOUBLE,
+    M16N8K4_DOUBLE,
     M16N8K8_DOUBLE,
     M16N8K16_DOUBLE
 };
@@ -61,7 +62,7 @@ u32 shared_base();
 
 void load_global(void *to, u64 address, int bytes, Site site);
 void store_global(u64 address, const void *from, int bytes, Site site);
-void prefetch_line(u64 address, Site site);
+void prefetch_line(u64 address, int level, Site site);
 void load_written(void *to, u64 address, int bytes, Site site);
 void load_finished(void *to, u64 address, int bytes, Site site);
 void give_flag(u64 address, u64 value, Site site);

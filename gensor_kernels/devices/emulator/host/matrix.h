@@ -187,7 +187,8 @@ WIDE_MULTIPLY_ADDS void multiply_doubles(Warp &warp, int rows, int steps) {
 // Collects the registers of all lanes, multiplies, and returns the sums.
 inline void multiply_warp(Warp &warp, MatrixShape shape) {
     if (shape >= M8N8K4_DOUBLE)
-        return multiply_doubles(warp, shape == M8N8K4_DOUBLE ? 1 : 2, 1 << (shape - M8N8K4_DOUBLE));
+        return multiply_doubles(warp, shape == M8N8K4_DOUBLE ? 1 : 2,
+                                shape == M8N8K4_DOUBLE ? 1 : 1 << (shape - M16N8K4_DOUBLE));
     const ShapeFacts facts = SHAPES[shape];
     Operands o;
     for (int lane = 0; lane < WARP; ++lane) {

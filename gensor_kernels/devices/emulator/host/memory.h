@@ -181,10 +181,11 @@ void load_written(void *to, u64 address, int bytes, Site site) {
     load(to, address, bytes, LOAD_WRITTEN, site);
 }
 
-// A hint changes nothing, but must name a byte of an operand, after the previous launch.
-void prefetch_line(u64 address, Site site) {
+// A hint changes nothing, but must name a byte of an operand. The L1 does not learn of the previous launch's stores.
+void prefetch_line(u64 address, int level, Site site) {
     tick();
-    check_launched(site);
+    if (level == 1)
+        check_launched(site);
     const Request &request = *machine.request;
     for (int i = 0; i < request.buffer_count; ++i)
         if (address - request.buffers[i].begin < request.buffers[i].bytes)

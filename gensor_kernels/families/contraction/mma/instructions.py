@@ -34,7 +34,7 @@ SHORT_SUM = "float22"
 class Code(IntEnum):
     """Values of the coordinate "instruction", and of the macro INSTRUCTION."""
 
-    F16_K16, F16_K8, TF32_K8, I8_K32, I8_K16, F32_PARTS, F64_K16, F64_K8, F64_K4, F8_K32 = range(10)
+    F16_K16, F16_K8, TF32_K8, I8_K32, I8_K16, F32_PARTS, F64_K16, F64_K8, F64_K4, F8_K32, F64_ROWS_K4 = range(11)
 
 
 class Instruction(NamedTuple):
@@ -68,6 +68,7 @@ INSTRUCTIONS = {
         Instruction(Code.F64_K16, 1 / 4, "mma_m16n8k16_f64", "mma_f64"),
         Instruction(Code.F64_K8, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
         Instruction(Code.F64_K4, 2, "mma_m8n8k4_f64", "mma_f64"),
+        Instruction(Code.F64_ROWS_K4, 1, "mma_m16n8k16_f64", "mma_f64"),
     ),
     mma_split_float.KIND: (Instruction(Code.F32_PARTS, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
 }

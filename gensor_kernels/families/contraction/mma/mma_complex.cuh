@@ -51,6 +51,17 @@ DEVICE void multiply(c128 (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS
     UNROLL for (int i = 0; i < 4; ++i) d[i] = c128{real[i], imaginary[i]};
 }
 
+// Adds zero to complex sums, which changes none but -0. Matrix instructions take the real parts of several sums in
+// adjacent registers, and stores both parts of one: without an operation in between, ptxas copies all sums in each
+// step.
+template <class Accumulators>
+DEVICE void part_sums(Accumulators &accumulators) {
+    if constexpr (FORM == 4) {
+        UNROLL for (auto &matrix : accumulators) UNROLL for (auto &row : matrix) UNROLL for (auto &sums : row)
+            UNROLL for (auto &sum : sums) sum = c128{sum.re + 0.0, sum.im + 0.0};
+    }
+}
+
 template <int WORDS_A, int WORDS_B>
 DEVICE void multiply(ThreeSums<double> (&d)[4], const u32 (&a)[WORDS_A], const u32 (&b)[WORDS_B]) {
     const ComplexFragment<WORDS_A / 4> left(a, A_CONJUGATE);

@@ -1,5 +1,5 @@
-// Fragments of doubles and of complex numbers of doubles (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4), and how a warp
-// reads them from shared memory.
+// Fragments of doubles and of complex numbers of doubles (INSTRUCTION 6 m16n8k16, 7 m16n8k8, 8 m8n8k4, 10 m16n8k4), and
+// how a warp reads them from shared memory.
 //
 // A fragment of A holds the registers of FOURS products m16n8k4 in order. With g = lane / 4 and t = lane % 4, elements
 // 2 * i and 2 * i + 1 are those of rows g and g + 8 at k = 4 * i + t. Element i of a fragment of B is that of column g
@@ -23,6 +23,8 @@ DEVICE void multiply_doubles(double (&d)[4], const double (&left)[COUNT_A], cons
         mma_m16n8k16_f64(d, left, right);
     } else if constexpr (INSTRUCTION == 7) {
         mma_m16n8k8_f64(d, left, right);
+    } else if constexpr (INSTRUCTION == 10) {
+        mma_m16n8k4_f64(d, left, right);
     } else {
         UNROLL for (int half = 0; half < 2; ++half) {
             double row[2] = {d[2 * half], d[2 * half + 1]};

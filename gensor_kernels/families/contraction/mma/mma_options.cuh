@@ -9,7 +9,7 @@
 #pragma parameter OUT_TYPE half_t // elements of C: half_t, bfloat16_t, float, i32, i8, double, c128
 #pragma parameter ACC_TYPE float  // accumulators: float; i32 for i8 operands, IN_TYPE for double and c128
 // mma.sync of 16-bit floats: 0 m16n8k16, 1 m16n8k8; tf32: 2 m16n8k8; i8: 3 m16n8k32, 4 m8n8k16; floats in parts: 5;
-// double: 6 m16n8k16, 7 m16n8k8, 8 m8n8k4; 8-bit floats: 9 m16n8k32.
+// double: 6 m16n8k16, 7 m16n8k8, 8 m8n8k4, 10 m16n8k4; 8-bit floats: 9 m16n8k32.
 #pragma parameter INSTRUCTION 0
 #pragma parameter MASKED 0   // 1: a bit per filter row and column (31 at most) says if an entry's tap is in the image
 #pragma parameter BLOCK_K 32 // values of k in one step of the main loop

@@ -99,6 +99,7 @@ struct WarpMath {
     MEMBER void finish(const Params &, const Tile &) {
         scaling.finish(accumulators[0]);
         long_sums.finish(accumulators);
+        part_sums(accumulators);
     }
 
     MEMBER void load(int buffer, int k) {

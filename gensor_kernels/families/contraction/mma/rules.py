@@ -25,7 +25,7 @@ RULES = Rules(
             "INSTRUCTION == F16_K16 or INSTRUCTION == F16_K8 or INSTRUCTION == F8_K32 if same_type(IN_TYPE, half_t)"
             " else INSTRUCTION == F16_K16 if same_type(IN_TYPE, bfloat16_t)"
             " else INSTRUCTION == (TF32_K8 if MATH_TF32 else F32_PARTS) if same_type(IN_TYPE, float)"
-            " else INSTRUCTION >= F64_K16 and INSTRUCTION <= F64_K4 if DOUBLES"
+            " else INSTRUCTION >= F64_K16 and INSTRUCTION <= F64_K4 or INSTRUCTION == F64_ROWS_K4 if DOUBLES"
             " else INSTRUCTION == I8_K32 or INSTRUCTION == I8_K16",
             given=True,
         ),
@@ -65,7 +65,7 @@ RULES = Rules(
         ),
         Rule(
             "ptxas needs registers for the products of doubles of a larger step.",
-            f"INSTRUCTION == F64_K4 or REGISTERS >= {LEAST_DOUBLE_REGISTERS}",
+            f"FOURS == 1 or REGISTERS >= {LEAST_DOUBLE_REGISTERS}",
             when="DOUBLES",
             asserted=False,
         ),
