@@ -25,6 +25,7 @@ WARPGROUPS, EIGHT_BIT = (
     matmul.workload(512, 512, 512, dtype="float8_e4m3fn", out="bfloat16", trans_b=True),
 )
 TWO = {"vector_c": 16, "consumers": 2}
+FOUR = {"block_m": 256, "block_n": 16, "consumers": 1}
 BLOCKS = {"block_k": 128, "vector_c": 16, "block_m": 128, "consumers": 2}
 
 
@@ -48,6 +49,8 @@ PROGRAMS = {
     "groups, tiles of three": lambda: configuration(groups_configurations, "tiles of three"),
     "scales": lambda: (small(WGMMA, SCALED, **BLOCKS, split_k=2), SCALED),
     "two scales": lambda: (small(WGMMA, SCALED, **BLOCKS, block_n=112), SCALED),
+    "overlapped": lambda: (small(WGMMA, EIGHT_BIT, vector_c=16, block_k=128, overlapped=1), EIGHT_BIT),
+    "overlapped tiles": lambda: (small(WGMMA, EIGHT_BIT, **BLOCKS | FOUR, overlapped=1), EIGHT_BIT),
     "floats": lambda: (small(FLOATS, PRODUCT, vector_c=4), PRODUCT),
     "floats of images": lambda: (small(FLOATS, image(), vector_c=4), image()),
     "floats of images, channels first": lambda: (small(FLOATS, image(**FIRST), vector_c=4), image(**FIRST)),
@@ -162,6 +165,20 @@ FAULTS = {
         "one row's scale": ("factor[i][half][last]", "factor[i][0][last]"),
         "scales beyond the last": ("left && within(which, panels)", "left"),
         "tiles' columns": ("- (tile.column & (SCALED_COLUMNS - 1))", ""),
+    },
+    "overlapped": {
+        "no wait for a full buffer": ("mbarrier_wait(full(slot), turn.parity);", ""),
+        "no wait for the first products": ("end<0>(0);\n        }", "}"),
+        "no wait for the last products": ("end<0>(ROUND_TILES - 1);", ""),
+        "sums that products still write": ("end<1>(ROUND_TILES - 1);", "end<2>(ROUND_TILES - 1);"),
+        "a buffer that is still read": ("release(buffer);", "release(slot);"),
+        "a step left out": ("if (steps % ROUND_STEPS) {", "if (false) {"),
+        "one set of sums": ("add(ROUND_TILES - 1, before);", "add(0, before);"),
+    },
+    "overlapped tiles": {
+        "sums that products still write": ("end<1>(at - 1);", "end<2>(at - 1);"),
+        "another tile's sums": ("(sums[i], products[at % 2], i);", "(sums[0], products[at % 2], i);"),
+        "a buffer given back too often": ("if (i == TILES_M - 1)\n            release(buffer);", "release(buffer);"),
     },
     "floats": {
         "no wait for short sums": ("wgmma_wait<0>();\n    wgmma_hold(products);", "wgmma_hold(products);"),

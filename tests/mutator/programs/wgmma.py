@@ -15,8 +15,8 @@ from tests.mutator.engine.configuration import Configuration
 
 def wgmma_configurations() -> list[Configuration]:
     """Both layouts of both operands, one multiplying warpgroup and two, all store routes, a split, epilogues compiled
-    in and not, sums of 8-bit floats, scales per block, persistent blocks, clusters of two, warpgroups that alternate
-    tiles, gates, normalised rows, and images read by their pixels."""
+    in and not, sums of 8-bit floats, overlapped or not, scales per block, persistent blocks, clusters of two,
+    warpgroups that alternate tiles, gates, normalised rows, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
@@ -41,6 +41,8 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("stream", tn, persistent=1, stages=2, stream=8),
         _wgmma("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _wgmma("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
+        _wgmma("8-bit floats, overlapped", eight, block_m=128, block_n=16, block_k=128, stages=2, overlapped=1),
+        _wgmma("scales of blocks, overlapped", scaled, block_n=48, block_k=128, stages=2, overlapped=1),
         _wgmma("scales of blocks, split", scaled, block_m=128, block_n=48, block_k=128, stages=2, split_k=2),
         _wgmma("compiled epilogue", fused, block_n=16, stages=2),
         _wgmma("operands of several lines", added, block_n=96, stages=2, epilogue_staged=0),

@@ -40,6 +40,7 @@
 #pragma parameter STAGES 4          // shared buffers
 #pragma parameter CONSUMERS 2       // warpgroups that multiply
 #pragma parameter PERSISTENT 0      // 1: a block computes several tiles; 2: its warpgroups take turns at them
+#pragma parameter OVERLAPPED 0      // 1: sums of 8-bit floats are added while the next products run
 #pragma parameter STREAM 0          // 1: blocks, all resident, share the steps of k of all tiles (stream_k.cuh)
 #pragma parameter CLUSTER 0         // 1: two blocks adjacent along m share tiles of B; 2: along n, tiles of A
 #pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce adds them
@@ -159,6 +160,10 @@ DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_u
         return;
     }
     const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
+#if OVERLAPPED
+    OverlappedSteps{sums, a, b, turn, scales, {}}.run(steps);
+    pass_turn();
+#else
     [[maybe_unused]] TileSums products = {};
     int before = 0, step = 0;
     do {
@@ -192,6 +197,7 @@ DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_u
         if constexpr (PERSISTENT)
             release(before);
     }
+#endif
 }
 
 // A warpgroup computes its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th tile: then it stores its
