@@ -63,11 +63,14 @@ def aligned_configurations() -> list[Configuration]:
     operand of two, batches; tiles of several boxes and of few columns."""
     odd = matmul(77, 93, 75, batch=2)
     turned = matmul(77, 92, 92, dtype="int8", trans_a=True, batch=2)
+    floats, wide = matmul(77, 74, 96, dtype="float32", math="tf32"), matmul(144, 77, 80, dtype="int8", trans_a=True)
     even, rows = matmul(77, 96, 76), matmul(77, 93, 75, trans_b=True)
     plain = {"block_n": 64, "stages": 2}
     return [
         _wgmma("odd, split", odd, **plain, split_k=2, vector_c=2, group="aligned"),
         _wgmma("turned", turned, **plain, block_k=128, group="aligned"),
+        _wgmma("turned, 16 bytes", wide, **plain, block_k=128, vector_c=4, group="aligned"),
+        _wgmma("turned floats", floats, **plain, block_k=32, vector_c=8, group="aligned"),
         _wgmma("one of two", even, **plain, group="aligned"),
         _wgmma("boxes side by side", odd, block_n=128, stages=2, epilogue_staged=0, vector_c=2, group="aligned"),
         _wgmma("widened", matmul(77, 93, 75, dtype_b="int8"), **plain, vector_c=2, group="aligned"),
