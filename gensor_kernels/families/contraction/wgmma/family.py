@@ -131,7 +131,7 @@ class ContractionWgmma(ContractionFamily):
         return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
+        """As many stages as fit, up to five; 64 or 128 rows per warpgroup; two sets of short sums in small tiles."""
         m, n = columns["block_m"], columns["block_n"]
         like = np.ones_like(m)
         one = {"stages": 1, "block_m": m, "block_n": n, "block_k": columns["block_k"]}
@@ -140,7 +140,7 @@ class ContractionWgmma(ContractionFamily):
             "stages": np.clip(fitting, 2, 5),
             "consumers": np.where(m == 64, 1, np.where(m == 192, 3, 2)),
             "epilogue_staged": like,
-            cost.OVERLAPPED: 0 * like,
+            cost.OVERLAPPED: like * (m * n <= 128 * 128),
             **shared.default_epilogue(like) | {"min_blocks": stream_k.least_blocks(columns, arch) * like},
         }
 
