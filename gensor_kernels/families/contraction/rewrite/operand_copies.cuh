@@ -10,7 +10,7 @@ constexpr u32 COPY_THREADS = 256, COPY_ITEMS = 4; // threads per block, chunks p
 enum : u32 { BLOCK_CHUNKS = COPY_THREADS * COPY_ITEMS };
 constexpr u32 TILE_LINES = 64, TILE_CHUNKS = BLOCK_CHUNKS / TILE_LINES; // a block's tile if TURNED
 constexpr i32 CHUNK = 16 / ELEMENT;                                     // elements per store
-constexpr i32 WHOLE = PARTS > 1 ? BLOCK_K : CHUNK; // lines are padded to a multiple of it
+constexpr i32 WHOLE = PARTS > 1 ? BLOCK_K : CHUNK;                      // lines are padded to a multiple of it
 
 // Lines of a block's tile if TURNED: eight accesses of `piece` bytes read neighbouring lines.
 DEVICE constexpr u32 lines_of_tile(int piece) {
@@ -188,8 +188,7 @@ DEVICE void turn_tile(const Lines &lines, gptr<T> from, gptr<To> to, u32 tile) {
     UNROLL for (u32 i = 0; i < PATCHES; ++i) {
         const u32 patch = thread / 32 + i * (COPY_THREADS / 32), chunk = patch % CHUNKS;
         const sptr<u8> words = place((patch / CHUNKS * 8 + lane % 8) * LINES, chunk) + (int)(lane / 8 * 4);
-        UNROLL for (u32 j = 0; j < LINES; ++j)
-            store_shared(words + (int)(j * CHUNKS * 16), word_of_line(pieces[i], j));
+        UNROLL for (u32 j = 0; j < LINES; ++j) store_shared(words + (int)(j * CHUNKS * 16), word_of_line(pieces[i], j));
     }
     barrier();
     UNROLL for (u32 i = 0; i < COPY_ITEMS; ++i) {
