@@ -31,6 +31,7 @@
 #pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
 #pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
 #pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
+#pragma parameter OVERLAPPED 0      // 1: sums of 8-bit floats are added while the next products run
 #pragma parameter NORM 0            // 1 or 2: a second launch normalises rows (norm.cuh) by sums in the workspace
 #pragma parameter C_UNIT 1          // 1: the columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16       // bytes per global access of C
@@ -40,7 +41,6 @@
 #pragma parameter STAGES 4          // shared buffers
 #pragma parameter CONSUMERS 2       // warpgroups that multiply
 #pragma parameter PERSISTENT 0      // 1: a block computes several tiles; 2: its warpgroups take turns at them
-#pragma parameter OVERLAPPED 0      // 1: sums of 8-bit floats are added while the next products run
 #pragma parameter STREAM 0          // 1: blocks, all resident, share the steps of k of all tiles (stream_k.cuh)
 #pragma parameter CLUSTER 0         // 1: two blocks adjacent along m share tiles of B; 2: along n, tiles of A
 #pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce adds them

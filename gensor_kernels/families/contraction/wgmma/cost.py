@@ -85,14 +85,14 @@ STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
 #: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
 PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
-#: 1: a warpgroup has two sets of short sums, and adds one while the products of the other run.
-OVERLAPPED = "overlapped"
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers before the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
 #: Registers of a main loop of 8-bit floats in addition to sums and short sums.
 LOOP_REGISTERS = 16
+#: 1: a warpgroup has two sets of short sums, and adds one while the products of the other run.
+OVERLAPPED = "overlapped"
 #: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
 #: Programs.
 STEP_ISSUE, COPY_ISSUE = 70.0, 4.0

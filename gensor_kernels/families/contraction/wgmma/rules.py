@@ -181,8 +181,8 @@ def names(workload: Workload) -> dict[str, object]:
     e = extents(workload)
     return {
         "PARTS": 3 if e.dtype["a"] == PARTS else 1,
-        "BLOCK_SCALED": e.in_blocks,
         **({} if e.dtype["a"] in EIGHT_BIT_FLOATS else {"OVERLAPPED": 0}),
+        "BLOCK_SCALED": e.in_blocks,
         "A_WINDOW": e.order if e.window == "a" else 0,
         "B_WINDOW": e.order if e.window == "b" else 0,
     }
