@@ -18,7 +18,7 @@ _FACTORS = {
     "attention": (0.57, 1.93),
     "attention_wgmma": (0.87, 1.33),
     "contraction_mma": (0.87, 1.71),
-    "contraction_wgmma": (0.86, 1.24),
+    "contraction_wgmma": (0.86, 1.17),
     "rows": (0.87, 1.26),
 }
 #: Factors of the other families together.

@@ -12,6 +12,7 @@ from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.rows import rows_configurations
+from tests.mutator.programs.wgmma import aligned_configurations
 from tests.mutator.programs.window import groups_configurations
 
 from .verified import small, verdict_without
@@ -25,6 +26,7 @@ WARPGROUPS, EIGHT_BIT = (
     matmul.workload(512, 512, 512, dtype="float8_e4m3fn", out="bfloat16", trans_b=True),
 )
 TWO = {"vector_c": 16, "consumers": 2}
+FOUR = {"block_m": 256, "block_n": 16, "consumers": 1}
 BLOCKS = {"block_k": 128, "vector_c": 16, "block_m": 128, "consumers": 2}
 
 
@@ -48,6 +50,10 @@ PROGRAMS = {
     "groups, tiles of three": lambda: configuration(groups_configurations, "tiles of three"),
     "scales": lambda: (small(WGMMA, SCALED, **BLOCKS, split_k=2), SCALED),
     "two scales": lambda: (small(WGMMA, SCALED, **BLOCKS, block_n=112), SCALED),
+    "overlapped": lambda: (small(WGMMA, EIGHT_BIT, vector_c=16, block_k=128, overlapped=1), EIGHT_BIT),
+    "overlapped tiles": lambda: (small(WGMMA, EIGHT_BIT, **BLOCKS | FOUR, overlapped=1), EIGHT_BIT),
+    "turned bytes": lambda: configuration(aligned_configurations, "turned, 16 bytes"),
+    "turned floats": lambda: configuration(aligned_configurations, "turned floats"),
     "floats": lambda: (small(FLOATS, PRODUCT, vector_c=4), PRODUCT),
     "floats of images": lambda: (small(FLOATS, image(), vector_c=4), image()),
     "floats of images, channels first": lambda: (small(FLOATS, image(**FIRST), vector_c=4), image(**FIRST)),
@@ -162,6 +168,35 @@ FAULTS = {
         "one row's scale": ("factor[i][half][last]", "factor[i][0][last]"),
         "scales beyond the last": ("left && within(which, panels)", "left"),
         "tiles' columns": ("- (tile.column & (SCALED_COLUMNS - 1))", ""),
+    },
+    "overlapped": {
+        "no wait for a full buffer": ("mbarrier_wait(full(slot), turn.parity);", ""),
+        "no wait for the first products": ("end<0>(0);\n        }", "}"),
+        "no wait for the last products": ("end<0>(ROUND_TILES - 1);", ""),
+        "sums that products still write": ("end<1>(ROUND_TILES - 1);", "end<2>(ROUND_TILES - 1);"),
+        "a buffer that is still read": ("release(buffer);", "release(slot);"),
+        "a step left out": ("if (steps % ROUND_STEPS) {", "if (false) {"),
+        "one set of sums": ("add(ROUND_TILES - 1, before);", "add(0, before);"),
+    },
+    "overlapped tiles": {
+        "sums that products still write": ("end<1>(at - 1);", "end<2>(at - 1);"),
+        "another tile's sums": ("(sums[i], products[at % 2], i);", "(sums[0], products[at % 2], i);"),
+        "a buffer given back too often": ("if (i == TILES_M - 1)\n            release(buffer);", "release(buffer);"),
+    },
+    "turned bytes": {
+        "bytes of another line": ("j % 4 < 2 ? 0x5140 : 0x7362", "j % 4 < 2 ? 0x5140 : 0x5140"),
+        "elements in another order": ("j % 2 ? 0x7632 : 0x5410", "j % 2 ? 0x7632 : 0x1054"),
+        "no wait for the tile": (
+            "word_of_line(pieces[i], j));\n    }\n    barrier();",
+            "word_of_line(pieces[i], j));\n    }",
+        ),
+        "chunks of one piece": ("(chunk ^ line / LINES % 8)", "(line / LINES % 8)"),
+        "lines past the end": ("within(line, (u32)lines.count) && within(element", "within(element"),
+    },
+    "turned floats": {
+        "elements past the end": ("&& within(element + (i32)j, lines.length)", ""),
+        "patches of the first lines": ("first_line + (patch / CHUNKS * 8 + lane % 8)", "first_line + (lane % 8)"),
+        "tiles of too few lines": ("lines > TILE_LINES ? lines : TILE_LINES", "lines"),
     },
     "floats": {
         "no wait for short sums": ("wgmma_wait<0>();\n    wgmma_hold(products);", "wgmma_hold(products);"),

@@ -181,6 +181,11 @@ def _warpgroups() -> Iterator[Bug]:
             '"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"wgmma.wait_group.sync.aligned %0;" ::"n"(N + 1)', program
         )
     yield Bug('"wgmma.wait_group.sync.aligned %0;" ::"n"(N)', '"" ::"n"(N)', small)
+    overlapped = "wgmma: 8-bit floats, overlapped"
+    yield Bug("end<1>(ROUND_TILES - 1);", "end<2>(ROUND_TILES - 1);", overlapped)
+    yield Bug("release(buffer);", "release(slot);", "wgmma: scales of blocks, overlapped")
+    yield Bug("end<0>(0);\n        }", "}", overlapped)
+    yield Bug("j % 2 ? 0x7632 : 0x5410", "j % 2 ? 0x5410 : 0x7632", "aligned: turned, 16 bytes")
     waits = "mbarrier_wait(full(turn.slot), turn.parity);"
     yield Bug(waits, "", narrow)
     yield Bug(waits, f"if ((thread_index() & 31) == 0) {waits}", narrow)

@@ -37,6 +37,7 @@ BARRIERS = [
     ("store_shared(words + (i * THREADS + thread_index()), word);\n    }\n    barrier();", "window: channels, shared"),
     ("    });\n    barrier();", "window: sliding"),
     ("copy_filters(call, spot);\n    barrier();", "window_groups: channels"),
+    ("word_of_line(pieces[i], j));\n    }\n    barrier();", "aligned: turned, 16 bytes"),
     ("half /= 2) {\n            barrier();", "rows: sum, digits"),
     ("if constexpr (MAPS || TWO_PASSES) {\n            barrier();", "rows: columns, two passes"),
     ("barrier(); // x, or the round before, has been read", "gemv: rows"),

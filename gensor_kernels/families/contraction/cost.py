@@ -171,13 +171,16 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     window = np.minimum(blocks, residents * arch.sms)
     # The window covers whole groups of `raster` tile rows once it is wider than one of them.
     columns = np.minimum(tiles_n, np.ceil(window / np.minimum(c[column.RASTER_ROWS], tiles_m)))
-    rows = np.minimum(tiles_m, np.ceil(window / columns))
+    # A window of all columns ends within a group of rows: those after it read all columns again.
+    rows = np.where(columns < tiles_n, np.ceil(window / columns), np.maximum(window / columns, 1.0))
+    rows = np.minimum(tiles_m, rows)
     whole_a, whole_b = e.whole_a, e.whole_b
     # Neighbouring rows of an operand that is read through a window share elements.
     held_a = rows * (c[column.HELD["m"]] * (e.whole_a / e.m))
     held_b = columns * (c[column.HELD["n"]] * (e.whole_b / e.n))
     windows = np.maximum(tiles / (rows * columns), 1.0)
-    usable = arch.l2_mb * 2**20 * L2_USABLE
+    # Of an L2 in halves each half has what its own SMs read (the whitepaper of the A100): operands are in both.
+    usable = arch.l2_mb * 2**20 * L2_USABLE / (2 if "l2_halves" in arch.features else 1)
     lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)
     lost_b = np.maximum(1.0 - usable / (held_a + whole_b), 0.0)
     again_a = np.maximum(windows * held_a - whole_a, 0.0) * lost_a

@@ -75,8 +75,14 @@ def test_the_hot_loop_of_sgemm_is_multiply_adds():
         # 64 sums of each of two tiles are added.
         (
             matmul(*LARGE, **NT, dtype="float8_e4m3fn", out="bfloat16"),
-            TALL | {"block_k": 128, "epilogue_fixed": 0},
+            TALL | {"block_k": 128, "epilogue_fixed": 0, "overlapped": 0},
             13 + 16,
+        ),
+        # The same while the next products run: a round of two tiles, 32 sums each.
+        (
+            matmul(*LARGE, **NT, dtype="float8_e4m3fn", out="bfloat16"),
+            TALL | {"block_m": 128, "consumers": 1, "block_n": 64, "block_k": 128, "min_blocks": 2, "overlapped": 1},
+            14 + 8,
         ),
     ],
 )

@@ -15,8 +15,8 @@ from tests.mutator.engine.configuration import Configuration
 
 def wgmma_configurations() -> list[Configuration]:
     """Both layouts of both operands, one multiplying warpgroup and two, all store routes, a split, epilogues compiled
-    in and not, sums of 8-bit floats, scales per block, persistent blocks, clusters of two, warpgroups that alternate
-    tiles, gates, normalised rows, and images read by their pixels."""
+    in and not, sums of 8-bit floats, overlapped or not, scales per block, persistent blocks, clusters of two,
+    warpgroups that alternate tiles, gates, normalised rows, and images read by their pixels."""
     nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
     tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
     odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
@@ -41,6 +41,8 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("stream", tn, persistent=1, stages=2, stream=8),
         _wgmma("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
         _wgmma("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
+        _wgmma("8-bit floats, overlapped", eight, block_m=128, block_n=16, block_k=128, stages=2, overlapped=1),
+        _wgmma("scales of blocks, overlapped", scaled, block_n=48, block_k=128, stages=2, overlapped=1),
         _wgmma("scales of blocks, split", scaled, block_m=128, block_n=48, block_k=128, stages=2, split_k=2),
         _wgmma("compiled epilogue", fused, block_n=16, stages=2),
         _wgmma("operands of several lines", added, block_n=96, stages=2, epilogue_staged=0),
@@ -61,11 +63,14 @@ def aligned_configurations() -> list[Configuration]:
     operand of two, batches; tiles of several boxes and of few columns."""
     odd = matmul(77, 93, 75, batch=2)
     turned = matmul(77, 92, 92, dtype="int8", trans_a=True, batch=2)
+    floats, wide = matmul(77, 74, 96, dtype="float32", math="tf32"), matmul(144, 77, 80, dtype="int8", trans_a=True)
     even, rows = matmul(77, 96, 76), matmul(77, 93, 75, trans_b=True)
     plain = {"block_n": 64, "stages": 2}
     return [
         _wgmma("odd, split", odd, **plain, split_k=2, vector_c=2, group="aligned"),
         _wgmma("turned", turned, **plain, block_k=128, group="aligned"),
+        _wgmma("turned, 16 bytes", wide, **plain, block_k=128, vector_c=4, group="aligned"),
+        _wgmma("turned floats", floats, **plain, block_k=32, vector_c=8, group="aligned"),
         _wgmma("one of two", even, **plain, group="aligned"),
         _wgmma("boxes side by side", odd, block_n=128, stages=2, epilogue_staged=0, vector_c=2, group="aligned"),
         _wgmma("widened", matmul(77, 93, 75, dtype_b="int8"), **plain, vector_c=2, group="aligned"),

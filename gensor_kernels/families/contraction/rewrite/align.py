@@ -24,8 +24,9 @@ from . import copy_launch
 from .base import Constants
 from .copy_launch import CHUNK, Copy, CopyOperands
 
-#: Instructions of a thread per store without its loads, and for widening, from the SASS.
-ITEM_ISSUE, WIDENING_ISSUE = 75.0, 25.0
+#: Instructions of a thread per store without its loads, the same where words of adjacent lines are turned, and for
+#: widening: from the SASS.
+ITEM_ISSUE, TURNING_ISSUE, WIDENING_ISSUE = 75.0, 92.0, 25.0
 
 
 @lru_cache(maxsize=4096)
@@ -41,8 +42,10 @@ def copies(workload: Workload) -> tuple[Copy, ...]:
         unit, align, narrow = e.unit[operand], e.align[operand], width < own.element
         wanted = "k" if own.k_contiguous or unit == "s" else unit
         if unit != wanted or align < CHUNK or narrow:
-            turned, issue = unit != wanted, ITEM_ISSUE + narrow * WIDENING_ISSUE
-            piece = width if turned else min(align, CHUNK // own.element * width)
+            turned = unit != wanted
+            words = turned and unit != "s" and align > width  # of adjacent lines
+            piece = align if words else width if turned else min(align, CHUNK // own.element * width)
+            issue = (TURNING_ISSUE if words else ITEM_ISSUE) + narrow * WIDENING_ISSUE
             found.append(Copy(operand, wanted, piece, turned, own.element, issue, width))
     return tuple(found)
 

@@ -18,8 +18,8 @@ from .base import Constants, Rewritten
 
 #: Bytes of an access of tensor copies, and of a store of the copying launch; threads of a block, and its stores.
 CHUNK, THREADS, BLOCK_CHUNKS = 16, 256, 1024
-#: Lines and chunks of a block's tile of a transposed operand.
-TILE_LINES, TILE_CHUNKS = 64, 16
+#: The least lines of a block's tile of a transposed operand.
+TILE_LINES = 64
 SECTOR = 32
 #: Instructions per load, from the SASS.
 LOAD_ISSUE = 7.0
@@ -75,7 +75,8 @@ class Copy(NamedTuple):
     def blocks(self, e: Extents) -> int:
         """Return the number of blocks of the launch."""
         if self.turned:
-            of_entry = -(-self.lines(e)[1] // TILE_LINES) * -(-self.line_chunks(e) // TILE_CHUNKS)
+            lines = max(TILE_LINES, 8 * self.piece // self.element)
+            of_entry = -(-self.lines(e)[1] // lines) * -(-self.line_chunks(e) // (BLOCK_CHUNKS // lines))
         else:
             of_entry = -(-self.chunks(e) // BLOCK_CHUNKS)
         return self.entries(e) * of_entry

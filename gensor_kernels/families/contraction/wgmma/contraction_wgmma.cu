@@ -31,6 +31,7 @@
 #pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
 #pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
 #pragma parameter BLOCK_SCALED 0    // 1: A has a scale per row and 128 elements of k, B one per 128 x 128
+#pragma parameter OVERLAPPED 0      // 1: sums of 8-bit floats are added while the next products run
 #pragma parameter NORM 0            // 1 or 2: a second launch normalises rows (norm.cuh) by sums in the workspace
 #pragma parameter C_UNIT 1          // 1: the columns of C are adjacent; 0: their stride is in Params
 #pragma parameter C_VECTOR 16       // bytes per global access of C
@@ -159,6 +160,10 @@ DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_u
         return;
     }
     const u64 a = TileA::descriptor(tiles(0), row), b = TileB::descriptor(tiles(0) + TileA::BYTES, 0);
+#if OVERLAPPED
+    OverlappedSteps{sums, a, b, turn, scales, {}}.run(steps);
+    pass_turn();
+#else
     [[maybe_unused]] TileSums products = {};
     int before = 0, step = 0;
     do {
@@ -192,6 +197,7 @@ DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_u
         if constexpr (PERSISTENT)
             release(before);
     }
+#endif
 }
 
 // A warpgroup computes its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th tile: then it stores its

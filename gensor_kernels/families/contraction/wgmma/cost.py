@@ -12,7 +12,7 @@ from gensor_kernels.families.contraction.cost import BLOCK_START, Loop, shared_p
 from gensor_kernels.families.contraction.norm import norm_parts
 from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Columns, Part, Values
+from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
@@ -44,6 +44,11 @@ class Kind(NamedTuple):
     def k_contiguous(self) -> bool:
         """Only 16-bit elements are multiplied from rows of k."""
         return self.element != 2
+
+    @property
+    def overlaps(self) -> bool:
+        """Short sums of whole steps can be added while the next products run."""
+        return self.promoted and self.parts == 1
 
 
 INTEGERS = ("int32", "int8", "float16", "bfloat16", "float32")
@@ -86,6 +91,8 @@ PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
 #: Registers of a main loop of 8-bit floats in addition to sums and short sums.
 LOOP_REGISTERS = 16
+#: 1: a warpgroup has two sets of short sums, and adds one while the products of the other run.
+OVERLAPPED = "overlapped"
 #: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
 #: Programs.
 STEP_ISSUE, COPY_ISSUE = 70.0, 4.0
@@ -107,7 +114,7 @@ CHOOSING = 0.65
 TURN = 30.0
 #: Clocks for which sums are waited for before they are added: the products on their way end first. Fitted to times of
 #: 8-bit floats on an H100.
-DRAIN = 156.0
+DRAIN = 120.0
 #: Clocks in which a block makes its mbarriers and its warpgroups exchange registers, before the first request: blocks
 #: that walk tiles gain as much for each. Fitted to times on an H100.
 GROUPS_START = 800.0
@@ -142,6 +149,12 @@ def scales_of_b(columns: Numbers, group: int) -> Numbers:
 def sharing(v: Mapping[str, Numbers]) -> Numbers:
     """Warpgroups that multiply a tile: one where they take turns."""
     return np.where(v["persistent"] == IN_TURNS, 1, v["consumers"])
+
+
+def overlapped(kind: Kind) -> tuple[Coordinate, ...]:
+    """Return whether a warpgroup adds short sums while its next products run."""
+    doc = "1: short sums are added while the next products run"
+    return (Coordinate(OVERLAPPED, (0, 1), 2, "stages", doc),) if kind.overlaps else ()
 
 
 def group_rows(v: Mapping[str, Numbers]) -> Numbers:
@@ -190,14 +203,23 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
         written = (v["block_m"] + columns) * v["block_k"] * kind.element * kind.parts
         math = v["block_m"] * columns * v["block_k"] * kind.products / rate
-        # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
+        # Sums that are added are waited for, tile by tile, while the other warpgroups of the tile multiply: those that
+        # take tiles in turn wait for their turn.
         waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
         added = waited * columns / 2
         # Scales are loaded and multiplied by one another once a step, and multiplied into sums as these are added.
         scaling = e.in_blocks * (SCALING + ROW_SCALING * tiles)
         if e.in_blocks:
             scaling = scaling + (scales_of_b(columns, e.group) > 1) * CHOOSING * added
-        waits = kind.promoted * np.maximum(added + scaling + waited * DRAIN - math * (1 - 1 / v["consumers"]), 0)
+        turn = np.where(at_once == 1, TURN, 0.0)
+        own = math / at_once + turn + added + scaling + waited * DRAIN
+        if kind.overlaps:  # a round of tiles waits for its first products, and adds each set while others run
+            ran, adding = math / (at_once * tiles) + DRAIN, (added + scaling) / tiles
+            later = np.maximum(ran - DRAIN, np.where(tiles > 2, (ran + adding) / 2, adding))
+            steps_of_round = 1 + tiles % 2
+            whole = turn + ran + (tiles * steps_of_round - 1) * later
+            own = np.where(v[OVERLAPPED], whole / steps_of_round, own)
+        chain = np.maximum(own - math, 0) if kind.promoted else turn
         return {
             column.WARPS: 4 * groups,
             column.MATH: math / groups,
@@ -205,12 +227,13 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
             # Counted in the SASS of hot loops.
             column.ISSUE: (30 + 3.5 * count + added + scaling) * share,
             wgmma.WAVEFRONTS: (read + written) / 128.0,
-            column.CHAIN: np.where(at_once == 1, TURN, 0.0) + waits,
+            column.CHAIN: chain,
             column.STAGING_ROWS: tiles * 1.0,
             column.K_STEPS: steps,
         }
 
-    return Part(("block_m", "block_n", "block_k", "consumers", "persistent"), function)
+    overlapped = (OVERLAPPED,) if kind.overlaps else ()
+    return Part(("block_m", "block_n", "block_k", "consumers", "persistent", *overlapped), function)
 
 
 def _requests(kind: Kind, e: Extents) -> Part:
@@ -249,7 +272,8 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         others = np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
         wanted = tiles * columns // 2 + others
         if kind.promoted:  # short sums are dead in the epilogue
-            loop = (tiles + 1) * columns // 2 + (others if kind.parts > 1 else LOOP_REGISTERS)
+            sets = 1 + v[OVERLAPPED] if kind.overlaps else 1
+            loop = (tiles + sets) * columns // 2 + (others if kind.parts > 1 else LOOP_REGISTERS)
             if e.in_blocks:
                 scales = scales_of_b(columns, e.group)
                 loop = loop + SCALE_REGISTERS + 2 * scales + 2 * (1 + scales) * tiles
@@ -259,7 +283,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0)}
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
-    return Part(names, function)
+    return Part((*names, OVERLAPPED) if kind.overlaps else names, function)
 
 
 def warpgroup_loop(c: Columns, memory: np.ndarray, rows: np.ndarray, touched: np.ndarray, heat: float) -> Loop:

@@ -49,7 +49,7 @@ class ContractionWgmma(ContractionFamily):
     rules = rules.RULES
     names: tuple[str, ...] = (
         *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
-        *(*shared.EPILOGUE_NAMES, stream_k.NAME),
+        *(*shared.EPILOGUE_NAMES, cost.OVERLAPPED, stream_k.NAME),
     )
     # The eighth one walks in pairs: few rows, whose tiles of A would else pass through the L2 for every 16 columns.
     starter_blocks = (
@@ -112,6 +112,7 @@ class ContractionWgmma(ContractionFamily):
             store.route(route, e),
             *ends,
             bounds._replace(values=(1, 2, 3)),  # registers change hands only under a bound
+            *cost.overlapped(kind),
             # Steps of an image are steps of taps, which streams do not count.
             *(() if self.only_products or e.window else stream_k.coordinate(e)),
         )
@@ -130,7 +131,7 @@ class ContractionWgmma(ContractionFamily):
         return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """As many stages as fit, up to five; 64 or 128 rows per warpgroup."""
+        """As many stages as fit, up to five; 64 or 128 rows per warpgroup; two sets of short sums in small tiles."""
         m, n = columns["block_m"], columns["block_n"]
         like = np.ones_like(m)
         one = {"stages": 1, "block_m": m, "block_n": n, "block_k": columns["block_k"]}
@@ -139,6 +140,7 @@ class ContractionWgmma(ContractionFamily):
             "stages": np.clip(fitting, 2, 5),
             "consumers": np.where(m == 64, 1, np.where(m == 192, 3, 2)),
             "epilogue_staged": like,
+            cost.OVERLAPPED: like * (m * n <= 128 * 128),
             **shared.default_epilogue(like) | {"min_blocks": stream_k.least_blocks(columns, arch) * like},
         }
 
@@ -186,7 +188,9 @@ class ContractionWgmma(ContractionFamily):
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of contractions, refilled buffers, a block's second tile, and another group's."""
         walking = {"next_tile", "another_group"} if program["persistent"] == cost.IN_TURNS else {"next_tile"}
-        own = {"refill"} | (walking if program["persistent"] and not stream_k.blocks_of(program) else set())
+        odd = program.get(cost.OVERLAPPED) and cost.group_rows(program.by_name) % 2
+        own = {"refill", "odd_step"} if odd else {"refill"}
+        own |= walking if program["persistent"] and not stream_k.blocks_of(program) else set()
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
         columns = int(store.slab_columns(program["block_n"], program["persistent"]))
         own |= implicit_gemm.branches(workload) | plain_branches(program, workload, columns)
@@ -226,6 +230,7 @@ class ContractionWgmma(ContractionFamily):
         window |= {"CLUSTER": program["cluster"]} if program["cluster"] else {}
         own |= store.constants(program.by_name) | stream_k.constants(program)
         own |= {"BLOCK_SCALED": 1} if e.in_blocks else {}
+        own |= {"OVERLAPPED": 1} if program.get(cost.OVERLAPPED) else {}
         own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
         return own | walking | window | {"CONSUMERS": program["consumers"]}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
-from gensor_kernels.operators.types.dtypes import PARTS
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
 #: Registers of each thread at entry, and after the exchange, of kernels whose warpgroups exchange registers.
@@ -41,6 +41,11 @@ RULES = Rules(
         Rule(
             "Blocks walk tiles or not, and several warpgroups can take them in turn.",
             "PERSISTENT >= 0 and PERSISTENT <= 2 and (not ALTERNATING or CONSUMERS > 1)",
+        ),
+        Rule(
+            "Short sums of 8-bit floats are added while the next products run, or not.",
+            "OVERLAPPED == 0 or (OVERLAPPED == 1 and PROMOTED)",
+            given=True,
         ),
         Rule("A cluster is a pair of blocks along m or n.", "CLUSTER >= 0 and CLUSTER <= 2", given=True),
         RING,
@@ -118,7 +123,7 @@ RULES = Rules(
         # Short sums are dead in the epilogue; at 16 more, no main loop of 160 to 216 sums of 8-bit floats spills.
         Rule(
             "Sums and short sums do not fit the registers.",
-            "not SHORT_SUMS or (TILES_M + 1) * BLOCK_N // 2"
+            "not SHORT_SUMS or (TILES_M + 1 + OVERLAPPED) * BLOCK_N // 2"
             " + (16 if PROMOTED else 64 if PERSISTENT or STORE_COPIES else 32)"
             " + (10 + 2 * SCALES_OF_B + 2 * (1 + SCALES_OF_B) * TILES_M if BLOCK_SCALED else 0)"
             " <= (255 if ENTRY > 240 else TAKEN)",
@@ -176,6 +181,7 @@ def names(workload: Workload) -> dict[str, object]:
     e = extents(workload)
     return {
         "PARTS": 3 if e.dtype["a"] == PARTS else 1,
+        **({} if e.dtype["a"] in EIGHT_BIT_FLOATS else {"OVERLAPPED": 0}),
         "BLOCK_SCALED": e.in_blocks,
         "A_WINDOW": e.order if e.window == "a" else 0,
         "B_WINDOW": e.order if e.window == "b" else 0,

@@ -67,14 +67,100 @@ struct StepScales {
 };
 #endif
 
+// Issues the products of tile i of a step.
+DEVICE void multiply_short(TileSums &products, u64 a, u64 b, int i) {
+    multiply<0>(products, a, b, i, 0);
+    UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
+}
+
 // The products of a step, in one short sum for each tile.
 DEVICE void multiply_promoted(Sums &sums, TileSums &products, u64 a, u64 b, StepScales &scales) {
     scales.begin_step();
     UNROLL for (int i = 0; i < TILES_M; ++i) {
-        form_short_sums(products, [&] {
-            multiply<0>(products, a, b, i, 0);
-            UNROLL for (int k = K_STEP; k < BLOCK_K; k += K_STEP) multiply<1>(products, a, b, i, k);
-        });
+        form_short_sums(products, [&] { multiply_short(products, a, b, i); });
         scales.add(sums[i], products, i);
     }
 }
+
+#if OVERLAPPED
+// The main loop with two sets of short sums, which tiles of 64 rows use in turn: one is added while the next tile is
+// multiplied, of this step or of the next one. A round is two steps of an odd number of tiles or one of an even number,
+// so that the set of each of its tiles is known at compile time. A step that is left over comes first, by itself.
+// Products of a round's first tile are issued in the round before, and waited for at its end: ptxas would serialize all
+// products if any were on their way from one iteration to the next.
+constexpr int ROUND_STEPS = 1 + TILES_M % 2, ROUND_TILES = ROUND_STEPS * TILES_M;
+
+struct OverlappedSteps {
+    Sums &sums;
+    const u64 a, b;
+    Turn &turn; // the step that is multiplied next
+    StepScales &scales;
+    TileSums products[2];
+    int slot = 0, before = 0; // buffers of the step whose products were issued last, and of the step before it
+
+    // Waits until the buffer of the next step is full.
+    MEMBER void take() {
+        before = slot, slot = turn.slot;
+        mbarrier_wait(full(slot), turn.parity);
+        turn.next();
+    }
+    // Issues the products of tile `at` of a round as one group.
+    MEMBER void begin(int at) {
+        const int i = at % TILES_M;
+        if (i == 0)
+            take();
+        wgmma_hold(products[at % 2]);
+        wgmma_fence();
+        multiply_short(products[at % 2], further(a, slot * SLOT_BYTES), further(b, slot * SLOT_BYTES), i);
+        wgmma_commit();
+    }
+    // Waits until only NEWER groups run that were issued after those of tile `at`.
+    template <int NEWER>
+    MEMBER void end(int at) {
+        wgmma_wait<NEWER>();
+        wgmma_hold(products[at % 2]);
+    }
+    // Adds the short sums of tile `at`, whose products have ended. A step's last tile gives its buffer back.
+    MEMBER void add(int at, int buffer) {
+        const int i = at % TILES_M;
+        if (i == 0)
+            scales.begin_step();
+        if (i == TILES_M - 1)
+            release(buffer);
+        scales.add(sums[i], products[at % 2], i);
+    }
+    // Issues the products of all tiles of a round but the first, and adds the sums of all but the last.
+    MEMBER void most_of_round() {
+        UNROLL for (int at = 1; at < ROUND_TILES; ++at) {
+            begin(at);
+            if (at > 1)
+                end<1>(at - 1);
+            add(at - 1, before);
+        }
+    }
+    MEMBER void run(int steps) {
+        if (steps % ROUND_STEPS) {
+            cover("odd_step");
+            take();
+            multiply_promoted(sums, products[0], further(a, slot * SLOT_BYTES), further(b, slot * SLOT_BYTES), scales);
+            release(slot);
+        }
+        if (!within(0, steps / ROUND_STEPS))
+            return;
+        begin(0);
+        end<0>(0);
+        ROLLED for (int left = steps / ROUND_STEPS; within(1, left); --left) {
+            cover("steady");
+            most_of_round();
+            begin(0);
+            end<1>(ROUND_TILES - 1);
+            add(ROUND_TILES - 1, before);
+            end<0>(0);
+        }
+        cover("drain");
+        most_of_round();
+        end<0>(ROUND_TILES - 1);
+        add(ROUND_TILES - 1, slot);
+    }
+};
+#endif
