@@ -108,6 +108,16 @@ DEVICE float score_unit(const Params &params) {
     return MASK == MASK_ADDED ? LOG2_E : score_scale(params) * LOG2_E;
 }
 
+#if MASK
+// A score after the mask: removed where it is 0, or with it added.
+DEVICE float masked(const Params &params, float score, MASK_TYPE mask) {
+    if constexpr (MASK == MASK_KEPT)
+        return widen(mask) == 0 ? minus_infinity() : score;
+    else
+        return fma_(score, score_scale(params), (float)widen(mask));
+}
+#endif
+
 // The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask to be added, x may be as large as a
 // float can be, so that its product with the unit would overflow.
 DEVICE float weight_of(float x, float top, float unit) {

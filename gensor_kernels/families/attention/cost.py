@@ -25,6 +25,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
+from . import mask
 from .shape import ELEMENT, Sizes, sizes_of
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
@@ -42,7 +43,8 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
         math=c[column.MATH],
         multiplies=c[column.MULTIPLIES],
         issue=issue,
-        wavefronts=warps * (c[own.READ_CLOCKS] + c[own.COPY_CLOCKS["k"]] + c[own.COPY_CLOCKS["v"]]),
+        wavefronts=warps * (c[own.READ_CLOCKS] + c[own.COPY_CLOCKS["k"]] + c[own.COPY_CLOCKS["v"]])
+        + c.get(mask.LINES, 0.0),
         chain=c[column.CHAIN],
         in_flight=c[column.IN_FLIGHT],
         exposed=c[column.EXPOSED],
@@ -79,7 +81,7 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
         **known | {"prologue": loop.start + rows / (16 * 32) / loop.warps * 30.0},
         blocks=blocks,
         iterations=c[column.ITERATIONS],
-        l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n + c[own.HELD_Q] * e.mask_bytes),
+        l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n) + c.get(mask.READ, 0.0),
         dram_bytes=dram_bytes(c, e, blocks, known["residents"], arch),
         epilogue_bytes=c[column.WRITTEN],
         after=c[column.AFTER],
@@ -183,6 +185,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("warp_q", "block_k", "head_tile", "instruction", "q_registers"), _multiply(workload, arch)),
         Part(("warp_q", "block_k", "head_tile", "q_registers", "swizzle"), _read),
         *(Part(("block_q", "warp_q", "block_k", "head_tile", f"vector_{x}"), _copies(x)) for x in "kv"),
+        *((mask.loaded_part(e),) if e.mask_bytes else ()),
     )
 
 
@@ -222,7 +225,7 @@ def _multiply(workload: Workload, arch: Arch):
         # A soft cap is an exponential and a reciprocal more per score, both of the special-function unit.
         powers = ((3 if capped else 1) * scores + 2 * fragments) * EXPONENTIAL
         # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
-        weigh = scores * (5.0 + 3.0 * masked + CAP_ISSUE * capped) + sums + 24 * fragments
+        weigh = scores * (5.0 + mask.ISSUE * masked + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
             # Exponentials and products use different pipes, and follow each other in a warp.

@@ -25,7 +25,9 @@ class Sizes:
 
     ``diagonal``: query i sees the keys below i + diagonal; ``first``: and from i + first on.  ``read``: keys that
     some query sees.  ``mask_bytes`` are the
-    bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``extra`` the bytes of epilogue
+    bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``mask_heads``, ``mask_queries``
+    and ``mask_keys`` whether it differs between heads of a group, queries and keys; ``mask_pair`` whether two keys of
+    it are read at once; ``extra`` the bytes of epilogue
     operands; ``steps`` epilogue operations, of which ``operands`` read one.
     """
 
@@ -45,6 +47,10 @@ class Sizes:
     read: int
     mask_bytes: int
     mask_whole: float
+    mask_heads: bool
+    mask_queries: bool
+    mask_keys: bool
+    mask_pair: bool
     extra: int
     steps: int
     operands: int
@@ -86,7 +92,8 @@ def sizes_of(workload: Workload) -> Sizes:
     outputs = size["batch"] // sequences * size["heads"] * queries * size["head"]
     count = {"": 0, "n": size["head"], "mn": outputs}
     mask = facts(workload.dtype["e"]).itemsize if form.mask else 0
-    over = (size[axis] for axis, bit in MASK_AXES.items() if workload.size.get("mask_axes", 0) & bit)
+    axes = workload.size.get("mask_axes", 0)
+    over = (size[axis] for axis, bit in MASK_AXES.items() if axes & bit)
     return Sizes(
         form=form,
         batch=size["batch"] // sequences * size["kv_heads"],
@@ -103,6 +110,10 @@ def sizes_of(workload: Workload) -> Sizes:
         bytes_acc=4,
         mask_bytes=mask,
         mask_whole=float(np.prod(list(over), dtype=np.float64)) * mask,
+        mask_heads=bool(axes & MASK_AXES["heads"]),
+        mask_queries=bool(axes & MASK_AXES["queries"]),
+        mask_keys=bool(axes & MASK_AXES["keys"]),
+        mask_pair=mask > 0 and workload.layouts["e"] != "s" and workload.align["e"] >= 2 * mask,
         extra=sum(count[OPERATIONS[x].operand] * (1 if x == "mask" else width) for x in workload.epilogue),
         steps=len(workload.epilogue),
         operands=vectors_of(workload.epilogue),
