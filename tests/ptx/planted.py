@@ -315,6 +315,12 @@ def _attention() -> Iterator[Bug]:
     yield Bug("    proxy_fence();\n", "", ragged)
     yield Bug("keys * PIECES + thread_index()", "(keys + 1) * PIECES + thread_index()", ragged)
     yield Bug("    if (within(1, steps)) // the next tile of keys comes first\n        turn.next();\n", "", ragged)
+    # Rows of another tile, sequences that end elsewhere, and heads of other tiles.
+    groups, last = "attention_wgmma: ragged groups", "work.row = (work.rows - 1) / each * each - (own.row - first);"
+    yield Bug(last, last.replace("(work.rows - 1)", "work.rows"), groups)
+    yield Bug("each = rows_of_block(params);", "each = BLOCK_Q;", groups)
+    yield Bug("within(row, work.end)};", "within(row, work.rows)};", groups)
+    yield Bug("work.entry = (i32)(block % heads);", "work.entry = (i32)(block / heads % heads);", groups)
     yield Bug("(round & 1) ^ (u32)(group == 0)", "(round & 1)", two)
     yield Bug("    if constexpr (EPILOGUE_STAGED)\n        barrier();", "", two)
     # Positions: of rows, tiles and heads.
@@ -390,17 +396,7 @@ def _hold() -> Iterator[Bug]:
               "factors[half * 2] = pair.word[1], factors[half * 2 + 1] = pair.word[0];", floats)  # fmt: skip
 
 
-_HOPPER = (
-    _warpgroups,
-    _leaders,
-    _mbarriers,
-    _tensor_copies,
-    _clusters,
-    _registers_and_launches,
-    _attention,
-    _copied_masks,
-    _hold,
-)
+_HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
 _ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER, _copied_masks)
 BUGS = [bug for group in _ALL for bug in group()]
 

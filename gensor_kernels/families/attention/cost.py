@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.cost import BOUNDS, L2_USABLE, Loop, fixed_terms, reduction
+from gensor_kernels.families.contraction.cost import BOUNDS, L2_USABLE, SEARCH, Loop, fixed_terms, reduction
 from gensor_kernels.families.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.families.contraction.mma.instructions import (
     BARRIER,
@@ -75,10 +75,11 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
     """Return the complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
     known = fixed_terms(c, e, arch, facts, loop, finishing=3, cut=cut)
+    search = SEARCH * (e.sequences // 32 + 1) if e.form.ragged else 0.0
     rows = c[own.HELD_Q] * (e.n * ELEMENT)
     return Terms(
         # Rows of Q: about ten instructions a piece, four on their way at a time.
-        **known | {"prologue": loop.start + rows / (16 * 32) / loop.warps * 30.0},
+        **known | {"prologue": loop.start + search + rows / (16 * 32) / loop.warps * 30.0},
         blocks=blocks,
         iterations=c[column.ITERATIONS],
         l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n) + c.get(mask.READ, 0.0),

@@ -95,7 +95,7 @@ def _mask_parts(workload: Workload) -> tuple[Part, ...]:
 def with_mask(c: Columns, loop: Loop) -> Loop:
     """Return a step that also applies a mask, by reads and instructions that no other work of a warp hides."""
     if mask.LINES in c:
-        count = consumers(c)
+        count = c["block_q"] // PRODUCT_ROWS
         apply = c["block_k"] / 2 * c[mask.APPLY]
         loop.issue = loop.issue + apply * count / (count + 1)
         loop.chain = loop.chain + apply + c[mask.WAITED]

@@ -20,12 +20,10 @@ from gensor_kernels.families.attention.family import (
     vector,
     written,
 )
-from gensor_kernels.families.attention.sequence_cases import sequence_cases
 from gensor_kernels.families.attention.shape import ELEMENT, sizes_of
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
-from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import (
     EPILOGUE_FIXED,
     LEVEL,
@@ -37,7 +35,7 @@ from gensor_kernels.families.core.family import (
     Launch,
     operators,
 )
-from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.params import Tiling, ragged_tiles
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.tensor_maps import TensorMap
@@ -113,7 +111,7 @@ class AttentionWgmma(Attention):
     def known(self, workload: Workload) -> dict[str, object]:
         """Return whether there is a mask, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        found = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
         return found if mask.is_copied(workload) else found | {"MASK_STAGES": 0}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
@@ -185,15 +183,10 @@ class AttentionWgmma(Attention):
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Return the tiles of whole queries, and parts of the keys."""
         found = super().tiling(program, geometry)
-        if geometry.ragged:
-            return found
-        return Tiling(_tiles(program, geometry.sizes[0], geometry.batch[2]), 1, found.split, found.k_per_split, 1)
-
-    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Return the problems of cases.py, and of sequence_cases.py with groups that divide a tile."""
-        if FORMS[workload.operator].ragged:
-            return sequence_cases(program, workload, epilogue, group=2)
-        return super().cases(program, workload, epilogue)
+        rows, group = geometry.sizes[0] * geometry.batch[2], max(geometry.batch[2], 1)
+        each = max(program["block_q"] // group, 1) * group
+        tiles = ragged_tiles(rows, geometry.ragged, each) if geometry.ragged else -(-rows // each)
+        return Tiling(tiles, 1, found.split, found.k_per_split, 1)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of attention, refilled buffers, and values of another sequence."""
@@ -221,8 +214,3 @@ class AttentionWgmma(Attention):
             for step in keys
         ]
         return one_of_each(complete(self, wanted, workload, arch, np.inf), "block_q", "split_k")
-
-
-def _tiles(program: Program, queries: int, group: int) -> int:
-    """Return the tiles of the queries of an entry: each has as many as fit with all heads of a group."""
-    return -(-queries // max(program["block_q"] // max(group, 1), 1))
