@@ -208,3 +208,58 @@ def test_which_strides_copies_read():
     assert reads(b=(0, 60 * 64, 64, 1))  # one batch entry again and again
     assert not reads(b=(0, 60 * 64, 0, 1)) and not reads(d=(0, 60 * 64, -64, 1))
     assert not reads(a=(0, -6400, 64, 1)) and not reads(a=(0, 0, 64, 1))
+
+
+def test_which_masks_pass_through_shared_memory():
+    """Those that tensor copies read, whatever they are broadcast over; threads read others."""
+
+    def stages(keys, **mask):
+        problem = workload(100, keys, heads=4, kv_heads=2, head=64, **mask)
+        found = {c.name: c.values for c in WARPGROUPS.coordinates(problem, HOPPER)}
+        assert all(program["mask_stages"] for program in WARPGROUPS.starters(problem, HOPPER) if "mask_stages" in found)
+        return found.get("mask_stages")
+
+    for axes in (("keys",), ("queries", "keys"), ("batch", "heads", "queries", "keys")):
+        for dtype, keys in (("bool", 16), ("float16", 8), ("bfloat16", 24), ("float32", 4)):
+            assert stages(keys, mask=dtype, mask_axes=axes) == (0, 1, 2)
+            assert stages(keys + keys // 2, mask=dtype, mask_axes=axes) is None or (dtype, keys) == ("bfloat16", 24)
+    assert stages(64) is None and stages(64, mask="float16", mask_axes=("queries",)) is None
+    # Rows in the opposite order are read by mma.sync's kernels.
+    problem = workload(64, head=64, mask="float16")
+    declared = operator(problem.operator)
+    strides = {each.name: each.strides() for each in declared.operands(problem)}
+    assert WARPGROUPS.reads(problem, declared.geometry(problem, strides))
+    backwards = strides | {"e": (0, 0, -64, 1)}
+    assert not WARPGROUPS.reads(problem, declared.geometry(problem, backwards))
+
+
+@pytest.mark.parametrize("dtype", sample(["bool", "float16", "float32"], 1))
+def test_the_loop_reads_a_copied_mask_from_shared_memory(dtype):
+    """By ldmatrix, or two elements at a time; no thread waits for global memory, and nothing is spilled."""
+    problem = workload(1024, heads=16, head=64, mask=dtype, mask_axes=("queries", "keys"))
+    program = WARPGROUPS.starters(problem, HOPPER)[0]
+    _, code = machine_code(WARPGROUPS, problem, "sm_90", **dict(program.values))
+    loop, keys = code.hot_loop, program["block_k"]
+    assert "LDG" not in loop and (loop.get("LDSM", 0), loop.get("LDS", 0)) == {
+        "bool": (0, keys // 4), "float16": (keys // 16, 0), "float32": (0, keys // 4)
+    }[dtype]  # fmt: skip
+
+
+def test_a_copied_mask_is_predicted_to_be_faster(needs_emulator):
+    problem = workload(1024, batch=4, heads=16, head=64, mask="float16", mask_axes=("queries", "keys"))
+    lattice = FamilySpace(WARPGROUPS, problem, HOPPER)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(stages=4)
+    loaded, copied = (lattice.explain(lattice.point(program.replace(mask_stages=n))) for n in (0, 2))
+    assert copied["wavefronts"] < loaded["wavefronts"] and copied["seconds"] < 0.85 * loaded["seconds"]
+
+
+def test_tiles_of_packed_sequences_have_whole_queries():
+    """Seven heads of a group, as Qwen2 has: 18 queries of 128 rows; of other sequences no more tiles than they need."""
+    problem = sequences.workload(8, 4096, 4096, heads=28, kv_heads=4, head=128, causal=True)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=128)
+    declared = operator(problem.operator)
+    strides = {each.name: each.strides() for each in declared.operands(problem)}
+    tiles = WARPGROUPS.tiling(program, declared.geometry(problem, strides)).tiles_m
+    assert WARPGROUPS.launches(program, problem)[0].grid == 4 * tiles
+    least = -(-4096 // 18)
+    assert least <= tiles <= least + 9
