@@ -8,6 +8,8 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import instructions
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
@@ -15,6 +17,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
 from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.verify.problem import Problem
 from gensor_tuner.verify.verify import verify
 from tests.campaign_size import sample
 from tests.doubles.stored import store_kernels
@@ -251,6 +254,25 @@ def test_a_copied_mask_is_predicted_to_be_faster(needs_emulator):
     program = WARPGROUPS.starters(problem, HOPPER)[0].replace(stages=4)
     loaded, copied = (lattice.explain(lattice.point(program.replace(mask_stages=n))) for n in (0, 2))
     assert copied["wavefronts"] < loaded["wavefronts"] and copied["seconds"] < 0.85 * loaded["seconds"]
+
+
+@pytest.mark.parametrize(("group", "rows"), sample([(10, 64), (12, 128), (15, 128), (18, 64), (20, 192)], 2))
+@pytest.mark.parametrize("mask", [{}, {"mask": "float16", "mask_axes": ("heads", "queries", "keys")}], ids=str)
+def test_whole_queries_of_groups_that_divide_no_tile(group, rows, mask, needs_emulator):
+    problem = workload(30, 40, heads=2 * group, kv_heads=2, head=64, causal=True, **mask)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=rows, block_k=32, stages=2)
+    lattice = FamilySpace(WARPGROUPS, problem, HOPPER)
+    assert lattice.legal(lattice.point(program)[None])[0]
+    each, run = candidate(WARPGROUPS, program, problem), Problem(Case("groups", problem), 5)
+    run.run(each, build(each.source()), copies="late", order="reverse")
+    assert 0 < run.check() <= 1
+
+
+def test_groups_whose_queries_fill_no_tile_are_left_to_mma():
+    assert all(WARPGROUPS.starters(workload(64, heads=n, kv_heads=1, head=64), HOPPER) for n in range(1, 21))
+    for group in (21, 71):
+        problem = workload(64, heads=group, kv_heads=1, head=64)
+        assert FAMILY.starters(problem, HOPPER) and not WARPGROUPS.starters(problem, HOPPER)
 
 
 def test_tiles_of_packed_sequences_have_whole_queries():

@@ -27,7 +27,7 @@ RULES = Rules(
         ),
         Rule(
             "Boxes of whole queries, in all heads of a group, fit the memory of a tile of Q.",
-            "BLOCK_Q % GROUP == 0 or GROUP - 1 <= SPARE",
+            "GROUP <= BLOCK_Q and (BLOCK_Q + GROUP - 1) // GROUP * GROUP - BLOCK_Q <= SPARE",
             asserted=False,
         ),
         Rule("The ring has 2 to 16 buffers.", "STAGES >= 2 and STAGES <= 16", given=True),
