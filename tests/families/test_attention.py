@@ -148,6 +148,31 @@ def test_values_of_another_sequence_reach_no_result(no_databases):
     assert np.array_equal(found[0, 0, :90], wanted[0, 0, :90]) and np.isnan(found[0, 0, 90:]).all()
 
 
+def test_calls_with_masks_of_every_broadcast_have_one_kernel(no_databases):
+    """Maps of a mask follow its strides from call to call; a mask that no copy reads is served without it."""
+    problem = workload(40, 48, batch=2, heads=4, kv_heads=2, head=64, mask="float16")
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=64, block_k=16, stages=2, mask_stages=2)
+    store_kernels(no_databases, HOPPER, (program, problem))
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, n, m, 64)).astype(np.float16) for n, m in ((4, 40), (2, 48), (2, 48)))
+    whole = rng.standard_normal((2, 4, 41, 64)).astype(np.float16)
+
+    def wanted(mask):
+        keys, values = (np.repeat(each, 2, axis=1).astype(np.float64) for each in (k, v))
+        scores = np.exp(q.astype(np.float64) @ keys.swapaxes(2, 3) / 8 + mask)
+        return scores / scores.sum(axis=3, keepdims=True) @ values
+
+    copied = [np.broadcast_to(whole[:b, :h, :rows, :48], (2, 4, 40, 48)) for b in (1, 2) for h in (1, 4)
+              for rows in (1, 40)]  # fmt: skip
+    others = [whole[:, :, :40, 1:49], whole[:, :, 39::-1, :48]]
+    with gensor_kernels.emulated("sm_90"):
+        for mask in (*copied, *others):
+            found = gensor_kernels.attention(q, k, v, mask=mask)
+            assert np.abs(found - wanted(mask)).max() < 4e-3
+            family = gensor_kernels.explain(gensor_kernels.attention, q, k, v, mask=mask).family
+            assert (family == WARPGROUPS.name) == any(mask is each for each in copied)
+
+
 #: Text of the kernels, what stands in its place, and whether keys are split.
 DENOMINATORS = {
     "a sink of every part": ("fma_(total, kept, own)", "fma_(total, kept, own * (float)params.split)", True),
