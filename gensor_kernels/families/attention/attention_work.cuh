@@ -125,8 +125,9 @@ DEVICE float masked(const Params &params, float score, MASK_TYPE mask) {
 }
 #endif
 
-// The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask to be added, x may be as large as a
-// float can be, so that its product with the unit would overflow.
+// The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask of bfloat16_t or float to be added,
+// x may be as large as a float can be, so that the product of the largest one with the unit would overflow.
 DEVICE float weight_of(float x, float top, float unit) {
-    return exp2_(MASK == MASK_ADDED ? (x - top) * unit : fma_(x, unit, -top * unit));
+    constexpr bool LARGE = MASK == MASK_ADDED && !same_type<MASK_TYPE, half_t>;
+    return exp2_(LARGE ? (x - top) * unit : fma_(x, unit, -top * unit));
 }

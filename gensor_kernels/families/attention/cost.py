@@ -214,8 +214,8 @@ def _multiply(workload: Workload, arch: Arch):
     known = choices(workload, arch)
     counts = {choice.code: choice.needed for choice in known}
     rate = arch.rate(known[0].rate) / 4
-    masked = sizes_of(workload).mask_bytes > 0
-    capped = sizes_of(workload).form.capped
+    e = sizes_of(workload)
+    masked, capped = e.mask_bytes > 0, e.form.capped
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         fragments = v["warp_q"] / 16
@@ -226,7 +226,7 @@ def _multiply(workload: Workload, arch: Arch):
         # A soft cap is an exponential and a reciprocal more per score, both of the special-function unit.
         powers = ((3 if capped else 1) * scores + 2 * fragments) * EXPONENTIAL
         # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
-        weigh = scores * (5.0 + mask.ISSUE * masked + CAP_ISSUE * capped) + sums + 24 * fragments
+        weigh = scores * (5.0 + mask.loaded_issue(e) + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
             # Exponentials and products use different pipes, and follow each other in a warp.

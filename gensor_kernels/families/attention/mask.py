@@ -16,9 +16,9 @@ from .shape import Sizes
 
 #: Tiles of a mask that pass through shared memory; with none, each thread reads its elements from global memory.
 STAGES = Coordinate("mask_stages", (0, 1, 2), 1, "stages", "shared tiles of the mask, 0: none")
-#: Instructions per score that apply a mask whose elements a thread loads itself, and, of one in shared memory, by bytes
-#: of an element: counted in the SASS of loops with and without one.
-ISSUE, COPIED_ISSUE = 4.5, {1: 2.5, 2: 3.1, 4: 3.5}
+#: Instructions per score that apply a mask whose elements a thread loads itself, and one in shared memory, by bytes of
+#: an element; and one more where scores may be as large as a float: counted in the SASS of loops with and without one.
+LOADED_ISSUE, COPIED_ISSUE, LARGE_ISSUE = {0: 0.0, 1: 4.5, 2: 3.5, 4: 3.5}, {1: 2.5, 2: 2.1, 4: 2.5}, 1.0
 #: Rows of fragments that a warp's load of a mask takes elements of, and clocks that each line of these takes: fitted to
 #: times on an H100 of masks with a row for all queries, and with one for each.
 LOAD_ROWS, LINE = 8, 0.5
@@ -43,6 +43,11 @@ def lines_of(rows: Numbers, e: Sizes) -> Numbers:
     return queries * (np.minimum(e.group, rows) if e.mask_heads else 1.0)
 
 
+def loaded_issue(e: Sizes) -> float:
+    """Return the instructions per score that apply a mask whose elements a thread loads itself; 0 without a mask."""
+    return LOADED_ISSUE[e.mask_bytes] + LARGE_ISSUE * e.mask_large
+
+
 def tile_bytes(v: Mapping[str, Numbers], e: Sizes, spare: int) -> Numbers:
     """Return the shared bytes of a tile: boxes of 128 bytes of keys, with ``spare`` rows after those of a block."""
     return -(-v["block_k"] * e.mask_bytes // ROW_BYTES) * ROW_BYTES * (v["block_q"] + spare)
@@ -57,7 +62,7 @@ def loaded_part(e: Sizes) -> Part:
         return {
             LINES: loads * each,
             WAITED: loads * each,
-            APPLY: np.full(len(loads), ISSUE),
+            APPLY: np.full(len(loads), loaded_issue(e)),
             READ: lines_of(v["block_q"], e) * (v["block_k"] * e.mask_bytes),
         }
 
@@ -78,7 +83,7 @@ def copied_part(e: Sizes, spare: int) -> Part:
             RING: v["mask_stages"] * tile_bytes(v, e, spare),
             LINES: np.where(copied, written + read, found[LINES]),
             WAITED: np.where(copied, read, found[WAITED]),
-            APPLY: np.where(copied, COPIED_ISSUE[e.mask_bytes], found[APPLY]),
+            APPLY: np.where(copied, COPIED_ISSUE[e.mask_bytes] + LARGE_ISSUE * e.mask_large, found[APPLY]),
             READ: np.where(copied, written * ROW_BYTES, found[READ]),
         }
 

@@ -27,8 +27,8 @@ class Sizes:
     some query sees.  ``mask_bytes`` are the
     bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``mask_heads``, ``mask_queries``
     and ``mask_keys`` whether it differs between heads of a group, queries and keys; ``mask_pair`` whether two keys of
-    it are read at once; ``extra`` the bytes of epilogue
-    operands; ``steps`` epilogue operations, of which ``operands`` read one.
+    it are read at once; ``mask_large`` whether it makes scores as large as a float32 can be; ``extra`` the bytes of
+    epilogue operands; ``steps`` epilogue operations, of which ``operands`` read one.
     """
 
     form: Form
@@ -51,6 +51,7 @@ class Sizes:
     mask_queries: bool
     mask_keys: bool
     mask_pair: bool
+    mask_large: bool
     extra: int
     steps: int
     operands: int
@@ -113,6 +114,7 @@ def sizes_of(workload: Workload) -> Sizes:
         mask_heads=bool(axes & MASK_AXES["heads"]),
         mask_queries=bool(axes & MASK_AXES["queries"]),
         mask_keys=bool(axes & MASK_AXES["keys"]),
+        mask_large=form.mask == "added" and workload.dtype["e"] != "float16",
         mask_pair=mask > 0 and workload.layouts["e"] != "s" and workload.align["e"] >= 2 * mask,
         extra=sum(count[OPERATIONS[x].operand] * (1 if x == "mask" else width) for x in workload.epilogue),
         steps=len(workload.epilogue),
