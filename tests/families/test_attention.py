@@ -8,6 +8,8 @@ import pytest
 import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import instructions
+from gensor_kernels.devices.emulator import build
+from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
@@ -15,6 +17,7 @@ from gensor_kernels.operators import operator
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload
 from gensor_tuner.build.pool import Candidate, candidate
+from gensor_tuner.verify.problem import Problem
 from gensor_tuner.verify.verify import verify
 from tests.campaign_size import sample
 from tests.doubles.stored import store_kernels
@@ -145,6 +148,35 @@ def test_values_of_another_sequence_reach_no_result(no_databases):
     assert np.array_equal(found[0, 0, :90], wanted[0, 0, :90]) and np.isnan(found[0, 0, 90:]).all()
 
 
+def test_calls_with_masks_of_every_broadcast_have_one_kernel(no_databases):
+    """Maps of a mask follow its strides from call to call; a mask that no copy reads is served without it."""
+    problem = workload(40, 48, batch=2, heads=4, kv_heads=2, head=64, mask="float16")
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=64, block_k=16, stages=2, mask_stages=2)
+    store_kernels(no_databases, HOPPER, (program, problem))
+    rng = np.random.default_rng(3)
+    q, k, v = (rng.standard_normal((2, n, m, 64)).astype(np.float16) for n, m in ((4, 40), (2, 48), (2, 48)))
+    whole = rng.standard_normal((2, 4, 41, 64)).astype(np.float16)
+    whole[:, :, 5], whole[:, :, 6, ::2] = -65504.0, -65504.0  # as frameworks mask
+
+    def wanted(mask):
+        keys, values = (np.repeat(each, 2, axis=1).astype(np.float64) for each in (k, v))
+        scores = q.astype(np.float64) @ keys.swapaxes(2, 3) / 8 + mask
+        weights = np.exp(scores - scores.max(axis=3, keepdims=True))
+        return weights / weights.sum(axis=3, keepdims=True) @ values
+
+    copied = [np.broadcast_to(whole[:b, :h, :rows, :48], (2, 4, 40, 48)) for b in (1, 2) for h in (1, 4)
+              for rows in (1, 40)]  # fmt: skip
+    others = [whole[:, :, :40, 1:49], whole[:, :, 39::-1, :48]]
+    with gensor_kernels.emulated("sm_90"):
+        for mask in (*copied, *others):
+            found = gensor_kernels.attention(q, k, v, mask=mask)
+            # The sum of a score and -65504 is a multiple of 1 / 256 in float32.
+            limits = np.where(mask.max(axis=3, keepdims=True) < -65000, 1 / 64, 4e-3)
+            assert (np.abs(found - wanted(mask)) < limits).all()
+            family = gensor_kernels.explain(gensor_kernels.attention, q, k, v, mask=mask).family
+            assert (family == WARPGROUPS.name) == any(mask is each for each in copied)
+
+
 #: Text of the kernels, what stands in its place, and whether keys are split.
 DENOMINATORS = {
     "a sink of every part": ("fma_(total, kept, own)", "fma_(total, kept, own * (float)params.split)", True),
@@ -208,3 +240,77 @@ def test_which_strides_copies_read():
     assert reads(b=(0, 60 * 64, 64, 1))  # one batch entry again and again
     assert not reads(b=(0, 60 * 64, 0, 1)) and not reads(d=(0, 60 * 64, -64, 1))
     assert not reads(a=(0, -6400, 64, 1)) and not reads(a=(0, 0, 64, 1))
+
+
+def test_which_masks_pass_through_shared_memory():
+    """Those that tensor copies read, whatever they are broadcast over; threads read others."""
+
+    def stages(keys, **mask):
+        problem = workload(100, keys, heads=4, kv_heads=2, head=64, **mask)
+        found = {c.name: c.values for c in WARPGROUPS.coordinates(problem, HOPPER)}
+        assert all(program["mask_stages"] for program in WARPGROUPS.starters(problem, HOPPER) if "mask_stages" in found)
+        return found.get("mask_stages")
+
+    for axes in (("keys",), ("queries", "keys"), ("batch", "heads", "queries", "keys")):
+        for dtype, keys in (("bool", 16), ("float16", 8), ("bfloat16", 24), ("float32", 4)):
+            assert stages(keys, mask=dtype, mask_axes=axes) == (0, 1, 2)
+            assert stages(keys + keys // 2, mask=dtype, mask_axes=axes) is None or (dtype, keys) == ("bfloat16", 24)
+    assert stages(64) is None and stages(64, mask="float16", mask_axes=("queries",)) is None
+    # Rows in the opposite order are read by mma.sync's kernels.
+    problem = workload(64, head=64, mask="float16")
+    declared = operator(problem.operator)
+    strides = {each.name: each.strides() for each in declared.operands(problem)}
+    assert WARPGROUPS.reads(problem, declared.geometry(problem, strides))
+    backwards = strides | {"e": (0, 0, -64, 1)}
+    assert not WARPGROUPS.reads(problem, declared.geometry(problem, backwards))
+
+
+@pytest.mark.parametrize("dtype", sample(["bool", "float16", "float32"], 1))
+def test_the_loop_reads_a_copied_mask_from_shared_memory(dtype):
+    """By ldmatrix, or two elements at a time; no thread waits for global memory, and nothing is spilled."""
+    problem = workload(1024, heads=16, head=64, mask=dtype, mask_axes=("queries", "keys"))
+    program = WARPGROUPS.starters(problem, HOPPER)[0]
+    _, code = machine_code(WARPGROUPS, problem, "sm_90", **dict(program.values))
+    loop, keys = code.hot_loop, program["block_k"]
+    assert "LDG" not in loop and (loop.get("LDSM", 0), loop.get("LDS", 0)) == {
+        "bool": (0, keys // 4), "float16": (keys // 16, 0), "float32": (0, keys // 4)
+    }[dtype]  # fmt: skip
+
+
+def test_a_copied_mask_is_predicted_to_be_faster(needs_emulator):
+    problem = workload(1024, batch=4, heads=16, head=64, mask="float16", mask_axes=("queries", "keys"))
+    lattice = FamilySpace(WARPGROUPS, problem, HOPPER)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(stages=4)
+    loaded, copied = (lattice.explain(lattice.point(program.replace(mask_stages=n))) for n in (0, 2))
+    assert copied["wavefronts"] < loaded["wavefronts"] and copied["seconds"] < 0.85 * loaded["seconds"]
+
+
+@pytest.mark.parametrize(("group", "rows"), sample([(10, 64), (12, 128), (15, 128), (18, 64), (20, 192)], 2))
+@pytest.mark.parametrize("mask", [{}, {"mask": "float16", "mask_axes": ("heads", "queries", "keys")}], ids=str)
+def test_whole_queries_of_groups_that_divide_no_tile(group, rows, mask, needs_emulator):
+    problem = workload(30, 40, heads=2 * group, kv_heads=2, head=64, causal=True, **mask)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=rows, block_k=32, stages=2)
+    lattice = FamilySpace(WARPGROUPS, problem, HOPPER)
+    assert lattice.legal(lattice.point(program)[None])[0]
+    each, run = candidate(WARPGROUPS, program, problem), Problem(Case("groups", problem), 5)
+    run.run(each, build(each.source()), copies="late", order="reverse")
+    assert 0 < run.check() <= 1
+
+
+def test_groups_whose_queries_fill_no_tile_are_left_to_mma():
+    assert all(WARPGROUPS.starters(workload(64, heads=n, kv_heads=1, head=64), HOPPER) for n in range(1, 21))
+    for group in (21, 71):
+        problem = workload(64, heads=group, kv_heads=1, head=64)
+        assert FAMILY.starters(problem, HOPPER) and not WARPGROUPS.starters(problem, HOPPER)
+
+
+def test_tiles_of_packed_sequences_have_whole_queries():
+    """Seven heads of a group, as Qwen2 has: 18 queries of 128 rows; of other sequences no more tiles than they need."""
+    problem = sequences.workload(8, 4096, 4096, heads=28, kv_heads=4, head=128, causal=True)
+    program = WARPGROUPS.starters(problem, HOPPER)[0].replace(block_q=128)
+    declared = operator(problem.operator)
+    strides = {each.name: each.strides() for each in declared.operands(problem)}
+    tiles = WARPGROUPS.tiling(program, declared.geometry(problem, strides)).tiles_m
+    assert WARPGROUPS.launches(program, problem)[0].grid == 4 * tiles
+    least = -(-4096 // 18)
+    assert least <= tiles <= least + 9

@@ -104,7 +104,8 @@ GROUPS = [
     ("weights_wgmma", ("a scale per column", "two warpgroups", "groups, split")),
     ("attention cp.async", ("narrow", "split", "boolean mask", "window, soft cap")),
     ("attention registers", ("wide", "boolean mask", "window")),
-    ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "window", "ragged")),
+    ("attention_wgmma", ("two warpgroups", "three warpgroups", "split", "boolean mask", "copied mask", "window",
+                         "ragged")),
     ("window", ("channels, shared", "planes, shared", "staged, idle copiers", "sliding")),
     ("window_groups", ("channels", "planes, any")),
 ]  # fmt: skip

@@ -320,6 +320,12 @@ def _attention() -> Iterator[Bug]:
     yield Bug("    proxy_fence();\n", "", ragged)
     yield Bug("keys * PIECES + thread_index()", "(keys + 1) * PIECES + thread_index()", ragged)
     yield Bug("    if (within(1, steps)) // the next tile of keys comes first\n        turn.next();\n", "", ragged)
+    # Rows of another tile, sequences that end elsewhere, and heads of other tiles.
+    groups, last = "attention_wgmma: ragged groups", "work.row = (work.rows - 1) / each * each - (own.row - first);"
+    yield Bug(last, last.replace("(work.rows - 1)", "work.rows"), groups)
+    yield Bug("each = rows_of_block(params);", "each = BLOCK_Q;", groups)
+    yield Bug("within(row, work.end)};", "within(row, work.rows)};", groups)
+    yield Bug("work.entry = (i32)(block % heads);", "work.entry = (i32)(block / heads % heads);", groups)
     yield Bug("(round & 1) ^ (u32)(group == 0)", "(round & 1)", two)
     yield Bug("    if constexpr (EPILOGUE_STAGED)\n        barrier();", "", two)
     # Positions: of rows, tiles and heads.
@@ -330,6 +336,32 @@ def _attention() -> Iterator[Bug]:
     yield Bug("return WHOLE_QUERIES ? within(row, work.end) : true;", "return true;", two)
     yield Bug("first_values = matrix_descriptor(tile_in(0), TILE_BOX, ATOM);",
               "first_values = matrix_descriptor(tile_in(0), ATOM, ATOM);", three)  # fmt: skip
+
+
+def _copied_masks() -> Iterator[Bug]:
+    mask, pairs, floats = (f"attention_wgmma: copied {name}" for name in ("mask", "pairs", "floats"))
+    # Tiles that are read before they are there, or given back while they are read.
+    yield Bug("        mbarrier_wait(mask_full(tile), mask_parity(tile));\n", "", pairs)
+    yield Bug("    mbarrier_wait(mask_empty(tile), mask_parity(tile) ^ 1);\n", "", pairs)
+    yield Bug("mbarrier_init(mask_empty(tile), 4 * CONSUMERS);", "mbarrier_init(mask_empty(tile), 4);", mask)
+    given = "        if ((thread_index() & 31) == 0)\n            mbarrier_arrive(mask_empty(tile));"
+    yield Bug(f"        warp_barrier();\n{given}", given, mask)
+    yield Bug("MASK_BOXES * 128 * rows", "MASK_BOXES * 128 * BLOCK_Q", mask)
+    # Places: of boxes, rows, chunks and pairs.
+    yield Bug("at[0] += 128 / (int)sizeof(MASK_TYPE);", "at[0] += 64;", floats)
+    yield Bug("request_mask(params, work, step, last - step * BLOCK_K);",
+              "request_mask(params, work, step, last + step * BLOCK_K);", mask)  # fmt: skip
+    yield Bug("mine / group * members", "mine / group", mask)
+    yield Bug("(members == 1 ? 0 : mine % group)", "0", pairs)
+    yield Bug("BY_MATRIX ? lane & 15 :", "BY_MATRIX ? lane & 7 :", pairs)
+    yield Bug("(pair ^ (line & 7) << 4)", "pair", floats)
+    yield Bug("lane >> 4 << 4", "0", pairs)
+    yield Bug(
+        "mask_pair(params, math, j + each / 2, each % 2,", "mask_pair(params, math, j + each % 2, each / 2,", pairs
+    )
+    yield Bug("a.word[word] ^= swapped, b.word[word] ^= swapped;", "a.word[word] ^= swapped;", floats)
+    yield Bug("(int)(odd[half] & 64)", "0", floats)
+    yield Bug("j / IN_BOX * MASK_BOX", "j / IN_BOX * 128", floats)
 
 
 def _hold() -> Iterator[Bug]:
@@ -370,7 +402,7 @@ def _hold() -> Iterator[Bug]:
 
 
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
-_ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER)
+_ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER, _copied_masks)
 BUGS = [bug for group in _ALL for bug in group()]
 
 

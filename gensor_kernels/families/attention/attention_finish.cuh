@@ -47,12 +47,12 @@ DEVICE i64 first_line(const Params &params, const Work &work) {
     return (i64)work.entry * work.rows;
 #endif
 }
-// The place of a row of the block in C. Rows past the last one are past the edge of C, but rows past a sequence belong
-// to the next sequence.
+// The place of a row of the block in C. Rows past the last one are past the edge of C, but rows past a sequence or a
+// tile of whole queries belong to the next one.
 DEVICE Place place_of(const Params &params, const Work &work, i32 row, i32 column) {
     const i32 query = row / params.batch_inner[1];
 #if RAGGED
-    return Place{work.first_query + query, column, within(row, work.rows)};
+    return Place{work.first_query + query, column, within(row, work.end)};
 #else
     return Place{query, column, is_own(work, row)};
 #endif

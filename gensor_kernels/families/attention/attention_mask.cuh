@@ -72,10 +72,7 @@ struct MaskTile {
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
             const MASK_TYPE value = raw[i][half][j][e / EACH].template get<MASK_TYPE>(e % EACH);
             float &score = math.score(i, j, 2 * half + e);
-            if constexpr (MASK == MASK_KEPT)
-                score = widen(value) == 0 ? minus_infinity() : score;
-            else
-                score = fma_(score, score_scale(params), (float)widen(value));
+            score = masked(params, score, value);
         }
     }
 };

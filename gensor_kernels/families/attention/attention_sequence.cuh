@@ -27,15 +27,17 @@ DEVICE i32 first_query_of(const Params &params, i32 sequence) {
     return minimum(rows_before(gptr<i32>(own.query_ends), 1, own.sequences, sequence), params.m);
 }
 
-// Finds the sequence of the block and its first row there. A surplus block has no rows.
+// Finds the sequence of the block and its first row there. A surplus block has no rows. The last rows of a sequence
+// come first: where attention is causal they see most.
 DEVICE void decode_rows(const Params &params, Work &work, i32 tile) {
-    const i32 group = params.batch_inner[1];
-    const GroupRows own = find_group<BLOCK_Q>(params.attention.sequences, params.m * group, tile,
-                                              [&](i32 sequence) { return first_query_of(params, sequence) * group; });
+    const i32 group = params.batch_inner[1], each = rows_of_block(params);
+    const GroupRows own = find_group(params.attention.sequences, params.m * group, each, tile,
+                                     [&](i32 sequence) { return first_query_of(params, sequence) * group; });
     work.sequence = own.group;
     work.first_query = first_query_of(params, own.group);
-    work.row = own.row - work.first_query * group;
-    work.rows = own.row == own.end ? 0 : own.end - work.first_query * group;
+    const i32 first = work.first_query * group;
+    work.rows = own.row == own.end ? 0 : own.end - first;
+    work.row = (work.rows - 1) / each * each - (own.row - first);
     if (work.rows == 0)
         cover("spare");
     else if (own.group == params.attention.sequences)

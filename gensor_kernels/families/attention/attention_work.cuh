@@ -24,12 +24,12 @@ struct Work {
     i32 sequence;
 };
 
-#include "attention_sequence.cuh"
-
 // Rows per block; with WHOLE_QUERIES a multiple of the heads of a group.
 DEVICE i32 rows_of_block(const Params &params) {
     return WHOLE_QUERIES ? BLOCK_Q - BLOCK_Q % params.batch_inner[1] : BLOCK_Q;
 }
+
+#include "attention_sequence.cuh"
 
 DEVICE void cover_work(const Params &params, const Work &work, bool skipped) {
     if (work.row + rows_of_block(params) > work.rows)
@@ -64,18 +64,25 @@ DEVICE void decode_keys(const Params &params, Work &work, i32 first, i32 last) {
 }
 
 // Block number -> work: entries outermost, then the parts, then the tiles of rows. The last rows come first: where
-// attention is causal they see most.
+// attention is causal they see most. Tiles of packed sequences are outermost: the longest tiles of all heads, not of
+// one, run before the shorter ones.
 DEVICE Work decode_work(const Params &params) {
     const u32 tiles = (u32)params.tiles_m, block = (u32)block_index(), outer = block / tiles;
     const i32 group = params.batch_inner[1];
     Work work;
+#if RAGGED
+    const u32 heads = (u32)params.batch_inner[0], each = block / heads;
+    work.entry = (i32)(block % heads);
+    work.part = (i32)(each % (u32)params.split);
+#else
     work.entry = (i32)(outer / (u32)params.split);
     work.part = (i32)(outer % (u32)params.split);
+#endif
     work.batch = Batch{{work.entry / params.batch_inner[0], work.entry % params.batch_inner[0], 0}};
     work.rows = params.m * group;
     work.row = (i32)(tiles - 1 - block % tiles) * rows_of_block(params);
 #if RAGGED
-    decode_rows(params, work, (i32)(block % tiles));
+    decode_rows(params, work, (i32)(each / (u32)params.split));
     if (work.rows == 0)
         return work;
 #endif
@@ -108,8 +115,19 @@ DEVICE float score_unit(const Params &params) {
     return MASK == MASK_ADDED ? LOG2_E : score_scale(params) * LOG2_E;
 }
 
-// The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask to be added, x may be as large as a
-// float can be, so that its product with the unit would overflow.
+#if MASK
+// A score after the mask: removed where it is 0, or with it added.
+DEVICE float masked(const Params &params, float score, MASK_TYPE mask) {
+    if constexpr (MASK == MASK_KEPT)
+        return widen(mask) == 0 ? minus_infinity() : score;
+    else
+        return fma_(score, score_scale(params), (float)widen(mask));
+}
+#endif
+
+// The weight exp(x - top) where `unit` is the unit of x in powers of 2. With a mask of bfloat16_t or float to be added,
+// x may be as large as a float can be, so that the product of the largest one with the unit would overflow.
 DEVICE float weight_of(float x, float top, float unit) {
-    return exp2_(MASK == MASK_ADDED ? (x - top) * unit : fma_(x, unit, -top * unit));
+    constexpr bool LARGE = MASK == MASK_ADDED && !same_type<MASK_TYPE, half_t>;
+    return exp2_(LARGE ? (x - top) * unit : fma_(x, unit, -top * unit));
 }

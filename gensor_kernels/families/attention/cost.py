@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gensor_kernels.families.contraction import column
-from gensor_kernels.families.contraction.cost import BOUNDS, L2_USABLE, Loop, fixed_terms, reduction
+from gensor_kernels.families.contraction.cost import BOUNDS, L2_USABLE, SEARCH, Loop, fixed_terms, reduction
 from gensor_kernels.families.contraction.mma.cost import unswizzled_degree
 from gensor_kernels.families.contraction.mma.instructions import (
     BARRIER,
@@ -25,6 +25,7 @@ from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
+from . import mask
 from .shape import ELEMENT, Sizes, sizes_of
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
@@ -42,7 +43,8 @@ def loop_of(c: Columns, registers: np.ndarray, memory: np.ndarray) -> Loop:
         math=c[column.MATH],
         multiplies=c[column.MULTIPLIES],
         issue=issue,
-        wavefronts=warps * (c[own.READ_CLOCKS] + c[own.COPY_CLOCKS["k"]] + c[own.COPY_CLOCKS["v"]]),
+        wavefronts=warps * (c[own.READ_CLOCKS] + c[own.COPY_CLOCKS["k"]] + c[own.COPY_CLOCKS["v"]])
+        + c.get(mask.LINES, 0.0),
         chain=c[column.CHAIN],
         in_flight=c[column.IN_FLIGHT],
         exposed=c[column.EXPOSED],
@@ -73,13 +75,14 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
     """Return the complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
     blocks = c[own.TILES] * c[column.SLABS]
     known = fixed_terms(c, e, arch, facts, loop, finishing=3, cut=cut)
+    search = SEARCH * (e.sequences // 32 + 1) if e.form.ragged else 0.0
     rows = c[own.HELD_Q] * (e.n * ELEMENT)
     return Terms(
         # Rows of Q: about ten instructions a piece, four on their way at a time.
-        **known | {"prologue": loop.start + rows / (16 * 32) / loop.warps * 30.0},
+        **known | {"prologue": loop.start + search + rows / (16 * 32) / loop.warps * 30.0},
         blocks=blocks,
         iterations=c[column.ITERATIONS],
-        l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n + c[own.HELD_Q] * e.mask_bytes),
+        l2_bytes=c["block_k"] * (2.0 * ELEMENT * e.n) + c.get(mask.READ, 0.0),
         dram_bytes=dram_bytes(c, e, blocks, known["residents"], arch),
         epilogue_bytes=c[column.WRITTEN],
         after=c[column.AFTER],
@@ -183,6 +186,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("warp_q", "block_k", "head_tile", "instruction", "q_registers"), _multiply(workload, arch)),
         Part(("warp_q", "block_k", "head_tile", "q_registers", "swizzle"), _read),
         *(Part(("block_q", "warp_q", "block_k", "head_tile", f"vector_{x}"), _copies(x)) for x in "kv"),
+        *((mask.loaded_part(e),) if e.mask_bytes else ()),
     )
 
 
@@ -210,8 +214,8 @@ def _multiply(workload: Workload, arch: Arch):
     known = choices(workload, arch)
     counts = {choice.code: choice.needed for choice in known}
     rate = arch.rate(known[0].rate) / 4
-    masked = sizes_of(workload).mask_bytes > 0
-    capped = sizes_of(workload).form.capped
+    e = sizes_of(workload)
+    masked, capped = e.mask_bytes > 0, e.form.capped
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         fragments = v["warp_q"] / 16
@@ -222,7 +226,7 @@ def _multiply(workload: Workload, arch: Arch):
         # A soft cap is an exponential and a reciprocal more per score, both of the special-function unit.
         powers = ((3 if capped else 1) * scores + 2 * fragments) * EXPONENTIAL
         # Largest, difference, exponential, sum and half a conversion per score, and the zero it starts from.
-        weigh = scores * (5.0 + 3.0 * masked + CAP_ISSUE * capped) + sums + 24 * fragments
+        weigh = scores * (5.0 + mask.loaded_issue(e) + CAP_ISSUE * capped) + sums + 24 * fragments
         queries = np.where(v["q_registers"] == 1, sums / 2, 8 * fragments)
         return {
             # Exponentials and products use different pipes, and follow each other in a warp.

@@ -324,11 +324,10 @@ def _mask_constants(workload: Workload) -> dict[str, int | str]:
     kind = FORMS[workload.operator].mask
     if not kind:
         return {"MASK": 0, "MASK_TYPE": "float", "MASK_UNIT": 1, "MASK_VECTOR": 4}
-    size, unit = facts(workload.dtype["e"]).itemsize, workload.layouts["e"] != "s"
-    pair = unit and workload.align["e"] >= 2 * size
+    size, pair = facts(workload.dtype["e"]).itemsize, sizes_of(workload).mask_pair
     return {
         "MASK": MASK_CODES[kind],
         "MASK_TYPE": macro_token(workload.dtype["e"]),
-        "MASK_UNIT": int(unit),
+        "MASK_UNIT": int(workload.layouts["e"] != "s"),
         "MASK_VECTOR": size * (1 + pair),
     }

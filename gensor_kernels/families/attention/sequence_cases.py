@@ -16,9 +16,9 @@ from gensor_kernels.operators.types.workload import Workload
 from .cases import EARLY, LATE, head_step
 
 
-def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ...], group: int = 3) -> list[Case]:
-    """Return a Program's cases; large cases run `epilogue`, and in some a `group` of heads shares keys and values."""
-    form = FORMS[workload.operator]
+def sequence_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
+    """Return a Program's cases; large cases run `epilogue`, and in some three heads share keys and values."""
+    group, form = 3, FORMS[workload.operator]
     block, step, split, whole = (program[name] for name in ("block_q", "block_k", "split_k", "head_tile"))
     head = max(whole - head_step(workload), head_step(workload))  # a vector short of the tile, where there is such
     bare = workload.epilogue if epilogue == workload.epilogue else ()

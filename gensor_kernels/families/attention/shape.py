@@ -25,8 +25,10 @@ class Sizes:
 
     ``diagonal``: query i sees the keys below i + diagonal; ``first``: and from i + first on.  ``read``: keys that
     some query sees.  ``mask_bytes`` are the
-    bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``extra`` the bytes of epilogue
-    operands; ``steps`` epilogue operations, of which ``operands`` read one.
+    bytes of a mask's element, 0 without a mask; ``mask_whole`` the bytes of the mask; ``mask_heads``, ``mask_queries``
+    and ``mask_keys`` whether it differs between heads of a group, queries and keys; ``mask_pair`` whether two keys of
+    it are read at once; ``mask_large`` whether it makes scores as large as a float32 can be; ``extra`` the bytes of
+    epilogue operands; ``steps`` epilogue operations, of which ``operands`` read one.
     """
 
     form: Form
@@ -45,6 +47,11 @@ class Sizes:
     read: int
     mask_bytes: int
     mask_whole: float
+    mask_heads: bool
+    mask_queries: bool
+    mask_keys: bool
+    mask_pair: bool
+    mask_large: bool
     extra: int
     steps: int
     operands: int
@@ -86,7 +93,8 @@ def sizes_of(workload: Workload) -> Sizes:
     outputs = size["batch"] // sequences * size["heads"] * queries * size["head"]
     count = {"": 0, "n": size["head"], "mn": outputs}
     mask = facts(workload.dtype["e"]).itemsize if form.mask else 0
-    over = (size[axis] for axis, bit in MASK_AXES.items() if workload.size.get("mask_axes", 0) & bit)
+    axes = workload.size.get("mask_axes", 0)
+    over = (size[axis] for axis, bit in MASK_AXES.items() if axes & bit)
     return Sizes(
         form=form,
         batch=size["batch"] // sequences * size["kv_heads"],
@@ -103,6 +111,11 @@ def sizes_of(workload: Workload) -> Sizes:
         bytes_acc=4,
         mask_bytes=mask,
         mask_whole=float(np.prod(list(over), dtype=np.float64)) * mask,
+        mask_heads=bool(axes & MASK_AXES["heads"]),
+        mask_queries=bool(axes & MASK_AXES["queries"]),
+        mask_keys=bool(axes & MASK_AXES["keys"]),
+        mask_large=form.mask == "added" and workload.dtype["e"] != "float16",
+        mask_pair=mask > 0 and workload.layouts["e"] != "s" and workload.align["e"] >= 2 * mask,
         extra=sum(count[OPERATIONS[x].operand] * (1 if x == "mask" else width) for x in workload.epilogue),
         steps=len(workload.epilogue),
         operands=vectors_of(workload.epilogue),

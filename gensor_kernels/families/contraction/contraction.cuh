@@ -54,7 +54,7 @@ DEVICE Tile decode_tile(const Params &params, int depth, u32 block = (u32)block_
         cover("raster_tail");
     GroupRows own = {0, (i32)row * BLOCK_ROWS, params.m};
     if constexpr (RAGGED_ROWS) {
-        own = find_group<BLOCK_ROWS>(params.batch, params.m, (i32)row, [&](i32 group) {
+        own = find_group(params.batch, params.m, BLOCK_ROWS, (i32)row, [&](i32 group) {
             return minimum(rows_before(gptr<i32>(params.d), params.d_n, params.batch, group), params.m);
         });
         tile.batch.index[2] = own.group;

@@ -23,15 +23,15 @@ DEVICE i32 rows_before(gptr<i32> ends, i64 step, i32 groups, i32 group) {
     return end < 0 ? 0 : end;
 }
 
-// Finds tile `tile` of all groups, where a tile has BLOCK_ROWS rows and before(group) is the first row of a group. All
+// Finds tile `tile` of all groups, where a tile has `each` rows and before(group) is the first row of a group. All
 // lanes of the warp call this function.
-template <int BLOCK_ROWS, class Before>
-DEVICE GroupRows find_group(i32 groups, i32 rows, i32 tile, const Before &before) {
+template <class Before>
+DEVICE GroupRows find_group(i32 groups, i32 rows, i32 each, i32 tile, const Before &before) {
     const i32 lane = thread_index() & 31;
     i32 left = tile;
     for (i32 first = 0; within(first, groups + 1); first += 32) {
         const i32 group = first + lane, begin = before(group), end = before(group + 1);
-        const i32 tiles = end > begin ? (end - begin + (BLOCK_ROWS - 1)) / BLOCK_ROWS : 0;
+        const i32 tiles = end > begin ? (end - begin + (each - 1)) / each : 0;
         i32 lower = 0, all = tiles; // tiles of lower lanes, and of the warp
         UNROLL for (int step = 1; step < 32; step *= 2) {
             const i32 other = shuffle_xor(all, step);
@@ -40,7 +40,7 @@ DEVICE GroupRows find_group(i32 groups, i32 rows, i32 tile, const Before &before
         }
         if (within(left, all)) {
             const bool mine = !within(left, lower) && within(left, lower + tiles);
-            GroupRows found = {mine ? group : 0, mine ? begin + (left - lower) * BLOCK_ROWS : 0, mine ? end : 0};
+            GroupRows found = {mine ? group : 0, mine ? begin + (left - lower) * each : 0, mine ? end : 0};
             UNROLL for (int step = 1; step < 32; step *= 2) { // the other lanes hold zeros
                 found.group += shuffle_xor(found.group, step);
                 found.row += shuffle_xor(found.row, step);

@@ -52,8 +52,9 @@ class TensorMap:
     of the workspace at which the first launch has put a copy of the operand, in lines of whole STEPs, or of ``parts``
     of whole ROW_BYTES each (a line per pixel, or per tap and filter of a convolution); the operands of a convolution
     with channels first are packed there (operators/windows/conv_packed.py).  ``other``: of a
-    gated product, b is the matrix after the gate.  ``heads``: a, b and d are the queries, keys and values of
-    attention; a box of queries has whole queries, each of them in all heads of a group: ``rows`` or a few more.
+    gated product, b is the matrix after the gate.  ``heads``: a, b, d and e are the queries, keys, values and
+    mask of attention; a box of queries or of the mask has whole queries, each of them in all heads of a group:
+    ``rows`` or a few more, but one only along an axis over which the mask is broadcast.
     ``together``: numbers of the operand that are one element, of less than a byte each.
     """
 
@@ -133,18 +134,33 @@ def _map_of_copy(packed: bytes | bytearray, wanted: TensorMap, unit: int, extent
 
 def _of_heads(packed: bytes | bytearray, wanted: TensorMap) -> Described:
     """Return the map of queries, keys or values: elements of a head; of queries, heads of a group; positions; heads of
-    keys and values; batch entries."""
-    number = "abcd".index(wanted.operand)
-    (address,) = _POINTER.unpack_from(packed, D_OFFSET if wanted.operand == "d" else number * _POINTER.size)
-    entry, head, member, row, column = _OWN.unpack_from(packed, _STRIDES_OFFSET + number * _OWN.size)
+    keys and values; batch entries; of a mask, keys, then the axes of queries."""
+    (address,) = _POINTER.unpack_from(packed, _pointer_offset(wanted))
+    entry, head, member, row, column = _OWN.unpack_from(packed, _own_offset(wanted))
     queries, elements, keys, batch, heads, group = _SIZES.unpack_from(packed, _SIZES_OFFSET)
     entries = batch // max(1, heads * group)
     outer = [(heads if head else 1, head), (entries if entry else 1, entry)]
     if wanted.operand == "a":
         axes = [(group, member), (queries, row), *outer]
         return replace(_map(address, elements, axes, wanted), box=_box(wanted, group, -(-wanted.rows // max(1, group))))
+    if wanted.operand == "e":
+        members, lines = (group if member else 1), (queries if row else 1)
+        box = _box(wanted, members, -(-wanted.rows // max(1, group)) if row else 1)
+        return replace(_map(address, keys, [(members, member), (lines, row), *outer], wanted), box=box)
     axes = [(keys, column if wanted.operand == "b" else row), *outer, (1, 0)]
     return _map(address, elements, axes, wanted)
+
+
+def _pointer_offset(wanted: TensorMap) -> int:
+    """Return where Params have the address of a map's operand. A mask's address and strides begin the tail."""
+    return {"d": D_OFFSET, "e": TAIL_OFFSET}.get(wanted.operand, _POINTER.size * "abcde".index(wanted.operand))
+
+
+def _own_offset(wanted: TensorMap) -> int:
+    """Return where Params have the strides of a map's operand."""
+    if wanted.operand == "e":
+        return TAIL_OFFSET + _POINTER.size
+    return _STRIDES_OFFSET + _OWN.size * "abcd".index(wanted.operand)
 
 
 def _map_of_parts(packed: bytes | bytearray, wanted: TensorMap) -> Described:
@@ -256,11 +272,9 @@ def operand_extents(geometry: Geometry) -> dict[str, tuple[int, int]]:
 
 def key(packed: bytes | bytearray, wanted: TensorMap) -> bytes:
     """Return the bytes of Params that a map depends on: equal keys, equal maps."""
-    number = "abcd".index(wanted.operand)
-    pointer = D_OFFSET if wanted.operand == "d" else _POINTER.size * number
+    pointer, strides = _pointer_offset(wanted), _own_offset(wanted)
     if wanted.copied_at is not None:
         pointer = WORKSPACE_OFFSET
-    strides = _STRIDES_OFFSET + 40 * number
     own = packed[pointer : pointer + _POINTER.size] + packed[strides : strides + 40] + packed[_SIZES_OFFSET:SIZES_END]
     return bytes(own + packed[TAIL_OFFSET:TAIL_END] if wanted.window or wanted.other else own)
 

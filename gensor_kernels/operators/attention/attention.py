@@ -151,6 +151,11 @@ def _mask_strides(strides: tuple[int, ...], axes: int, group: int) -> tuple[int,
     return batch, head * group, head, query, key
 
 
+def mask_strides(geometry: Geometry) -> tuple[int, ...]:
+    """Return the strides of a call's mask along batch, heads of K and V, heads of a group, queries and keys."""
+    return _TOLD.unpack_from(geometry.tail)[1:6]
+
+
 @dataclass(frozen=True)
 class Attention(Operator):
     """One form of attention, for tuner and dispatch."""

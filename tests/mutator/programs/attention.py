@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from gensor_kernels.families.attention.mask import is_copied
 from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload as attention
 from gensor_kernels.operators.types.workload import Workload
@@ -47,19 +48,22 @@ def attention_configurations(copies: str) -> list[Configuration]:
 
 
 def attention_wgmma_configurations() -> list[Configuration]:
-    """Every mask, one to three warpgroups, heads of whole boxes and of part of one, splits, both store routes, and
-    sequences of different lengths."""
+    """Every mask, read by threads and by tensor copies, one to three warpgroups, heads of whole boxes and of part of
+    one, splits, both store routes, and sequences of different lengths."""
 
     def make(name: str, workload: Workload, **values: int) -> Configuration:
         base = {
             "block_q": 64, "block_k": 16, "head_tile": 64, "split_k": 1, "stages": 3, "epilogue_staged": 1,
             "epilogue_fixed": 0, "vector_c": workload.align["c"], "min_blocks": 1,
         }  # fmt: skip
-        return Configuration(name, "attention_wgmma", "sm_90", workload, base | values)
+        masks = {"mask_stages": 0} if is_copied(workload) else {}
+        return Configuration(name, "attention_wgmma", "sm_90", workload, base | masks | values)
 
     wide, keep = attention(99, head=64), attention(99, 100, head=64, mask="bool")
     narrow = replace(attention(99, head=32), alignment={"a": 16, "b": 16, "c": 2, "d": 16})
     bias = attention(99, 97, head=64, dtype="bfloat16", mask="float16", epilogue="scale_add")
+    heads = {"heads": 6, "kv_heads": 2, "mask_axes": ("heads", "queries", "keys")}
+    copied = [attention(99, 96, head=64, mask=dtype, **heads) for dtype in ("bool", "bfloat16", "float32")]
     return [
         make("two warpgroups", wide, block_q=128, block_k=32),
         make("three warpgroups", wide, block_q=192, head_tile=80, stages=2),
@@ -68,9 +72,13 @@ def attention_wgmma_configurations() -> list[Configuration]:
         make("narrow, split", narrow, head_tile=32, split_k=3, epilogue_staged=0),
         make("boolean mask", keep, block_q=128),
         make("added mask", bias, epilogue_fixed=1, stages=4),
+        make("copied mask", copied[0], block_q=128, block_k=48, mask_stages=2),
+        make("copied pairs", copied[1], block_k=32, mask_stages=1, split_k=2),
+        make("copied floats", copied[2], block_k=48, mask_stages=2, stages=2),
         make("window", attention(99, head=64, causal=True, window=(37, None)), block_q=128),
         make("window, soft cap, split", attention(99, head=64, window=(20, 9), softcap=True), split_k=2),
         make("ragged", sequences.workload(3, 99, 90, head=128, causal=True), block_q=128, block_k=48, head_tile=128),
+        make("ragged groups", sequences.workload(3, 99, 90, heads=6, kv_heads=2, head=64, causal=True), stages=2),
         make("ragged, split", sequences.workload(3, 99, 90, head=64, window=(20, 9)), split_k=2),
         make("sinks", attention(99, head=64, mask="bool", sinks="float16", lse=True), block_q=128),
         make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),

@@ -146,10 +146,10 @@ void prefetch_map(const void *map, Site site) {
 static void check_map(const TensorMap &map, const TensorCopy &copy) {
     const Site site = copy.site;
     check_is_map(map, site);
-    if (copy.to % ATOM || (map.box[2] == 1 && map.box[1] % 8))
+    if (copy.to % ATOM)
         fault(MISALIGNED,
-              "a tensor copy at %s line %d to shared byte %u: with a 128-byte swizzle, tiles begin at and "
-              "hold multiples of 1024 bytes",
+              "a tensor copy at %s line %d to shared byte %u: with a 128-byte swizzle, tiles begin at multiples of "
+              "1024 bytes",
               site.file, site.line, copy.to - SHARED_BASE);
     if (map.box[0] * map.element != 128 || map.box[1] > 256 || map.box[2] > 256 || map.base % 16 ||
         (map.stride[0] | map.stride[1] | map.stride[2] | map.stride[3]) % 16)

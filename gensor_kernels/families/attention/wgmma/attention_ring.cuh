@@ -2,9 +2,9 @@
 //
 // Shared memory: at 0 the mbarriers, from 1024 on the block's rows of Q, then a ring of STAGES tiles of BLOCK_K keys,
 // of K and V in the order in which they are multiplied: the first tile of K, then each further one with the tile of V
-// before it, and the last tile of V. A tile is a sequence of boxes of 64 elements of a head, with swizzled rows of 128
-// bytes. Elements past the head's size and rows past the keys are zero; with RAGGED rows past the keys of a sequence
-// may be those of the next one.
+// before it, and the last tile of V; then, with MASK_STAGES, tiles of the mask (attention_mask_ring.cuh). A tile is a
+// sequence of boxes of 64 elements of a head, with swizzled rows of 128 bytes. Elements past the head's size and rows
+// past the keys are zero; with RAGGED rows past the keys of a sequence may be those of the next one.
 #pragma once
 #include "attention_work.cuh"
 #include "hopper_ring.cuh"
@@ -13,8 +13,11 @@
 // Params, and what the host encodes for each launch (programs/core/tensor_maps.py).
 struct MappedParams : Params {
     TensorMap q_map, k_map, v_map;
+#if MASK_STAGES
+    TensorMap mask_map;
+#endif
 };
-static_assert(sizeof(MappedParams) == 896 + 128 * 3, "MappedParams is Params and three maps.");
+static_assert(sizeof(MappedParams) == 896 + 128 * (3 + (MASK_STAGES > 0)), "MappedParams is Params and the maps.");
 
 constexpr int UNIT = 64, ATOM = 1024; // elements to a row of a box; bytes of eight rows: the swizzle repeats
 // Boxes of Q have all heads of a group of each of their queries: up to SPARE rows more than a tile.
@@ -37,6 +40,10 @@ DEVICE sptr<u8> tile_in(int slot) {
     return shared_base() + (RING + slot * SLOT_BYTES);
 }
 
+#if MASK_STAGES
+#include "attention_mask_ring.cuh"
+#endif
+
 // One thread: makes the mbarriers. The barrier of the block must follow.
 DEVICE void make_ring() {
     UNROLL for (int slot = 0; slot < STAGES; ++slot) {
@@ -48,6 +55,9 @@ DEVICE void make_ring() {
         UNROLL for (int group = 0; group < CONSUMERS; ++group) mbarrier_init(turn_of(group), 4);
     if constexpr (RAGGED)
         mbarrier_init(values_cleared(), 4 * CONSUMERS);
+#if MASK_STAGES
+    make_mask_ring();
+#endif
     mbarrier_fence();
 }
 
@@ -140,11 +150,17 @@ DEVICE void produce(const MappedParams &params, const Work &work, int steps) {
         turn.next();
     };
     request(params.k_map, k_at);
+#if MASK_STAGES
+    request_mask(params, work, 0, last);
+#endif
     for (int step = 1; within(step, steps); ++step) {
         if (2 * step > STAGES)
             cover("refill");
         request(params.k_map, k_at);
         request(params.v_map, v_at);
+#if MASK_STAGES
+        request_mask(params, work, step, last - step * BLOCK_K);
+#endif
     }
     request(params.v_map, v_at);
 }

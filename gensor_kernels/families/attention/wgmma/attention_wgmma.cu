@@ -14,7 +14,7 @@
 // the other, and so are K and V. Copies read past the last key of a sequence: scores of these keys are cut, and their
 // values, which may be infinite, become zeros in shared memory (clear_values).
 //
-// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS),
+// Shared bytes = 1024 + max(BOXES * 128 * (BLOCK_Q + 8 + STAGES * BLOCK_KEYS) + MASK_STAGES * MASK_BYTES,
 //                           EPILOGUE_STAGED ? BLOCK_Q * HEAD * 4 : 0)
 
 #pragma parameter IN_TYPE half_t  // elements of Q, K and V: half_t, bfloat16_t
@@ -26,6 +26,7 @@
 #pragma parameter MASK_TYPE float   // elements of the mask: i8 with MASK 1, else half_t, bfloat16_t, float
 #pragma parameter MASK_UNIT 1       // 1: keys are adjacent in it
 #pragma parameter MASK_VECTOR 4     // bytes per global access of it: one element or two
+#pragma parameter MASK_STAGES 0     // shared tiles of the mask; 0: each thread reads its elements from global memory
 #pragma parameter SLIDING 0         // 1: a window also limits the first key that a query sees
 #pragma parameter SOFTCAP 0         // 1: scores have a soft cap
 #pragma parameter SINKS 0           // 1: there are sinks
@@ -62,7 +63,7 @@ constexpr int TAKEN = minimum(240, (ENTRY * (CONSUMERS + 1) - GIVEN) / CONSUMERS
 
 // Turns the scores of the tile of keys from `key` on into exponentials. CUT: a row does not see all keys of the tile.
 template <bool CUT, class Mask>
-DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math, const Mask &mask, i32 row, i32 key,
+DEVICE void weigh_scores(const Params &params, const Work &work, WarpMath &math, Mask &mask, i32 row, i32 key,
                          float unit) {
 #if SOFTCAP
     math.cap_scores(cap_factor(params));
@@ -114,7 +115,9 @@ DEVICE void attend(const MappedParams &params, const Work &work, int steps, int 
 #else
     const int whole = steps;
 #endif
-#if MASK
+#if MASK_STAGES
+    CopiedMask mask(params, work, row);
+#elif MASK
     MaskTile mask(params, work, row);
 #else
     NoMask mask;

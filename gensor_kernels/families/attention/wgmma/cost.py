@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from gensor_kernels.families.attention import mask
 from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
 from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction.cost import Loop
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import (
     GROUP_THREADS,
@@ -18,7 +20,7 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     entry_registers,
 )
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Part, Values
+from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
@@ -31,9 +33,8 @@ UNIT, ROW_BYTES = 64, 128
 SPARE = 8
 #: Bytes for mbarriers before Q and the ring, and before the slabs of the epilogue.
 FRONT = 1024
-#: Instructions of a step without instructions per score and per sum, and instructions of a mask per score: counted in
-#: SASS.
-STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
+#: Instructions of a step without instructions per score and per sum: counted in SASS.
+STEP_ISSUE = 110.0
 #: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
 #: fitted to the times of attention on an H100.
 HANDED_ON = 600.0
@@ -80,13 +81,32 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
         _steps(e, arch),
         _entry(arch),
+        *_mask_parts(workload),
     )
+
+
+def _mask_parts(workload: Workload) -> tuple[Part, ...]:
+    e = sizes_of(workload)
+    if mask.is_copied(workload):
+        return (mask.copied_part(e, SPARE),)
+    return (mask.loaded_part(e),) if e.mask_bytes else ()
+
+
+def with_mask(c: Columns, loop: Loop) -> Loop:
+    """Return a step that also applies a mask, by reads and instructions that no other work of a warp hides."""
+    if mask.LINES in c:
+        count = c["block_q"] // PRODUCT_ROWS
+        apply = c["block_k"] / 2 * c[mask.APPLY]
+        loop.issue = loop.issue + apply * count / (count + 1)
+        loop.chain = loop.chain + apply + c[mask.WAITED]
+        loop.wavefronts = loop.wavefronts + c[mask.LINES]
+    return loop
 
 
 def _steps(e: Sizes, arch: Arch) -> Part:
     """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
     rate = arch.rate("peak_f16")
-    more = (MASK_ISSUE if e.mask_bytes else 0.0) + CAP_ISSUE * e.form.capped  # instructions of a score
+    more = CAP_ISSUE * e.form.capped  # instructions of a score
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         count = consumers(v)
@@ -130,6 +150,7 @@ def threads(v: Mapping[str, int]) -> int:
     return int(GROUP_THREADS * (consumers(v) + 1))
 
 
-def launch_bytes(v: Mapping[str, int]) -> int:
+def launch_bytes(v: Mapping[str, int], e: Sizes) -> int:
     """Return the dynamic shared bytes of a Program's block."""
-    return int(shared_bytes(ring_bytes(v), slab_bytes(v), 4 * consumers(v)))
+    ring = ring_bytes(v) + v.get("mask_stages", 0) * mask.tile_bytes(v, e, SPARE)
+    return int(shared_bytes(ring, slab_bytes(v), 4 * consumers(v)))

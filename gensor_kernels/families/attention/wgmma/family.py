@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gensor_kernels.families.attention import mask
 from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
 from gensor_kernels.families.attention.family import (
     EPILOGUE_NAMES,
@@ -19,12 +20,10 @@ from gensor_kernels.families.attention.family import (
     vector,
     written,
 )
-from gensor_kernels.families.attention.sequence_cases import sequence_cases
 from gensor_kernels.families.attention.shape import ELEMENT, sizes_of
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.wgmma import column as wgmma
 from gensor_kernels.families.contraction.wgmma.cost import warpgroup_loop
-from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.family import (
     EPILOGUE_FIXED,
     LEVEL,
@@ -36,12 +35,13 @@ from gensor_kernels.families.core.family import (
     Launch,
     operators,
 )
-from gensor_kernels.families.core.params import Tiling
+from gensor_kernels.families.core.params import Tiling, ragged_tiles
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.attention.attention import mask_strides
 from gensor_kernels.operators.attention.forms import FORMS
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
@@ -62,7 +62,7 @@ class AttentionWgmma(Attention):
     rules = rules.RULES
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
-    names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
+    names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", "mask_stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -81,8 +81,14 @@ class AttentionWgmma(Attention):
         g = geometry
         rows = ((g.a, g.sizes[0], g.a.row), (g.b, g.sizes[2], g.b.column), (g.d, g.sizes[2], g.d.row))
         members = g.batch[2] <= 1 or g.a.batch[2] > 0
-        return members and all(
-            all(stride >= 0 for stride in strides.batch) and (count <= 1 or step > 0) for strides, count, step in rows
+        of_mask = mask_strides(g) if FORMS[workload.operator].mask else ()
+        return (
+            members
+            and all(
+                all(stride >= 0 for stride in strides.batch) and (count <= 1 or step > 0)
+                for strides, count, step in rows
+            )
+            and all(stride >= 0 for stride in of_mask)
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
@@ -94,6 +100,7 @@ class AttentionWgmma(Attention):
             Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
+            *([mask.STAGES] * mask.is_copied(workload)),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
             EPILOGUE_FIXED,
             vector(workload, "vector_c", "c", 2),
@@ -104,7 +111,8 @@ class AttentionWgmma(Attention):
     def known(self, workload: Workload) -> dict[str, object]:
         """Return whether there is a mask, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        return {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        return found if mask.is_copied(workload) else found | {"MASK_STAGES": 0}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """See attention.rules."""
@@ -115,12 +123,15 @@ class AttentionWgmma(Attention):
         return {"SHARED_BYTES": self._memory(columns), "WARPS": columns[column.WARPS]}
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
-        """As many stages as fit, up to six."""
+        """As many stages as fit, up to six, next to a tile of the mask, or two where three stages fit."""
         like = np.ones_like(columns["block_q"])
         tile = {name: columns[name] for name in ("block_q", "block_k", "head_tile")}
         none, one = (cost.ring_bytes(tile | {"stages": count * like}) for count in (0, 1))
-        return {
-            "stages": np.clip((arch.smem_per_block - cost.FRONT - none) // (one - none), 2, 6),
+        free, copied = arch.smem_per_block - cost.FRONT - none, mask.is_copied(workload)
+        of_mask = mask.tile_bytes(tile, sizes_of(workload), cost.SPARE) * copied
+        masks = np.where(free >= 3 * (one - none) + 2 * of_mask, 2, np.where(free >= 2 * (one - none) + of_mask, 1, 0))
+        return ({"mask_stages": masks} if copied else {}) | {
+            "stages": np.clip((free - masks * of_mask) // (one - none), 2, 6),
             "epilogue_staged": like,
             "epilogue_fixed": 0 * like,
             "vector_c": 16 * like,
@@ -132,7 +143,7 @@ class AttentionWgmma(Attention):
     @staticmethod
     def _memory(c: Columns) -> np.ndarray:
         """Return the dynamic shared bytes of a block."""
-        return cost.shared_bytes(c[column.RING], c[column.SLAB], c[wgmma.STORING])
+        return cost.shared_bytes(c[column.RING] + c.get(mask.RING, 0.0), c[column.SLAB], c[wgmma.STORING])
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return the registers that the launch gives every thread."""
@@ -144,6 +155,7 @@ class AttentionWgmma(Attention):
         touched = np.full_like(c[column.MATH], 2.0)
         loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], touched, arch.heat("peak_f16"))
         loop.slot = 0.5  # keys, then values
+        loop = cost.with_mask(c, loop)
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
         return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
 
@@ -152,35 +164,35 @@ class AttentionWgmma(Attention):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_wgmma.cu."""
         ragged = int(FORMS[workload.operator].ragged)
-        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged}
+        masks = program.get("mask_stages")
+        own: dict[str, int | str] = {"MASK_STAGES": masks} if masks else {}  # older kernels have no such constant
+        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | own
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
         p, e = program.by_name, sizes_of(workload)
         rows = {"a": p["block_q"], "b": p["block_k"], "d": p["block_k"]}
         maps = tuple(TensorMap(operand, False, ELEMENT, rows[operand], heads=True) for operand in COPIED)
+        if program.get("mask_stages"):
+            maps += (TensorMap("e", False, e.mask_bytes, p["block_q"], heads=True),)
         tiles = int(e.tiles(rows_of(np.asarray(p["block_q"]), e, whole=True)))
         grid = e.batch * p["split_k"] * tiles
-        first = Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p), maps, writes=written(workload))
+        first = Launch(self.name, grid, cost.threads(p), cost.launch_bytes(p, e), maps, writes=written(workload))
         return (first, *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
         """Return the tiles of whole queries, and parts of the keys."""
         found = super().tiling(program, geometry)
-        if geometry.ragged:
-            return found
-        return Tiling(_tiles(program, geometry.sizes[0], geometry.batch[2]), 1, found.split, found.k_per_split, 1)
-
-    def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
-        """Return the problems of cases.py, and of sequence_cases.py with groups that divide a tile."""
-        if FORMS[workload.operator].ragged:
-            return sequence_cases(program, workload, epilogue, group=2)
-        return super().cases(program, workload, epilogue)
+        rows, group = geometry.sizes[0] * geometry.batch[2], max(geometry.batch[2], 1)
+        each = max(program["block_q"] // group, 1) * group
+        tiles = ragged_tiles(rows, geometry.ragged, each) if geometry.ragged else -(-rows // each)
+        return Tiling(tiles, 1, found.split, found.k_per_split, 1)
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of attention, refilled buffers, and values of another sequence."""
         cleared = {"cleared"} if FORMS[workload.operator].ragged else set()
-        return super().branches(program, workload) | {"refill"} | cleared
+        refilled = {"mask_refill"} if program.get("mask_stages") else set()
+        return super().branches(program, workload) | {"refill"} | cleared | refilled
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with stores as wide as the alignment class, staged."""
@@ -202,8 +214,3 @@ class AttentionWgmma(Attention):
             for step in keys
         ]
         return one_of_each(complete(self, wanted, workload, arch, np.inf), "block_q", "split_k")
-
-
-def _tiles(program: Program, queries: int, group: int) -> int:
-    """Return the tiles of the queries of an entry: each has as many as fit with all heads of a group."""
-    return -(-queries // max(program["block_q"] // max(group, 1), 1))

@@ -27,7 +27,7 @@ RULES = Rules(
         ),
         Rule(
             "Boxes of whole queries, in all heads of a group, fit the memory of a tile of Q.",
-            "BLOCK_Q % GROUP == 0 or (GROUP - 1 <= SPARE and not RAGGED)",
+            "GROUP <= BLOCK_Q and (BLOCK_Q + GROUP - 1) // GROUP * GROUP - BLOCK_Q <= SPARE",
             asserted=False,
         ),
         Rule("The ring has 2 to 16 buffers.", "STAGES >= 2 and STAGES <= 16", given=True),
@@ -36,13 +36,18 @@ RULES = Rules(
             "KEYS_IN == KEYS_PACKED and SLIDING and not MASK if RAGGED else not KEYS_IN",
             given=True,
         ),
+        Rule(
+            "Tiles of the mask pass through shared memory where its keys are adjacent.",
+            "MASK_STAGES <= 2 and (not MASK_STAGES or (MASK and MASK_UNIT))",
+            given=True,
+        ),
         # ---- registers
         Rule(
             "Registers change hands only where the launch bounds say how many there are.", "MIN_BLOCKS >= 1", given=True
         ),
         Rule(
             "Sums, scores and weights do not fit the registers.",
-            "(2 * HEAD + (5 if MASK else 3) * BLOCK_KEYS) // 4 + (48 if HEAD > 192 else 40)"
+            "(2 * HEAD + (5 if MASK and not MASK_STAGES else 3) * BLOCK_KEYS) // 4 + (48 if HEAD > 192 else 40)"
             " <= (255 if ENTRY > 240 else TAKEN)",
         ),
         Rule(
