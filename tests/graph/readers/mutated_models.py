@@ -1,16 +1,8 @@
-"""Models of every served ONNX operator, changed at random: a result or an error of the package, nothing else.
-
-`python -m tests.graph.readers.mutated_models --seconds 600` draws for so long and prints what else comes out.
-"""
+"""Models of every served ONNX operator, changed at random: a result or an error of the package, nothing else."""
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
-import warnings
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -19,13 +11,10 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from tqdm import tqdm
 
-import gensor_kernels
 from gensor_kernels.errors import GensorError
 from gensor_kernels.graph.execution.model import Model, load
-from tests import campaign_size
-from tests.graph.lowerings.drawn_nodes import draw_case, model_of, versions
+from tests.graph.lowerings.onnx_versions import model_of, older_cases
 
 #: Values of fields by the kind of field.
 INTS = (0, -1, 1, 2, 7, 13, 99, 255, 2**20, 2**30, -(2**30), 2**31, -(2**31) - 1, 2**62, -(2**63))
@@ -120,7 +109,7 @@ def _change_array(rng: random.Random, tensor: TensorProto) -> None:
 
 def draw_file(number: int, seed: int) -> tuple[str, bytes]:
     chooser = random.Random(f"{seed} {number}")
-    case = draw_case(*chooser.choice(versions()), number, seed)
+    case = chooser.choice(older_cases())
     return str(case), mutate(random.Random(f"{seed} {number}"), model_of(case))
 
 
@@ -155,28 +144,3 @@ def _inputs(model: Model) -> dict[str, np.ndarray] | None:
             return None
         found[name] = np.ones(shape, spec.dtype)
     return found
-
-
-def main() -> int:
-    """Draw for some time; 1 where something is raw."""
-    parser = argparse.ArgumentParser(prog="python -m tests.graph.readers.mutated_models", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    options = parser.parse_args()
-    count: Counter[str] = Counter()
-    number, end = 0, time.monotonic() + options.seconds
-    warnings.simplefilter("ignore")
-    with gensor_kernels.emulated("sm_87"), tqdm(disable=None) as bar:
-        while time.monotonic() < end:
-            case, data = draw_file(number, campaign_size.SEED)
-            what, text = outcome(data)
-            count[what or "RAW"] += 1
-            if not what:
-                print(f"{number}: {case}: {text!r}", flush=True)
-            number += 1
-            bar.update()
-    print(f"GENSOR_CAMPAIGN_SEED={campaign_size.SEED}: {number} models, {dict(count)}")
-    return 1 if count["RAW"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
