@@ -81,8 +81,6 @@ nightly-models: $(VENV)/torch
 	$(BIN)/python -m tests.graph.networks.exported_models
 	$(BIN)/python -m tests.graph.networks.exported_torch
 	$(BIN)/python -m tests.graph.networks.exported_models
-	$(BIN)/python -m tests.graph.lowerings.drawn_nodes --cases 300
-	$(BIN)/python -m tests.graph.readers.mutated_models --seconds 1800
 	$(BIN)/python -m benchmarks.models
 
 # PyTorch, 1.6 GB as its build for CPUs (PIP_INDEX_URL names its index); pushes do without.

@@ -101,6 +101,7 @@ def run(tmp_path, data, part, *more):
 def test_a_space_is_predicted_in_its_order_and_compared_where_it_has_times(tmp_path, capsys, name, part):
     shape, arch = {column: values[::9] for column, values in SPACES[name]().items()}, lookup(part)
     expected = roofline.seconds(measured_space.KERNELS[name].terms(shape, arch), arch) * 1e3
+    assert np.isfinite(expected).all() and (expected > 0).all()
     empty = write_space(tmp_path / "empty.csv", shape, [""] * len(expected))
     code, predicted, found = run(tmp_path, empty, part)
     assert code == 0 and found is None
@@ -223,24 +224,6 @@ def test_the_potential_ranks_a_measured_space(name, part, correlated, lost):
     space = measured_space.load(str(path), part)
     assert correlation.spearman(space.analytic_ms, space.time_ms) > correlated
     assert correlation.regret(space.analytic_ms, space.time_ms, 16) < lost
-
-
-#: A block has one tile, requests only its own data, and has no ring.
-ALONE = {"ahead": 0.0, "behind": 0.0, "arriving": 1.0, "request": 0.0, "slot": 1.0, "stalls": 0.0, "heat": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("kernel", "space", "part"),
-    [(clblast_terms, clblast(), "rtx-3090"), (convolution_terms, convolution(), "rtx-a4000")],
-    ids=["clblast", "convolution"],
-)
-def test_terms_are_finite_float32(kernel, space, part):
-    terms, count = vars(kernel.terms(space, lookup(part))), len(space[kernel.NAMES[0]])
-    assert {name: terms.pop(name) for name in ALONE} == ALONE
-    for name, values in terms.items():
-        assert values.shape == (count,) and values.dtype == np.float32, name
-        assert np.isfinite(values).all() and (values >= 0).all(), name
-    assert (terms["residents"] >= 1).all()
 
 
 def seconds(kernel, arch, *changes):

@@ -94,11 +94,11 @@ NO_WAY = {
 }
 
 
-@pytest.mark.parametrize("stock", ["", "split_k"])
+@pytest.mark.parametrize("stock", ["", "split_k", "library"])
 def test_a_direct_way_launches_what_the_call_in_full_does(opened, stock):
     """On other arrays than it was learned from."""
-    without = set()
-    for name in CALLS:
+    without, served = set(), CALLS.keys() - (UNSERVED if stock == "library" else set())
+    for name in sorted(served):
         machine = opened(stock)
         first, second = CALLS[name](), CALLS[name]()
         learn(machine, first)
@@ -108,31 +108,14 @@ def test_a_direct_way_launches_what_the_call_in_full_does(opened, stock):
         found, result = launches(machine, second)
         machine.only.ways.clear()
         expected, other = launches(machine, second)
-        assert found == expected, name
+        assert found == expected and bool(found) <= (stock != "library"), name
         assert type(result) is type(other), name
         for ours, theirs in zip(arrays_in([result]), arrays_in([other]), strict=True):
             assert (ours.shape, ours.strides, ours.dtype) == (theirs.shape, theirs.strides, theirs.dtype), name
             if not found:  # NumPy computes over this double: the numbers are the call's
                 np.testing.assert_array_equal(host(ours), host(theirs), err_msg=name)
-    assert without == NO_WAY, without ^ NO_WAY
-
-
-def test_the_library_serves_directly(opened):
-    """NumPy computes over this double: the numbers are the call's."""
-    learned = 0
-    for name in set(CALLS) - UNSERVED:
-        machine = opened("library")
-        first, second = CALLS[name](), CALLS[name]()
-        learn(machine, first)
-        if not ways(machine):
-            continue
-        learned += 1
-        result = learn(machine, second, 1)
-        machine.only.ways.clear()
-        expected = learn(machine, second, 1)
-        assert (result.shape, result.strides, result.dtype) == (expected.shape, expected.strides, expected.dtype), name
-        np.testing.assert_array_equal(host(result), host(expected), err_msg=name)
-    assert learned > 15
+    # The library computes a linear layer by matmul's short way.
+    assert without == (NO_WAY | ({"linear"} if stock == "library" else set())) & served
 
 
 def test_equal_arguments_of_other_types_are_other_calls(opened):
@@ -349,15 +332,6 @@ def test_buffers_that_come_back_are_launched_from_the_same_params(runtime, orin,
     with gk.record(tmp_path / "calls.csv"):
         repeated(orin, a, b, out, times=5)
     assert re.search(",5[,\n]", (tmp_path / "calls.csv").read_text())  # these launches are counted
-
-
-def test_results_that_are_new_are_never_placed(runtime, orin):
-    a, b = matrices(2)
-    for _ in range(4):
-        out = gk.matmul(a, b)
-        assert launched(orin) == (a.data.ptr, b.data.ptr, out.data.ptr)
-    (plan,) = runtime.plans.values()
-    assert plan.placed is NOWHERE and len(set(places(orin))) == 1
 
 
 def test_other_arrays_at_the_same_addresses_are_other_calls(runtime, orin, monkeypatch):

@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import gensor_kernels
 from gensor_database import Record, Store, StoreWarning, Verification
 from gensor_kernels import config
 from gensor_kernels.dispatch.calls.arguments import Operation
@@ -27,7 +26,7 @@ from gensor_kernels.dispatch.selection import library, load
 from gensor_kernels.dispatch.tuning import background, race
 from gensor_kernels.errors import BuildError, ConfigError
 from tests.doubles.device import FakeDevice, Fault, Race
-from tests.doubles.kernels import ARCH, aligned, kernels, products, put, raced, runtime_of, workload
+from tests.doubles.kernels import ARCH, aligned, kernels, products, raced, runtime_of, workload
 
 pytestmark = pytest.mark.usefixtures("user_database")
 
@@ -76,21 +75,6 @@ def test_without_memory_for_a_workspace_the_library_serves_this_call(scarce, war
     scarce.device.emulated, scarce.device.fails = True, ("workspace",)  # without a library to fall back to
     with pytest.raises(MemoryError, match="workspace"):
         calls[1][0]()
-
-
-def test_without_memory_for_a_workspace_the_library_serves_a_sum(scarce, monkeypatch):
-    x = whole((64, 256), 3)
-    with monkeypatch.context() as only:  # what the call is, as a race would ask
-        only.delenv("GENSOR_DETERMINISTIC")
-        probe = put(only, runtime_of(FakeDevice(clock=Race())))
-        gensor_kernels.sum(x, axis=-1)
-    (trial,) = probe.plans.values()
-    made = put(monkeypatch, runtime_of(stored=kernels(trial.request.problem.workload)))
-    assert gensor_kernels.sum(x, axis=-1)[0] == 55
-    made.device.fails = ("workspace",)
-    np.testing.assert_allclose(gensor_kernels.sum(x, axis=-1), x.sum(-1))
-    made.device.fails = ()
-    assert gensor_kernels.sum(x, axis=-1)[0] == 55
 
 
 def test_without_memory_for_copies_the_library_gets_the_callers_arrays(scarce, monkeypatch):

@@ -313,7 +313,8 @@ def _resize(step: Step) -> None:
 
 def _to_resize(step: Step, scales: str, rounding: str) -> None:
     step.node.op_type = "Resize"
-    step.set("mode", "nearest" if step.pop("mode", "nearest") == "nearest" else "linear")
+    mode = step.pop("mode", "nearest")
+    step.set("mode", {"bilinear": "linear"}.get(mode, mode))
     step.set("coordinate_transformation_mode", "asymmetric")
     step.set("nearest_mode", rounding)
     step.input(1, "")

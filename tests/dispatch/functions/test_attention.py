@@ -27,14 +27,6 @@ def test_invalid_ends_and_pages_on_the_device_read_no_other_memory(ends):
         assert found.shape == q.shape
 
 
-def test_no_elements():
-    q, k = np.ones((1, 2, 6, 16), np.float16), np.ones((1, 2, 0, 16), np.float16)
-    with gk.emulated("sm_87"):
-        assert not gk.attention(q, k, k, sizes=[2, 4], key_sizes=[0, 0]).any()
-        assert not gk.attention(q, q, q, sizes=[]).any()
-        assert gk.attention(q[:, :, :0], q, q, sizes=[0, 0], key_sizes=[1, 2]).shape == (1, 2, 0, 16)
-
-
 # ---- NaN and infinities at keys that a query does not see change nothing: on two architectures and in the library
 
 ROWS, HEAD, PAGE = 70, 64, 16

@@ -137,9 +137,3 @@ def test_a_split_takes_every_part():
 def test_elementwise_reduces_no_axes():
     with pytest.raises(ValueError, match=r"elementwise reduces no axes, not \(1,\)"):
         workload("elementwise", (2, 3), (1,), "float32")
-
-
-def test_places_of_dtype_and_out():
-    out = np.empty(4, np.float32)
-    with gk.emulated("sm_87"):
-        assert gk.sum(np.ones((4, 5), np.float16), 1, "float32", out) is out and (out == 5).all()

@@ -16,7 +16,7 @@ from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import Model, load
 from gensor_kernels.graph.readers import onnx_limits, onnx_weights
 from gensor_kernels.graph.readers.onnx_file import Source
-from tests.campaign_size import SEED
+from tests.campaign_size import FULL, SEED
 
 from ..models import node, proto
 from .mutated_models import draw_file, messages, outcome
@@ -353,14 +353,14 @@ def test_weights_that_are_cut(tmp_path, places, reason):
 
 # ---- models changed at random
 
-#: Mutated models of a push; python -m tests.graph.readers.mutated_models draws many.
-FEW = 70
+#: Mutated models of a push, and of a night.
+COUNT = 40_000 if FULL else 70
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_mutated_models_end_in_a_result_or_an_error_of_the_package():
     raw, computed = [], 0
-    for number in range(FEW):
+    for number in range(COUNT):
         case, data = draw_file(number, SEED)
         what, text = outcome(data)
         computed += what == "computed"

@@ -62,16 +62,6 @@ def test_chains_step_with_these_probabilities(small):
     assert np.abs(seen - expected(graph, codes, at, SHARED_HOT)).max() < 4 * np.sqrt(0.25 / count)
 
 
-def test_a_chain_rests_at_a_local_minimum(small):
-    graph, _ = small
-    region = Region(graph)
-    plan = Schedule(chains=8, steps=300, hot=0.05, cycle=300)
-    chains = Chains(region, np.repeat(region.add(graph.space.start()[None]), 8), plan, np.random.default_rng(3))
-    assert chains.run() == 8 * 300
-    around = region.log_phi[region.edges[region.row[chains.at]]]
-    assert (around[:, 0] <= around.min(axis=1)).all()
-
-
 @pytest.mark.parametrize("hot", [0.05, COLD])
 def test_chains_that_share_a_start_are_hotter(small, hot):
     graph, _ = small

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import random
 import sys
 
 import pytest
@@ -35,7 +34,7 @@ def shipped():
 
 
 def test_with_binaries_everything_comes_back(gensor_tune, tmp_path, shipped):
-    kernels = {row.digest: row.binary_digest for row in sample(shipped[Kernel], 200)}
+    kernels = {row.digest: row.binary_digest for row in sample(shipped[Kernel], 80)}
     with Store.open(tmp_path / "own.db") as store:
         for rows in shipped.values():
             named = {row: getattr(row, "kernel_digest", None) or row.digest for row in rows}
@@ -154,28 +153,3 @@ def test_hostile_lines_are_refused_with_a_reason_and_the_others_go_on(gensor_tun
     assert "Traceback" not in err and err.count("rows.jsonl:") == len(lines) + 1
     kernel = dataclasses.replace(shipped[Kernel][0], abi=shipped[Kernel][0].abi + 1)
     assert grammar.row_of(grammar.to_json(kernel).encode()) == kernel
-
-
-def test_no_mutation_of_a_line_escapes_as_another_exception_or_enters_as_another_row(shipped):
-    rows = [row for kind in TABLES for row in shipped[kind][:3] if len(grammar.to_json(row)) < 20_000]
-    true = {row.digest: row for row in rows}
-    rng = random.Random(7)
-    refused = 0
-    for turn in range(4000):
-        line = bytearray(grammar.to_json(rows[turn % len(rows)]).encode())
-        for _ in range(rng.choice((1, 1, 2, 8))):
-            place = rng.randrange(len(line))
-            choice = rng.randrange(3)
-            if choice == 0:
-                line[place] ^= 1 << rng.randrange(8)
-            elif choice == 1:
-                del line[place : place + rng.choice((1, 3, 40))]
-            else:
-                line[place:place] = rng.choice((b"0", b'"', b"}", b"\\u0000", b",", b"-", b"e9", b"null", b"\xff"))
-        try:
-            row = grammar.row_of(bytes(line))
-        except ValueError:
-            refused += 1
-        else:  # white space, or an escape of the same character
-            assert true[row.digest] == row
-    assert refused > 3900

@@ -15,7 +15,8 @@ ARCH = lookup("sm_87")
 
 
 def requests(dtype, count):
-    return [Request(matmul.workload(16 * m, 16, 32, dtype=dtype), ARCH, 0, "full") for m in range(1, count + 1)]
+    made = [matmul.workload(16 * m, 16, 32, dtype=dtype) for m in range(1, count + 1)]
+    return [Request(each, ARCH, 0, "full", evaluations=200) for each in made]
 
 
 NOW, LATER = requests("float64", PARALLEL_FROM), requests("float32", 3)
