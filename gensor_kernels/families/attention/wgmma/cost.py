@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
+from gensor_kernels.families.attention.order import units_together
 from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.wgmma import column as wgmma
@@ -18,7 +19,7 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     entry_registers,
 )
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Part, Values
+from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
@@ -36,9 +37,14 @@ FRONT = 1024
 STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
 #: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
 #: fitted to the times of attention on an H100.
-HANDED_ON = 600.0
-#: Instructions of a score: largest, difference, exponential, total, half a conversion.
-WEIGH_ISSUE = 4.5
+HANDED_ON = 400.0
+#: Clocks between a warp's exponentials where no other warp has some: each waits for the sum of the third one before it
+#: (SASS), a latency that was fitted to the same times. The unit takes EXPONENTIAL.
+ALONE = 12.0
+#: Instructions of a score: largest, difference, exponential, total, half a conversion; those from the exponent on.
+WEIGH_ISSUE, POWER_ISSUE = 4.5, 3.0
+#: Clocks of a score's maximum, and of its half of a conversion: a sub-core issues one of either every two clocks.
+LARGEST, PACK = 2.0, 1.0
 
 
 def boxes(head: Numbers) -> Numbers:
@@ -98,9 +104,11 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         # Warps of a sub-core share its special-function unit and its tensor core.
         math = np.maximum(2 * half, powers) * count
         products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
-        # The softmax overlaps the warpgroup's second product; rescaling its sums does not.
-        weigh = np.maximum(powers, scores * (WEIGH_ISSUE + more)) + REDUCE
-        path = half + np.maximum(half, weigh) + sums + scores / 2 + TURN
+        # The softmax overlaps the warpgroup's second product; rescaling its sums does not. Exponentials wait for the
+        # largest score.
+        alone = np.maximum(powers * (ALONE / EXPONENTIAL), scores * POWER_ISSUE)
+        weigh = scores * (LARGEST + more) + REDUCE + alone
+        path = half + np.maximum(half, weigh) + np.maximum(sums + scores / 2, scores * PACK) + TURN
         tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
         read = count * (PRODUCT_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
         return {
@@ -123,6 +131,14 @@ def _entry(arch: Arch) -> Part:
         return {wgmma.ENTRY: np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)}
 
     return Part(("block_q", "min_blocks"), function)
+
+
+def together(c: Columns, e: Sizes) -> np.ndarray | float:
+    """Return how many units start together, as order.taken_together does on the host."""
+    if e.form.ragged or e.diagonal >= e.keys:
+        return 1.0
+    keys = np.ceil(e.keys / c["split_k"])
+    return np.where(c["longest_first"] == 1, units_together(c[column.SLABS], e.n, keys), 1.0)
 
 
 def threads(v: Mapping[str, int]) -> int:

@@ -5,10 +5,12 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
+from gensor_kernels.families.attention import order
 from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
 from gensor_kernels.families.attention.family import (
     EPILOGUE_NAMES,
@@ -62,7 +64,7 @@ class AttentionWgmma(Attention):
     rules = rules.RULES
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
-    names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", *EPILOGUE_NAMES)
+    names = ("level", "block_q", "block_k", "head_tile", "split_k", "longest_first", "stages", *EPILOGUE_NAMES)
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -93,6 +95,7 @@ class AttentionWgmma(Attention):
             Coordinate("block_k", HEADS, 0, "tile", "keys of one main-loop step"),
             Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
+            *([order.LONGEST_FIRST] * (not FORMS[workload.operator].ragged)),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
             EPILOGUE_FIXED,
@@ -145,14 +148,15 @@ class AttentionWgmma(Attention):
         loop = warpgroup_loop(c, self._memory(c), c["epilogue_staged"], touched, arch.heat("peak_f16"))
         loop.slot = 0.5  # keys, then values
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
-        return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
+        e = sizes_of(workload)
+        return assemble(c, e, arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE, cost.together(c, e))
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_wgmma.cu."""
         ragged = int(FORMS[workload.operator].ragged)
-        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged}
+        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | order.constants(program)
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
@@ -165,11 +169,12 @@ class AttentionWgmma(Attention):
         return (first, *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return the tiles of whole queries, and parts of the keys."""
+        """Return the tiles of whole queries, the parts of the keys, and how many units start together."""
         found = super().tiling(program, geometry)
         if geometry.ragged:
             return found
-        return Tiling(_tiles(program, geometry.sizes[0], geometry.batch[2]), 1, found.split, found.k_per_split, 1)
+        tiles = _tiles(program, geometry.sizes[0], geometry.batch[2])
+        return replace(found, tiles_m=tiles, raster=order.taken_together(program, geometry, found))
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return the problems of cases.py, and of sequence_cases.py with groups that divide a tile."""
@@ -196,8 +201,10 @@ class AttentionWgmma(Attention):
         head = -(-max(workload.size["head"], 1) // 16) * 16
         kinds = ((128, 1), (192, 1), (64, 1), (64, 2))
         keys = (128, 176, 96, 80, 64, 48, 32, 16)
+        causal = workload.size["causal"] > 0 and not FORMS[workload.operator].ragged
+        ordered = {order.LONGEST_FIRST.name: 1} if causal else {}
         wanted = [
-            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split}
+            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split, **ordered}
             for rows, split in kinds
             for step in keys
         ]
