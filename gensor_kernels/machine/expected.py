@@ -16,7 +16,7 @@ LEAST_WORKLOADS = 10
 #: By family.
 _FACTORS = {
     "attention": (0.57, 1.93),
-    "attention_wgmma": (0.91, 1.23),
+    "attention_wgmma": (0.91, 1.25),
     "contraction_mma": (0.87, 1.71),
     "contraction_wgmma": (0.86, 1.24),
     "rows": (0.87, 1.26),

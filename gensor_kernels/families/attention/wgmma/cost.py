@@ -19,13 +19,18 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     entry_registers,
 )
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Columns, Part, Values
+from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
 #: Rows per block: 64 for each warpgroup that multiplies.
 BLOCKS_Q = (64, 128, 192)
 STAGES = tuple(range(2, 17))
+POLYNOMIALS = Coordinate(
+    "polynomials", (0, 1, 2, 3, 4), 2, "instruction", "eighths of the exponentials on the FMA pipe"
+)
+#: Instructions of a polynomial beyond those of an exponential, by the type of weights: counted in SASS.
+EVALUATION = {"float16": 8.0, "bfloat16": 7.0}
 #: Elements of a head in a row of a box, and bytes of such a row.
 UNIT, ROW_BYTES = 64, 128
 #: Rows of shared memory after a tile of Q: the most rows by which boxes of whole queries are longer.
@@ -38,9 +43,8 @@ STEP_ISSUE, MASK_ISSUE = 110.0, 3.0
 #: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
 #: fitted to the times of attention on an H100.
 HANDED_ON = 400.0
-#: Clocks between a warp's exponentials where no other warp has some: each waits for the sum of the third one before it
-#: (SASS), a latency that was fitted to the same times. The unit takes EXPONENTIAL.
-ALONE = 12.0
+#: Clocks of a score in the softmax in addition to what its instructions explain: fitted to the same times.
+SLOWED = 4.0
 #: Instructions of a score: largest, difference, exponential, total, half a conversion; those from the exponent on.
 WEIGH_ISSUE, POWER_ISSUE = 4.5, 3.0
 #: Clocks of a score's maximum, and of its half of a conversion: a sub-core issues one of either every two clocks.
@@ -84,13 +88,14 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_q",), groups),
         Part(("stages",), stages),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
-        _steps(e, arch),
+        _steps(e, EVALUATION[workload.dtype["a"]], arch),
         _entry(arch),
     )
 
 
-def _steps(e: Sizes, arch: Arch) -> Part:
-    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
+def _steps(e: Sizes, evaluation: float, arch: Arch) -> Part:
+    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly; a polynomial
+    has so many instructions of ``evaluation`` more than an exponential."""
     rate = arch.rate("peak_f16")
     more = (MASK_ISSUE if e.mask_bytes else 0.0) + CAP_ISSUE * e.form.capped  # instructions of a score
 
@@ -100,27 +105,28 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         scores, sums = v["block_k"] / 2, v["head_tile"] / 2  # of a thread
         half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of either product of a warpgroup
         # A soft cap is an exponential and a reciprocal more per score.
-        powers = ((3 if e.form.capped else 1) * scores + 2) * EXPONENTIAL
+        by_polynomial = v["block_k"] // 8 * v["polynomials"] // 8 * 4
+        powers = ((3 if e.form.capped else 1) * scores - by_polynomial + 2) * EXPONENTIAL
+        evaluated = by_polynomial * evaluation
         # Warps of a sub-core share its special-function unit and its tensor core.
         math = np.maximum(2 * half, powers) * count
         products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
         # The softmax overlaps the warpgroup's second product; rescaling its sums does not. Exponentials wait for the
         # largest score.
-        alone = np.maximum(powers * (ALONE / EXPONENTIAL), scores * POWER_ISSUE)
-        weigh = scores * (LARGEST + more) + REDUCE + alone
+        weigh = scores * (LARGEST + more + SLOWED) + REDUCE + np.maximum(powers, scores * POWER_ISSUE + evaluated)
         path = half + np.maximum(half, weigh) + np.maximum(sums + scores / 2, scores * PACK) + TURN
         tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
         read = count * (PRODUCT_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
         return {
             column.MATH: math / (count + 1),
             column.MULTIPLIES: products * share,
-            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + sums) * share,
+            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + evaluated + sums) * share,
             column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, HANDED_ON),
             wgmma.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
             column.OUTPUTS: 16 * v["head_tile"],
         }
 
-    return Part(("block_q", "block_k", "head_tile"), function)
+    return Part(("block_q", "block_k", "head_tile", "polynomials"), function)
 
 
 def _entry(arch: Arch) -> Part:

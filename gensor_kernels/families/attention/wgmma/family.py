@@ -64,7 +64,10 @@ class AttentionWgmma(Attention):
     rules = rules.RULES
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
-    names = ("level", "block_q", "block_k", "head_tile", "split_k", "longest_first", "stages", *EPILOGUE_NAMES)
+    names = (
+        *("level", "block_q", "block_k", "head_tile", "split_k", "longest_first", "stages", "polynomials"),
+        *EPILOGUE_NAMES,
+    )
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -88,15 +91,17 @@ class AttentionWgmma(Attention):
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Return the tiles of rows and keys, the head's tile, split, ring, epilogue."""
+        """Return the tiles of rows and keys, the head's tile, split, order, ring, polynomials, epilogue."""
+        form = FORMS[workload.operator]
         return (
             LEVEL,
             Coordinate("block_q", cost.BLOCKS_Q, 0, "tile", "rows (query, head of a group) of a block's tile"),
             Coordinate("block_k", HEADS, 0, "tile", "keys of one main-loop step"),
             Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
-            *([order.LONGEST_FIRST] * (not FORMS[workload.operator].ragged)),
+            order.LONGEST_FIRST._replace(values=(0,) if form.ragged else order.LONGEST_FIRST.values),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
+            cost.POLYNOMIALS._replace(values=(0,) if form.lse else cost.POLYNOMIALS.values),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
             EPILOGUE_FIXED,
             vector(workload, "vector_c", "c", 2),
@@ -105,9 +110,9 @@ class AttentionWgmma(Attention):
         )
 
     def known(self, workload: Workload) -> dict[str, object]:
-        """Return whether there is a mask, and whether sequences have different lengths."""
+        """Return whether there is a mask and a window, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        return {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        return {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged, "SLIDING": e.form.windowed}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
         """See attention.rules."""
@@ -124,6 +129,7 @@ class AttentionWgmma(Attention):
         none, one = (cost.ring_bytes(tile | {"stages": count * like}) for count in (0, 1))
         return {
             "stages": np.clip((arch.smem_per_block - cost.FRONT - none) // (one - none), 2, 6),
+            cost.POLYNOMIALS.name: 0 * like,
             "epilogue_staged": like,
             "epilogue_fixed": 0 * like,
             "vector_c": 16 * like,
@@ -156,7 +162,9 @@ class AttentionWgmma(Attention):
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_wgmma.cu."""
         ragged = int(FORMS[workload.operator].ragged)
-        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | order.constants(program)
+        given = shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | order.constants(program)
+        eighths = program.get(cost.POLYNOMIALS.name)
+        return given | ({"POLYNOMIALS": eighths} if eighths else {})
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
@@ -201,10 +209,9 @@ class AttentionWgmma(Attention):
         head = -(-max(workload.size["head"], 1) // 16) * 16
         kinds = ((128, 1), (192, 1), (64, 1), (64, 2))
         keys = (128, 176, 96, 80, 64, 48, 32, 16)
-        causal = workload.size["causal"] > 0 and not FORMS[workload.operator].ragged
-        ordered = {order.LONGEST_FIRST.name: 1} if causal else {}
+        first = int(workload.size["causal"] > 0 and not FORMS[workload.operator].ragged)
         wanted = [
-            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split, **ordered}
+            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split, "longest_first": first}
             for rows, split in kinds
             for step in keys
         ]
