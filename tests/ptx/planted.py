@@ -315,6 +315,16 @@ def _attention() -> Iterator[Bug]:
     yield Bug("    proxy_fence();\n", "", ragged)
     yield Bug("keys * PIECES + thread_index()", "(keys + 1) * PIECES + thread_index()", ragged)
     yield Bug("    if (within(1, steps)) // the next tile of keys comes first\n        turn.next();\n", "", ragged)
+    # Exponentials by polynomials, and the order of blocks.
+    powers = "attention_wgmma: polynomials"
+    for before, after in (
+        ("SHIFT - shifted)", "-shifted)"),
+        ("bit_cast<u32>(shifted) << 23", "bit_cast<u32>(shifted) << 22"),
+        ("fma_(power, rest, 0.6931242f)", "fma_(power, rest, 0.5931242f)"),
+        ("return __saturatef(__fmaf_rn(a, b, c));", "return __fmaf_rn(a, b, c);"),
+        ("place = block - first * tiles", "place = block"),
+    ):
+        yield Bug(before, after, powers)
     yield Bug("(round & 1) ^ (u32)(group == 0)", "(round & 1)", two)
     yield Bug("    if constexpr (EPILOGUE_STAGED)\n        barrier();", "", two)
     # Positions: of rows, tiles and heads.

@@ -94,8 +94,9 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _steps(e: Sizes, evaluation: float, arch: Arch) -> Part:
-    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly; a polynomial
-    has so many instructions of ``evaluation`` more than an exponential."""
+    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly.
+
+    A polynomial has ``evaluation`` more instructions than an exponential."""
     rate = arch.rate("peak_f16")
     more = (MASK_ISSUE if e.mask_bytes else 0.0) + CAP_ISSUE * e.form.capped  # instructions of a score
 
