@@ -56,7 +56,7 @@ def unevenness(
     lengths: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     tiles: np.ndarray,
     units: np.ndarray,
-    together: np.ndarray,
+    together: Numbers,
     slots: np.ndarray,
 ) -> np.ndarray:
     """Return the time until the last block ends over that of as many rounds of mean blocks.
