@@ -45,7 +45,7 @@ RULES = Rules(
         Rule(
             "Sums, scores and weights do not fit the registers.",
             "(2 * HEAD + (5 if MASK else 3) * BLOCK_KEYS) // 4"
-            " + (48 if HEAD > 192 else 32 if HEAD == 64 and not SLIDING else 40)"
+            " + (48 if HEAD > 192 else 32 if HEAD == 64 and not (SLIDING or MASK) else 40)"
             " <= (255 if ENTRY > 240 else TAKEN)",
         ),
         Rule(
