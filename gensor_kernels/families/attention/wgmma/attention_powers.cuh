@@ -1,8 +1,8 @@
 // Attention: exponentials by polynomials.
 //
 // The special-function unit computes 16 exponentials per clock and multiprocessor, the multiply-add pipes 128 products.
-// POLYNOMIALS eighths of the fragments of a step take the latter, as in FlashAttention-4: 2^x is 2^k, an addition to the
-// exponent, times a polynomial of x - k, which is between -1/2 and 1/2 (Cody and Waite, "Software Manual for the
+// POLYNOMIALS eighths of the fragments of a step take the latter, as in FlashAttention-4: 2^x is 2^k, an addition to
+// the exponent, times a polynomial of x - k, which is between -1/2 and 1/2 (Cody and Waite, "Software Manual for the
 // Elementary Functions", 1980).
 #pragma once
 #include "attention_work.cuh"
@@ -16,7 +16,8 @@ DEVICE constexpr bool by_polynomial(int j) {
 // The fragment whose weights have to be known before the polynomials of fragment j.
 DEVICE constexpr int known_before(int j) {
     int i = j > 2 ? j - 2 : 0;
-    while (i > 0 && by_polynomial(i)) --i;
+    while (i > 0 && by_polynomial(i))
+        --i;
     return i;
 }
 
@@ -36,8 +37,8 @@ DEVICE float power_of(float y) {
     return bit_cast<float>(bit_cast<u32>(power) + (bit_cast<u32>(shifted) << 23));
 }
 
-// The weights exp(x - top) of a row by polynomials, as weight_of. The argument of power_of saturates, which makes 0 of a
-// weight of NaN: `top` is NaN if a score is, and rows whose largest score is infinite become NaN at their end.
+// The weights exp(x - top) of a row by polynomials, as weight_of. The argument of power_of saturates, which makes 0 of
+// a weight of NaN: `top` is NaN if a score is, and rows whose largest score is infinite become NaN at their end.
 struct RowPowers {
     float top, factor, term;
     MEMBER RowPowers(float top, float unit)

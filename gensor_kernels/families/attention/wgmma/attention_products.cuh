@@ -104,7 +104,8 @@ struct WarpMath {
             const RowPowers powers(base, unit);
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
                 float &score = scores[4 * j + 2 * half + e];
-                score = by_polynomial(j) ? powers.weight(score, scores[4 * known_before(j) + 2 * half + e]) : weight_of(score, base, unit);
+                score = by_polynomial(j) ? powers.weight(score, scores[4 * known_before(j) + 2 * half + e])
+                                         : weight_of(score, base, unit);
                 total_here[e] += score;
             }
             total[0][half] = fma_(total[0][half], kept[half], total_here[0] + total_here[1]);
