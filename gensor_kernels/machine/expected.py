@@ -15,8 +15,8 @@ OUTSIDE = 8.0
 LEAST_WORKLOADS = 10
 #: By family.
 _FACTORS = {
-    "attention": (0.57, 1.91),
-    "attention_wgmma": (0.87, 1.27),
+    "attention": (0.57, 1.93),
+    "attention_wgmma": (0.91, 1.25),
     "contraction_mma": (0.87, 1.71),
     "contraction_wgmma": (0.86, 1.17),
     "rows": (0.87, 1.26),

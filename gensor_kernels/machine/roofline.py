@@ -85,6 +85,8 @@ class Terms:
     #: clocks in which a warp issues the instructions of an iteration, however many warps there are: the sum of the
     #: stall counts that the compiler encoded, or an estimate for the warp that requests tiles. 0 where not known.
     stalls: np.ndarray | float = 0.0
+    #: time until the last block ends over that of as many rounds of blocks of as many steps, where these differ
+    uneven: np.ndarray | float = 1.0
     #: share of its clock that the chip loses to its power limit while all math pipes are busy; see ``Arch.heat``
     heat: np.ndarray | float = 0.0
 
@@ -172,7 +174,7 @@ def _rounds(
     lone = begin + np.maximum(np.maximum(alone, transfer), compute / residents) * terms.iterations + ending
     least = np.maximum(np.maximum(carried, worked), lone) + hidden * terms.exposed * terms.iterations
     apart = np.clip(2.0 * carried / worked - 1.0, 0.0, 1.0)
-    return start, loop, finish, np.maximum(start + loop + finish - least, 0.0) * apart
+    return start, loop * terms.uneven, finish, np.maximum(start + loop + finish - least, 0.0) * apart
 
 
 def _total(terms: Terms, full: np.ndarray, rest: np.ndarray, clocks: tuple[np.ndarray, ...]) -> np.ndarray:

@@ -48,7 +48,11 @@ def test_both_bodies_have_the_same_intrinsics():
 
 @pytest.mark.parametrize(
     ("name", "functions"),
-    [("dependent", ["grid_dependency_wait", "launch_dependents", "load_finished"]), ("vote", ["barrier_any"])],
+    [
+        ("dependent", ["grid_dependency_wait", "launch_dependents", "load_finished"]),
+        ("vote", ["barrier_any"]),
+        ("saturated", ["fma_saturated_"]),
+    ],
 )
 def test_both_bodies_of_further_intrinsics_have_the_same_functions(name, functions):
     texts = [(FOLDER / f"gensor_emulator_{name}.h").read_text(), CUDA[f"{name}.cuh"].read_text()]

@@ -326,6 +326,16 @@ def _attention() -> Iterator[Bug]:
     yield Bug("each = rows_of_block(params);", "each = BLOCK_Q;", groups)
     yield Bug("within(row, work.end)};", "within(row, work.rows)};", groups)
     yield Bug("work.entry = (i32)(block % heads);", "work.entry = (i32)(block / heads % heads);", groups)
+    # Exponentials by polynomials, and the order of blocks.
+    powers = "attention_wgmma: polynomials"
+    for before, after in (
+        ("SHIFT - shifted)", "-shifted)"),
+        ("bit_cast<u32>(shifted) << 23", "bit_cast<u32>(shifted) << 22"),
+        ("fma_(power, rest, 0.6931242f)", "fma_(power, rest, 0.5931242f)"),
+        ("return __saturatef(__fmaf_rn(a, b, c));", "return __fmaf_rn(a, b, c);"),
+        ("place = block - first * tiles", "place = block"),
+    ):
+        yield Bug(before, after, powers)
     yield Bug("(round & 1) ^ (u32)(group == 0)", "(round & 1)", two)
     yield Bug("    if constexpr (EPILOGUE_STAGED)\n        barrier();", "", two)
     # Positions: of rows, tiles and heads.

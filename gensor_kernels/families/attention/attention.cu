@@ -55,6 +55,7 @@
 
 enum MaskKind { MASK_NONE, MASK_KEPT, MASK_ADDED };
 enum KeysKind { KEYS_DENSE, KEYS_PACKED, KEYS_PAGED };
+enum BlockOrder { LONGEST_FIRST = 0 };
 // Names that the shared headers use: in the second product, k are the keys and n the elements of a head.
 constexpr int BLOCK_K = BLOCK_KEYS, WARP_M = WARP_Q, WARP_N = HEAD, THREADS = 32 * (BLOCK_Q / WARP_Q);
 

@@ -1,8 +1,9 @@
 // Attention: the part of the problem that a block computes, and the weight of a score. The kernels of all attention
 // families include it.
 //
-// It uses BLOCK_Q, BLOCK_K, MASK, SLIDING, SOFTCAP, RAGGED, KEYS_IN and WHOLE_QUERIES.
+// It uses BLOCK_Q, BLOCK_K, MASK, SLIDING, SOFTCAP, RAGGED, KEYS_IN, WHOLE_QUERIES and LONGEST_FIRST.
 #pragma once
+#include "attention_order.cuh"
 #include "epilogue.cuh"
 #include "ragged.cuh"
 #include "shared_rows.cuh"
@@ -67,7 +68,7 @@ DEVICE void decode_keys(const Params &params, Work &work, i32 first, i32 last) {
 // attention is causal they see most. Tiles of packed sequences are outermost: the longest tiles of all heads, not of
 // one, run before the shorter ones.
 DEVICE Work decode_work(const Params &params) {
-    const u32 tiles = (u32)params.tiles_m, block = (u32)block_index(), outer = block / tiles;
+    const u32 tiles = (u32)params.tiles_m, block = ordered(params, (u32)block_index()), outer = block / tiles;
     const i32 group = params.batch_inner[1];
     Work work;
 #if RAGGED

@@ -14,6 +14,8 @@ from gensor_kernels.operators.attention.forms import FORMS, window_sizes
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
 
+from .order import LONGEST_FIRST
+
 LATE, EARLY = "late", "early"
 
 
@@ -46,6 +48,7 @@ def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, .
     keys = steps * step - (step - ragged if ragged else 0)
     third = -(-(block + block * 5 // 8) // 3)
     windowed = FORMS[workload.operator].windowed
+    ordered = program.get(LONGEST_FIRST.name) == 1
     bare = workload.epilogue if epilogue == workload.epilogue else ()
 
     def up(count: int) -> int:
@@ -77,6 +80,7 @@ def attention_cases(program: Program, workload: Workload, epilogue: tuple[str, .
         case("blind rows", up(step) + block + 3, step + unit, head, (1, 1, 2), 1, "k", bare, (LATE, 3), window=(3, -1)),
         case("batch", 2, step + unit, head, (3, 2, 2), 0, "bk", bare, (LATE, "reverse")),
         case("no keys", 3, 0, head, (1, 2, 1), 0, "qk", epilogue, (EARLY, "forward")),
+        *([case("entries", 2 * block + 1, up(2 * step), head, (1, 3, 1), 2, "q", bare, (LATE, 7))] if ordered else []),
         *([case("empty parts", 3, step, head, (2, 1, 1), 0, "q", bare, (LATE, "forward"))] if split > 1 else []),
     ]
     if windowed:

@@ -26,6 +26,7 @@ from gensor_kernels.operators.types.workload import Workload
 
 from . import column as own
 from . import mask
+from .order import unevenness
 from .shape import ELEMENT, Sizes, sizes_of
 
 #: Instructions of the main loop that only run in tiles which the diagonal or the edge cuts: per score.
@@ -71,8 +72,17 @@ def dram_bytes(c: Columns, e: Sizes, blocks: np.ndarray, residents: np.ndarray, 
     return once + entries * entry * (passes - 1.0) * lost * share
 
 
-def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, cut: np.ndarray | float = 0.0) -> Terms:
-    """Return the complete terms; ``cut`` are instructions of the compiled main loop that most steps skip."""
+def assemble(
+    c: Columns,
+    e: Sizes,
+    arch: Arch,
+    facts: Facts | None,
+    loop: Loop,
+    cut: np.ndarray | float = 0.0,
+    together: np.ndarray | float = 1.0,
+) -> Terms:
+    """Return the complete terms; ``cut`` are instructions of the compiled main loop that most steps skip, ``together``
+    the units whose longest blocks start first."""
     blocks = c[own.TILES] * c[column.SLABS]
     known = fixed_terms(c, e, arch, facts, loop, finishing=3, cut=cut)
     search = SEARCH * (e.sequences // 32 + 1) if e.form.ragged else 0.0
@@ -86,6 +96,16 @@ def assemble(c: Columns, e: Sizes, arch: Arch, facts: Facts | None, loop: Loop, 
         dram_bytes=dram_bytes(c, e, blocks, known["residents"], arch),
         epilogue_bytes=c[column.WRITTEN],
         after=c[column.AFTER],
+        # Sequences differ in their lengths, which only the device knows.
+        uneven=1.0
+        if e.form.ragged
+        else unevenness(
+            (c[column.ITERATIONS], c[own.LONGEST], c[own.SHORTEST], c[own.SQUARE]),
+            c[own.TILES],
+            c[column.SLABS],
+            together,
+            known["residents"] * arch.sms,
+        ),
     )
 
 
@@ -191,20 +211,27 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
 
 
 def _iterations(e: Sizes, whole: bool):
-    """Tabulate the steps of a block, on average: blocks skip keys that they do not see."""
+    """Tabulate the steps of blocks: these skip keys that they do not see."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        steps = np.empty(len(v["block_q"]))
+        steps, longest, shortest, square = np.empty((4, len(v["block_q"])))
         for block in np.unique(v["block_q"]):
             rows = int(rows_of(block, e, whole))
             last = np.arange(rows - 1, e.rows + rows - 1, rows)
             seen, unseen = e.visible(last), e.unseen(last - (rows - 1))
             for keys in np.unique(v["block_k"]):
                 at = (v["block_q"] == block) & (v["block_k"] == keys)
-                steps[at] = np.mean(np.maximum(-(-seen // keys) - unseen // keys, 0))
+                own_steps = np.maximum(-(-seen // keys) - unseen // keys, 0)
+                steps[at], square[at] = np.mean(own_steps), np.mean(own_steps**2)
+                longest[at], shortest[at] = own_steps.max(), own_steps.min()
         each = steps / v["split_k"]
         cut = e.causal or e.form.windowed
-        return {column.ITERATIONS: np.maximum(each if cut else np.ceil(each - 1e-9), 0.5)}
+        return {
+            column.ITERATIONS: np.maximum(each if cut else np.ceil(each - 1e-9), 0.5),
+            own.LONGEST: longest / v["split_k"],
+            own.SHORTEST: shortest / v["split_k"],
+            own.SQUARE: square / v["split_k"] ** 2,
+        }
 
     return function
 

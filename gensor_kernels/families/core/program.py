@@ -11,7 +11,10 @@ from gensor_database.lazy import cached_property
 
 #: Coordinates that only some workloads of a family have (with a prologue, with a window, plain products, complex
 #: ones), or that Programs made before them lack.
-OPTIONAL = ("materialised", "masked", "stream", "form", "run", "merged", "staged", "early", "overlapped", "mask_stages")
+OPTIONAL = (
+    *("materialised", "masked", "stream", "form", "run", "merged", "staged", "early"),
+    *("overlapped", "mask_stages", "longest_first", "polynomials"),
+)
 
 
 @dataclass(frozen=True)

@@ -146,6 +146,11 @@ def group_of(sizes: Mapping[str, int]) -> int:
     return sizes["heads"] // max(sizes["kv_heads"], 1)
 
 
+def last_diagonal(geometry: Geometry) -> int:
+    """Return the diagonal after the last key that a query sees: query i sees the keys below i + this."""
+    return int(_TOLD.unpack_from(geometry.tail)[7])
+
+
 def _mask_strides(strides: tuple[int, ...], axes: int, group: int) -> tuple[int, ...]:
     batch, head, query, key = (s if axes >> (3 - place) & 1 else 0 for place, s in enumerate(strides))
     return batch, head * group, head, query, key

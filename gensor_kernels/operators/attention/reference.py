@@ -22,7 +22,9 @@ before: c changes by sum (rounding_j) v_j / L.  For scores without order roundin
 3 r sqrt(sum (w_j v_j)^2) is seven standard deviations; r sum w_j |v_j| holds for any data and is taken where it is
 less, as it is for a few keys.  Float16 weights below 2^-14 are rounded to multiples of 2^-24, which is at most 2^-25
 |v_j| / L each: weights are relative to the largest score so far, and later ones only shrink them.  They add up to
-2^-25 sum |v_j| / L, or 2^-25 * 3 sqrt(sum v_j^2) / L without order.
+2^-25 sum |v_j| / L, or 2^-25 * 3 sqrt(sum v_j^2) / L without order.  A kernel that stores no logarithm may take some
+p_j, of numerator and L, from a polynomial whose error is at most r p_j / 32 (attention_powers.cuh): 3 r is seven
+standard deviations as before.
 
 *Sums.*  The second product is a sum of n terms w_j v_j as in tolerance/base.py, tensor cores included.  Between tiles
 the partial sum is multiplied by exp(M_old - M_new), which is one more rounding per tile of 16 or more keys; it and its

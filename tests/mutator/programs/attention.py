@@ -80,6 +80,7 @@ def attention_wgmma_configurations() -> list[Configuration]:
         make("ragged", sequences.workload(3, 99, 90, head=128, causal=True), block_q=128, block_k=48, head_tile=128),
         make("ragged groups", sequences.workload(3, 99, 90, heads=6, kv_heads=2, head=64, causal=True), stages=2),
         make("ragged, split", sequences.workload(3, 99, 90, head=64, window=(20, 9)), split_k=2),
+        make("polynomials", attention(99, head=64, causal=True), block_k=32, polynomials=3, longest_first=1),
         make("sinks", attention(99, head=64, mask="bool", sinks="float16", lse=True), block_q=128),
         make("sinks, split", sequences.workload(3, 99, 90, head=64, sinks="float32", lse=True), split_k=2),
     ]

@@ -3,6 +3,7 @@
 // Scores are the accumulators of the first product. Weights, their exponentials in 16 bits, then have the layout of the
 // left operand of the second product, which takes it from registers.
 #pragma once
+#include "attention_powers.cuh"
 #include "attention_ring.cuh"
 
 constexpr int K_STEP = 16, HEAD_STEPS = HEAD / K_STEP, KEY_STEPS = BLOCK_K / K_STEP, KEY_FRAGMENTS = BLOCK_K / 8;
@@ -92,17 +93,19 @@ struct WarpMath {
         UNROLL for (int half = 0; half < 2; ++half) {
             float largest[2] = {top[0][half], minus_infinity()}, total_here[2] = {0, 0};
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) largest[e] =
-                maximum_(largest[e], scores[4 * j + 2 * half + e]);
-            largest[0] = maximum_(largest[0], largest[1]);
-            largest[0] = maximum_(largest[0], shuffle_xor(largest[0], 1));
-            largest[0] = maximum_(largest[0], shuffle_xor(largest[0], 2));
+                larger_score(largest[e], scores[4 * j + 2 * half + e]);
+            largest[0] = larger_score(largest[0], largest[1]);
+            largest[0] = larger_score(largest[0], shuffle_xor(largest[0], 1));
+            largest[0] = larger_score(largest[0], shuffle_xor(largest[0], 2));
             // Rows that have seen nothing yet have no largest score: any finite number serves.
             const float base = largest[0] == minus_infinity() ? 0.0f : largest[0];
             kept[half] = weight_of(top[0][half], base, unit);
             top[0][half] = largest[0];
+            const RowPowers powers(base, unit);
             UNROLL for (int j = 0; j < KEY_FRAGMENTS; ++j) UNROLL for (int e = 0; e < 2; ++e) {
                 float &score = scores[4 * j + 2 * half + e];
-                score = weight_of(score, base, unit);
+                score = by_polynomial(j) ? powers.weight(score, scores[4 * known_before(j) + 2 * half + e])
+                                         : weight_of(score, base, unit);
                 total_here[e] += score;
             }
             total[0][half] = fma_(total[0][half], kept[half], total_here[0] + total_here[1]);
@@ -122,6 +125,8 @@ struct WarpMath {
         UNROLL for (int half = 0; half < 2; ++half) {
             total[0][half] += shuffle_xor(total[0][half], 1);
             total[0][half] += shuffle_xor(total[0][half], 2);
+            if (POLYNOMIALS && top[0][half] == -minus_infinity())
+                total[0][half] = top[0][half] - top[0][half];
         }
     }
     MEMBER void divide() {

@@ -38,6 +38,8 @@
 #pragma parameter STAGES 4          // shared tiles of K or V
 #pragma parameter RAGGED 0          // 1: sequences have different numbers of queries
 #pragma parameter KEYS_IN 0         // 0: as many keys for every batch entry; 1: sequences one after the other
+#pragma parameter LONGEST_FIRST 0   // 1: the longest blocks of several entries start first (attention_order.cuh)
+#pragma parameter POLYNOMIALS 0     // eighths of the exponentials that are polynomials (attention_powers.cuh)
 #pragma parameter SPLIT 0           // 1: blocks store partial sums in the workspace, attention_combine finishes
 #pragma parameter EPILOGUE_STAGED 1 // 0: results are stored from registers; 1: through shared memory, in wide accesses
 #pragma parameter EPILOGUE_CODES 0  // 0: operations from Params; else a compile-time list, see epilogue.cuh

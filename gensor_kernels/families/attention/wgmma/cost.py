@@ -8,6 +8,7 @@ import numpy as np
 
 from gensor_kernels.families.attention import mask
 from gensor_kernels.families.attention.cost import CAP_ISSUE, EXPONENTIAL, REDUCE, shared_parts, slab_bytes
+from gensor_kernels.families.attention.order import units_together
 from gensor_kernels.families.attention.shape import ELEMENT, Sizes, sizes_of
 from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.cost import Loop
@@ -20,13 +21,18 @@ from gensor_kernels.families.contraction.wgmma.cost import (
     entry_registers,
 )
 from gensor_kernels.families.core.columns import Column, Numbers
-from gensor_kernels.families.core.family import Columns, Part, Values
+from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
 #: Rows per block: 64 for each warpgroup that multiplies.
 BLOCKS_Q = (64, 128, 192)
 STAGES = tuple(range(2, 17))
+POLYNOMIALS = Coordinate(
+    "polynomials", (0, 1, 2, 3, 4), 2, "instruction", "eighths of the exponentials on the FMA pipe"
+)
+#: Instructions of a polynomial beyond those of an exponential, by the type of weights: counted in SASS.
+EVALUATION = {"float16": 8.0, "bfloat16": 7.0}
 #: Elements of a head in a row of a box, and bytes of such a row.
 UNIT, ROW_BYTES = 64, 128
 #: Rows of shared memory after a tile of Q: the most rows by which boxes of whole queries are longer.
@@ -37,9 +43,13 @@ FRONT = 1024
 STEP_ISSUE = 110.0
 #: Clocks of a step that products and softmax of several warpgroups do not hide, because these wait for one another:
 #: fitted to the times of attention on an H100.
-HANDED_ON = 600.0
-#: Instructions of a score: largest, difference, exponential, total, half a conversion.
-WEIGH_ISSUE = 4.5
+HANDED_ON = 400.0
+#: Clocks of a score in the softmax in addition to what its instructions explain: fitted to the same times.
+SLOWED = 4.0
+#: Instructions of a score: largest, difference, exponential, total, half a conversion; those from the exponent on.
+WEIGH_ISSUE, POWER_ISSUE = 4.5, 3.0
+#: Clocks of a score's maximum, and of its half of a conversion: a sub-core issues one of either every two clocks.
+LARGEST, PACK = 2.0, 1.0
 
 
 def boxes(head: Numbers) -> Numbers:
@@ -79,7 +89,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_q",), groups),
         Part(("stages",), stages),
         Part(("block_q", "block_k", "head_tile", "stages"), lambda v: {column.RING: ring_bytes(v)}),
-        _steps(e, arch),
+        _steps(e, EVALUATION[workload.dtype["a"]], arch),
         _entry(arch),
         *_mask_parts(workload),
     )
@@ -103,8 +113,9 @@ def with_mask(c: Columns, loop: Loop) -> Loop:
     return loop
 
 
-def _steps(e: Sizes, arch: Arch) -> Part:
-    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly."""
+def _steps(e: Sizes, evaluation: float, arch: Arch) -> Part:
+    """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly; a polynomial
+    has so many instructions of ``evaluation`` more than an exponential."""
     rate = arch.rate("peak_f16")
     more = CAP_ISSUE * e.form.capped  # instructions of a score
 
@@ -114,25 +125,28 @@ def _steps(e: Sizes, arch: Arch) -> Part:
         scores, sums = v["block_k"] / 2, v["head_tile"] / 2  # of a thread
         half = PRODUCT_ROWS * v["block_k"] * v["head_tile"] / rate  # clocks of either product of a warpgroup
         # A soft cap is an exponential and a reciprocal more per score.
-        powers = ((3 if e.form.capped else 1) * scores + 2) * EXPONENTIAL
+        by_polynomial = v["block_k"] // 8 * v["polynomials"] // 8 * 4
+        powers = ((3 if e.form.capped else 1) * scores - by_polynomial + 2) * EXPONENTIAL
+        evaluated = by_polynomial * evaluation
         # Warps of a sub-core share its special-function unit and its tensor core.
         math = np.maximum(2 * half, powers) * count
         products = (v["head_tile"] + v["block_k"]) * ELEMENT // PRODUCT_BYTES
-        # The softmax overlaps the warpgroup's second product; rescaling its sums does not.
-        weigh = np.maximum(powers, scores * (WEIGH_ISSUE + more)) + REDUCE
-        path = half + np.maximum(half, weigh) + sums + scores / 2 + TURN
+        # The softmax overlaps the warpgroup's second product; rescaling its sums does not. Exponentials wait for the
+        # largest score.
+        weigh = scores * (LARGEST + more + SLOWED) + REDUCE + np.maximum(powers, scores * POWER_ISSUE + evaluated)
+        path = half + np.maximum(half, weigh) + np.maximum(sums + scores / 2, scores * PACK) + TURN
         tile = boxes(v["head_tile"]) * ROW_BYTES * v["block_k"]
         read = count * (PRODUCT_ROWS * v["head_tile"] * ELEMENT + 2 * tile)
         return {
             column.MATH: math / (count + 1),
             column.MULTIPLIES: products * share,
-            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + sums) * share,
+            column.ISSUE: (STEP_ISSUE + scores * (WEIGH_ISSUE + more) + evaluated + sums) * share,
             column.CHAIN: np.maximum(path - math, 0.0) + np.where(count == 1, TURN, HANDED_ON),
             wgmma.WAVEFRONTS: (read + 2 * tile) / ROW_BYTES,
             column.OUTPUTS: 16 * v["head_tile"],
         }
 
-    return Part(("block_q", "block_k", "head_tile"), function)
+    return Part(("block_q", "block_k", "head_tile", "polynomials"), function)
 
 
 def _entry(arch: Arch) -> Part:
@@ -143,6 +157,14 @@ def _entry(arch: Arch) -> Part:
         return {wgmma.ENTRY: np.minimum(entry_registers(count, blocks, arch), arch.regs_per_thread)}
 
     return Part(("block_q", "min_blocks"), function)
+
+
+def together(c: Columns, e: Sizes) -> np.ndarray | float:
+    """Return how many units start together, as order.taken_together does on the host."""
+    if e.form.ragged or e.diagonal >= e.keys:
+        return 1.0
+    keys = np.ceil(e.keys / c["split_k"])
+    return np.where(c["longest_first"] == 1, units_together(c[column.SLABS], e.n, keys), 1.0)
 
 
 def threads(v: Mapping[str, int]) -> int:

@@ -5,11 +5,12 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from gensor_kernels.families.attention import mask
+from gensor_kernels.families.attention import mask, order
 from gensor_kernels.families.attention.cost import CUT_ISSUE, HEADS, SPLITS, assemble, rows_of
 from gensor_kernels.families.attention.family import (
     EPILOGUE_NAMES,
@@ -62,7 +63,10 @@ class AttentionWgmma(Attention):
     rules = rules.RULES
     #: the launch bound, part of the main loop, stays
     unbound = MappingProxyType({"epilogue_fixed": 0})
-    names = ("level", "block_q", "block_k", "head_tile", "split_k", "stages", "mask_stages", *EPILOGUE_NAMES)
+    names = (
+        *("level", "block_q", "block_k", "head_tile", "split_k", "longest_first"),
+        *("stages", "mask_stages", "polynomials", *EPILOGUE_NAMES),
+    )
     needs = (operators(FORMS, "is no attention"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -92,15 +96,18 @@ class AttentionWgmma(Attention):
         )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
-        """Return the tiles of rows and keys, the head's tile, split, ring, epilogue."""
+        """Return the tiles of rows and keys, the head's tile, split, order, ring, polynomials, epilogue."""
+        form = FORMS[workload.operator]
         return (
             LEVEL,
             Coordinate("block_q", cost.BLOCKS_Q, 0, "tile", "rows (query, head of a group) of a block's tile"),
             Coordinate("block_k", HEADS, 0, "tile", "keys of one main-loop step"),
             Coordinate("head_tile", HEADS, 0, "tile", "elements of a head with padding"),
             Coordinate("split_k", SPLITS, 0, "split", "blocks that share the keys of a tile", runtime=True),
+            order.LONGEST_FIRST._replace(values=(0,) if form.ragged else order.LONGEST_FIRST.values),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared tiles of K or V"),
             *([mask.STAGES] * mask.is_copied(workload)),
+            cost.POLYNOMIALS._replace(values=(0,) if form.lse else cost.POLYNOMIALS.values),
             Coordinate("epilogue_staged", (0, 1), 2, "epilogue", "1: C leaves through shared memory"),
             EPILOGUE_FIXED,
             vector(workload, "vector_c", "c", 2),
@@ -109,9 +116,9 @@ class AttentionWgmma(Attention):
         )
 
     def known(self, workload: Workload) -> dict[str, object]:
-        """Return whether there is a mask, and whether sequences have different lengths."""
+        """Return whether there is a mask and a window, and whether sequences have different lengths."""
         e = sizes_of(workload)
-        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged}
+        found: dict[str, object] = {"MASK": e.mask_bytes > 0, "RAGGED": e.form.ragged, "SLIDING": e.form.windowed}
         return found if mask.is_copied(workload) else found | {"MASK_STAGES": 0}
 
     def sizes(self, workload: Workload) -> dict[str, int]:
@@ -132,6 +139,7 @@ class AttentionWgmma(Attention):
         masks = np.where(free >= 3 * (one - none) + 2 * of_mask, 2, np.where(free >= 2 * (one - none) + of_mask, 1, 0))
         return ({"mask_stages": masks} if copied else {}) | {
             "stages": np.clip((free - masks * of_mask) // (one - none), 2, 6),
+            cost.POLYNOMIALS.name: 0 * like,
             "epilogue_staged": like,
             "epilogue_fixed": 0 * like,
             "vector_c": 16 * like,
@@ -157,16 +165,17 @@ class AttentionWgmma(Attention):
         loop.slot = 0.5  # keys, then values
         loop = cost.with_mask(c, loop)
         # The loops over cut tiles and over whole tiles have as many products: the first loop is read back.
-        return assemble(c, sizes_of(workload), arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE)
+        e = sizes_of(workload)
+        return assemble(c, e, arch, facts, loop, c["block_k"] / 2 * CUT_ISSUE, cost.together(c, e))
 
     # ---- one Program
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of attention_wgmma.cu."""
         ragged = int(FORMS[workload.operator].ragged)
-        masks = program.get("mask_stages")
-        own: dict[str, int | str] = {"MASK_STAGES": masks} if masks else {}  # older kernels have no such constant
-        return shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | own
+        given = shared_constants(program, workload) | {"RAGGED": ragged, "KEYS_IN": ragged} | order.constants(program)
+        eighths, masks = program.get(cost.POLYNOMIALS.name), program.get("mask_stages")
+        return given | ({"POLYNOMIALS": eighths} if eighths else {}) | ({"MASK_STAGES": masks} if masks else {})
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the attention, whose operands are read by tensor copies, and for a split the combining launch."""
@@ -181,12 +190,13 @@ class AttentionWgmma(Attention):
         return (first, *combining(program, workload))
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return the tiles of whole queries, and parts of the keys."""
+        """Return the tiles of whole queries, the parts of the keys, and how many units start together."""
         found = super().tiling(program, geometry)
         rows, group = geometry.sizes[0] * geometry.batch[2], max(geometry.batch[2], 1)
         each = max(program["block_q"] // group, 1) * group
-        tiles = ragged_tiles(rows, geometry.ragged, each) if geometry.ragged else -(-rows // each)
-        return Tiling(tiles, 1, found.split, found.k_per_split, 1)
+        if geometry.ragged:
+            return replace(found, tiles_m=ragged_tiles(rows, geometry.ragged, each))
+        return replace(found, tiles_m=-(-rows // each), raster=order.taken_together(program, geometry, found))
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of attention, refilled buffers, and values of another sequence."""
@@ -208,8 +218,9 @@ class AttentionWgmma(Attention):
         head = -(-max(workload.size["head"], 1) // 16) * 16
         kinds = ((128, 1), (192, 1), (64, 1), (64, 2))
         keys = (128, 176, 96, 80, 64, 48, 32, 16)
+        first = int(workload.size["causal"] > 0 and not FORMS[workload.operator].ragged)
         wanted = [
-            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split}
+            {"block_q": rows, "block_k": step, "head_tile": head, "split_k": split, "longest_first": first}
             for rows, split in kinds
             for step in keys
         ]

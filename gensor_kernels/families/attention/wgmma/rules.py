@@ -30,6 +30,8 @@ RULES = Rules(
             "GROUP <= BLOCK_Q and (BLOCK_Q + GROUP - 1) // GROUP * GROUP - BLOCK_Q <= SPARE",
             asserted=False,
         ),
+        Rule("Some fragment has polynomials, if any.", "POLYNOMIALS == 0 or BLOCK_KEYS // 8 * POLYNOMIALS >= 8"),
+        Rule("Logarithms need more precise totals than polynomials give.", "POLYNOMIALS == 0 or not LSE", given=True),
         Rule("The ring has 2 to 16 buffers.", "STAGES >= 2 and STAGES <= 16", given=True),
         Rule(
             "Rows and keys are packed together.",
@@ -47,7 +49,8 @@ RULES = Rules(
         ),
         Rule(
             "Sums, scores and weights do not fit the registers.",
-            "(2 * HEAD + (5 if MASK and not MASK_STAGES else 3) * BLOCK_KEYS) // 4 + (48 if HEAD > 192 else 40)"
+            "(2 * HEAD + (5 if MASK and not MASK_STAGES else 3) * BLOCK_KEYS) // 4"
+            " + (48 if HEAD > 192 else 32 if HEAD == 64 and not (SLIDING or MASK) else 40)"
             " <= (255 if ENTRY > 240 else TAKEN)",
         ),
         Rule(
