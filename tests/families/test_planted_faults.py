@@ -15,7 +15,7 @@ from tests.mutator.programs.rows import rows_configurations
 from tests.mutator.programs.window import groups_configurations
 
 from .verified import small, verdict_without
-from .workloads.images import FIRST, image, patch_configurations, strip_configurations
+from .workloads.images import FIRST, image, packed_configurations, patch_configurations, strip_configurations
 
 FLOATS = FAMILIES["contraction_floats_wgmma"]
 SCALED, PRODUCT = block_scaled.workload(512, 512, 1024), matmul.workload(512, 511, 1003, dtype="float32")
@@ -39,6 +39,8 @@ PROGRAMS = {
     "warpgroups in turns": lambda: (small(WGMMA, WARPGROUPS, **TWO, persistent=2), WARPGROUPS),
     "pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, block_n=16), WARPGROUPS),
     "walking pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, persistent=1, block_n=16), WARPGROUPS),
+    "pixels of all images": lambda: configuration(packed_configurations, "packed single columns"),
+    "pixels of all images, unchanged": lambda: configuration(packed_configurations, "packed unchanged"),
     "strip": lambda: configuration(strip_configurations, "strip last"),
     "patch, short rows": lambda: configuration(patch_configurations, "patch bytes, short rows"),
     "patch, merged groups": lambda: configuration(patch_configurations, "patch merged"),
@@ -93,6 +95,18 @@ FAULTS = {
     },
     "walking pairs": {
         "leaving the last tile too early": ("if constexpr (CLUSTER && PERSISTENT)\n        cluster_barrier();", ""),
+    },
+    "pixels of all images": {
+        "every output in the first image": ("own.image * params.c_batch[1] + at.row", "at.row"),
+        "the operand of the first image": ("own.image * step.batch_stride[1] + at.row", "at.row"),
+        "a batch entry of one image": (": params.n) / (window", ": window.rows[0] * window.rows[1]) / (window"),
+    },
+    "pixels of all images, unchanged": {
+        "every output in the first image": ("own.image * params.c_batch[1] + own.pixel", "own.pixel"),
+        "the warp's first column forgotten": (
+            "column_of_image(params, first + column)",
+            "column_of_image(params, column)",
+        ),
     },
     "strip": {
         # The filters' places that belong to no segment hold ones.

@@ -210,10 +210,12 @@ DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)
     const gptr<Out> c = gptr<Out>(params.c) + batch_offset(params.c_batch, batch);
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
+        const ColumnOfImage own = column_of_image(params, at.column);
         UNROLL for (int s = 0; s < STORES; ++s) {
             const i64 column = at.column + s * EACH;
             const bool inside = at.valid && within(at.row, params.m) && within(column, (i64)params.n);
-            store_global(c + (at.row * params.c_m + (UNIT ? column : column * params.c_n)),
+            const i64 pixel = own.pixel + s * EACH, across = UNIT ? pixel : pixel * params.c_n;
+            store_global(c + (own.image * params.c_batch[1] + at.row * params.c_m + across),
                          finished<Out, EACH>(params, &v[g * WIDTH + s * EACH]), inside);
         }
     }

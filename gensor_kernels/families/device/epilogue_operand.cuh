@@ -1,5 +1,8 @@
 // The position of a thread's outputs in C, and the loads of the epilogue's operands for them.
 #pragma once
+// 1: columns of C are the pixels of all images, one image after the other. The stride from image to image is that of
+// the middle batch axis, whose extent is 1.
+#pragma parameter ALL_IMAGES 0
 #include "intrinsics.cuh"
 #include "params.cuh"
 
@@ -8,6 +11,20 @@ struct Place {
     i32 row, column;
     bool valid;
 };
+
+// The image of a column of C, and its pixel.
+struct ColumnOfImage {
+    i32 image, pixel;
+};
+
+DEVICE ColumnOfImage column_of_image(const Params &params, i32 column) {
+    if constexpr (ALL_IMAGES) {
+        const Divided at = divided((u32)column, params.by.middle); // the number of pixels of an image
+        return ColumnOfImage{(i32)at.quotient, (i32)at.rest};
+    } else {
+        return ColumnOfImage{0, column};
+    }
+}
 
 enum OperandType : i32 { // EpilogueStep::dtype
     OPERAND_FLOAT64,
@@ -136,7 +153,9 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     Run runs[COUNT / WIDTH];
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
-        runs[g].from = base + (at.row * step.m_stride + at.column * step.n_stride) * bytes;
+        const ColumnOfImage own = column_of_image(params, at.column);
+        runs[g].from = base + (own.image * step.batch_stride[1] + at.row * step.m_stride + own.pixel * step.n_stride) *
+                                  bytes;
         runs[g].inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
     }
     if (allows_vectors<WIDTH>(step, bytes)) {

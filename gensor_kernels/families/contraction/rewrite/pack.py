@@ -13,6 +13,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
+from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.cases import SMALL, THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float
@@ -22,10 +25,11 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import WARPGROUPS, Launch, operators
+from gensor_kernels.families.core.family import WARPGROUPS, Columns, Facts, Launch, operators
+from gensor_kernels.families.core.params import Tiling, join_images
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import first_launch_cost
+from gensor_kernels.machine.roofline import Terms, first_launch_cost
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
@@ -47,8 +51,10 @@ PACK_THREADS, PACK_ACCESSES = 256, 1024
 SECTOR = 32
 #: Instructions of a thread without its loads, and instructions per load of an element, from the SASS.
 ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
-#: Accesses of a plane, and of a group's filters, are counted in 32 bits.
-MOST_ACCESSES = 2**31
+#: Accesses of a plane, and of a group's filters, are counted in 32 bits; columns of C too, with those of a last tile.
+MOST_ACCESSES, MOST_COLUMNS = 2**31, 2**30
+#: Instructions of a lane to find the image of a group of columns and its place, from the SASS.
+IMAGE_ISSUE = 8.0
 
 
 class Packing(NamedTuple):
@@ -116,8 +122,11 @@ def _fetched_bytes(workload: Workload, size: int) -> int:
 
 
 def too_large(workload: Workload) -> str | None:
-    """Return why an image, or the filters of a group, cannot be packed, or None."""
+    """Return why an image, or the filters of a group, cannot be packed, or all images be multiplied at once, or
+    None."""
     p = packing(workload)
+    if extents(pack_workload(workload)).n > MOST_COLUMNS:
+        return "its images have too many pixels to count in 32 bits"
     large = max(p.pixels, p.lines) * p.line // 4 >= MOST_ACCESSES
     return "an image, or the filters of a group, have too many channels to count in 32 bits" if large else None
 
@@ -228,6 +237,23 @@ class Packed(Rewritten):
         """Return the cost of packing the image, and filters that do not stay where they are."""
         return cost(workload, arch, always=not self.stays)
 
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """Add the divisions that find the images of columns: of a store, and of an operand of the epilogue."""
+        terms, e = super().terms(columns, workload, arch, facts), extents(pack_workload(workload))
+        if e.window == "b":
+            outputs = np.float32(1) * columns["block_m"] * columns["block_n"]
+            issue = outputs * columns[column.STORES] * np.float32(IMAGE_ISSUE * (1 + e.operands))
+            issue = np.where(columns["split_k"] > 1, np.float32(0), issue)
+            terms.epilogue = terms.epilogue + issue / terms.warps * 2.0
+            terms.epilogue_busy = terms.epilogue_busy + issue * 0.25
+        return terms
+
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Return the tiles of C and parts of k; where pixels are columns, of all images together."""
+        if not geometry.swapped:
+            return super().tiling(program, geometry)
+        return replace(super().tiling(program, join_images(geometry)), pixels=geometry.sizes[1])
+
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See packed_cases."""
         vector = max(program["vector_a"], program["vector_b"]) if self.stays else WIDE
@@ -242,7 +268,7 @@ class Packed(Rewritten):
 class ContractionPacked(Packed):
     """Packing before a main loop that reads operands by ordinary accesses."""
 
-    abi = 6
+    abi = 7
     stays = True
     #: widths that a group's channels with their padding allow
     own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
@@ -276,7 +302,7 @@ class ContractionPacked(Packed):
 class ContractionPackedWgmma(Packed):
     """Packing before a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
 
-    abi = 4
+    abi = 5
     needs = (operators(CONVOLUTIONS, "is no convolution"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
