@@ -100,6 +100,9 @@ FAULTS = {
         "every output in the first image": ("own.image * params.c_batch[1] + at.row", "at.row"),
         "the operand of the first image": ("own.image * step.batch_stride[1] + at.row", "at.row"),
         "a batch entry of one image": (": params.n) / (window", ": window.rows[0] * window.rows[1]) / (window"),
+        "no wait for the elements of a tile": ("elements[i]);\n    barrier();", "elements[i]);"),
+        "the first channels once more": ("(i64)(first_chunk + chunk) * CHUNK", "(i64)chunk * CHUNK"),
+        "the channels after the last one": ("* CHUNK + e, left)", "* 0, left)"),
     },
     "pixels of all images, unchanged": {
         "every output in the first image": ("own.image * params.c_batch[1] + own.pixel", "own.pixel"),

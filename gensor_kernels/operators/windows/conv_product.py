@@ -164,16 +164,18 @@ class Convolution(Operator):
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a strided, dilated, asymmetrically padded 3 x 3 convolution of about the wanted product."""
         last, channels_last = _pixels_are_rows(workload), workload.layouts["x"] == "nhwc"
-        together = workload.layouts["y"] != "nkhw"  # pixels of all images are one axis
         vector = {name: workload.align[name] // facts(workload.dtype[name]).itemsize for name in workload.dtype}
         whole = {"c": max(vector["x"] if channels_last else 1, vector["w"] if workload.layouts["w"] != "rsck" else 1)}
         whole["k"] = max(vector["y"] if last else 1, vector["w"] if workload.layouts["w"] == "rsck" else 1)
         rows, filters = ("m", "n") if last else ("n", "m")
         # An odd number of accesses: row counts that are no multiple of a tile of two accesses occur.
         ow = 7 if last else (-(-13 // vector["y"]) | 1) * vector["y"]
-        groups = wanted["batch"] if together else 1 + (wanted["batch"] > 2)
-        oh = 3 if together else max(1, -(-wanted[rows] // ow))
-        n = max(1, -(-wanted[rows] // (oh * ow))) if together else -(-wanted["batch"] // groups)
+        if workload.layouts["y"] == "nkhw":
+            groups, oh = 1 + (wanted["batch"] > 2), max(1, -(-wanted[rows] // ow))
+            n = -(-wanted["batch"] // groups)
+        else:  # pixels of all images are one axis; at least two images, where they are columns
+            groups, oh = wanted["batch"], 3 if last else min(max(wanted[rows] // (2 * ow), 1), 3)
+            n = max(1, -(-wanted[rows] // (oh * ow)))
         z = {"r": 3, "s": 3, "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 2, "groups": groups}
         z |= {"pad_top": 1, "pad_bottom": 0, "pad_left": 2, "pad_right": 1, "n": n}
         z["c"] = -(-wanted["k"] // (9 * whole["c"])) * whole["c"] * groups
