@@ -17,6 +17,7 @@
 #include "packed_operands.cuh"
 
 static_assert(PACKED == WINDOW_CHANNELS_FIRST && B_WINDOW != WINDOW_NONE, "Columns are pixels of packed images.");
+static_assert(!STORE_COPIES, "The boxes of copies would span images.");
 
 WGMMA_KERNEL(contraction_packed_wgmma) {
     set_up(params);

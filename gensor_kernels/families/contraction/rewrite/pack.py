@@ -25,7 +25,7 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import WARPGROUPS, Columns, Facts, Launch, operators
+from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, operators
 from gensor_kernels.families.core.params import Tiling, join_images
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
@@ -345,9 +345,15 @@ class ContractionPackedWgmma(Packed):
             return "channels of the image, or of the output, are innermost"
         return self.main.serves(pack_workload(workload), arch) or too_large(workload)
 
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Return the main loop's coordinates without stores by tensor copies, whose boxes would span images."""
+        found = super().coordinates(workload, arch)
+        ways = (store.DIRECT, store.STAGED)
+        return tuple(each._replace(values=ways) if each.name == "epilogue_staged" else each for each in found)
+
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands in any layout, since they are packed; refuse results that tensor copies cannot store."""
-        return store.writes(workload, geometry) and implicit_gemm.unreadable(pack_workload(workload), "b") is None
+        """Read operands in any layout, since they are packed."""
+        return implicit_gemm.unreadable(pack_workload(workload), "b") is None
 
     def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the layout of the image before it is packed."""
@@ -355,7 +361,7 @@ class ContractionPackedWgmma(Packed):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product, whose tensor maps describe the packed operands."""
-        image = workspace_bytes(program, workload)
+        image = workspace_bytes(program, self.rewritten(workload))
         places = {"a": image + image_bytes(workload), "b": image}
         main, *rest = super().launches(program, workload)
         maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
