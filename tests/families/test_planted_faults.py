@@ -97,19 +97,19 @@ FAULTS = {
         "leaving the last tile too early": ("if constexpr (CLUSTER && PERSISTENT)\n        cluster_barrier();", ""),
     },
     "pixels of all images": {
-        "every output in the first image": ("own.image * params.c_batch[1] + at.row", "at.row"),
-        "the operand of the first image": ("own.image * step.batch_stride[1] + at.row", "at.row"),
+        "every output in the first image": ("UNIT ? 1 : params.c_n, params.c_batch[1]", "UNIT ? 1 : params.c_n, 0"),
+        "the operand of the first image": (
+            "to_column(params, at.column, step.n_stride, step.batch_stride[1])",
+            "to_column(params, at.column, step.n_stride, 0)",
+        ),
         "a batch entry of one image": (": params.n) / (window", ": window.rows[0] * window.rows[1]) / (window"),
         "no wait for the elements of a tile": ("elements[i]);\n    barrier();", "elements[i]);"),
         "the first channels once more": ("(i64)(first_chunk + chunk) * CHUNK", "(i64)chunk * CHUNK"),
         "the channels after the last one": ("* CHUNK + e, left)", "* 0, left)"),
     },
     "pixels of all images, unchanged": {
-        "every output in the first image": ("own.image * params.c_batch[1] + own.pixel", "own.pixel"),
-        "the warp's first column forgotten": (
-            "column_of_image(params, first + column)",
-            "column_of_image(params, column)",
-        ),
+        "every output in the first image": ("column_stride, params.c_batch[1])", "column_stride, 0)"),
+        "the warp's first column forgotten": ("ALL_IMAGES ? first + column : column", "column"),
     },
     "strip": {
         # The filters' places that belong to no segment hold ones.

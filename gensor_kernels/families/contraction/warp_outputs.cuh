@@ -71,11 +71,8 @@ struct UnchangedGroups {
     MEMBER int column_of(int g) const { return ((thread_index() & 31) + 32 * g) % ROW_GROUPS * WIDTH; }
 
     // Returns the number of elements from `c` to a column of the warp's tile.
-    MEMBER i64 to_column(int column) const {
-        if constexpr (!ALL_IMAGES)
-            return column * column_stride;
-        const ColumnOfImage own = column_of_image(params, first + column);
-        return own.image * params.c_batch[1] + own.pixel * column_stride;
+    MEMBER i64 to_own(int column) const {
+        return to_column(params, ALL_IMAGES ? first + column : column, column_stride, params.c_batch[1]);
     }
 
     // Returns the address of the lane's first output. With WHOLE_ROWS, all its outputs are a constant distance apart
@@ -83,7 +80,7 @@ struct UnchangedGroups {
     MEMBER gptr<OUT_TYPE> begin() {
         if (WHOLE_ROWS)
             rows = rows - row_of(0), columns = columns - column_of(0);
-        return c + (row_of(0) * row_stride + to_column(column_of(0)));
+        return c + (row_of(0) * row_stride + to_own(column_of(0)));
     }
 
     // Moves the first COUNT rows of the slab to the rows from `first` on. `to` is the lane's next address in C.
@@ -98,7 +95,7 @@ struct UnchangedGroups {
                 const int row = first + (WHOLE_ROWS ? (start + i) * (32 / ROW_GROUPS) : row_of(start + i));
                 const int column = WHOLE_ROWS ? 0 : column_of(start + i);
                 if (!WHOLE_ROWS)
-                    to = c + (row * row_stride + to_column(column));
+                    to = c + (row * row_stride + to_own(column));
                 store_global(to, outputs[i], within(row, rows) && within(column, columns));
                 to = to + 32 / ROW_GROUPS * row_stride;
             }

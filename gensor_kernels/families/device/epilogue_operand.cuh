@@ -12,17 +12,14 @@ struct Place {
     bool valid;
 };
 
-// The image of a column of C, and its pixel.
-struct ColumnOfImage {
-    i32 image, pixel;
-};
-
-DEVICE ColumnOfImage column_of_image(const Params &params, i32 column) {
+// Returns the elements from column 0 of a row to a column, of an operand with this stride from image to image. Further
+// columns of the same image may follow.
+DEVICE i64 to_column(const Params &params, i32 column, i64 stride, i64 image_stride) {
     if constexpr (ALL_IMAGES) {
         const Divided at = divided((u32)column, params.by.middle); // the number of pixels of an image
-        return ColumnOfImage{(i32)at.quotient, (i32)at.rest};
+        return (i32)at.quotient * image_stride + (i32)at.rest * stride;
     } else {
-        return ColumnOfImage{0, column};
+        return column * stride;
     }
 }
 
@@ -153,9 +150,9 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     Run runs[COUNT / WIDTH];
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
-        const ColumnOfImage own = column_of_image(params, at.column);
-        runs[g].from = base + (own.image * step.batch_stride[1] + at.row * step.m_stride + own.pixel * step.n_stride) *
-                                  bytes;
+        runs[g].from =
+            base +
+            (at.row * step.m_stride + to_column(params, at.column, step.n_stride, step.batch_stride[1])) * bytes;
         runs[g].inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
     }
     if (allows_vectors<WIDTH>(step, bytes)) {

@@ -31,9 +31,9 @@ DEVICE void prefetch_operands(const Params &params, const Tile &tile, int row, i
                 const i64 of = first + left;
                 const bool inside = within(at, tile.end) && within(of, end);
                 if constexpr (ALL_IMAGES) {
-                    const ColumnOfImage own = column_of_image(params, inside ? (i32)(of / bytes) : 0);
-                    const i64 there = own.image * step.batch_stride[1] + at * step.m_stride + own.pixel * step.n_stride;
-                    prefetch_line<LEVEL>(base + there * bytes, inside);
+                    const i32 own = inside ? (i32)(of / bytes) : 0;
+                    const i64 across = to_column(params, own, step.n_stride, step.batch_stride[1]);
+                    prefetch_line<LEVEL>(base + (at * step.m_stride + across) * bytes, inside);
                 } else {
                     prefetch_line<LEVEL>(base + (at * step.m_stride * bytes + of * step.n_stride), inside);
                 }
