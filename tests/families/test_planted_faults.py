@@ -16,7 +16,7 @@ from tests.mutator.programs.wgmma import aligned_configurations
 from tests.mutator.programs.window import groups_configurations
 
 from .verified import small, verdict_without
-from .workloads.images import FIRST, image, patch_configurations, strip_configurations
+from .workloads.images import FIRST, image, packed_configurations, patch_configurations, strip_configurations
 
 FLOATS = FAMILIES["contraction_floats_wgmma"]
 SCALED, PRODUCT = block_scaled.workload(512, 512, 1024), matmul.workload(512, 511, 1003, dtype="float32")
@@ -41,6 +41,8 @@ PROGRAMS = {
     "warpgroups in turns": lambda: (small(WGMMA, WARPGROUPS, **TWO, persistent=2), WARPGROUPS),
     "pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, block_n=16), WARPGROUPS),
     "walking pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, persistent=1, block_n=16), WARPGROUPS),
+    "pixels of all images": lambda: configuration(packed_configurations, "packed single columns"),
+    "pixels of all images, unchanged": lambda: configuration(packed_configurations, "packed unchanged"),
     "strip": lambda: configuration(strip_configurations, "strip last"),
     "patch, short rows": lambda: configuration(patch_configurations, "patch bytes, short rows"),
     "patch, merged groups": lambda: configuration(patch_configurations, "patch merged"),
@@ -99,6 +101,21 @@ FAULTS = {
     },
     "walking pairs": {
         "leaving the last tile too early": ("if constexpr (CLUSTER && PERSISTENT)\n        cluster_barrier();", ""),
+    },
+    "pixels of all images": {
+        "every output in the first image": ("UNIT ? 1 : params.c_n, params.c_batch[1]", "UNIT ? 1 : params.c_n, 0"),
+        "the operand of the first image": (
+            "to_column(params, at.column, step.n_stride, step.batch_stride[1])",
+            "to_column(params, at.column, step.n_stride, 0)",
+        ),
+        "a batch entry of one image": (": params.n) / (window", ": window.rows[0] * window.rows[1]) / (window"),
+        "no wait for the elements of a tile": ("elements[i]);\n    barrier();", "elements[i]);"),
+        "the first channels once more": ("(i64)(first_chunk + chunk) * CHUNK", "(i64)chunk * CHUNK"),
+        "the channels after the last one": ("* CHUNK + e, left)", "* 0, left)"),
+    },
+    "pixels of all images, unchanged": {
+        "every output in the first image": ("column_stride, params.c_batch[1])", "column_stride, 0)"),
+        "the warp's first column forgotten": ("ALL_IMAGES ? first + column : column", "column"),
     },
     "strip": {
         # The filters' places that belong to no segment hold ones.

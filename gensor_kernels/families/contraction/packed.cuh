@@ -38,7 +38,7 @@ struct Packed {
         channels = PACKED_LAST ? (params.k > 0 ? inner : 0) : outer;
         taps = PACKED_LAST ? outer : inner;
         padded = padded_channels(channels);
-        images = IMAGE_IS_A ? params.m / (window.rows[0] * window.rows[1]) : 1;
+        images = (IMAGE_IS_A ? params.m : params.n) / (window.rows[0] * window.rows[1]);
         const i32 across = window.ks[PACKED_LAST ? 0 : 1];
         one_tap[0] = !PACKED_DIVIDED && taps == across, one_tap[1] = !PACKED_DIVIDED && across == 1;
         UNROLL for (int i = 0; i < 2; ++i) extent[i] = one_tap[i] ? window.rows[i] : window.extent[i];

@@ -60,20 +60,27 @@ struct UnchangedGroups {
     static constexpr int BYTES = WIDTH * (int)sizeof(OUT_TYPE), TOGETHER = minimum(8, 64 / BYTES * 2);
     static constexpr bool WHOLE_ROWS = 32 % ROW_GROUPS == 0; // a lane keeps its column
     using Rows = Slab<OUT_TYPE>::Rows;
+    const Params &params;
     sptr<u8> slab;
-    gptr<OUT_TYPE> c; // the first output of the warp's tile
+    gptr<OUT_TYPE> c; // the first output of the warp's tile; with ALL_IMAGES, of its rows
     i64 row_stride, column_stride;
     i32 rows, columns; // of C from the warp's tile on; with WHOLE_ROWS from the lane's first output on
+    i32 first;         // the warp's first column
 
     MEMBER int row_of(int g) const { return ((thread_index() & 31) + 32 * g) / ROW_GROUPS; }
     MEMBER int column_of(int g) const { return ((thread_index() & 31) + 32 * g) % ROW_GROUPS * WIDTH; }
+
+    // Returns the number of elements from `c` to a column of the warp's tile.
+    MEMBER i64 to_own(int column) const {
+        return to_column(params, ALL_IMAGES ? first + column : column, column_stride, params.c_batch[1]);
+    }
 
     // Returns the address of the lane's first output. With WHOLE_ROWS, all its outputs are a constant distance apart
     // and are compared with the same number of rows.
     MEMBER gptr<OUT_TYPE> begin() {
         if (WHOLE_ROWS)
             rows = rows - row_of(0), columns = columns - column_of(0);
-        return c + (row_of(0) * row_stride + column_of(0) * column_stride);
+        return c + (row_of(0) * row_stride + to_own(column_of(0)));
     }
 
     // Moves the first COUNT rows of the slab to the rows from `first` on. `to` is the lane's next address in C.
@@ -88,7 +95,7 @@ struct UnchangedGroups {
                 const int row = first + (WHOLE_ROWS ? (start + i) * (32 / ROW_GROUPS) : row_of(start + i));
                 const int column = WHOLE_ROWS ? 0 : column_of(start + i);
                 if (!WHOLE_ROWS)
-                    to = c + (row * row_stride + column * column_stride);
+                    to = c + (row * row_stride + to_own(column));
                 store_global(to, outputs[i], within(row, rows) && within(column, columns));
                 to = to + 32 / ROW_GROUPS * row_stride;
             }
@@ -107,9 +114,9 @@ DEVICE void store_unchanged(const Params &params, const Batch &batch, sptr<u8> s
     cover("unchanged");
     const Slab<OUT_TYPE> own(slab);
     const i64 column_stride = C_UNIT ? 1 : params.c_n;
-    const gptr<OUT_TYPE> c =
-        gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + row * params.c_m + column * column_stride);
-    UnchangedGroups groups = {slab, c, params.c_m, column_stride, rows - row, columns - column};
+    const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, batch) + row * params.c_m +
+                                                         (ALL_IMAGES ? 0 : column * column_stride));
+    UnchangedGroups groups = {params, slab, c, params.c_m, column_stride, rows - row, columns - column, column};
     gptr<OUT_TYPE> to = groups.begin();
     constexpr int LAST = TILES % BANDS == 0 ? BANDS : TILES % BANDS; // rows of fragments that come last
     UNROLL for (int first = 0; first < TILES; first += BANDS) {

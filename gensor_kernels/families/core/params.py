@@ -69,6 +69,7 @@ class Tiling:
 
     `advance` is a step of k in the digits of a Geometry's `k_digits`, the outermost first, where a family needs it.
     `merged` is how many entries of the innermost batch axis a tile takes as one (`merge_groups`); 0: none.
+    `pixels` are the pixels of an image where columns of C are those of all images (`join_images`); 0: they are not.
     """
 
     tiles_m: int
@@ -78,6 +79,7 @@ class Tiling:
     raster: int
     advance: tuple[int, int, int] = (0, 0, 0)
     merged: int = 0
+    pixels: int = 0
 
 
 def ragged_tiles(rows: int, groups: int, tile: int) -> int:
@@ -96,6 +98,15 @@ def merge_groups(geometry: Geometry, count: int) -> Geometry:
     a, b, c = (replace(each, batch=_apart(each, count)) for each in (geometry.a, geometry.b, geometry.c))
     batch = (outer, middle, groups // count)
     return replace(geometry, sizes=(m * count, n, k * count), batch=batch, a=a, b=b, c=c)
+
+
+def join_images(geometry: Geometry) -> Geometry:
+    """Return the product of a convolution whose columns are the pixels of all images, one image after the other.
+
+    The strides of the middle batch axis remain: kernels find an image by them (ALL_IMAGES).
+    """
+    (m, n, k), (outer, images, groups) = geometry.sizes, geometry.batch
+    return replace(geometry, sizes=(m, n * images, k), batch=(outer, 1, groups))
 
 
 def _apart(strides: Strides, count: int) -> tuple[int, int, int]:
@@ -138,7 +149,7 @@ def pack(
     """
     if len(steps) > MAX_STEPS:
         raise ValueError(f"an epilogue has at most {MAX_STEPS} steps, not {len(steps)}")
-    g = merge_groups(geometry, tiles.merged)
+    g = merge_groups(join_images(geometry) if tiles.pixels else geometry, tiles.merged)
     if tiles.merged > 1:
         steps = [
             replace(step, strides=replace(step.strides, batch=_apart(step.strides, tiles.merged))) for step in steps
@@ -162,9 +173,9 @@ def pack(
 
 def _divisors(geometry: Geometry, tiles: Tiling) -> tuple[int, ...]:
     """Return the divisors of `TileDivisors`. A stream keeps other numbers in the place of its parts, and divides by
-    none."""
+    none; joined images leave a batch of one entry, and their pixels are the divisor in its place."""
     _, middle, inner = geometry.batch
-    return tiles.tiles_m * tiles.tiles_n, tiles.split, inner, middle, tiles.raster * tiles.tiles_n
+    return tiles.tiles_m * tiles.tiles_n, tiles.split, inner, tiles.pixels or middle, tiles.raster * tiles.tiles_n
 
 
 def other_offsets(geometry: Geometry) -> tuple[int, ...]:

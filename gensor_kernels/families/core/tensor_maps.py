@@ -191,11 +191,12 @@ def _image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
 
 
 def _packed_image(packed: bytes | bytearray, wanted: TensorMap) -> Described:
-    """Return the map of packed images whose pixels are columns of b, one to a batch entry."""
+    """Return the map of packed images whose pixels are columns of b, all images of a group in a batch entry."""
     window, _, channels = _packed_window(packed, wanted)
-    *_, k, batch, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
+    _, n, k, groups, _, _ = _SIZES.unpack_from(packed, _SIZES_OFFSET)
     plane, row, column = window.row_strides
-    axes = [(window.extent[1], column), (window.extent[0], row), (batch, plane)]
+    images = groups * (n // (window.rows[0] * window.rows[1]))
+    axes = [(window.extent[1], column), (window.extent[0], row), (images, plane)]
     return _map(_copy_address(packed, wanted), channels if k else 0, axes, wanted, Pixels.under(window))
 
 

@@ -203,6 +203,15 @@ DEVICE Out finished(const Params &params, T v) {
     return finished<Out, 1>(params, &v).template get<Out>(0);
 }
 
+// Returns the elements from column 0 of a row of C to a column.
+template <bool UNIT>
+DEVICE i64 to_output(const Params &params, i64 column) {
+    if constexpr (ALL_IMAGES)
+        return to_column(params, (i32)column, UNIT ? 1 : params.c_n, params.c_batch[1]);
+    else
+        return UNIT ? column : column * params.c_n;
+}
+
 // Converts and stores every group, WIDTH * sizeof(Out) bytes at once where columns are adjacent in C (UNIT).
 template <class Out, int WIDTH, bool UNIT, class T, int COUNT, class Placement>
 DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)[COUNT], const Placement &place) {
@@ -213,7 +222,7 @@ DEVICE void store_outputs(const Params &params, const Batch &batch, const T (&v)
         UNROLL for (int s = 0; s < STORES; ++s) {
             const i64 column = at.column + s * EACH;
             const bool inside = at.valid && within(at.row, params.m) && within(column, (i64)params.n);
-            store_global(c + (at.row * params.c_m + (UNIT ? column : column * params.c_n)),
+            store_global(c + (at.row * params.c_m + to_output<UNIT>(params, column)),
                          finished<Out, EACH>(params, &v[g * WIDTH + s * EACH]), inside);
         }
     }

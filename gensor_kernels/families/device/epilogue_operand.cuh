@@ -1,5 +1,8 @@
 // The position of a thread's outputs in C, and the loads of the epilogue's operands for them.
 #pragma once
+// 1: columns of C are the pixels of all images, one image after the other. The stride from image to image is that of
+// the middle batch axis, whose extent is 1.
+#pragma parameter ALL_IMAGES 0
 #include "intrinsics.cuh"
 #include "params.cuh"
 
@@ -8,6 +11,17 @@ struct Place {
     i32 row, column;
     bool valid;
 };
+
+// Returns the elements from column 0 of a row to a column, of an operand with this stride from image to image. Further
+// columns of the same image may follow.
+DEVICE i64 to_column(const Params &params, i32 column, i64 stride, i64 image_stride) {
+    if constexpr (ALL_IMAGES) {
+        const Divided at = divided((u32)column, params.by.middle); // the number of pixels of an image
+        return (i32)at.quotient * image_stride + (i32)at.rest * stride;
+    } else {
+        return column * stride;
+    }
+}
 
 enum OperandType : i32 { // EpilogueStep::dtype
     OPERAND_FLOAT64,
@@ -136,7 +150,9 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     Run runs[COUNT / WIDTH];
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
-        runs[g].from = base + (at.row * step.m_stride + at.column * step.n_stride) * bytes;
+        runs[g].from =
+            base +
+            (at.row * step.m_stride + to_column(params, at.column, step.n_stride, step.batch_stride[1])) * bytes;
         runs[g].inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
     }
     if (allows_vectors<WIDTH>(step, bytes)) {

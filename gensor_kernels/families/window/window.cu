@@ -14,25 +14,13 @@
 //     them from there in vectors. With WINDOW 0, the filter has any size that fits shared memory, moves by steps of 1
 //     and has no dilation (window_slide.cuh).
 
-#pragma parameter IN_TYPE half_t  // elements of x and of the filter: half_t, bfloat16_t, float, double, i8
-#pragma parameter OUT_TYPE half_t // elements of y: the same, and i32
-#pragma parameter ACC_TYPE float  // accumulators: float, double, i32
+// A thread's rows of y are adjacent. Options in addition to those of window_tile.cuh:
 #pragma parameter OPERATION 0     // 0: sum of products with a filter, 1: average, 2: maximum
-#pragma parameter CHANNELS_LAST 1 // innermost axis of x and y, of stride 1: 1 = channels, 0 = columns
-#pragma parameter A_VECTOR 16     // bytes per load of x
-#pragma parameter B_VECTOR 16     // bytes per load of the filter; divides A_VECTOR
-#pragma parameter C_VECTOR 16     // bytes per store to y, at most
-#pragma parameter BLOCK_C 64      // channels per block
-#pragma parameter BLOCK_W 8       // columns of y per block
-#pragma parameter BLOCK_H 8       // rows of y per block
-#pragma parameter THREAD_W 2      // columns of y per thread, adjacent
-#pragma parameter THREAD_H 2      // rows of y per thread, adjacent
+#pragma parameter B_VECTOR 8      // bytes per load of the filter; divides A_VECTOR
 #pragma parameter WINDOW 0 // 0: the window comes from Params; else digits: rows, columns, step along h, step along w
-#pragma parameter FILTER_HELD 0    // 1: a thread keeps the whole filter in registers; 0: it loads a row per use
-#pragma parameter STAGED 0         // 1: x goes through shared memory
-#pragma parameter SPLIT 1          // threads that share a window
-#pragma parameter EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
-#pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
+#pragma parameter FILTER_HELD 0   // 1: a thread keeps the whole filter in registers; 0: it loads a row per use
+#pragma parameter STAGED 0        // 1: x goes through shared memory
+#pragma parameter SPLIT 1         // threads that share a window
 
 #include "window_spot.cuh"
 

@@ -1,7 +1,7 @@
 // Assigns outputs to threads; cells of x and how they are combined.
 #pragma once
-#include "epilogue.cuh"
 #include "unrolled.cuh"
+#include "window_tile.cuh"
 
 constexpr int CHANNELS = A_VECTOR / (int)sizeof(IN_TYPE); // of a thread
 constexpr int CHANNEL_THREADS = BLOCK_C / CHANNELS, COLUMN_THREADS = BLOCK_W / THREAD_W,
@@ -17,22 +17,6 @@ struct Spot {
     i32 image, row, column, channel;
     bool inside;
 };
-
-DEVICE u32 tiles(i32 extent, int block) {
-    return ((u32)extent + (u32)block - 1) / (u32)block;
-}
-
-DEVICE void cover_tile(const Sliding &sliding, i32 row, i32 column, bool edge_c) {
-    const bool edge_h = row + BLOCK_H > sliding.output[0], edge_w = column + BLOCK_W > sliding.output[1];
-    if (edge_c)
-        cover("edge_c");
-    if (edge_h)
-        cover("edge_h");
-    if (edge_w)
-        cover("edge_w");
-    if (!edge_c && !edge_h && !edge_w)
-        cover("full_tile");
-}
 
 // Finds the tile of the block and the outputs of a thread in it. The innermost axis in memory varies fastest among
 // blocks, so blocks that run together share rows and columns of x in the L2 cache.
@@ -62,7 +46,7 @@ DEVICE Spot find_spot(const Sliding &sliding, int place) {
     }
     spot.column = (i32)(tile - row_of_tiles * tiles_w) * BLOCK_W;
     spot.row = (i32)(row_of_tiles - image * tiles_h) * BLOCK_H;
-    cover_tile(sliding, spot.row, spot.column, edge_c);
+    cover_tile(sliding.output, spot.row, spot.column, edge_c);
     spot.column += column * THREAD_W, spot.row += row * THREAD_H;
     return spot;
 }

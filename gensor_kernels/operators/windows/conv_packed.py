@@ -29,9 +29,11 @@ def padded_channels(channels: int, size: int) -> int:
 
 @lru_cache(maxsize=256)
 def pack_workload(workload: Workload) -> Workload:
-    """Return the same convolution of a packed image and packed filters: x "nhwc", w "krsc", y unchanged.
+    """Return the same convolution of a packed image and packed filters: x "nhwc", w "krsc".
 
-    Along an axis with one tap, the packed image has only the rows (columns) that outputs read.
+    A y with channels first is "knhw": columns of the product are the pixels of all images. Kernels store them where
+    they belong (ALL_IMAGES). Along an axis with one tap, the packed image has only the rows (columns) that outputs
+    read.
     """
     z, size = workload.size, facts(workload.dtype["x"]).itemsize
     channels = padded_channels(z["c"] // z["groups"], size)
@@ -82,6 +84,7 @@ def widest_packing(workload: Workload) -> Workload:
 
 def _channels_last(workload: Workload, width: int) -> Workload:
     layouts, classes = {"x": "nhwc", "w": "krsc"}, {"x": width, "w": width}
+    layouts |= {"y": "knhw"} if workload.layouts["y"] == "nkhw" else {}
     return replace(
         workload,
         layout=tuple((name, layouts.get(name, layout)) for name, layout in workload.layout),

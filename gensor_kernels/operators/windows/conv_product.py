@@ -1,9 +1,9 @@
 """Implicit GEMM: a convolution as a matrix product whose operand, the image, is read through a window.
 
 Channels of y last: C[pixel, filter] = A[pixel, k] B[k, filter], a batch entry per group, A the image.  Channels of y
-first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image.  So y is stored
-along its unit stride.  k is (r, s, c) if channels of x are last and (c, r, s) if they are first, so that the weights
-are a plain matrix in both cases.
+first: C[filter, pixel] = A[filter, k] B[k, pixel], a batch entry per image and group, B the image; or per group, where
+they come before the images too ("knhw").  So y is stored along its unit stride.  k is (r, s, c) if channels of x are
+last and (c, r, s) if they are first, so that the weights are a plain matrix in both cases.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .sides import along, output_size
 #: Memory orders of the declared axes (n, h, w, g, c), (g, k, r, s, c), (n, oh, ow, g, k), the outermost first.
 IMAGES = {"nhwc": (0, 1, 2, 3, 4), "nchw": (0, 3, 4, 1, 2)}
 WEIGHTS = {"krsc": (0, 1, 2, 3, 4), "rsck": (2, 3, 4, 0, 1), "kcrs": (0, 1, 4, 2, 3)}
-OUTPUTS = {"nhwk": (0, 1, 2, 3, 4), "nkhw": (0, 3, 4, 1, 2)}
+OUTPUTS = {"nhwk": (0, 1, 2, 3, 4), "nkhw": (0, 3, 4, 1, 2), "knhw": (3, 4, 0, 1, 2)}
 #: The digits of k (see Product.order): plain, transposed.
 ORDERS = {"nhwc": (1, 3), "nchw": (2, 4)}
 
@@ -97,17 +97,20 @@ class Convolution(Operator):
             sizes = z["n"] * pixels, k, r * s * c
             images, weights = Strides((0, 0, x_g), x_h, x_w), Strides((0, 0, w_g), depth, w_k)
             return Geometry(sizes, (1, 1, g), images, weights, out, tail=tail)
+        entries, columns = _entries_and_columns(workload, pixels)
         images, weights = Strides((0, x_n, x_g), x_h, x_w), Strides((0, 0, w_g), w_k, depth)
-        return Geometry((k, pixels, c * r * s), (1, z["n"], g), weights, images, out, tail=tail, swapped=True)
+        return Geometry((k, columns, c * r * s), (1, entries, g), weights, images, out, tail=tail, swapped=True)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Return strides with pixels as rows, or as columns if channels come first."""
         shape = self.operands(workload)[-1].shape
         n, h, w, g, k = strides
         what = "the output's rows and columns"
-        if _pixels_are_rows(workload):
-            return Strides((0, 0, g), flat_stride(tuple(zip(shape[:3], (n, h, w), strict=True)), what), k)
-        return Strides((0, n, g), k, flat_stride(tuple(zip(shape[1:3], (h, w), strict=True)), what))
+        digits = tuple(zip(shape[:3], (n, h, w), strict=True))
+        if workload.layouts["y"] == "nkhw":
+            return Strides((0, n, g), k, flat_stride(digits[1:], what))
+        pixel = flat_stride(digits, what)
+        return Strides((0, 0, g), pixel, k) if _pixels_are_rows(workload) else Strides((0, 0, g), k, pixel)
 
     def _window(self, workload: Workload, strides: tuple[int, ...]) -> Window:
         z, (x_n, x_h, x_w, _, x_c) = workload.size, strides
@@ -155,7 +158,8 @@ class Convolution(Operator):
         order = ORDERS[workload.layouts["x"]][self.transposed]
         if rows:
             return Product(g, z["n"] * pixels, k, depth, image, weights, out, "a", order)
-        return Product(z["n"] * g, k, pixels, depth, weights, image, out, "b", order)
+        entries, columns = _entries_and_columns(workload, pixels)
+        return Product(entries * g, k, columns, depth, weights, image, out, "b", order)
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
         """Return a strided, dilated, asymmetrically padded 3 x 3 convolution of about the wanted product."""
@@ -166,9 +170,12 @@ class Convolution(Operator):
         rows, filters = ("m", "n") if last else ("n", "m")
         # An odd number of accesses: row counts that are no multiple of a tile of two accesses occur.
         ow = 7 if last else (-(-13 // vector["y"]) | 1) * vector["y"]
-        groups = wanted["batch"] if last else 1 + (wanted["batch"] > 2)
-        oh = 3 if last else max(1, -(-wanted[rows] // ow))
-        n = max(1, -(-wanted[rows] // (oh * ow))) if last else -(-wanted["batch"] // groups)
+        if workload.layouts["y"] == "nkhw":
+            groups, oh = 1 + (wanted["batch"] > 2), max(1, -(-wanted[rows] // ow))
+            n = -(-wanted["batch"] // groups)
+        else:  # pixels of all images are one axis; at least two images, where they are columns
+            groups, oh = wanted["batch"], 3 if last else min(max(wanted[rows] // (2 * ow), 1), 3)
+            n = max(1, -(-wanted[rows] // (oh * ow)))
         z = {"r": 3, "s": 3, "stride_h": 2, "stride_w": 1, "dilation_h": 1, "dilation_w": 2, "groups": groups}
         z |= {"pad_top": 1, "pad_bottom": 0, "pad_left": 2, "pad_right": 1, "n": n}
         z["c"] = -(-wanted["k"] // (9 * whole["c"])) * whole["c"] * groups
@@ -206,6 +213,12 @@ class Convolution(Operator):
 def _pixels_are_rows(workload: Workload) -> bool:
     """Return whether pixels are rows of C and filters its columns: channels of y are last."""
     return workload.layouts["y"] == "nhwk"
+
+
+def _entries_and_columns(workload: Workload, pixels: int) -> tuple[int, int]:
+    """Return (batch entries of a group, columns of C) where columns are ``pixels`` of each image, or of all images."""
+    images = workload.size["n"]
+    return (1, images * pixels) if workload.layouts["y"] == "knhw" else (images, pixels)
 
 
 def patches(x: np.ndarray, sizes: Mapping[str, int], transposed: bool = False) -> np.ndarray:

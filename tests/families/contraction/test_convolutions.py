@@ -87,7 +87,7 @@ def test_an_axis_of_one_tap_keeps_what_outputs_read():
     unaligned = replace(strided, alignment=tuple((name, min(width, 2)) for name, width in strided.alignment))
     assert own.stay and not pack.packing(unaligned).stay
     assert pack.workspace(strided) == pack.workspace(unaligned) == (2 * 49 + 64) * 256
-    assert pack.grid(strided, 16, 16) == pack.grid(unaligned, 16, 16)
+    assert pack.first_launch(strided, 16, 16) == pack.first_launch(unaligned, 16, 16)
     assert pack.cost(strided, lookup("sm_87"))[0] < pack.cost(unaligned, lookup("sm_87"))[0]
     both = pack_workload(convolution(14, 12, 16, dtype="float16", stride_h=2)).size
     assert (both["h"], both["stride_h"]) == (14, 2)

@@ -162,6 +162,7 @@ def packed_configurations() -> list[Configuration]:
         "filters last": (convolution(9, 12, 16, weights="rsck", **half), {"stages": 2, "copy": 0}),
         "few channels": (convolution(9, 3, 16, **half), {"vector_a": 8, "vector_b": 8}),
         "filters stay": (convolution(9, 16, 16, layout="nchw", **half), {}),
+        "unchanged": (convolution(10, 16, 16, layout="nchw", **half), {"epilogue_fixed": 1, "vector_c": 8}),
         "tall": (convolution(9, 12, 48, **half), {"block_m": 48, "warp_m": 48, "epilogue_fixed": 1}),
         "narrow": (convolution(9, 12, 16, **half), {"block_n": 16, "warp_n": 8, "epilogue_fixed": 1}),
         "odd": (convolution(9, 12, 15, **half), {"epilogue_fixed": 1, "vector_c": 2}),

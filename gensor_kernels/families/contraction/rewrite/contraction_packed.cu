@@ -13,6 +13,8 @@
 
 #pragma parameter FILTERS_ALIGNED 0 // 1: k is innermost in w, in whole accesses of B_VECTOR (A_VECTOR if w is A) bytes
 
+#define ALL_IMAGES (A_WINDOW == 0) // where pixels are columns
+
 #include "contraction_mma.cu"
 
 static_assert(A_LAYOUT == 0 && B_LAYOUT == 0 && A_UNIT && B_UNIT, "Packed operands are K-contiguous.");

@@ -1,5 +1,5 @@
 // A convolution with channels first on Hopper's warpgroup products (contraction_wgmma.cu). C[m, n] = epilogue(sum over
-// k of A[m, k] * B[k, n]): rows are filters, columns the output pixels of one image.
+// k of A[m, k] * B[k, n]): rows are filters, columns the output pixels of all images.
 //
 // Tensor copies (TMA) cannot walk such an image. A first launch, contraction_pack, therefore writes the image with its
 // channels innermost, and the filters with their k in the order of the image's, into the workspace (packed.cuh,
@@ -10,12 +10,14 @@
 #define FILTERS_ALIGNED 0 // the host describes the filters in a tensor map: they are always packed
 #define A_VECTOR 16
 #define B_VECTOR 16
+#define ALL_IMAGES 1
 #define AFTER_ANOTHER // the main launch waits for an earlier one
 
 #include "contraction_wgmma.cu"
 #include "packed_operands.cuh"
 
 static_assert(PACKED == WINDOW_CHANNELS_FIRST && B_WINDOW != WINDOW_NONE, "Columns are pixels of packed images.");
+static_assert(!STORE_COPIES, "The boxes of copies would span images.");
 
 WGMMA_KERNEL(contraction_packed_wgmma) {
     set_up(params);

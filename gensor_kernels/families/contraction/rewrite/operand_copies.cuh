@@ -18,6 +18,8 @@ DEVICE constexpr u32 lines_of_tile(int piece) {
     return lines > TILE_LINES ? lines : TILE_LINES;
 }
 
+#include "turned_tile.cuh"
+
 // One batch entry of an operand: `count` lines of `length` elements, and the strides of elements and lines.
 struct Lines {
     i64 element_stride, line_stride;
@@ -84,33 +86,6 @@ DEVICE void copy_chunk(const Source &lines, gptr<T> from, gptr<To> to, u32 item)
     Writer::write(to + (line * lines.pitch() + first), elements, lines.padded(), inside);
 }
 
-// A tile of chunks in shared memory, line by line. A line contains the first BYTES of all chunks, then the rest of all
-// chunks. Chunks are swizzled by the line's number within 128 bytes: eight lanes with 16 bytes each reach all banks,
-// whether they access neighbouring lines or neighbouring chunks.
-template <class T>
-struct TurnedTile {
-    static constexpr int OF_CHUNK = CHUNK * (int)sizeof(T), BYTES = OF_CHUNK < 16 ? OF_CHUNK : 16;
-    static constexpr int ACCESSES = OF_CHUNK / BYTES, EACH = BYTES / (int)sizeof(T);
-
-    static MEMBER sptr<u8> place(u32 line, u32 chunk, int access) {
-        const u32 at = ((u32)access * TILE_CHUNKS + chunk) ^ line % (128 / BYTES);
-        return shared_base() + (int)((line * (TILE_CHUNKS * ACCESSES) + at) * BYTES);
-    }
-    static MEMBER void store(u32 line, u32 chunk, const T (&elements)[CHUNK]) {
-        UNROLL for (int access = 0; access < ACCESSES; ++access) {
-            Vec<BYTES> packed = Vec<BYTES>::zero();
-            UNROLL for (int i = 0; i < EACH; ++i) packed.set(i, elements[access * EACH + i]);
-            store_shared(place(line, chunk, access), packed);
-        }
-    }
-    static MEMBER void load(u32 line, u32 chunk, T (&elements)[CHUNK]) {
-        UNROLL for (int access = 0; access < ACCESSES; ++access) {
-            const Vec<BYTES> packed = load_shared<BYTES>(place(line, chunk, access));
-            UNROLL for (int i = 0; i < EACH; ++i) elements[access * EACH + i] = packed.template get<T>(i);
-        }
-    }
-};
-
 // The word of line j of the pieces of one element each: their elements of this line.
 template <int BYTES, u32 COUNT>
 DEVICE Vec<4> word_of_line(const Vec<BYTES> (&pieces)[COUNT], u32 j) {
@@ -127,7 +102,7 @@ DEVICE Vec<4> word_of_line(const Vec<BYTES> (&pieces)[COUNT], u32 j) {
 }
 
 // Copies a tile of an operand with adjacent lines, through shared memory. Neighbouring threads load from neighbouring
-// lines, and store neighbouring chunks of a line: without shared memory each store would fill half a sector.
+// lines, and store neighbouring chunks of a line.
 template <class Writer, class Source, class T, class To>
 DEVICE void transpose_tile(const Source &lines, gptr<T> from, gptr<To> to, u32 tile) {
     const u32 thread = (u32)thread_index(), line_tiles = lines.line_tiles();

@@ -13,6 +13,9 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
+import numpy as np
+
+from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.cases import SMALL, THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float
@@ -22,10 +25,11 @@ from gensor_kernels.families.contraction.problem import extents
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import WARPGROUPS, Launch, operators
+from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, operators
+from gensor_kernels.families.core.params import Tiling, join_images
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
-from gensor_kernels.machine.roofline import first_launch_cost
+from gensor_kernels.machine.roofline import Terms, first_launch_cost
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
@@ -44,11 +48,15 @@ from .base import Constants, Rewritten
 
 #: Threads of a block, and accesses of a block.
 PACK_THREADS, PACK_ACCESSES = 256, 1024
+#: Pixels (or pairs of a filter and a tap), and accesses of each, of a block that packs through shared memory.
+TILE_LINES, TILE_ACCESSES = 128, 8
 SECTOR = 32
 #: Instructions of a thread without its loads, and instructions per load of an element, from the SASS.
 ITEM_ISSUE, LOAD_ISSUE = 95.0, 4.5
-#: Accesses of a plane, and of a group's filters, are counted in 32 bits.
-MOST_ACCESSES = 2**31
+#: Accesses of a plane, and of a group's filters, are counted in 32 bits; columns of C too, with those of a last tile.
+MOST_ACCESSES, MOST_COLUMNS = 2**31, 2**30
+#: Instructions of a lane to find the image of a group of columns and its place, from the SASS.
+IMAGE_ISSUE = 8.0
 
 
 class Packing(NamedTuple):
@@ -116,18 +124,35 @@ def _fetched_bytes(workload: Workload, size: int) -> int:
 
 
 def too_large(workload: Workload) -> str | None:
-    """Return why an image, or the filters of a group, cannot be packed, or None."""
+    """Return why an image, or the filters of a group, cannot be packed, or all images be multiplied at once, or
+    None."""
     p = packing(workload)
+    if extents(pack_workload(workload)).n > MOST_COLUMNS:
+        return "its images have too many pixels to count in 32 bits"
     large = max(p.pixels, p.lines) * p.line // 4 >= MOST_ACCESSES
     return "an image, or the filters of a group, have too many channels to count in 32 bits" if large else None
 
 
-def grid(workload: Workload, image_vector: int, filter_vector: int) -> int:
-    """Return the number of blocks of contraction_pack with accesses of these bytes."""
-    p = packing(workload)
-    of_plane = -(-(p.pixels * p.line // image_vector) // PACK_ACCESSES)
-    of_group = -(-(p.lines * p.line // filter_vector) // PACK_ACCESSES)
-    return max(1, p.planes * of_plane + p.groups * of_group)
+def first_launch(workload: Workload, image_vector: int, filter_vector: int) -> Launch:
+    """Return contraction_pack with accesses of these bytes."""
+    p, (image, filters) = packing(workload), turned(workload, image_vector, filter_vector)
+    of_plane = _blocks(p.pixels, p.line // image_vector, image)
+    of_group = _blocks(p.lines, p.line // filter_vector, filters)
+    shared = PACK_ACCESSES * WIDE if image or filters else 0
+    return Launch("contraction_pack", max(1, p.planes * of_plane + p.groups * of_group), PACK_THREADS, shared)
+
+
+def _blocks(lines: int, accesses: int, turns: bool) -> int:
+    if turns:
+        return -(-lines // TILE_LINES) * -(-accesses // TILE_ACCESSES)
+    return -(-lines * accesses // PACK_ACCESSES)
+
+
+def turned(workload: Workload, image_vector: int, filter_vector: int) -> tuple[bool, bool]:
+    """Return whether image and filters pass through shared memory: channels are not adjacent before packing, and are
+    written in the widest accesses."""
+    last, layouts = workload.layouts["x"] == "nhwc", workload.layouts
+    return not last and image_vector == WIDE, (not last or layouts["w"] == "rsck") and filter_vector == WIDE
 
 
 def workspace(workload: Workload) -> int:
@@ -157,12 +182,15 @@ def cost(workload: Workload, arch: Arch, *, always: bool = False) -> tuple[float
 # ---- verification
 
 
-def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list[Case]:
+def packed_cases(cases: Sequence[Case], workload: Workload, vectors: tuple[int, int]) -> list[Case]:
     """Return the cases of a packed product as cases of ``workload``'s class.
 
-    Every other one is a channel short of whole accesses. Narrow accesses, of ``vector`` bytes, have a case with the
-    fewest channels for which they are chosen. Further cases have one tap along an axis, and filters that stay in place.
+    Every other one is a channel short of whole accesses. Narrow accesses (``vectors`` are the bytes of those of image
+    and filters) have a case with the fewest channels for which they are chosen, and those that pass through shared
+    memory one with more channels than a block takes. Further cases have one tap along an axis, and filters that stay
+    in place.
     """
+    vector = max(vectors)
     made = [_before_packing(case, workload, short=place % 2 == 0) for place, case in enumerate(cases)]
     small = next(case for case in made if case.name == SMALL)
     if vector < WIDE:
@@ -170,6 +198,9 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
         whole = max(vector, NARROWEST) // size
         few = next(c for c in range(max(whole - 1, 1), whole + 1) if padded_channels(c, size) == whole)
         made.append(replace(small, name="few channels", workload=_with_channels(small.workload, few)))
+    if any(turned(workload, *vectors)):
+        many = TILE_ACCESSES * WIDE // facts(workload.dtype["x"]).itemsize + 1
+        made.append(replace(small, name="many channels", workload=_with_channels(small.workload, many)))
     if not _is_transposed(workload):
         made += one_tap(made)
     if filters_aligned(workload):
@@ -177,11 +208,12 @@ def packed_cases(cases: Sequence[Case], workload: Workload, vector: int) -> list
     return made
 
 
-def packed_branches(workload: Workload, *, stays: bool) -> frozenset[str]:
+def packed_branches(workload: Workload, vectors: tuple[int, int], *, stays: bool) -> frozenset[str]:
     """Return the coverage names of the first launch; ``stays``: filters of one tap can stay where they are."""
     thin = () if _is_transposed(workload) else THIN
     stay = ("filters_stay",) if stays and filters_aligned(workload) else ()
-    return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay})
+    further = ("further_chunks",) if any(turned(workload, *vectors)) else ()
+    return frozenset({"packed_image", "packed_filters", "no_channels", *thin, *stay, *further})
 
 
 def _is_transposed(workload: Workload) -> bool:
@@ -228,21 +260,43 @@ class Packed(Rewritten):
         """Return the cost of packing the image, and filters that do not stay where they are."""
         return cost(workload, arch, always=not self.stays)
 
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """Add the divisions that find the images of columns: of a store, and of an operand of the epilogue."""
+        terms, e = super().terms(columns, workload, arch, facts), extents(pack_workload(workload))
+        if e.window == "b":
+            outputs = np.float32(1) * columns["block_m"] * columns["block_n"]
+            issue = outputs * columns[column.STORES] * np.float32(IMAGE_ISSUE * (1 + e.operands))
+            issue = np.where(columns["split_k"] > 1, np.float32(0), issue)
+            terms.epilogue = terms.epilogue + issue / terms.warps * 2.0
+            terms.epilogue_busy = terms.epilogue_busy + issue * 0.25
+        return terms
+
+    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
+        """Return the tiles of C and parts of k; where pixels are columns, of all images together."""
+        if not geometry.swapped:
+            return super().tiling(program, geometry)
+        return replace(super().tiling(program, join_images(geometry)), pixels=geometry.sizes[1])
+
+    def vectors(self, program: Program, workload: Workload) -> tuple[int, int]:
+        """Return the bytes of an access of the packed image, and of the packed filters."""
+        return WIDE, WIDE
+
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """See packed_cases."""
-        vector = max(program["vector_a"], program["vector_b"]) if self.stays else WIDE
-        return packed_cases(super().cases(program, widest_packing(workload), epilogue), workload, vector)
+        found = super().cases(program, widest_packing(workload), epilogue)
+        return packed_cases(found, workload, self.vectors(program, workload))
 
     def branches(self, program: Program, workload: Workload) -> frozenset[str]:
         """Return the coverage names of the packed product and of packing."""
-        found = self.main.branches(program, widest_packing(workload)) | packed_branches(workload, stays=self.stays)
+        own = packed_branches(workload, self.vectors(program, workload), stays=self.stays)
+        found = self.main.branches(program, widest_packing(workload)) | own
         return found if program["epilogue_fixed"] else found - {"unchanged"}  # warp_outputs.cuh
 
 
 class ContractionPacked(Packed):
     """Packing before a main loop that reads operands by ordinary accesses."""
 
-    abi = 6
+    abi = 7
     stays = True
     #: widths that a group's channels with their padding allow
     own = MappingProxyType(dict.fromkeys(("vector_a", "vector_b"), (4, 8, WIDE)))
@@ -265,18 +319,22 @@ class ContractionPacked(Packed):
             "FILTERS_ALIGNED": int(filters_aligned(workload)),
         }
 
+    def vectors(self, program: Program, workload: Workload) -> tuple[int, int]:
+        """Return the bytes of an access of the packed image, and of the packed filters."""
+        image, filters = ("a", "b") if extents(pack_workload(workload)).window == "a" else ("b", "a")
+        return program[f"vector_{image}"], program[f"vector_{filters}"]
+
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product."""
-        image, filters = ("a", "b") if extents(pack_workload(workload)).window == "a" else ("b", "a")
-        blocks = grid(workload, program[f"vector_{image}"], program[f"vector_{filters}"])
+        first = first_launch(workload, *self.vectors(program, workload))
         main, *rest = super().launches(program, workload)
-        return (Launch("contraction_pack", blocks, PACK_THREADS, 0), replace(main, dependent=True), *rest)
+        return (first, replace(main, dependent=True), *rest)
 
 
 class ContractionPackedWgmma(Packed):
     """Packing before a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
 
-    abi = 4
+    abi = 5
     needs = (operators(CONVOLUTIONS, "is no convolution"), WARPGROUPS)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -287,9 +345,15 @@ class ContractionPackedWgmma(Packed):
             return "channels of the image, or of the output, are innermost"
         return self.main.serves(pack_workload(workload), arch) or too_large(workload)
 
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Return the main loop's coordinates without stores by tensor copies, whose boxes would span images."""
+        found = super().coordinates(workload, arch)
+        ways = (store.DIRECT, store.STAGED)
+        return tuple(each._replace(values=ways) if each.name == "epilogue_staged" else each for each in found)
+
     def reads(self, workload: Workload, geometry: Geometry) -> bool:
-        """Read operands in any layout, since they are packed; refuse results that tensor copies cannot store."""
-        return store.writes(workload, geometry) and implicit_gemm.unreadable(pack_workload(workload), "b") is None
+        """Read operands in any layout, since they are packed."""
+        return implicit_gemm.unreadable(pack_workload(workload), "b") is None
 
     def constants(self, program: Program, workload: Workload) -> Constants:
         """Add the layout of the image before it is packed."""
@@ -297,11 +361,11 @@ class ContractionPackedWgmma(Packed):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Put packing before the product, whose tensor maps describe the packed operands."""
-        image = workspace_bytes(program, workload)
+        image = workspace_bytes(program, self.rewritten(workload))
         places = {"a": image + image_bytes(workload), "b": image}
         main, *rest = super().launches(program, workload)
         maps = tuple(replace(each, copied_at=places.get(each.operand)) for each in main.maps)
-        first = Launch("contraction_pack", grid(workload, WIDE, WIDE), PACK_THREADS, 0)
+        first = first_launch(workload, *self.vectors(program, workload))
         return (first, replace(main, maps=maps, dependent=True), *rest)
 
 

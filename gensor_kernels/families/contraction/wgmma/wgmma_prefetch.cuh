@@ -30,7 +30,13 @@ DEVICE void prefetch_operands(const Params &params, const Tile &tile, int row, i
                 const i32 at = row + i * 64 + lane % 16;
                 const i64 of = first + left;
                 const bool inside = within(at, tile.end) && within(of, end);
-                prefetch_line<LEVEL>(base + (at * step.m_stride * bytes + of * step.n_stride), inside);
+                if constexpr (ALL_IMAGES) {
+                    const i32 own = inside ? (i32)(of / bytes) : 0;
+                    const i64 across = to_column(params, own, step.n_stride, step.batch_stride[1]);
+                    prefetch_line<LEVEL>(base + (at * step.m_stride + across) * bytes, inside);
+                } else {
+                    prefetch_line<LEVEL>(base + (at * step.m_stride * bytes + of * step.n_stride), inside);
+                }
             }
         }
     }

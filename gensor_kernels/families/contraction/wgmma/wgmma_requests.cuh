@@ -81,8 +81,9 @@ struct Requests {
         const i32 filter = PIXELS_ARE_ROWS ? tile.column : tile.row;
         const Digits at = Digits::of(pixels + ImageTile::first_fetched_row(), window.rows);
         column = tap % window.ks[0];
-        // Pixels that are columns belong to one batch entry: one image and group.
-        pixel[0] = channel, pixel[3] = at.outer + (PIXELS_ARE_ROWS ? 0 : tile.entry);
+        // Pixels that are columns belong to one batch entry: one group of an image, or with ALL_IMAGES of all images.
+        const i32 images = ALL_IMAGES ? params.n / (window.rows[0] * window.rows[1]) : 1;
+        pixel[0] = channel, pixel[3] = at.outer + (PIXELS_ARE_ROWS ? 0 : tile.entry * images);
         pixel[1] = at.inner * window.step[1] - window.pad[1], pixel[2] = at.middle * window.step[0] - window.pad[0];
         tap_offset[0] = column * window.dilation[1], tap_offset[1] = tap / window.ks[0] * window.dilation[0];
         filters[CHANNEL] = channel, filters[1 - CHANNEL] = filter, filters[2] = tap;

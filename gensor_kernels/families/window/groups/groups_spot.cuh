@@ -1,7 +1,7 @@
 // The groups of a call, and the assignment of outputs to threads.
 #pragma once
-#include "epilogue.cuh"
 #include "unrolled.cuh"
+#include "window_tile.cuh"
 
 constexpr int CHANNELS = A_VECTOR / (int)sizeof(IN_TYPE); // of x per load
 constexpr int FILTER_THREADS = BLOCK_C / THREAD_C, COLUMN_THREADS = BLOCK_W / THREAD_W,
@@ -60,31 +60,18 @@ struct Spot {
     Tile tile;
 };
 
-DEVICE u32 divide_up(i32 extent, int block) {
-    return ((u32)extent + (u32)block - 1) / (u32)block;
-}
-
 // Finds the tile of the block and the outputs of a thread in it. Tiles of filters vary fastest among blocks: blocks
 // that run together read the same lines where channels are last, and share channels of x elsewhere.
 DEVICE Spot find_spot(const Params &params, const Call &call) {
     const i32 *output = params.window.rows;
-    const u32 tiles_w = divide_up(output[1], BLOCK_W), tiles_h = divide_up(output[0], BLOCK_H);
-    const u32 tiles_c = divide_up(call.groups * call.tiles, FILTER_THREADS), block = (u32)block_index();
+    const u32 tiles_w = tiles(output[1], BLOCK_W), tiles_h = tiles(output[0], BLOCK_H);
+    const u32 tiles_c = tiles(call.groups * call.tiles, FILTER_THREADS), block = (u32)block_index();
     // A run-time division costs twenty instructions: remainders are computed from quotients.
     const u32 tile = block / tiles_c, row_of_tiles = tile / tiles_w, image = row_of_tiles / tiles_h;
     const i32 first = (i32)(block - tile * tiles_c) * FILTER_THREADS;
     const i32 column = (i32)(tile - row_of_tiles * tiles_w) * BLOCK_W,
               row = (i32)(row_of_tiles - image * tiles_h) * BLOCK_H;
-    const bool edge_c = first + FILTER_THREADS > call.groups * call.tiles;
-    const bool edge_h = row + BLOCK_H > output[0], edge_w = column + BLOCK_W > output[1];
-    if (edge_c)
-        cover("edge_c");
-    if (edge_h)
-        cover("edge_h");
-    if (edge_w)
-        cover("edge_w");
-    if (!edge_c && !edge_h && !edge_w)
-        cover("full_tile");
+    cover_tile(params.window.rows, row, column, first + FILTER_THREADS > call.groups * call.tiles);
     constexpr int PIXEL_THREADS = COLUMN_THREADS * ROW_THREADS;
     const int lane = CHANNELS_LAST ? thread_index() % FILTER_THREADS : thread_index() / PIXEL_THREADS;
     const int pixel = CHANNELS_LAST ? thread_index() / FILTER_THREADS : thread_index() % PIXEL_THREADS;

@@ -14,21 +14,10 @@
 //     line before by all columns of the window.
 //   WINDOW 0: the window comes from Params, with any dilation. There is a line for each of its positions.
 
-#pragma parameter IN_TYPE half_t   // elements of x and of the filters: half_t, bfloat16_t, float, double, i8
-#pragma parameter OUT_TYPE half_t  // elements of y: the same, and i32
-#pragma parameter ACC_TYPE float   // accumulators: float, double, i32
-#pragma parameter CHANNELS_LAST 1  // innermost axis of x and y, of stride 1 in y: 1 = channels, 0 = columns
-#pragma parameter A_VECTOR 8       // bytes per load of x; the channels of a group are whole loads
-#pragma parameter C_VECTOR 8       // bytes per store to y, at most
-#pragma parameter BLOCK_C 64       // filters per block
-#pragma parameter BLOCK_W 14       // columns of y per block
-#pragma parameter BLOCK_H 4        // rows of y per block
-#pragma parameter THREAD_C 4       // filters per thread, adjacent
-#pragma parameter THREAD_H 1       // rows of y per thread, BLOCK_H / THREAD_H apart
-#pragma parameter THREAD_W 7       // columns of y per thread, adjacent
-#pragma parameter WINDOW 0         // 0: the window comes from Params; else digits: its columns, and their step
-#pragma parameter EPILOGUE_CODES 0 // 0: steps from Params; else a compile-time list, 5 bits per step, first step lowest
-#pragma parameter MIN_BLOCKS 0     // blocks per SM promised to the compiler; 0 = none
+// A thread's rows of y are BLOCK_H / THREAD_H apart, and the channels of a group are whole loads. Options in addition
+// to those of window_tile.cuh:
+#pragma parameter THREAD_C 4 // filters per thread, adjacent; BLOCK_C are filters
+#pragma parameter WINDOW 0   // 0: the window comes from Params; else digits: its columns, and their step
 
 #include "groups_store.cuh"
 #include "groups_window.cuh"
