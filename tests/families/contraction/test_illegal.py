@@ -49,8 +49,9 @@ ILLEGAL = {
     "wgmma": [
         ({"CONSUMERS": 4, "BLOCK_M": 256}, "One to three warpgroups"),
         ({"BLOCK_M": 96}, "whole tiles of 64 rows"),
-        ({"BLOCK_N": 24}, "in steps of 16"),
-        ({"BLOCK_N": 96, "B_LAYOUT": 1}, "or of 64"),
+        ({"BLOCK_N": 20}, "in steps of 8 of plain 16-bit products"),
+        ({"BLOCK_N": 24, "PARTS": 3, "IN_TYPE": "bfloat16_t", "OUT_TYPE": "float"}, "else of 16"),
+        ({"BLOCK_N": 24, "CLUSTER": 1}, "whole periods of the swizzle"),
         ({"BLOCK_K": 32}, "rows of 128 bytes"),
         ({"STAGES": 9}, "2 to 8 buffers"),
         ({"MIN_BLOCKS": 0}, "change hands"),

@@ -36,6 +36,8 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("pair along m", nt, cluster=1, block_n=16, stages=2),
         _wgmma("pair along n, walking", nt, cluster=2, persistent=1, block_n=16, stages=2),
         _wgmma("stored by copies", nt, persistent=1, block_n=192, stages=2, epilogue_staged=3),
+        _wgmma("stored by copies, a rest", nt, persistent=1, block_m=128, block_n=72, stages=2, epilogue_staged=3),
+        _wgmma("part of a box, stored by copies", nn, cluster=1, block_n=104, stages=2, epilogue_staged=3),
         _wgmma("stored by copies, 32 bits", wide, block_n=96, stages=2, epilogue_staged=3),
         _wgmma("stored by copies, 8 bits", narrow, block_n=128, block_k=128, stages=2, epilogue_staged=3),
         _wgmma("stream", tn, persistent=1, stages=2, stream=8),

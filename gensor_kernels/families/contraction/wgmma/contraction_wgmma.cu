@@ -51,10 +51,18 @@
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
 // Columns of C per block, and those that a warp's slab of shared memory holds at a time (wgmma_store.cuh): fewer where
-// slabs do not reuse the ring's memory. A box of a copy has whole batches of four fragments.
+// slabs do not reuse the ring's memory, or where two halves are no whole fragments. A box of a copy has whole batches
+// of four fragments.
 constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N;
-constexpr int SMALL_N = COLUMNS % 64 == 0 ? 64 : COLUMNS % 48 == 0 ? 48 : COLUMNS % 32 == 0 ? 32 : 16;
-constexpr int SLAB_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
+constexpr int SMALL_N = COLUMNS % 64 == 0   ? 64
+                        : COLUMNS % 48 == 0 ? 48
+                        : COLUMNS % 32 == 0 ? 32
+                        : COLUMNS % 16 == 0 ? 16
+                        : COLUMNS % 56 == 0 ? 56
+                        : COLUMNS % 40 == 0 ? 40
+                        : COLUMNS % 24 == 0 ? 24
+                                            : 8;
+constexpr int SLAB_N = PERSISTENT || (COLUMNS > 128 && COLUMNS % 16) ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
 constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
 
 #include "wgmma_scales.cuh"

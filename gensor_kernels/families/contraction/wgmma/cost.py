@@ -19,7 +19,7 @@ from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
 from . import column as wgmma
-from .cluster import cluster_parts
+from .cluster import boxed_columns, cluster_parts
 from .implicit_gemm import taps
 from .store import copies, store_parts
 
@@ -57,6 +57,17 @@ KINDS = {
 }
 
 
+def columns(e: Extents, kind: Kind) -> tuple[int, ...]:
+    """Return the columns that a block may have: steps of 8 are those of plain 16-bit products alone.
+
+    Where B is N-contiguous, a box at least, which has its bytes whole.
+    """
+    if e.unit["b"] == "n":
+        return BLOCKS_N_ROWS if e.gate else BLOCKS_N[7:]
+    step = 8 if kind.element == 2 and kind.parts == 1 and not e.gate else 16
+    return BLOCKS_N[step // 8 - 1 :: step // 8]
+
+
 def kind(workload: Workload) -> Kind | None:
     """Return the row of KINDS of a product's operands, or None if warpgroups do not multiply them."""
     a, b = (extents(workload).dtype[operand] for operand in "ab")
@@ -72,8 +83,8 @@ def heat(workload: Workload, arch: Arch) -> float:
 
 
 BLOCKS_M = (64, 128, 192, 256)
-#: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
-BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
+#: Columns per block, in steps of the product; of a gate's matrices that are N-contiguous, whole rows of swizzled boxes.
+BLOCKS_N, BLOCKS_N_ROWS = tuple(range(8, 257, 8)), (64, 128, 192, 256)
 #: Bytes of k per step; sums of 8-bit floats are kept for the first of these only.
 STEP_BYTES = (128, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
@@ -131,7 +142,8 @@ def multiplying_registers(consumers: Numbers, blocks: Numbers, arch: Arch) -> Nu
 
 def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers."""
-    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
+    columns = e.matrices * boxed_columns(v["block_n"], e)
+    return v["stages"] * (v["block_m"] + columns) * v["block_k"] * e.bytes_a
 
 
 def scales_of_b(columns: Numbers, group: int) -> Numbers:
@@ -188,7 +200,8 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         # A product reads its own rows of A and all columns of B, both matrices'; every element is written once.
         columns = e.matrices * v["block_n"]
         read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
-        written = (v["block_m"] + columns) * v["block_k"] * kind.element * kind.parts
+        boxed = e.matrices * boxed_columns(v["block_n"], e)
+        written = (v["block_m"] + boxed) * v["block_k"] * kind.element * kind.parts
         math = v["block_m"] * columns * v["block_k"] * kind.products / rate
         # Sums that are added are waited for, tile by tile, while the other warpgroups multiply.
         waited = kind.promoted * tiles * (1 + (kind.parts > 1) * steps)
@@ -218,9 +231,14 @@ def _requests(kind: Kind, e: Extents) -> Part:
     unit = ROW_BYTES // kind.element
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else v[f"block_{y}"]) / unit for x, y in ("am", "bn"))
+        rows = {"a": v["block_m"], "b": boxed_columns(v["block_n"], e)}
+        boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else rows[x]) / unit for x in "ab")
         issuing = STEP_ISSUE + COPY_ISSUE * kind.parts * (boxes_a + e.matrices * boxes_b)
-        return {wgmma.ISSUING: issuing, wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY}
+        return {
+            wgmma.ISSUING: issuing,
+            wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY,
+            wgmma.BOXED: rows["b"] / v["block_n"],
+        }
 
     return Part(("block_m", "block_n", "block_k", "cluster"), function)
 

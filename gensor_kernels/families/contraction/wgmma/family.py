@@ -98,7 +98,7 @@ class ContractionWgmma(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         e, kind = extents(workload), _kind(workload)
-        columns = [n for n in (cost.BLOCKS_N_ROWS if e.unit["b"] == "n" else cost.BLOCKS_N) if n * e.matrices <= 256]
+        columns = [n for n in cost.columns(e, kind) if n * e.matrices <= 256]
         columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(e)
@@ -190,6 +190,8 @@ class ContractionWgmma(ContractionFamily):
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
         columns = int(store.slab_columns(program["block_n"], program["persistent"]))
         own |= implicit_gemm.branches(workload) | plain_branches(program, workload, columns)
+        if store.copies(program.by_name) and store.rest_columns(program["block_n"], extents(workload)):
+            own |= {"rest_of_row"}
         return (super().branches(program, workload) - without) | own
 
     def tile(self, program: Program) -> dict[str, int]:

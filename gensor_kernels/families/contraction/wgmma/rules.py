@@ -29,8 +29,8 @@ RULES = Rules(
             "BLOCK_M % 64 == 0 and TILES_M * 64 * (1 if ALTERNATING else CONSUMERS) == BLOCK_M and BLOCK_M <= 256",
         ),
         Rule(
-            "A block has 16 to 256 columns, in steps of 16, or of 64 where B is N-contiguous.",
-            "BLOCK_N % (64 if B_LAYOUT else 16) == 0 and BLOCK_N <= 256",
+            "A block has up to 256 columns, in steps of 8 of plain 16-bit products, else of 16.",
+            "BLOCK_N % (8 if ELEMENT == 2 and PARTS == 1 and not GATE else 16) == 0 and BLOCK_N <= 256",
             given=True,
         ),
         Rule(
@@ -43,6 +43,7 @@ RULES = Rules(
             "PERSISTENT >= 0 and PERSISTENT <= 2 and (not ALTERNATING or CONSUMERS > 1)",
         ),
         Rule("A cluster is a pair of blocks along m or n.", "CLUSTER >= 0 and CLUSTER <= 2", given=True),
+        Rule("Blocks of a pair fetch whole periods of the swizzle.", "CLUSTER != 1 or B_LAYOUT or BLOCK_N % 16 == 0"),
         RING,
         # ---- operands
         Rule("Both operands have elements of one size.", "ELEMENT == sizeof(B_STORED)", given=True),
@@ -126,9 +127,9 @@ RULES = Rules(
         Rule("The sums of one product fit the registers at entry.", "BLOCK_N // 2 + 26 <= ENTRY", asserted=False),
         # ---- results
         Rule(
-            "Copies store whole rows of 128 bytes.",
-            "not STORE_COPIES or (COLUMNS * sizeof(OUT_TYPE) % 128 == 0 and not EPILOGUE_STAGED and not SPLIT"
-            " and C_UNIT)",
+            "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
+            "not STORE_COPIES or ((COLUMNS * sizeof(OUT_TYPE) % 128 == 0 or (sizeof(OUT_TYPE) == 2 and COLUMNS > 64))"
+            " and not EPILOGUE_STAGED and not SPLIT and C_UNIT)",
         ),
         Rule("Copies are the widest stores.", "C_VECTOR == 16", "STORE_COPIES", asserted=False),
         Rule(
@@ -153,8 +154,11 @@ RULES = Rules(
         "STORE_COPIES": "ROUTE == 3",
         "ALTERNATING": "PERSISTENT == 2",
         "TILES_M": "BLOCK_M // (64 * (1 if ALTERNATING else CONSUMERS))",
-        "SMALL_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0 else 16",
-        "SLAB_N": "SMALL_N if PERSISTENT else COLUMNS // 2 if COLUMNS > 128 else COLUMNS",
+        "SMALL_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0"
+        " else 16 if COLUMNS % 16 == 0 else 56 if COLUMNS % 56 == 0 else 40 if COLUMNS % 40 == 0"
+        " else 24 if COLUMNS % 24 == 0 else 8",
+        "SLAB_N": "SMALL_N if PERSISTENT or (COLUMNS > 128 and COLUMNS % 16 > 0) else COLUMNS // 2 if COLUMNS > 128"
+        " else COLUMNS",
         "ELEMENT": "sizeof(A_STORED)",
         "UNIT": "128 // ELEMENT",
         "PROMOTED": "is_eight_bit_float(A_STORED)",
