@@ -42,6 +42,7 @@ def wgmma_configurations() -> list[Configuration]:
         _wgmma("stored by copies, 8 bits", narrow, block_n=128, block_k=128, stages=2, epilogue_staged=3),
         _wgmma("stream", tn, persistent=1, stages=2, stream=8),
         _wgmma("in turns", nt, persistent=2, block_n=16, consumers=2, stages=2, epilogue_staged=0),
+        _wgmma("apart", nt, persistent=3, block_m=128, block_n=24, consumers=2, stages=3),
         _wgmma("8-bit floats", eight, block_m=128, block_n=16, block_k=128, stages=2),
         _wgmma("scales of blocks, split", scaled, block_m=128, block_n=48, block_k=128, stages=2, split_k=2),
         _wgmma("compiled epilogue", fused, block_n=16, stages=2),

@@ -15,6 +15,7 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.machine.roofline import SUBCORES, Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
@@ -89,8 +90,8 @@ BLOCKS_N, BLOCKS_N_ROWS = tuple(range(8, 257, 8)), (64, 128, 192, 256)
 STEP_BYTES = (128, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
-#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
-PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
+#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn, or are some steps apart.
+PERSISTENT = ONE_TILE, WALKING, IN_TURNS, APART = (0, 1, 2, 3)
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers before the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
@@ -278,6 +279,18 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
 
     names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
     return Part(names, function)
+
+
+def hidden_apart(terms: Terms, consumers: np.ndarray, arch: Arch) -> np.ndarray:
+    """Return the share of a block's main loop that runs during the end of a tile where warpgroups are apart.
+
+    While one stores its results, the others multiply the buffers between them: all of the ring but one, and those that
+    a tile passes on its way (roofline.py's ``fill``).
+    """
+    step = np.ceil(terms.warps * (1 / SUBCORES)) * terms.math
+    transfer = terms.l2_bytes * (arch.sms / arch.l2_bytes_per_clk)
+    under_way = (arch.l2_latency + terms.request + transfer) / step
+    return np.maximum(terms.in_flight - under_way, 0.0) / (consumers * terms.iterations)
 
 
 def warpgroup_loop(c: Columns, memory: np.ndarray, rows: np.ndarray, touched: np.ndarray, heat: float) -> Loop:

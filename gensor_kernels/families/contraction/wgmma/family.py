@@ -106,7 +106,7 @@ class ContractionWgmma(ContractionFamily):
         return (
             *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
             cluster.coordinate(e),
-            Coordinate("persistent", cost.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
+            Coordinate("persistent", cost.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: groups in turn; 3: apart"),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", cost.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             store.route(route, e),
@@ -167,6 +167,7 @@ class ContractionWgmma(ContractionFamily):
         )
         e = extents(workload)
         terms = cluster.with_clusters(assemble(c, e, arch, facts, loop), c)
+        terms.behind = terms.behind + (c["persistent"] == cost.APART) * cost.hidden_apart(terms, c["consumers"], arch)
         if e.rows:  # a warp that walks finds every tile's group
             terms.epilogue = terms.epilogue + (c["persistent"] > 0) * np.float32(searching(e))
         return stream_k.with_streams(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])

@@ -39,8 +39,8 @@ RULES = Rules(
             given=True,
         ),
         Rule(
-            "Blocks walk tiles or not, and several warpgroups can take them in turn.",
-            "PERSISTENT >= 0 and PERSISTENT <= 2 and (not ALTERNATING or CONSUMERS > 1)",
+            "Blocks walk tiles or not, and several warpgroups can take them in turn, or be apart.",
+            "PERSISTENT >= 0 and PERSISTENT <= 3 and (PERSISTENT < 2 or CONSUMERS > 1)",
         ),
         Rule("A cluster is a pair of blocks along m or n.", "CLUSTER >= 0 and CLUSTER <= 2", given=True),
         Rule("Blocks of a pair fetch whole periods of the swizzle.", "CLUSTER != 1 or B_LAYOUT or BLOCK_N % 16 == 0"),
