@@ -74,7 +74,7 @@ FAULTS = {
         "registers that are not given": ("give_registers<ENTRY, GIVEN>();", ""),
     },
     "warpgroups apart": {
-        "waiting for what no buffer has room for": ("(STAGES - 1) / (CONSUMERS - 1)", "STAGES / (CONSUMERS - 1)"),
+        "waiting for what no buffer has room for": ("group * (STAGES - 1) /", "group * STAGES /"),
         "waiting for steps after the last": ("steps - 1);\n    if (apart", "steps);\n    if (apart"),
     },
     "warpgroups in turns": {

@@ -57,6 +57,7 @@ ILLEGAL = {
         ({"MIN_BLOCKS": 0}, "change hands"),
         ({"BLOCK_M": 256, "BLOCK_N": 256}, "do not fit the registers"),
         ({"BLOCK_M": 128, "BLOCK_N": 208, "PERSISTENT": 1}, "do not fit the registers"),
+        ({"BLOCK_M": 256, "BLOCK_N": 200, "EPILOGUE_STAGED": 0, "STORE_COPIES": 1}, "do not fit the registers"),
         ({"PERSISTENT": 2}, "several warpgroups"),
         ({"C_UNIT": 0}, "one by one"),
         ({"IN_TYPE": "float", "B_LAYOUT": 1}, "Only 16-bit rows of k"),

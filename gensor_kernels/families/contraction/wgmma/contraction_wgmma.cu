@@ -206,7 +206,7 @@ DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_u
 // Lets the warpgroups before this one multiply some steps of a tile first: waits until the buffer of a later step is
 // full. It becomes so without this warpgroup, which has released all buffers.
 DEVICE void stay_apart(int group, int steps, Turn later) {
-    const int apart = minimum(group * (STAGES - 1) / (CONSUMERS - 1), steps - 1);
+    const int apart = minimum(group * (STAGES - 1) / (CONSUMERS - (CONSUMERS > 1)), steps - 1);
     if (apart > 0) {
         later.skip(apart);
         mbarrier_wait(full(later.slot), later.parity);

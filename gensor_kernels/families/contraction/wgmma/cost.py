@@ -22,7 +22,7 @@ from gensor_kernels.operators.types.workload import Workload
 from . import column as wgmma
 from .cluster import boxed_columns, cluster_parts
 from .implicit_gemm import taps
-from .store import copies, store_parts
+from .store import copies, rest_columns, store_parts
 
 
 class Kind(NamedTuple):
@@ -96,6 +96,8 @@ PERSISTENT = ONE_TILE, WALKING, IN_TURNS, APART = (0, 1, 2, 3)
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
+#: Registers with which an epilogue's operations store the rest of a row.
+REST_REGISTERS = 8
 #: Registers of a main loop of 8-bit floats in addition to sums and short sums.
 LOOP_REGISTERS = 16
 #: Clocks in which the requesting thread issues a step, and one of its copies: stall counts in the SASS of twelve
@@ -265,7 +267,11 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
-        others = np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
+        # Copies of sums that no operation changes, as the compiler knows, are unrolled.
+        unchanged = copies(v) & (v["epilogue_fixed"] > 0) & (not e.steps and not e.gate)
+        walking = ((v["persistent"] > 0) | copies(v)) & ~unchanged
+        others = np.where(walking, WALKING_REGISTERS, OTHER_REGISTERS)
+        others = others + (copies(v) & ~unchanged & (rest_columns(v["block_n"], e) > 0)) * REST_REGISTERS
         wanted = tiles * columns // 2 + others
         if kind.promoted:  # short sums are dead in the epilogue
             loop = (tiles + 1) * columns // 2 + (others if kind.parts > 1 else LOOP_REGISTERS)
@@ -277,7 +283,7 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0)}
 
-    names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
+    names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged", "epilogue_fixed")
     return Part(names, function)
 
 

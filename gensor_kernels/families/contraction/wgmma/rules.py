@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.core.macros import EPILOGUE_NONE, compiled_codes
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 from gensor_kernels.operators.types.dtypes import PARTS
 from gensor_kernels.operators.types.workload import Workload
@@ -114,7 +115,9 @@ RULES = Rules(
         BOUNDED,
         Rule(
             "The sums do not fit the registers.",
-            "TILES_M * BLOCK_N // 2 + (64 if PERSISTENT or STORE_COPIES else 32) <= (255 if ENTRY > 240 else TAKEN)",
+            "TILES_M * BLOCK_N // 2 + (32 if STORE_COPIES and NO_OPERATIONS"
+            " else 72 if STORE_COPIES and COLUMNS * sizeof(OUT_TYPE) % 128 > 0"
+            " else 64 if PERSISTENT or STORE_COPIES else 32) <= (255 if ENTRY > 240 else TAKEN)",
         ),
         # Short sums are dead in the epilogue; at 16 more, no main loop of 160 to 216 sums of 8-bit floats spills.
         Rule(
@@ -152,6 +155,8 @@ RULES = Rules(
         "BLOCK_N": "MATRICES * COLUMNS",
         "EPILOGUE_STAGED": "ROUTE == 1",
         "STORE_COPIES": "ROUTE == 3",
+        "EPILOGUE_CODES": "EPILOGUE_FIXED * COMPILED_CODES",
+        "NO_OPERATIONS": "EPILOGUE_CODES == EPILOGUE_NONE and not GATE",
         "ALTERNATING": "PERSISTENT == 2",
         "TILES_M": "BLOCK_M // (64 * (1 if ALTERNATING else CONSUMERS))",
         "SMALL_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0"
@@ -166,6 +171,7 @@ RULES = Rules(
         "SCALED_COLUMNS": "128",
         "SCALES_OF_B": "(2 * SCALED_COLUMNS - minimum(power_of_two_in(BLOCK_N), SCALED_COLUMNS) + BLOCK_N - 1)"
         " // SCALED_COLUMNS",
+        "EPILOGUE_NONE": str(EPILOGUE_NONE),
         "WINDOW_NONE": "0",
         "WINDOW_CHANNELS_LAST": "1",
     },
@@ -181,6 +187,7 @@ def names(workload: Workload) -> dict[str, object]:
     return {
         "PARTS": 3 if e.dtype["a"] == PARTS else 1,
         "BLOCK_SCALED": e.in_blocks,
+        "COMPILED_CODES": compiled_codes(workload),
         "A_WINDOW": e.order if e.window == "a" else 0,
         "B_WINDOW": e.order if e.window == "b" else 0,
     }

@@ -103,7 +103,7 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         # The rest of a row is filled in whole batches, and leaves by wide stores.
         rest = rest_columns(v["block_n"], e)
         wide_stores, batched = size / (16.0 * 32.0), -(-rest // BATCH_COLUMNS) * BATCH_COLUMNS
-        rest_lines = wide_stores * np.maximum(4.0, 16 * 32.0 / (np.maximum(rest, 1) * size))
+        rest_lines = wide_stores * 8.0
         boxed = (v["block_n"] - rest) / v["block_n"]
         lines = np.where(copied, boxed * size / ROW_BYTES + (1 - boxed) * rest_lines, lines)
         filled, sent = (FILLED, SENT) if e.steps else (UNROLLED_FILLED, UNROLLED_SENT)

@@ -89,17 +89,19 @@ DEVICE void store_box(const MappedParams &params, const Tile &tile, sptr<u8> box
     }
 }
 
-// Stores the first COUNT columns of a box to (row, column) of C.
+// Stores the first COUNT columns of a box to (row, column) of C. Eight lanes store the same 16 bytes of eight rows,
+// whose chunks are in different banks.
 template <int COUNT>
 DEVICE void store_rest(const Params &params, const Tile &tile, sptr<u8> box, int row, int column, bool elected) {
     constexpr int VALUES = 16 / OUT_BYTES, CHUNKS = COUNT / VALUES;
     cover("rest_of_row");
     warp_barrier();
+    const int lane = thread_index() & 31, of_eight = lane & 7;
     const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, tile.batch) + column);
-    UNROLL for (int first = 0; first < 16 * CHUNKS; first += 32) {
-        const int at = first + (thread_index() & 31), line = at / CHUNKS, chunk = at % CHUNKS;
-        if (first + 32 <= 16 * CHUNKS || within(line, 16)) {
-            const Vec<16> outputs = load_shared<16>(box + (line * 128 + (chunk ^ line & 7) * 16));
+    UNROLL for (int first = 0; first < 2 * CHUNKS; first += 4) {
+        const int group = first + (lane >> 3), chunk = group % CHUNKS, line = group / CHUNKS * 8 + of_eight;
+        if (first + 4 <= 2 * CHUNKS || within(group, 2 * CHUNKS)) {
+            const Vec<16> outputs = load_shared<16>(box + (line * 128 + (chunk ^ of_eight) * 16));
             store_global(c + ((row + line) * params.c_m + chunk * VALUES), outputs,
                          within(row + line, params.m) && within(column + chunk * VALUES, params.n));
         }

@@ -30,6 +30,7 @@ DEVICE constexpr bool few_operations(u32 codes) {
            (!takes_operand((i32)(codes & 31)) && !is_curve((i32)(codes & 31)) && few_operations(codes >> 5));
 }
 constexpr bool FEW_OPERATIONS = EPILOGUE_CODES && few_operations(EPILOGUE_CODES);
+enum : bool { NO_OPERATIONS = EPILOGUE_CODES == EPILOGUE_NONE && !GATE }; // copies then need few registers
 
 constexpr int PIECES = COLUMNS / WARP_N; // pieces of a row of sums, with FRAGMENTS_N fragments each
 
