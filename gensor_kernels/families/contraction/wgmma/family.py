@@ -15,6 +15,7 @@ from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
+    block_starters,
     common_constants,
     constants_of_stored,
     gate_constants,
@@ -56,6 +57,9 @@ class ContractionWgmma(ContractionFamily):
         *((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192)),
         *((64, 16), (64, 256)),
     )
+    #: In place of 192 x 192 where no operation changes the sums: its registers allow no other epilogue, so that a walk
+    #: would have to take several steps at once to reach it.
+    widest_block = (256, 192)
     needs = (PRODUCTS, WARPGROUPS)
     shared = Family.shared
     #: the launch bound, part of the main loop, stays
@@ -173,6 +177,13 @@ class ContractionWgmma(ContractionFamily):
         return stream_k.with_streams(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
 
     # ---- one Program
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Return the starters of contractions, and the widest tile."""
+        values = {"persistent": cost.APART, "stages": 3, "epilogue_staged": store.COPIED, "epilogue_fixed": 1}
+        wide = block_starters(self, (self.widest_block,), (values,), self.starts, workload, arch)
+        left = [p for p in super().starters(workload, arch) if (p["block_m"], p["block_n"]) != (192, 192) or not wide]
+        return left + wide
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Let starters walk tiles or not, in turn, and some in pairs."""

@@ -1,7 +1,7 @@
 // From the sums of a warpgroup to C by tensor copies (STORE_COPIES 1). A warp writes finished outputs to shared memory
 // as boxes of 16 rows by 128 bytes, with the swizzle of tensor copies. It has two boxes: it writes one while a copy
 // stores the other, and multiplies the next tile while copies store the last boxes of a tile. Copies store nothing past
-// the edges of C. Columns after a row's last whole box pass through a box, too, and leave it by stores of 16 bytes.
+// the edges of C. Columns after a row's last whole box also pass through one, which they leave by stores of 16 bytes.
 // Only the operands of the epilogue are read by narrow accesses.
 #pragma once
 #include "warp_outputs.cuh"
