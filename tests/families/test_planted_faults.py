@@ -12,7 +12,7 @@ from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.rows import rows_configurations
-from tests.mutator.programs.wgmma import aligned_configurations
+from tests.mutator.programs.wgmma import aligned_configurations, wgmma_configurations
 from tests.mutator.programs.window import groups_configurations
 
 from .verified import small, verdict_without
@@ -38,6 +38,7 @@ def configuration(made, name):
 #: Kernel -> its Program and Workload, made when they are needed.
 PROGRAMS = {
     "warpgroups": lambda: (small(WGMMA, WARPGROUPS, **TWO, block_m=128), WARPGROUPS),
+    "warpgroups apart": lambda: configuration(wgmma_configurations, "apart"),
     "warpgroups in turns": lambda: (small(WGMMA, WARPGROUPS, **TWO, persistent=2), WARPGROUPS),
     "pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, block_n=16), WARPGROUPS),
     "walking pairs": lambda: (small(WGMMA, WARPGROUPS, vector_c=16, cluster=1, persistent=1, block_n=16), WARPGROUPS),
@@ -78,6 +79,10 @@ FAULTS = {
         "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512"),
         "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
         "registers that are not given": ("give_registers<ENTRY, GIVEN>();", ""),
+    },
+    "warpgroups apart": {
+        "waiting for what no buffer has room for": ("group * (STAGES - 1) /", "group * STAGES /"),
+        "waiting for steps after the last": ("steps - 1);\n    if (apart", "steps);\n    if (apart"),
     },
     "warpgroups in turns": {
         "multiplying out of turn": ("mbarrier_wait(turn_of(group)", "(void)(turn_of(group)"),

@@ -241,6 +241,10 @@ def _tensor_copies() -> Iterator[Bug]:
         yield Bug(out, out.replace(right, wrong), stored)
     yield Bug("[%0, {%2, %3, %4, %5, %6}]", "[%0+-128, {%2, %3, %4, %5, %6}]", stored)
     yield Bug("cp.async.bulk.commit_group;", "", stored)
+    rest = "wgmma: stored by copies, a rest"
+    yield Bug("(chunk ^ of_eight) * 16", "chunk * 16", rest)
+    yield Bug("store_tensor_commit(); // a group", "{} // a group", rest)
+    yield Bug('WGMMA_NAMES_64 ", %32, %33, %34, %35"', 'WGMMA_NAMES_64 ", %33, %32, %34, %35"', rest)
     yield Bug('wait_group.read %0;" ::"n"(N)', 'wait_group.read %0;" ::"n"(N + 1)', stored)
     yield Bug('"cp.async.bulk.wait_group.read %0;" ::"n"(N)', '"" ::"n"(N)', stored)
     yield Bug('asm volatile("fence.proxy.async.shared::cta;"', 'asm volatile(""', stored)

@@ -13,8 +13,11 @@ EPILOGUE_NONE = 31
 
 def epilogue_codes(program: Program, workload: Workload) -> int:
     """Return the compiled-in list of the epilogue's operations; 0 where they come with the arguments."""
-    if not program["epilogue_fixed"]:
-        return 0
+    return compiled_codes(workload) if program["epilogue_fixed"] else 0
+
+
+def compiled_codes(workload: Workload) -> int:
+    """Return the list of an epilogue's operations where it is compiled in."""
     return sum(OPERATIONS[name].code << (5 * place) for place, name in enumerate(workload.epilogue)) or EPILOGUE_NONE
 
 

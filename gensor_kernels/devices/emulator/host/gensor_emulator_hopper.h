@@ -78,7 +78,8 @@ constexpr emulator::GroupElement GROUP_ELEMENT<e5m2_t> = emulator::GROUP_E5M2;
 template <bool A_TRANSPOSED, bool B_TRANSPOSED, bool KEPT, class T, int SUMS, class A, class B>
 DEVICE void wgmma(T (&d)[SUMS], u64 a, u64 b, A, B, CALLER) {
     static_assert(sizeof(A) == 2 || (!A_TRANSPOSED && !B_TRANSPOSED), "Only 16-bit rows of k are multiplied.");
-    static_assert(SUMS % 8 == 0 && SUMS <= 128, "A product has 16 to 256 columns, in steps of 16.");
+    static_assert(SUMS % (sizeof(A) == 2 ? 4 : 8) == 0 && SUMS <= 128,
+                  "A product has up to 256 columns, in steps of 8 of 16-bit types, of 16 of others.");
     static_assert(__is_same(T, i32) == __is_same(A, i8), "Integers accumulate in i32, the others in float.");
     emulator::multiply_group({SUMS * 2, GROUP_ELEMENT<A>, GROUP_ELEMENT<B>, A_TRANSPOSED, B_TRANSPOSED, KEPT, false}, d,
                              a, nullptr, b, site);

@@ -10,6 +10,7 @@ from gensor_kernels.families.contraction import column
 from gensor_kernels.families.contraction.problem import Extents
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
+from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.roofline import Terms
 
 from . import column as wgmma
@@ -37,6 +38,12 @@ def blocks(v: Mapping[str, Numbers]) -> Numbers:
     return pair(v, "m") * pair(v, "n")
 
 
+def boxed_columns(block_n: Numbers, e: Extents) -> Numbers:
+    """Return the columns of B that whole boxes of a tile have."""
+    unit = ROW_BYTES // e.bytes_a
+    return -(-block_n // unit) * unit if e.unit["b"] == "n" else block_n
+
+
 def tile(found: dict[str, int], v: Mapping[str, int]) -> dict[str, int]:
     """Return a block's tile as its cluster's, which is counted as one; rows that are walked together are blocks'."""
     rows, columns = pair(v, "m"), pair(v, "n")
@@ -55,7 +62,9 @@ def cluster_parts(e: Extents) -> tuple[Part, ...]:
 
 def with_clusters(terms: Terms, c: Columns) -> Terms:
     """Return the terms of Programs, some of which are clusters: tiles that both blocks need still arrive at both."""
-    saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
+    of_a, of_b = c[column.HELD["m"]] * c[column.STEP["a"]], c[column.HELD["n"]] * c[column.STEP["b"]]
+    terms.l2_bytes = terms.l2_bytes + of_b * (c[wgmma.BOXED] - 1)
+    saved = (of_a + of_b * c[wgmma.BOXED]) * c[wgmma.SAVED]
     terms.arriving = terms.l2_bytes / (terms.l2_bytes - saved)
     terms.l2_bytes = terms.l2_bytes - saved
     terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
@@ -77,7 +86,7 @@ def _shares(e: Extents) -> Part:
     """Return the share of requests that a block of a pair leaves to the other one: half of those of an operand."""
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        of_a, of_b = v["block_m"] * e.bytes_a, v["block_n"] * e.moved_b * e.matrices
+        of_a, of_b = v["block_m"] * e.bytes_a, boxed_columns(v["block_n"], e) * e.moved_b * e.matrices
         return {
             wgmma.SAVED: 1 - (of_a / pair(v, "n") + of_b / pair(v, "m")) / (of_a + of_b),
             wgmma.MEETINGS: (v["cluster"] > 0) * MEETINGS,

@@ -7,7 +7,8 @@
 // zeros past the edges of A and B. The 128-byte rows of a buffer are swizzled, so there are no bank conflicts.
 //
 // PERSISTENT  a block computes several tiles. The ring does not stop between them: tiles of A and B are on their way
-//             while results are stored. With STREAM a block computes shares of tiles (wgmma_stream.cuh).
+//             while results are stored. With STREAM a block computes shares of tiles (wgmma_stream.cuh). With 3 each
+//             warpgroup is some steps later than the one before it, and multiplies while that one stores its results.
 // CLUSTER     two adjacent blocks share the tiles of one operand: each requests one half, which is copied to both.
 // A_WINDOW    a convolution: rows of A are pixels under the taps of a filter, which copies find in the image
 //             (wgmma_requests.cuh). With B_WINDOW columns of B are the pixels, of an image that an earlier launch
@@ -40,7 +41,7 @@
 #pragma parameter BLOCK_K 64        // extent of one step of the main loop along k
 #pragma parameter STAGES 4          // shared buffers
 #pragma parameter CONSUMERS 2       // warpgroups that multiply
-#pragma parameter PERSISTENT 0      // 1: a block computes several tiles; 2: its warpgroups take turns at them
+#pragma parameter PERSISTENT 0      // 1: a block computes several tiles; 2: its warpgroups take turns; 3: are apart
 #pragma parameter STREAM 0          // 1: blocks, all resident, share the steps of k of all tiles (stream_k.cuh)
 #pragma parameter CLUSTER 0         // 1: two blocks adjacent along m share tiles of B; 2: along n, tiles of A
 #pragma parameter SPLIT 0           // 1: blocks write partial sums to the workspace, contraction_reduce adds them
@@ -52,10 +53,18 @@
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
 // Columns of C per block, and those that a warp's slab of shared memory holds at a time (wgmma_store.cuh): fewer where
-// slabs do not reuse the ring's memory. A box of a copy has whole batches of four fragments.
+// slabs do not reuse the ring's memory, or where two halves are no whole fragments. A box of a copy has whole batches
+// of four fragments.
 constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N;
-constexpr int SMALL_N = COLUMNS % 64 == 0 ? 64 : COLUMNS % 48 == 0 ? 48 : COLUMNS % 32 == 0 ? 32 : 16;
-constexpr int SLAB_N = PERSISTENT ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
+constexpr int SMALL_N = COLUMNS % 64 == 0   ? 64
+                        : COLUMNS % 48 == 0 ? 48
+                        : COLUMNS % 32 == 0 ? 32
+                        : COLUMNS % 16 == 0 ? 16
+                        : COLUMNS % 56 == 0 ? 56
+                        : COLUMNS % 40 == 0 ? 40
+                        : COLUMNS % 24 == 0 ? 24
+                                            : 8;
+constexpr int SLAB_N = PERSISTENT || (COLUMNS > 128 && COLUMNS % 16) ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
 constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
 
 #include "wgmma_scales.cuh"
@@ -200,6 +209,16 @@ DEVICE void multiply_steps(Sums &sums, int steps, int row, Turn &turn, [[maybe_u
 #endif
 }
 
+// Lets the warpgroups before this one multiply some steps of a tile first: waits until the buffer of a later step is
+// full. It becomes so without this warpgroup, which has released all buffers.
+DEVICE void stay_apart(int group, int steps, Turn later) {
+    const int apart = minimum(group * (STAGES - 1) / (CONSUMERS - (CONSUMERS > 1)), steps - 1);
+    if (apart > 0) {
+        later.skip(apart);
+        mbarrier_wait(full(later.slot), later.parity);
+    }
+}
+
 // A warpgroup computes its rows of every tile, or ALTERNATING all rows of every CONSUMERS-th tile: then it stores its
 // results while another warpgroup multiplies.
 DEVICE void multiply_tiles(const MappedParams &params, int group) {
@@ -216,6 +235,8 @@ DEVICE void multiply_tiles(const MappedParams &params, int group) {
             mbarrier_wait(turn_of(group), (u32)(before / CONSUMERS & 1) ^ (group == 0));
         if constexpr (!STREAM)
             prefetch_tile(params, tile, row);
+        if constexpr (PERSISTENT == 3)
+            stay_apart(group, steps, turn);
         Sums sums = {};
         multiply_steps(sums, steps, row, turn, StepScales(params, tile, row));
         if (!join_shares(params, share, sums))

@@ -15,13 +15,14 @@ from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Coordinate, Part, Values
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.machine.roofline import SUBCORES, Terms
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
 
 from . import column as wgmma
-from .cluster import cluster_parts
+from .cluster import boxed_columns, cluster_parts
 from .implicit_gemm import taps
-from .store import copies, store_parts
+from .store import copies, rest_columns, store_parts
 
 
 class Kind(NamedTuple):
@@ -62,6 +63,17 @@ KINDS = {
 }
 
 
+def columns(e: Extents, kind: Kind) -> tuple[int, ...]:
+    """Return the columns that a block may have: steps of 8 are those of plain 16-bit products alone.
+
+    Where B is N-contiguous, a box at least, which has its bytes whole.
+    """
+    if e.unit["b"] == "n":
+        return BLOCKS_N_ROWS if e.gate else BLOCKS_N[7:]
+    step = 8 if kind.element == 2 and kind.parts == 1 and not e.gate else 16
+    return BLOCKS_N[step // 8 - 1 :: step // 8]
+
+
 def kind(workload: Workload) -> Kind | None:
     """Return the row of KINDS of a product's operands, or None if warpgroups do not multiply them."""
     a, b = (extents(workload).dtype[operand] for operand in "ab")
@@ -77,18 +89,20 @@ def heat(workload: Workload, arch: Arch) -> float:
 
 
 BLOCKS_M = (64, 128, 192, 256)
-#: Columns per block, in steps of the product; of 64, a whole row of a swizzled box, where B is N-contiguous.
-BLOCKS_N, BLOCKS_N_ROWS = tuple(range(16, 257, 16)), (64, 128, 192, 256)
+#: Columns per block, in steps of the product; of a gate's matrices that are N-contiguous, whole rows of swizzled boxes.
+BLOCKS_N, BLOCKS_N_ROWS = tuple(range(8, 257, 8)), (64, 128, 192, 256)
 #: Bytes of k per step; sums of 8-bit floats are kept for the first of these only.
 STEP_BYTES = (128, 256)
 STAGES = (2, 3, 4, 5, 6, 7, 8)
 CONSUMERS = (1, 2, 3)
-#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn.
-PERSISTENT = ONE_TILE, WALKING, IN_TURNS = (0, 1, 2)
+#: A block per tile; blocks that walk tiles; and whose warpgroups take these in turn, or are some steps apart.
+PERSISTENT = ONE_TILE, WALKING, IN_TURNS, APART = (0, 1, 2, 3)
 #: Rows and bytes of k of one product, threads of a warpgroup, bytes for mbarriers before the ring.
 PRODUCT_ROWS, PRODUCT_BYTES, GROUP_THREADS, RING = 64, 32, 128, 1024
 #: Registers a multiplying thread needs in addition to its sums, and where it continues with other tiles or fills boxes.
 OTHER_REGISTERS, WALKING_REGISTERS = 32, 64
+#: Registers with which an epilogue's operations store the rest of a row.
+REST_REGISTERS = 8
 #: Registers of a main loop of 8-bit floats in addition to sums and short sums.
 LOOP_REGISTERS = 16
 #: 1: a warpgroup has two sets of short sums, and adds one while the products of the other run.
@@ -138,7 +152,8 @@ def multiplying_registers(consumers: Numbers, blocks: Numbers, arch: Arch) -> Nu
 
 def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers."""
-    return v["stages"] * (v["block_m"] + e.matrices * v["block_n"]) * v["block_k"] * e.bytes_a
+    columns = e.matrices * boxed_columns(v["block_n"], e)
+    return v["stages"] * (v["block_m"] + columns) * v["block_k"] * e.bytes_a
 
 
 def scales_of_b(columns: Numbers, group: int) -> Numbers:
@@ -201,7 +216,8 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
         # A product reads its own rows of A and all columns of B, both matrices'; every element is written once.
         columns = e.matrices * v["block_n"]
         read = count * at_once * (PRODUCT_ROWS + columns) * PRODUCT_BYTES
-        written = (v["block_m"] + columns) * v["block_k"] * kind.element * kind.parts
+        boxed = e.matrices * boxed_columns(v["block_n"], e)
+        written = (v["block_m"] + boxed) * v["block_k"] * kind.element * kind.parts
         math = v["block_m"] * columns * v["block_k"] * kind.products / rate
         # Sums that are added are waited for, tile by tile, while the other warpgroups of the tile multiply: those that
         # take tiles in turn wait for their turn.
@@ -241,9 +257,14 @@ def _requests(kind: Kind, e: Extents) -> Part:
     unit = ROW_BYTES // kind.element
 
     def function(v: Values) -> dict[Column, np.ndarray]:
-        boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else v[f"block_{y}"]) / unit for x, y in ("am", "bn"))
+        rows = {"a": v["block_m"], "b": boxed_columns(v["block_n"], e)}
+        boxes_a, boxes_b = ((v["block_k"] if e.unit[x] == "k" else rows[x]) / unit for x in "ab")
         issuing = STEP_ISSUE + COPY_ISSUE * kind.parts * (boxes_a + e.matrices * boxes_b)
-        return {wgmma.ISSUING: issuing, wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY}
+        return {
+            wgmma.ISSUING: issuing,
+            wgmma.REQUEST: issuing + COPY_LATENCY + (v["cluster"] > 0) * PEER_LATENCY,
+            wgmma.BOXED: rows["b"] / v["block_n"],
+        }
 
     return Part(("block_m", "block_n", "block_k", "cluster"), function)
 
@@ -269,7 +290,11 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         consumers, blocks = v["consumers"], np.maximum(v["min_blocks"], 1)
         tiles = np.maximum(group_rows(v), 1)
         columns = e.matrices * v["block_n"]
-        others = np.where((v["persistent"] > 0) | copies(v), WALKING_REGISTERS, OTHER_REGISTERS)
+        # Copies of sums that no operation changes, as the compiler knows, are unrolled.
+        unchanged = copies(v) & (v["epilogue_fixed"] > 0) & (not e.steps and not e.gate)
+        walking = ((v["persistent"] > 0) | copies(v)) & ~unchanged
+        others = np.where(walking, WALKING_REGISTERS, OTHER_REGISTERS)
+        others = others + (copies(v) & ~unchanged & (rest_columns(v["block_n"], e) > 0)) * REST_REGISTERS
         wanted = tiles * columns // 2 + others
         if kind.promoted:  # short sums are dead in the epilogue
             sets = 1 + v[OVERLAPPED] if kind.overlaps else 1
@@ -282,8 +307,20 @@ def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
         entry = np.minimum(entry_registers(consumers, blocks, arch), arch.regs_per_thread)
         return {wgmma.ENTRY: entry + np.maximum(wanted - most, 0)}
 
-    names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged")
+    names = ("block_m", "block_n", "consumers", "min_blocks", "persistent", "epilogue_staged", "epilogue_fixed")
     return Part((*names, OVERLAPPED) if kind.overlaps else names, function)
+
+
+def hidden_apart(terms: Terms, consumers: np.ndarray, arch: Arch) -> np.ndarray:
+    """Return the share of a block's main loop that runs during the end of a tile where warpgroups are apart.
+
+    While one stores its results, the others multiply the buffers between them: all of the ring but one, and those that
+    a tile passes on its way (roofline.py's ``fill``).
+    """
+    step = np.ceil(terms.warps * (1 / SUBCORES)) * terms.math
+    transfer = terms.l2_bytes * (arch.sms / arch.l2_bytes_per_clk)
+    under_way = (arch.l2_latency + terms.request + transfer) / step
+    return np.maximum(terms.in_flight - under_way, 0.0) / (consumers * terms.iterations)
 
 
 def warpgroup_loop(c: Columns, memory: np.ndarray, rows: np.ndarray, touched: np.ndarray, heat: float) -> Loop:

@@ -15,6 +15,7 @@ from gensor_kernels.families.contraction import column, stream_k
 from gensor_kernels.families.contraction import rules as shared_rules
 from gensor_kernels.families.contraction.base import (
     ContractionFamily,
+    block_starters,
     common_constants,
     constants_of_stored,
     gate_constants,
@@ -56,6 +57,9 @@ class ContractionWgmma(ContractionFamily):
         *((128, 128), (128, 256), (64, 64), (256, 128), (64, 128), (128, 64), (192, 192)),
         *((64, 16), (64, 256)),
     )
+    #: In place of 192 x 192 where no operation changes the sums: its registers allow no other epilogue, so that a walk
+    #: would have to take several steps at once to reach it.
+    widest_block = (256, 192)
     needs = (PRODUCTS, WARPGROUPS)
     shared = Family.shared
     #: the launch bound, part of the main loop, stays
@@ -98,7 +102,7 @@ class ContractionWgmma(ContractionFamily):
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
         e, kind = extents(workload), _kind(workload)
-        columns = [n for n in (cost.BLOCKS_N_ROWS if e.unit["b"] == "n" else cost.BLOCKS_N) if n * e.matrices <= 256]
+        columns = [n for n in cost.columns(e, kind) if n * e.matrices <= 256]
         columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
         route, *ends, bounds = shared.epilogue_coordinates(e)
@@ -106,7 +110,7 @@ class ContractionWgmma(ContractionFamily):
         return (
             *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
             cluster.coordinate(e),
-            Coordinate("persistent", cost.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: warpgroups in turn"),
+            Coordinate("persistent", cost.PERSISTENT, 0, "raster", "1: blocks walk tiles; 2: groups in turn; 3: apart"),
             Coordinate("stages", cost.STAGES, 1, "stages", "shared buffers"),
             Coordinate("consumers", cost.CONSUMERS, 2, "tile", "warpgroups that multiply"),
             store.route(route, e),
@@ -169,11 +173,19 @@ class ContractionWgmma(ContractionFamily):
         )
         e = extents(workload)
         terms = cluster.with_clusters(assemble(c, e, arch, facts, loop), c)
+        terms.behind = terms.behind + (c["persistent"] == cost.APART) * cost.hidden_apart(terms, c["consumers"], arch)
         if e.rows:  # a warp that walks finds every tile's group
             terms.epilogue = terms.epilogue + (c["persistent"] > 0) * np.float32(searching(e))
         return stream_k.with_streams(terms, c, e, arch, c["block_m"] * np.float32(1) * c["block_n"])
 
     # ---- one Program
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Return the starters of contractions, and the widest tile."""
+        values = {"persistent": cost.APART, "stages": 3, "epilogue_staged": store.COPIED, "epilogue_fixed": 1}
+        wide = block_starters(self, (self.widest_block,), (values,), self.starts, workload, arch)
+        left = [p for p in super().starters(workload, arch) if (p["block_m"], p["block_n"]) != (192, 192) or not wide]
+        return left + wide
 
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Let starters walk tiles or not, in turn, and some in pairs."""
@@ -194,6 +206,8 @@ class ContractionWgmma(ContractionFamily):
         without = {"raster_tail"} if self.tile(program)["raster"] == 1 else set()
         columns = int(store.slab_columns(program["block_n"], program["persistent"]))
         own |= implicit_gemm.branches(workload) | plain_branches(program, workload, columns)
+        if store.copies(program.by_name) and store.rest_columns(program["block_n"], extents(workload)):
+            own |= {"rest_of_row"}
         return (super().branches(program, workload) - without) | own
 
     def tile(self, program: Program) -> dict[str, int]:

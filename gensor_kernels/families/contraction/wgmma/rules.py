@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gensor_kernels.families.contraction import rules as shared
 from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.core.macros import EPILOGUE_NONE, compiled_codes
 from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
@@ -29,8 +30,8 @@ RULES = Rules(
             "BLOCK_M % 64 == 0 and TILES_M * 64 * (1 if ALTERNATING else CONSUMERS) == BLOCK_M and BLOCK_M <= 256",
         ),
         Rule(
-            "A block has 16 to 256 columns, in steps of 16, or of 64 where B is N-contiguous.",
-            "BLOCK_N % (64 if B_LAYOUT else 16) == 0 and BLOCK_N <= 256",
+            "A block has up to 256 columns, in steps of 8 of plain 16-bit products, else of 16.",
+            "BLOCK_N % (8 if ELEMENT == 2 and PARTS == 1 and not GATE else 16) == 0 and BLOCK_N <= 256",
             given=True,
         ),
         Rule(
@@ -39,8 +40,8 @@ RULES = Rules(
             given=True,
         ),
         Rule(
-            "Blocks walk tiles or not, and several warpgroups can take them in turn.",
-            "PERSISTENT >= 0 and PERSISTENT <= 2 and (not ALTERNATING or CONSUMERS > 1)",
+            "Blocks walk tiles or not, and several warpgroups can take them in turn, or be apart.",
+            "PERSISTENT >= 0 and PERSISTENT <= 3 and (PERSISTENT < 2 or CONSUMERS > 1)",
         ),
         Rule(
             "Short sums of 8-bit floats are added while the next products run, or not.",
@@ -48,6 +49,7 @@ RULES = Rules(
             given=True,
         ),
         Rule("A cluster is a pair of blocks along m or n.", "CLUSTER >= 0 and CLUSTER <= 2", given=True),
+        Rule("Blocks of a pair fetch whole periods of the swizzle.", "CLUSTER != 1 or B_LAYOUT or BLOCK_N % 16 == 0"),
         RING,
         # ---- operands
         Rule("Both operands have elements of one size.", "ELEMENT == sizeof(B_STORED)", given=True),
@@ -118,7 +120,9 @@ RULES = Rules(
         BOUNDED,
         Rule(
             "The sums do not fit the registers.",
-            "TILES_M * BLOCK_N // 2 + (64 if PERSISTENT or STORE_COPIES else 32) <= (255 if ENTRY > 240 else TAKEN)",
+            "TILES_M * BLOCK_N // 2 + (32 if STORE_COPIES and NO_OPERATIONS"
+            " else 72 if STORE_COPIES and COLUMNS * sizeof(OUT_TYPE) % 128 > 0"
+            " else 64 if PERSISTENT or STORE_COPIES else 32) <= (255 if ENTRY > 240 else TAKEN)",
         ),
         # Short sums are dead in the epilogue; at 16 more, no main loop of 160 to 216 sums of 8-bit floats spills.
         Rule(
@@ -131,9 +135,9 @@ RULES = Rules(
         Rule("The sums of one product fit the registers at entry.", "BLOCK_N // 2 + 26 <= ENTRY", asserted=False),
         # ---- results
         Rule(
-            "Copies store whole rows of 128 bytes.",
-            "not STORE_COPIES or (COLUMNS * sizeof(OUT_TYPE) % 128 == 0 and not EPILOGUE_STAGED and not SPLIT"
-            " and C_UNIT)",
+            "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
+            "not STORE_COPIES or ((COLUMNS * sizeof(OUT_TYPE) % 128 == 0 or (sizeof(OUT_TYPE) == 2 and COLUMNS > 64))"
+            " and not EPILOGUE_STAGED and not SPLIT and C_UNIT)",
         ),
         Rule("Copies are the widest stores.", "C_VECTOR == 16", "STORE_COPIES", asserted=False),
         Rule(
@@ -156,10 +160,15 @@ RULES = Rules(
         "BLOCK_N": "MATRICES * COLUMNS",
         "EPILOGUE_STAGED": "ROUTE == 1",
         "STORE_COPIES": "ROUTE == 3",
+        "EPILOGUE_CODES": "EPILOGUE_FIXED * COMPILED_CODES",
+        "NO_OPERATIONS": "EPILOGUE_CODES == EPILOGUE_NONE and not GATE",
         "ALTERNATING": "PERSISTENT == 2",
         "TILES_M": "BLOCK_M // (64 * (1 if ALTERNATING else CONSUMERS))",
-        "SMALL_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0 else 16",
-        "SLAB_N": "SMALL_N if PERSISTENT else COLUMNS // 2 if COLUMNS > 128 else COLUMNS",
+        "SMALL_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0"
+        " else 16 if COLUMNS % 16 == 0 else 56 if COLUMNS % 56 == 0 else 40 if COLUMNS % 40 == 0"
+        " else 24 if COLUMNS % 24 == 0 else 8",
+        "SLAB_N": "SMALL_N if PERSISTENT or (COLUMNS > 128 and COLUMNS % 16 > 0) else COLUMNS // 2 if COLUMNS > 128"
+        " else COLUMNS",
         "ELEMENT": "sizeof(A_STORED)",
         "UNIT": "128 // ELEMENT",
         "PROMOTED": "is_eight_bit_float(A_STORED)",
@@ -167,6 +176,7 @@ RULES = Rules(
         "SCALED_COLUMNS": "128",
         "SCALES_OF_B": "(2 * SCALED_COLUMNS - minimum(power_of_two_in(BLOCK_N), SCALED_COLUMNS) + BLOCK_N - 1)"
         " // SCALED_COLUMNS",
+        "EPILOGUE_NONE": str(EPILOGUE_NONE),
         "WINDOW_NONE": "0",
         "WINDOW_CHANNELS_LAST": "1",
     },
@@ -183,6 +193,7 @@ def names(workload: Workload) -> dict[str, object]:
         "PARTS": 3 if e.dtype["a"] == PARTS else 1,
         **({} if e.dtype["a"] in EIGHT_BIT_FLOATS else {"OVERLAPPED": 0}),
         "BLOCK_SCALED": e.in_blocks,
+        "COMPILED_CODES": compiled_codes(workload),
         "A_WINDOW": e.order if e.window == "a" else 0,
         "B_WINDOW": e.order if e.window == "b" else 0,
     }

@@ -15,6 +15,8 @@ from gensor_kernels.families.core.tensor_maps import ROW_BYTES, TensorMap, opera
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
+#: Columns of a small slab: the first of these that divides a tile's, or 8.
+SLAB_COLUMNS = (64, 48, 32, 16, 56, 40, 24)
 #: Results leave straight from registers, through shared memory by wide stores, and by tensor copies of boxes.
 DIRECT, STAGED, COPIED = (0, 1, 3)
 BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
@@ -23,6 +25,8 @@ BOX_ROWS, BOX_BYTES = 16, 16 * ROW_BYTES
 #: predicate and address; of a batch on its way into a slab, or into a box, and per byte of an output what boxes need to
 #: be freed and sent.
 BATCH, STORE, STORED, WRITTEN, FILLED, SENT = 512, 6.0, 10.75, 56.0, 35.0, 10.0
+#: Columns of such a batch, of 16 rows.
+BATCH_COLUMNS = 32
 #: The last two where a call has no operations: boxes are unrolled, and 16-bit ones filled by stmatrix.
 UNROLLED_FILLED, UNROLLED_SENT = 1.0, 1.0
 
@@ -60,8 +64,15 @@ def writes(workload: Workload, geometry: Geometry) -> bool:
 
 def slab_columns(block_n: Numbers, persistent: Numbers) -> Numbers:
     """Return the columns of C that pass through a warp's slab at a time."""
-    small = np.select([block_n % columns == 0 for columns in (64, 48, 32)], [64, 48, 32], 16)
-    return np.where(persistent > 0, small, np.where(block_n > 128, block_n // 2, block_n))
+    odd = block_n % 16 > 0
+    small = np.select([block_n % columns == 0 for columns in SLAB_COLUMNS], SLAB_COLUMNS, 8)
+    whole = np.where(block_n > 128, block_n // 2, block_n)
+    return np.where((persistent > 0) | (odd & (block_n > 128)), small, whole)
+
+
+def rest_columns(block_n: Numbers, e: Extents) -> Numbers:
+    """Return the columns of a tile after whole boxes."""
+    return block_n % (ROW_BYTES // e.bytes_c)
 
 
 def slab_bytes(v: Mapping[str, Numbers]) -> Numbers:
@@ -89,13 +100,21 @@ def store_parts(e: Extents) -> tuple[Part, ...]:
         # Per output: stores of a warp, wavefronts to the L2 (a copy has rows of ROW_BYTES), and instructions.
         each = size / (width * 32.0)
         lines = each * np.where(staged, np.maximum(width / 4, width * 32.0 / (columns * size)), 8.0)
-        lines = np.where(copied, size / ROW_BYTES, lines)
+        # The rest of a row is filled in whole batches, and leaves by wide stores.
+        rest = rest_columns(v["block_n"], e)
+        wide_stores, batched = size / (16.0 * 32.0), -(-rest // BATCH_COLUMNS) * BATCH_COLUMNS
+        rest_lines = wide_stores * 8.0
+        boxed = (v["block_n"] - rest) / v["block_n"]
+        lines = np.where(copied, boxed * size / ROW_BYTES + (1 - boxed) * rest_lines, lines)
         filled, sent = (FILLED, SENT) if e.steps else (UNROLLED_FILLED, UNROLLED_SENT)
-        counted = np.where(copied, (filled + sent * size) / BATCH, each * STORED)
+        sending = boxed * sent * size / BATCH + (1 - boxed) * wide_stores * STORED
+        filling = filled * (boxed + batched / v["block_n"]) / BATCH
+        counted = np.where(copied, filling + sending, each * STORED)
         counted = np.where(staged, each * STORE + WRITTEN / BATCH, counted)
         # A slab is written and read once, in words; a box is written by stores of pairs, pairs of bytes half as wide as
-        # the banks, and read by a copy.
-        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, 16 * np.maximum(size, 2) / 128, 0.0))
+        # the banks, and read by a copy, or for the rest by the warp itself.
+        boxes = 16 * (np.maximum(size, 2) + (1 - boxed) * size) / 128
+        staging = np.where(staged, 16 * 4 * 2 / 128, np.where(copied, boxes, 0.0))
         return {
             column.STORES: counted / STORE,
             column.STORE_LINES: lines * STORE / counted,

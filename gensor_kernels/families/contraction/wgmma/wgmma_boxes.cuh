@@ -1,14 +1,17 @@
 // From the sums of a warpgroup to C by tensor copies (STORE_COPIES 1). A warp writes finished outputs to shared memory
 // as boxes of 16 rows by 128 bytes, with the swizzle of tensor copies. It has two boxes: it writes one while a copy
 // stores the other, and multiplies the next tile while copies store the last boxes of a tile. Copies store nothing past
-// the edges of C. Only the operands of the epilogue are read by narrow accesses.
+// the edges of C. Columns after a row's last whole box also pass through one, which they leave by stores of 16 bytes.
+// Only the operands of the epilogue are read by narrow accesses.
 #pragma once
 #include "warp_outputs.cuh"
 #include "wgmma_ring.cuh"
 
 constexpr int OUT_BYTES = (int)sizeof(OUT_TYPE), BOX_COLUMNS = 128 / OUT_BYTES, BOX_BYTES = 16 * 128;
 // Batches of a row of sums and of a box.
-constexpr int ROW_BATCHES = COLUMNS / 8 / BATCH_FRAGMENTS, BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
+constexpr int ROW_BATCHES = divide_up(COLUMNS / 8, BATCH_FRAGMENTS), BOX_BATCHES = BOX_COLUMNS / 8 / BATCH_FRAGMENTS;
+// Columns of a row after its whole boxes; boxes of a row, the last of which may hold the rest.
+enum : int { REST = COLUMNS % BOX_COLUMNS, ROW_BOXES = (COLUMNS + BOX_COLUMNS - 1) / BOX_COLUMNS };
 static_assert(BOX_BATCHES * BATCH_FRAGMENTS * 8 == BOX_COLUMNS, "A box is whole batches.");
 // Half a warp at a time stores pairs of 8 bytes. Its four rows use two pairs of chunks, so that even and odd rows would
 // conflict in their banks; therefore odd rows store fragment j ^ TURNED where even rows store fragment j.
@@ -86,6 +89,27 @@ DEVICE void store_box(const MappedParams &params, const Tile &tile, sptr<u8> box
     }
 }
 
+// Stores the first COUNT columns of a box to (row, column) of C. Eight lanes store the same 16 bytes of eight rows,
+// whose chunks are in different banks.
+template <int COUNT>
+DEVICE void store_rest(const Params &params, const Tile &tile, sptr<u8> box, int row, int column, bool elected) {
+    constexpr int VALUES = 16 / OUT_BYTES, CHUNKS = COUNT / VALUES;
+    cover("rest_of_row");
+    warp_barrier();
+    const int lane = thread_index() & 31, of_eight = lane & 7;
+    const gptr<OUT_TYPE> c = gptr<OUT_TYPE>(params.c) + (batch_offset(params.c_batch, tile.batch) + column);
+    UNROLL for (int first = 0; first < 2 * CHUNKS; first += 4) {
+        const int group = first + (lane >> 3), chunk = group % CHUNKS, line = group / CHUNKS * 8 + of_eight;
+        if (first + 4 <= 2 * CHUNKS || within(group, 2 * CHUNKS)) {
+            const Vec<16> outputs = load_shared<16>(box + (line * 128 + (chunk ^ of_eight) * 16));
+            store_global(c + ((row + line) * params.c_m + chunk * VALUES), outputs,
+                         within(row + line, params.m) && within(column + chunk * VALUES, params.n));
+        }
+    }
+    if (elected)
+        store_tensor_commit(); // a group without copies: waits count a group for each box
+}
+
 // The two boxes of a warp, which has 16 rows of each tile of sums.
 struct WarpBoxes {
     const MappedParams &params;
@@ -106,11 +130,19 @@ struct WarpBoxes {
         const int top = row + i / ROW_BATCHES * 64, left = tile.column + i % ROW_BATCHES * BATCH_FRAGMENTS * 8;
         if constexpr (OPERATIONS)
             run_steps<0, OUT_TYPE, WIDTH>(params, tile.batch, values, DirectPlacement{top, left});
-        const int part = i % BOX_BATCHES;
-        const sptr<u8> box = first + i / BOX_BATCHES % 2 * BOX_BYTES;
+        const int in_row = i % ROW_BATCHES, part = REST ? in_row % BOX_BATCHES : i % BOX_BATCHES;
+        const int number = REST ? i / ROW_BATCHES * ROW_BOXES + in_row / BOX_BATCHES : i / BOX_BATCHES;
+        const sptr<u8> box = first + number % 2 * BOX_BYTES;
         if (part == 0)
             wait_for_box(i == 0, elected);
         fill_box<OPERATIONS>(params, box, part * BATCH_FRAGMENTS, values);
+        if constexpr (REST != 0) {
+            if (in_row / BOX_BATCHES == ROW_BOXES - 1) {
+                if (in_row == ROW_BATCHES - 1)
+                    store_rest<REST>(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, elected);
+                return;
+            }
+        }
         if (part == BOX_BATCHES - 1)
             store_box(params, tile, box, top, left - part * BATCH_FRAGMENTS * 8, elected);
     }
@@ -123,7 +155,7 @@ DEVICE void finish_group(const MappedParams &params, const Tile &tile, int row, 
     if (FEW_OPERATIONS || (!EPILOGUE_CODES && params.steps == 0)) {
         UNROLL for (int i = 0; i < TILES_M * ROW_BATCHES; ++i) {
             UNROLL for (int v = 0; v < BATCH_FRAGMENTS * 4; ++v) values[v] =
-                sums[i / ROW_BATCHES][i % ROW_BATCHES * BATCH_FRAGMENTS * 4 + v];
+                sum_or_zero(sums[i / ROW_BATCHES], i % ROW_BATCHES * BATCH_FRAGMENTS * 4 + v);
             boxes.template finish<FEW_OPERATIONS && EPILOGUE_CODES != EPILOGUE_NONE>(i, values);
         }
     } else {

@@ -3,8 +3,9 @@
 // Shared memory: first the mbarriers, a full and an empty one for each buffer, then one for each warpgroup; from RING
 // on STAGES buffers, each with a tile of A, then a tile of B. A tile consists of boxes whose rows have 128 bytes. Where
 // the operand is K-contiguous, these are rows of M or N, and 64 elements of k make a box (of 16 bits); else they are
-// rows of k, and 64 rows of A or columns of B make a box. With GATE the columns of B are COLUMNS of the gate, then the
-// same number of the other matrix. With PARTS 3 a tile has a box for each part of its elements.
+// rows of k, and 64 rows of A or columns of B make a box, the last of which may have more columns than the tile. With
+// GATE the columns of B are COLUMNS of the gate, then the same number of the other matrix. With PARTS 3 a tile has a
+// box for each part of its elements.
 #pragma once
 #include "contraction.cuh"
 #include "hopper_ring.cuh"
@@ -43,7 +44,7 @@ template <int EXTENT, int LAYOUT, int FETCHERS>
 struct BoxedTile {
     static constexpr bool K_CONTIGUOUS = LAYOUT == 0;
     static constexpr int ROWS = K_CONTIGUOUS ? EXTENT : BLOCK_K;
-    static constexpr int BOXES = (K_CONTIGUOUS ? BLOCK_K : EXTENT) / UNIT * PARTS;
+    static constexpr int BOXES = divide_up(K_CONTIGUOUS ? BLOCK_K : EXTENT, UNIT) * PARTS;
     static constexpr int BOX_BYTES = ROWS * 128, BYTES = BOXES * BOX_BYTES;
 
     // The descriptor of the rows of M or N from `first` on.

@@ -30,14 +30,19 @@ DEVICE constexpr bool few_operations(u32 codes) {
            (!takes_operand((i32)(codes & 31)) && !is_curve((i32)(codes & 31)) && few_operations(codes >> 5));
 }
 constexpr bool FEW_OPERATIONS = EPILOGUE_CODES && few_operations(EPILOGUE_CODES);
+enum : bool { NO_OPERATIONS = EPILOGUE_CODES == EPILOGUE_NONE && !GATE }; // copies then need few registers
 
 constexpr int PIECES = COLUMNS / WARP_N; // pieces of a row of sums, with FRAGMENTS_N fragments each
 
-// Copies batch i of the sums to `values`. A batch has BATCH_FRAGMENTS fragments, a row of sums BATCHES batches.
+// Copies batch i of the sums to `values`. A batch has BATCH_FRAGMENTS fragments, a row of sums BATCHES batches, the
+// last of which may end with zeros.
+DEVICE ACC_TYPE sum_or_zero(const TileSums &sums, int at) {
+    return at < BLOCK_N / 2 ? sums[at] : ACC_TYPE(0);
+}
 template <int BATCHES, int COUNT>
 DEVICE void take_batch(const Sums &sums, int i, ACC_TYPE (&values)[COUNT]) {
     at_constant<TILES_M * BATCHES>(i, [&](int at) {
-        UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sums[at / BATCHES][at % BATCHES * COUNT + v];
+        UNROLL for (int v = 0; v < COUNT; ++v) values[v] = sum_or_zero(sums[at / BATCHES], at % BATCHES * COUNT + v);
     });
 }
 
