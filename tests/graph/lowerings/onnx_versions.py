@@ -118,8 +118,10 @@ def at_version(case: Case, version: int) -> Case | None:
         attributes["is_test"] = 1
     attributes |= {"consumed_inputs": [0, 0, 0, 1, 1]} if case.operator == "BatchNormalization" and version == 1 else {}
     for place, value in enumerate(inputs):
-        kinds = then.inputs[min(place, len(then.inputs) - 1)].types
-        if value is not None and type_name(value.dtype.name) not in kinds:
+        expected = then.inputs[min(place, len(then.inputs) - 1)]
+        if value is None and expected.option == defs.OpSchema.FormalParameterOption.Single:
+            inputs[place] = np.zeros(0, "float32")  # as the region and the scales of a Resize
+        elif value is not None and type_name(value.dtype.name) not in expected.types:
             return None
     return replace(case, version=version, inputs=inputs, attributes=attributes)
 
