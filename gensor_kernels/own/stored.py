@@ -35,6 +35,12 @@ def workload_text(description: Description, sizes: Mapping[str, int]) -> str:
     return json.dumps({"own": named}, sort_keys=True, separators=(",", ":"))
 
 
+def name_of(key: str) -> str:
+    """Return the kernel's name of `workload_text`; ConfigError for another text."""
+    sizes_of(key)
+    return str(json.loads(key)["own"]["name"])
+
+
 def sizes_of(key: str) -> dict[str, int]:
     """Return the sizes of `workload_text`; ConfigError for another text."""
     try:

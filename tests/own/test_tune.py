@@ -81,6 +81,17 @@ def test_only_the_one_kernel_of_a_database_is_loaded(tuned, tmp_path):
     assert own.load(tmp_path / "again.db", "scale").description == best.description
 
 
+def test_databases_are_checked_and_shown(gensor_tune, tuned, tmp_path):
+    best, _ = tuned
+    best.save(tmp_path / "scale.db")
+    code, out, err = gensor_tune("verify", "--db", "{}/scale.db", "--rebuild")
+    assert code == 0 and out.count(" ok") == 3 and "3 ok" in err, (out, err)
+    code, out, _ = gensor_tune("refresh", "--db", "{}/scale.db")
+    assert code == 0 and out.count("current") == 3, out
+    _, out, _ = gensor_tune("show", "--db", "{}/scale.db")
+    assert "scale" in out and "n=1000" in out, out
+
+
 def test_t4_files(tuned, tmp_path):
     best, _ = tuned
     best.to_t4(tmp_path / "scale.json")

@@ -178,7 +178,7 @@ class _Reader:
         ours, theirs = best_times(record, rows)
         return Line(
             record,
-            described(workload, uses[0] if uses else None),
+            described(workload, uses[0] if uses else None, record.key),
             workload,
             kernel,
             binary.registers if binary else None,

@@ -30,8 +30,10 @@ from gensor_kernels.families.registry import current_family, program_from_json
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.own import stored as own
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import note, say, write_json
+from gensor_tuner.own.check import difference
 from gensor_tuner.verify import verify as emulation
 
 #: Statuses of rows that must not be trusted; other statuses are no fault of the file.
@@ -55,10 +57,14 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
         return Finding(kernel.TABLE, kernel.digest, status, reason)
 
     family, binary = current_family(kernel.family, kernel.abi), store.binary(kernel)
-    if family is None:
+    of_user = (kernel.family, kernel.abi) == (own.FAMILY, own.ABI)
+    if family is None and not of_user:
         return found("outdated", f"this version has no {kernel.family} with ABI {kernel.abi}")
     if binary is None:
         return found("incomplete", "its binary is damaged, or missing as after a merge without --binaries")
+    if family is None:
+        differs = difference(store, kernel, binary, compiled)
+        return found("ok") if differs is None else found("differs", differs)
     try:
         derived, workload = derive(family, kernel, binary)
         target = lookup(kernel.arch).target

@@ -37,6 +37,7 @@ from gensor_kernels.families.validation import samples_of, workload_of
 from gensor_kernels.machine.arch import Arch, lookup, stored
 from gensor_kernels.machine.roofline import bound_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.own import stored as own
 from gensor_tuner.build.binaries import inspect_binaries
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import note, plural, say, write_json
@@ -110,6 +111,12 @@ def _refresh(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool
         stored = store.kernel(winner.kernel.digest)
         verified = stored.verified if stored is not None else "none"
         reason = _why_not_current(store, winner.kernel) or ("not verified" if verified == "none" else None)
+        if winner.kernel.family == own.FAMILY:
+            records, why = len(winner.records), "a user's kernel: tune it again (gensor-tune own)"
+            yield Refreshed(
+                winner.kernel.digest, "left" if reason else "current", records=records, reason=reason and why
+            )
+            continue
         if verified == "rejected":
             yield Refreshed(winner.kernel.digest, "left", reason="a wrong or failed execution rejects it")
         elif reason is None:
@@ -128,11 +135,11 @@ def _refresh(store: Store, arch: str | None, jobs: int, spent: Callable[[], bool
 def _why_not_current(store: Store, kernel: Kernel) -> str | None:
     """Return the reason why this version would build the kernel differently, or None."""
     family, binary = current_family(kernel.family, kernel.abi), store.binary(kernel)
-    if family is None:
+    if family is None and (kernel.family, kernel.abi) != (own.FAMILY, own.ABI):
         return f"it has ABI {kernel.abi} of {kernel.family}"
     if binary is None:
         return "it has no binary"
-    if binary.source_digest != text_digest(family.code):
+    if family is not None and binary.source_digest != text_digest(family.code):
         return "its source has changed"
     return None if binary.toolchain == nvrtc.toolchain() else f"it was compiled by {binary.toolchain}"
 

@@ -20,6 +20,7 @@ from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import stored
 from gensor_kernels.machine.roofline import sustained_us
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.own.stored import name_of, sizes_of
 from gensor_kernels.tables import Column, Layout, wrapped
 from gensor_tuner.output import counts_text, json_text, printable, sizes_text
 
@@ -81,7 +82,7 @@ def shown_records(store: Store, arch: str | None) -> Iterator[Shown]:
         both = comparison(workload, record.part, displayed, ours_us, theirs_us, family)
         fields = {
             **{name: getattr(use, name, None) for name in ("model", "name", "calls")},
-            **described(workload, use),
+            **described(workload, use, record.key),
             **{name: getattr(record, name) for name in ("arch", "part", "outcome", "predicted_us", "bound_us")},
             **{"measured_us": ours_us, "vendor_us": theirs_us},
             **json_fields(both),
@@ -137,12 +138,18 @@ def comparison(
     return None
 
 
-def described(workload: Workload | None, use: Use | None = None) -> dict[str, str]:
-    """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable."""
+def described(workload: Workload | None, use: Use | None = None, key: str = "") -> dict[str, str]:
+    """Return the columns that describe a Workload, in the words of `use` where given; "unknown" if unreadable.
+
+    `key` is that of a record, which may be of a user's kernel.
+    """
     mine = {"operator": use.op, "sizes": use.sizes} if use else {}
     own = dict.fromkeys(WORDS[:4], "unknown")
     with suppress(*MALFORMED):
-        if workload is not None:
+        if workload is None:
+            sizes = " ".join(f"{name}={size}" for name, size in sizes_of(key).items())
+            own = dict(zip(own, (name_of(key), sizes, "", ""), strict=True))
+        else:
             texts = (workload.operator, sizes_text(workload), workload.kind, "_".join(workload.epilogue) or "none")
             own = dict(zip(own, texts, strict=True))
     return own | mine
@@ -222,14 +229,14 @@ def kernels(store: Store, prefix: str) -> Iterator[dict[str, Any]]:
             "serves": [
                 {
                     "names": [*dict.fromkeys(use.name for use in read(each.provenance))],
-                    "sizes": described(readable(each.key))["sizes"],
+                    "sizes": described(readable(each.key), key=each.key)["sizes"],
                     **{"part": each.part, "predicted_us": each.predicted_us, "walk": _parsed(each.walk)},
                 }
                 for each in sorted(served.values(), key=lambda each: (each.part, each.key))
             ],
             "timed": [
                 {
-                    "sizes": described(readable(each.key))["sizes"],
+                    "sizes": described(readable(each.key), key=each.key)["sizes"],
                     **{name: getattr(each, name) for name in ("part", "median_us", "device")},
                 }
                 for each in store.rows(Timing, kernel_digest=kernel.digest)
