@@ -15,14 +15,14 @@ OUTSIDE = 8.0
 LEAST_WORKLOADS = 10
 #: By family.
 _FACTORS = {
-    "attention": (0.57, 1.93),
-    "attention_wgmma": (0.91, 1.25),
+    "attention": (0.57, 1.91),
+    "attention_wgmma": (0.91, 1.14),
     "contraction_mma": (0.87, 1.71),
     "contraction_wgmma": (0.86, 1.17),
     "rows": (0.87, 1.26),
 }
 #: Factors of the other families together.
-_OTHERS = (0.85, 1.85)
+_OTHERS = (0.85, 1.84)
 
 
 def expected_us(predicted_us: float, family: str) -> tuple[float, float]:

@@ -45,7 +45,7 @@ STEP_ISSUE = 110.0
 #: fitted to the times of attention on an H100.
 HANDED_ON = 400.0
 #: Clocks of a score in the softmax in addition to what its instructions explain: fitted to the same times.
-SLOWED = 4.0
+SLOWED = 7.0
 #: Instructions of a score: largest, difference, exponential, total, half a conversion; those from the exponent on.
 WEIGH_ISSUE, POWER_ISSUE = 4.5, 3.0
 #: Clocks of a score's maximum, and of its half of a conversion: a sub-core issues one of either every two clocks.
