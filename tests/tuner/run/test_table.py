@@ -134,14 +134,14 @@ def test_totals_count_calls_by_model(rows):
     told = totals(
         list(zip(rows, (ok, failed, replace(ok, measured_us=80.0, vendor_us=160.0, arch=H100)), strict=True)), "net"
     )
-    expected = "255 to 555 µs expected by times on h100-sxm"  # of a family without times
+    expected = "255 to 552 µs expected by times on h100-sxm"  # of a family without times
     assert told == [
         f"a: 3 calls take 300 µs (predicted; {expected}), the bound is 150 µs; without 1 row that has no kernel",
         "b: 12 calls take 1.2 ms (predicted), the bound is 600 µs; "
         "CuPy's calls 1.92 ms (measured), 2 times ours, 960 µs",
     ]
     many = [(replace(rows[2], notes={"set": f"m{i}"}), ok) for i in range(20)]
-    expected = "20.4 to 44.4 ms expected by times on h100-sxm"
+    expected = "20.4 to 44.2 ms expected by times on h100-sxm"
     assert totals(many, "net") == [f"20 models: 240 calls take 24 ms (predicted; {expected}), the bound is 12 ms"]
 
 

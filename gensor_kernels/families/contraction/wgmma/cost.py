@@ -320,7 +320,8 @@ def hidden_apart(terms: Terms, consumers: np.ndarray, arch: Arch) -> np.ndarray:
     step = np.ceil(terms.warps * (1 / SUBCORES)) * terms.math
     transfer = terms.l2_bytes * (arch.sms / arch.l2_bytes_per_clk)
     under_way = (arch.l2_latency + terms.request + transfer) / step
-    return np.maximum(terms.in_flight - under_way, 0.0) / (consumers * terms.iterations)
+    # Integers would turn it into doubles, and batches that have a walking block into others than those that have none.
+    return np.maximum(terms.in_flight - under_way, 0.0) / (consumers.astype(np.float32) * terms.iterations)
 
 
 def warpgroup_loop(c: Columns, memory: np.ndarray, rows: np.ndarray, touched: np.ndarray, heat: float) -> Loop:
