@@ -1,4 +1,4 @@
-"""What a user says about his kernel, as plain values: the JSON of a Description is the class of its stored kernels."""
+"""Descriptions of users' kernels as plain values: the JSON of a Description is the class of its stored kernels."""
 
 from __future__ import annotations
 

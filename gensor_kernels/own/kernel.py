@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from gensor_kernels.errors import ConfigError
+from gensor_kernels.errors import ConfigError, ToolMissingError
+from gensor_kernels.install import command
 
 from .description import NUMBER, Argument, Description, Value
 from .expressions import Expressions, extents, names_in
-
-if TYPE_CHECKING:
-    from gensor_tuner.own.tune import Best
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
@@ -38,6 +38,27 @@ def read_source(given: str | Path) -> str:
         return f'#line 1 "{found[1]}"\n{read_source(header)}\n' if header.is_file() else found[0]
 
     return _INCLUDE.sub(included, text)
+
+
+#: The group of entry points by which the tuner makes itself known, which this package does not import.
+TUNERS = "gensor_kernels.own"
+
+
+class Best(Protocol):
+    """The result of `Kernel.tune` (tuner/own/tune.py)."""
+
+    @property
+    def knobs(self) -> dict[str, Value]:
+        """The knobs of the best configuration."""
+
+    def explain(self, number: int = 0) -> dict[str, float | str]:
+        """Return clocks by resource, and the limit, of one of the configurations."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Add the configurations to a database."""
+
+    def to_t4(self, path: str | os.PathLike[str]) -> None:
+        """Write the configurations as a T4 file."""
 
 
 class Kernel:
@@ -185,10 +206,13 @@ class Kernel:
             Where no configuration compiles.
         UnsupportedError
             For a kernel that uses what cannot be counted or executed here.
+        ToolMissingError
+            Where the tuner is not installed.
         """
-        from gensor_tuner.own.tune import tune
-
-        return tune(
+        found = entry_points(group=TUNERS, name="tune")
+        if not found:
+            raise ToolMissingError(f"the tuner is not installed: {command('tune')}")
+        best: Best = next(iter(found)).load()(
             self,
             arch,
             sizes,
@@ -201,6 +225,7 @@ class Kernel:
             jobs=jobs,
             progress=progress,
         )
+        return best
 
 
 def _values(knob: str, given: Sequence[Value]) -> tuple[Value, ...]:

@@ -243,7 +243,7 @@ def test_which_strides_copies_read():
 
 
 def test_which_masks_pass_through_shared_memory():
-    """Those that tensor copies read, whatever they are broadcast over; threads read others."""
+    """Tensor copies read masks with any broadcast; threads read the others."""
 
     def stages(keys, **mask):
         problem = workload(100, keys, heads=4, kv_heads=2, head=64, **mask)

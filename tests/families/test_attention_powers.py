@@ -26,8 +26,8 @@ FAMILY, HOPPER = FAMILIES["attention_wgmma"], lookup("sm_90")
 POWERS = files()["attention_powers.cuh"].read_text()
 [POWER_OF] = re.findall(r"^DEVICE float power_of.*?^}\n", POWERS, re.MULTILINE | re.DOTALL)
 
-#: Every float from 2^-7 to 1 is an argument of power_of with a normal result: those from 2^-126 on. What is between 0
-#: and that is less.
+#: Every float from 2^-7 to 1 is an argument of power_of with a normal result, from 2^-126 on; smaller arguments have
+#: smaller results.
 ERRORS = """
 KERNEL(test, Params, 32, 0) {
     if (thread_index() > 0)

@@ -192,7 +192,7 @@ def decoding(arch):
 
 
 def loop_clocks(terms, residents, running):
-    """Return the time of a loop with blocks on every SM of an sm_86, of which so many per SM run on average."""
+    """Return the time of a loop with blocks on every SM of an sm_86, of which a number per SM run on average."""
     arch = lookup("sm_86")
     active = np.full((1, 1), arch.sms, np.float32)
     return roofline._rounds(terms, arch, np.full((1, 1), residents, np.float32), active, running * active)[1][0, 0]

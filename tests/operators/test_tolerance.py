@@ -107,7 +107,7 @@ def tf32_cores(a, b):
 TENSOR_CORES = {"V100": (4, 0), "T4": (4, 1), "A100": (8, 1), "H100": (16, 2)}
 SINGLE, TF32 = {"dtype": "float32"}, {"dtype": "float32", "math": "tf32"}
 HALVES = [{"dtype": dtype, "out": "float32"} for dtype in ("float16", "bfloat16")]
-#: Options of a Workload, and a kernel that is right.
+#: Options of a Workload, and a right kernel.
 RIGHT = {
     "forwards": (SINGLE, summed_in("float32")),
     "backwards": (SINGLE, summed_in("float32", lambda k: range(k)[::-1])),

@@ -38,6 +38,7 @@ ORDER = (
     ("gensor_kernels/dispatch",),
     ("gensor_kernels/graph",),
     ("gensor_kernels/torch",),
+    ("gensor_kernels/own",),
     ("gensor_kernels/__init__.py", "gensor_kernels/__main__.py"),
     ("tuner",),
     ("benchmarks", "tests"),

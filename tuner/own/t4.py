@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from gensor_database.record import now
-
-if TYPE_CHECKING:
-    from gensor_kernels.own.description import Value
-
-    from .tune import Best
-    from .verify import Verdict
+from gensor_kernels.own.description import Value
 
 _INVALID = {"ok": "correct", "wrong": "correctness", "failed": "runtime"}
 
 
-def results(best: Best) -> dict[str, object]:
-    """Return the JSON of all finalists; `predicted_us` is a prediction, named as one."""
+def results(finalists: Iterable[tuple[dict[str, Value], str, float | None]]) -> dict[str, object]:
+    """Return the JSON of (knobs, outcome, predicted microseconds); a prediction is named as one."""
     stamp = datetime.fromtimestamp(now(), timezone.utc).isoformat()
-    finalists: list[tuple[dict[str, Value], Verdict, float | None]]
-    finalists = [(each.knobs, each.verdict, each.predicted_us) for each in best.found]
-    finalists += [(knobs, verdict, None) for knobs, verdict in best.failed]
     rows = []
-    for knobs, verdict, predicted in finalists:
+    for knobs, outcome, predicted in finalists:
         measurements = [] if predicted is None else [{"name": "predicted_us", "value": predicted, "unit": "us"}]
         rows.append(
             {
                 "timestamp": stamp,
                 "configuration": knobs,
                 "times": {"compilation_time": None, "framework": None, "search_algorithm": None, "runtimes": []},
-                "invalidity": _INVALID[verdict.outcome],
-                "correctness": int(verdict.outcome == "ok"),
+                "invalidity": _INVALID[outcome],
+                "correctness": int(outcome == "ok"),
                 "measurements": measurements,
                 "objectives": ["predicted_us"],
             }

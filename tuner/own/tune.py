@@ -152,7 +152,10 @@ class Best:
 
     def to_t4(self, path: str | os.PathLike[str]) -> None:
         """Write the configurations as a T4 file, which Kernel Tuner's tools read; times are predictions."""
-        Path(path).write_text(json.dumps(t4.results(self), indent=1) + "\n")
+        finalists: list[tuple[dict[str, Value], str, float | None]]
+        finalists = [(each.knobs, each.verdict.outcome, each.predicted_us) for each in self.found]
+        finalists += [(knobs, verdict.outcome, None) for knobs, verdict in self.failed]
+        Path(path).write_text(json.dumps(t4.results(finalists), indent=1) + "\n")
 
 
 def limits(counted: Counted, arch: Arch) -> dict[str, float | str]:

@@ -113,7 +113,7 @@ class Explanation:
 
     @property
     def expected_us(self) -> tuple[float, float] | None:
-        """Between which times the predicted one is expected; None where it was measured, or without a kernel."""
+        """The band of times around the predicted one, unless it was measured, or there is no kernel."""
         if self.measured_us is not None or self.predicted_us is None or self.family is None:
             return None
         from gensor_kernels.machine.expected import expected_us

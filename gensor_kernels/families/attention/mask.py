@@ -38,7 +38,7 @@ def is_copied(workload: Workload) -> bool:
 
 
 def lines_of(rows: Numbers, e: Sizes) -> Numbers:
-    """Return the rows of the mask that so many neighbouring rows of an entry have."""
+    """Return the rows of the mask of neighbouring rows of an entry."""
     queries = np.maximum(rows / e.group, 1.0) if e.mask_queries else 1.0
     return queries * (np.minimum(e.group, rows) if e.mask_heads else 1.0)
 

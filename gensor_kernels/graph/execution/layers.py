@@ -129,7 +129,7 @@ class Layer(Reasons):
 
     @property
     def expected_us(self) -> tuple[float, float] | None:
-        """Between which times its kernels are expected together; None where all were measured, or it was timed."""
+        """The band of times in which its kernels are expected, unless all were measured, or it was timed."""
         if self.measured_us is not None or not any(each.expected_us for each in self.served):
             return None
         known = [each.expected_us or ((us, us) if (us := each.measured_us) else (0.0, 0.0)) for each in self.served]
@@ -204,7 +204,7 @@ class Layers(tuple[Layer, ...]):
 
     @property
     def expected_us(self) -> tuple[float, float] | None:
-        """Between which times all kernels are expected together; None without a predicted one."""
+        """The band of times in which all kernels are expected together, if one has a predicted time."""
         if not any(each.expected_us for each in self):
             return None
         known = [each.expected_us or (each.us or 0.0,) * 2 for each in self]

@@ -21,7 +21,7 @@ INTS = (0, -1, 1, 2, 7, 13, 99, 255, 2**20, 2**30, -(2**30), 2**31, -(2**31) - 1
 NUMBERS = (0.0, -1.0, 1e-45, 3e38, float("inf"), float("-inf"), float("nan"))
 TEXTS = ("", "\x1b[2J\n", "x" * 300, *"EVIL SAME_UPPER absent x0 y0 n -1 own ai.onnx ai.onnx.ml Relu Concat".split())
 TEXTS += ("Split", "Reshape", "Gather", "Slice", "Constant")
-#: Of texts, and of constants of one number.
+#: Values of texts, and of constants of one number.
 BYTES = (b"", b"EVIL", b"\xff\x1b[2J\n", b"SAME_UPPER", b"x" * 300, *(np.int64(each).tobytes() for each in INTS))
 #: Elements that a mutated model may be called with.
 MOST_ELEMENTS = 1 << 16

@@ -115,7 +115,7 @@ def with_mask(c: Columns, loop: Loop) -> Loop:
 
 def _steps(e: Sizes, evaluation: float, arch: Arch) -> Part:
     """Return a step of a block, seen as if its warps, requesting warps included, shared the work evenly; a polynomial
-    has so many instructions of ``evaluation`` more than an exponential."""
+    has ``evaluation`` instructions more than an exponential."""
     rate = arch.rate("peak_f16")
     more = CAP_ISSUE * e.form.capped  # instructions of a score
 
