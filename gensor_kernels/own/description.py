@@ -1,4 +1,4 @@
-"""What a user says about his kernel, as plain values: the JSON of a Description is the class of its stored kernels."""
+"""The description of a user's kernel, as plain values: its JSON is the class of the stored kernels."""
 
 from __future__ import annotations
 

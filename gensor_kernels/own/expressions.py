@@ -14,7 +14,7 @@ import numpy as np
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.spelling import unknown
 
-#: What an expression may call.
+#: Functions that an expression may call.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "min": lambda *values: _fold(np.minimum, values),
     "max": lambda *values: _fold(np.maximum, values),

@@ -1,4 +1,4 @@
-"""Verification of users' kernels: the examples are right, and every planted fault is reported with its place."""
+"""Verification of users' kernels: the examples are correct, and every planted fault is reported with its place."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a kernel does, counted: chosen blocks executed from machine code (machine/machine.cpp).
+"""Counts of what a kernel does: chosen blocks are executed from machine code (machine/machine.cpp).
 
 One library executes every kernel. Arrays are this machine's; addresses that a kernel sees are its own, a terabyte
 apart, so that an access outside an argument is found.
@@ -244,7 +244,7 @@ class Prepared:
         """Execute chosen blocks, by default those of `sampled`, and return what the grid does.
 
         `arguments` are arrays, which blocks read and write, and the bytes of numbers. `shared_bytes` are dynamic. Fault
-        where a block cannot go on.
+        where a block cannot continue.
         """
         chosen = sampled(grid) if chosen is None else chosen
         held, buffers = self._place(arguments)
