@@ -20,6 +20,7 @@ from .description import NUMBER, READ, Argument, Description, Value
 
 #: Numbers that an argument is made of: an array, or the bytes of a scalar.
 Given = np.ndarray | bytes
+_ADDRESS = re.compile(r"(?<=global memory at )(0x[0-9a-f]+)")
 
 
 def bind(description: Description, source: str, knobs: Mapping[str, Value]) -> str:
@@ -85,31 +86,36 @@ class Configuration:
         module = self.module
         entry = module.entry(entry_of(described.name, [each.name for each in module.module.entries]))
         memory, params, offsets = Memory(), bytearray(entry.params_bytes), list(entry.parameters.values())
+        places: list[tuple[int, int, int]] = []  # address, bytes and number of each array
         if len(offsets) != len(arguments):
-            raise PtxFault(f"{described.name} has {len(offsets)} parameters: {len(arguments)} are described")
+            raise PtxFault(f"{described.name} has {len(offsets)} parameters, args describes {len(arguments)}")
         ends = [*offsets[1:], entry.params_bytes]
-        for given, what, at, end in zip(arguments, described.arguments, offsets, ends, strict=True):
+        every = zip(arguments, described.arguments, offsets, ends, strict=True)
+        for number, (given, what, at, end) in enumerate(every):
             value = given if isinstance(given, bytes) else self._place(memory, given, what)
+            if not isinstance(given, bytes):
+                places.append((int.from_bytes(value, "little"), given.nbytes, number))
             if len(value) > end - at:
                 raise PtxFault(f"a parameter of {described.name} has {end - at} bytes: {len(value)} are given")
             params[at : at + len(value)] = value
         if refused := refusal(module.module, entry, int(np.prod(block)), shared, len(params)):
             raise PtxFault(f"a launch of {refused}")
-        module.execute(
-            Run(
-                entry.name,
-                grid,
-                block,
-                bytes(params),
-                self._constants(constants),
-                shared,
-                late=True,
-                order=order,
-                ordered=ordered,
-                cluster=entry.cluster,
-            ),
-            memory,
+        launch = Run(
+            entry.name,
+            grid,
+            block,
+            bytes(params),
+            self._constants(constants),
+            shared,
+            late=True,
+            order=order,
+            ordered=ordered,
+            cluster=entry.cluster,
         )
+        try:
+            module.execute(launch, memory)
+        except PtxFault as fault:
+            raise PtxFault(_ADDRESS.sub(lambda found: _named(int(found[1], 16), places), str(fault), 1)) from None
 
     @staticmethod
     def _place(memory: Memory, array: np.ndarray, what: Argument) -> bytes:
@@ -124,6 +130,14 @@ class Configuration:
                 raise PtxFault(f"the constant {name} has {size} bytes: {array.nbytes} are given")
             bank[at : at + min(array.nbytes, size)] = array.tobytes()[:size]
         return bytes(bank)
+
+
+def _named(address: int, places: Sequence[tuple[int, int, int]]) -> str:
+    """Return an address with the argument that it was computed from: arrays are a terabyte apart."""
+    for first, size, number in places:
+        if abs(address - first) < 1 << 39:
+            return f"{address:#x} (byte {address - first} of argument {number}, which has {size})"
+    return f"{address:#x}"
 
 
 def draw(description: Description, names: Mapping[str, Value], seed: int) -> tuple[list[Given], dict[str, np.ndarray]]:

@@ -1,15 +1,16 @@
-"""Descriptions of users' kernels as plain values: the JSON of a Description is the class of its stored kernels."""
+"""The description of a user's kernel, as plain values: its JSON is the class of the stored kernels."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.errors import ConfigError
+from gensor_kernels.spelling import did_you_mean, near
 
 from .expressions import Expressions, evaluate, extents, names_in
 
@@ -159,12 +160,16 @@ class Description:
     terms: str = "1"
 
     @property
-    def sizes(self) -> tuple[str, ...]:
-        """The names that are no knobs, in alphabetical order."""
+    def names(self) -> frozenset[str]:
+        """The names, of knobs and sizes, that a launch and its arguments read."""
         texts = [*self.grid, *self.block, self.shared, self.terms]
         texts += [text for each in (*self.arguments, *self.constants) for text in each.shape]
-        read = frozenset().union(*map(names_in, texts))
-        return tuple(sorted(read - dict(self.knobs).keys()))
+        return frozenset().union(*map(names_in, texts))
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """The names that are no knobs, in alphabetical order."""
+        return tuple(sorted(self.names - dict(self.knobs).keys()))
 
     def to_json(self) -> str:
         """Return canonical JSON."""
@@ -193,12 +198,15 @@ class Description:
         return (grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), int(evaluate(self.shared, names))
 
 
-def checked(names: Sequence[str], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return sizes as whole numbers; ConfigError where one is missing, unknown, or not positive."""
+def checked(names: Sequence[str], sizes: Mapping[str, int], knobs: Iterable[str] = ()) -> dict[str, int]:
+    """Return sizes as whole numbers; ConfigError where one is missing, unknown, not positive, or a knob's misspelt
+    name."""
+    read = f"the description reads {', '.join(names) or 'no size'}"
     if missing := [name for name in names if name not in sizes]:
-        raise ConfigError(f"the size {missing[0]} is missing: {', '.join(names)} are read")
+        meant = near(missing[0], knobs)
+        raise ConfigError(f"the size {missing[0]} is missing: {f'{did_you_mean(meant)} ' if meant else ''}{read}")
     if unknown := [name for name in sizes if name not in names]:
-        raise ConfigError(f"there is no size {unknown[0]}: {', '.join(names) or 'none'} are read")
+        raise ConfigError(f"there is no size {unknown[0]}: {read}")
     made = {name: int(value) for name, value in sizes.items()}
     if wrong := [name for name, value in made.items() if value < 1 or value != sizes[name]]:
         raise ConfigError(f"the size {wrong[0]} is {sizes[wrong[0]]}, not a positive whole number")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gensor_kernels.errors import ConfigError
+from gensor_kernels.spelling import unknown
 
 #: Functions that an expression may call.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -165,7 +166,7 @@ class Names:
 
     def __getattr__(self, name: str) -> Symbol:
         if name not in self._names:
-            raise ConfigError(f"there is no {self._kind} {name}: {', '.join(self._names) or 'none is named'}")
+            raise ConfigError(f"the {self._kind} {unknown(name, self._names)}")
         return Symbol(name)
 
     __getitem__ = __getattr__

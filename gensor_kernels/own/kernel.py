@@ -23,7 +23,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 def read_source(given: str | Path) -> str:
     """Return a source text with its quoted includes in place; `given` is a path, or the text itself.
 
-    ConfigError where a file cannot be read.
+    Compilers name the files, and their lines. ConfigError where a file cannot be read.
     """
     if isinstance(given, str) and ("__global__" in given or "\n" in given):
         return given
@@ -34,10 +34,10 @@ def read_source(given: str | Path) -> str:
         raise ConfigError(f"the source {path} cannot be read: {getattr(error, 'strerror', error)}") from None
 
     def included(found: re.Match[str]) -> str:
-        header = path.parent / found[1]
-        return f'#line 1 "{found[1]}"\n{read_source(header)}\n' if header.is_file() else found[0]
+        header, line = path.parent / found[1], text.count("\n", 0, found.end()) + 2
+        return f'{read_source(header)}\n#line {line} "{path.name}"' if header.is_file() else found[0]
 
-    return _INCLUDE.sub(included, text)
+    return f'#line 1 "{path.name}"\n{_INCLUDE.sub(included, text)}'
 
 
 #: The group of entry points by which the tuner makes itself known, which this package does not import.
@@ -150,6 +150,9 @@ class Kernel:
         identifier = described.name.partition("<")[0].rpartition("::")[2].strip()
         if not re.search(rf"\b{re.escape(identifier)}\b", self.source):
             raise ConfigError(f"the source has no {identifier}")
+        words = set(re.findall(r"\w+", f"{described.name} {self.source}")) | described.names
+        if unread := [knob for knob, values in described.knobs if len(values) > 1 and knob not in words]:
+            raise ConfigError(f"the knob {unread[0]} is read neither by the source nor by the launch and its arguments")
 
     def tune(
         self,

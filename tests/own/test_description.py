@@ -39,7 +39,7 @@ def test_expressions_of_arrays_are_those_of_numbers(text: str, value: list):
 def test_functions_are_traced_into_texts():
     traced = extents(lambda p, n: (-(-n.w // (p.tile * 2)), 1 + n["h"], 2), ["tile"])
     assert [evaluate(text, {"w": 33, "h": 4, "tile": 8}) for text in traced] == [3, 5, 2]
-    with pytest.raises(ConfigError, match="there is no knob tiles: tile"):
+    with pytest.raises(ConfigError, match=r"the knob 'tiles' is unknown: did you mean tile\?"):
         extents(lambda p: p.tiles, ["tile"])
     with pytest.raises(ConfigError, match="write the condition as a text"):
         extents(lambda p: 1 if p.tile > 3 else 2, ["tile"])
@@ -58,6 +58,10 @@ def test_functions_are_traced_into_texts():
         ({"restrictions": ["threads.real > 3"]}, "has attribute, which an expression may not have"),
         ({"block": (1, 2, 3, 4)}, "a launch has at most 3 extents, not 4"),
         ({"constants": {"c": Scalar("f4", 1)}}, "the constant c is a Scalar"),
+        (
+            {"knobs": {"threads": [64], "unrol": [1, 2]}},
+            "the knob unrol is read neither by the source nor by",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused(given: dict, reason: str):
@@ -79,7 +83,9 @@ def test_quoted_includes_are_part_of_the_source(tmp_path):
     (tmp_path / "head.cuh").write_text("constexpr int more = 3;\n")
     (tmp_path / "kernel.cu").write_text(f'#include "head.cuh"\n#include <cstdint>\n{TEXT}')
     made = Kernel(tmp_path / "kernel.cu", "scale", knobs={"threads": [64]}, block=1, grid=1, args=[InOut("f4", 1)])
-    assert "constexpr int more = 3;" in made.source and "#include <cstdint>" in made.source
+    begin, more, line, _, back, rest = made.source.splitlines()[:6]
+    assert (begin, more, line) == ('#line 1 "kernel.cu"', '#line 1 "head.cuh"', "constexpr int more = 3;")
+    assert (back, rest) == ('#line 2 "kernel.cu"', "#include <cstdint>")
 
 
 def test_descriptions_are_values():

@@ -113,10 +113,28 @@ def test_large_spaces_are_walked():
 @pytest.mark.parametrize(
     ("kernel", "error", "reason"),
     [
-        (scale(SCALE.replace("by *", "by +")), OwnError, r"scale with .* is wrong: array 0: element \(\d+\) is"),
-        (scale(SCALE.replace("out[i", "out[1 + i")), OwnError, "is failed: out_of_bounds: .* line 6"),
-        (scale(SCALE.replace("float by)", "float by")), BuildError, "no configuration of scale can be built: .*error"),
-        (scale(restrictions=["threads > 999"]), BuildError, "no configuration of scale can be built: none is legal"),
+        (
+            scale(SCALE.replace("by *", "by +")),
+            OwnError,
+            r"^scale with threads=\d+ each=\d gives wrong results at n=100: array 0: element \(\d+\) is",
+        ),
+        (scale(SCALE.replace("out[i", "out[1 + i")), OwnError, "fails at n=100: out_of_bounds: .* line 6 by thread"),
+        (
+            scale(SCALE.replace("out[i", "out[1000 + i")),  # no configuration can be counted
+            OwnError,
+            r"fails at n=100: out_of_bounds: .*\(byte 4\d\d\d of argument 0, which has 400\), at line 6 by thread",
+        ),
+        (scale(args=[own.Out("f4", "n"), own.In("f4", "n")]), OwnError, "scale has 4 parameters, args describes 2$"),
+        (
+            scale(SCALE.replace("out[i + k] =", "out[i + k]")),
+            BuildError,
+            r"^no configuration of scale can be built: kernel\.cu\(6\): error: [^\n]*, at 'out[^\n]*'$",
+        ),
+        (
+            scale(restrictions=["threads > 999"]),
+            BuildError,
+            "built: restrictions and the limits of a block leave none",
+        ),
     ],
 )
 def test_kernels_without_a_configuration(kernel: own.Kernel, error: type, reason: str):
@@ -124,14 +142,26 @@ def test_kernels_without_a_configuration(kernel: own.Kernel, error: type, reason
         kernel.tune("orin-nano-8gb", {"n": 100}, lambda x: 3 * x, keep=1)
 
 
+def test_a_kernel_that_never_ends_is_bounded(monkeypatch):
+    monkeypatch.setattr("gensor_tuner.own.counts.MOST_STEPS", 100_000)
+    endless = scale(SCALE.replace("if (i + k < n)", "for (int j = 1; j != 0; j += 2)"))
+    with pytest.raises(BuildError, match="built: a warp takes more than 100000 instructions: it never ends, or"):
+        endless.tune("orin-nano-8gb", {"n": 100}, lambda x: 3 * x, keep=1)
+
+
 def test_sizes_that_do_not_fit():
     for sizes, reason in (
-        ({}, "the size n is missing: n are read"),
-        ({"n": 8, "m": 9}, "there is no size m: n are read"),
+        ({}, "the size n is missing: the description reads n"),
+        ({"n": 8, "m": 9}, "there is no size m: the description reads n"),
         ({"n": 0}, "the size n is 0, not a positive whole number"),
     ):
         with pytest.raises(ConfigError, match=reason):
             scale().tune("sm_87", sizes, lambda x: x)
+    with pytest.raises(ConfigError, match=r"thread is missing: did you mean threads\? the description reads n, thread"):
+        scale(block="thread").tune("sm_87", {"n": 8}, lambda x: x)
+    with pytest.raises(UnsupportedError, match="scale calls printf, which is not counted: compile without it"):
+        text = SCALE.replace("    for (int i", '    printf("%d", n);\n    for (int i')
+        scale(text).tune("orin-nano-8gb", {"n": 8}, lambda x: 3 * x)
 
 
 def test_a_value_that_does_not_compile_is_left_out():
@@ -155,9 +185,12 @@ def test_the_command(gensor_tune, tmp_path):
     assert code == 0, err
     assert "best on orin-nano-8gb: " in out and "(a prediction), limited by " in out
     assert own.load(tmp_path / "t.db").description == KERNELS["transpose"].description
+    misspelt = tmp_path / "misspelt.py"
+    misspelt.write_text("from gensor_kernels.own import Kernel\nkernel = Kernel(args=[In('f4', 1)])\n")
     for given, reason in (
-        ([kernel, "--reference", reference], "the size h is missing: h, w are read"),
+        ([kernel, "--reference", reference], "the size h is missing: the description reads h, w"),
         ([kernel, "--reference", "lambda"], "the reference is given as FILE.py:NAME, not 'lambda'"),
+        ([f"{misspelt}:kernel", "--reference", reference], "py cannot be run: NameError at line 2: name 'In' is not"),
         ([reference, "--reference", reference], "is a function, not a gensor_kernels.own.Kernel"),
         ([kernel, "--reference", reference, "--size", "w"], "a size is given as NAME=NUMBER, not 'w'"),
     ):

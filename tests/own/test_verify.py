@@ -45,9 +45,12 @@ def test_a_fault_is_reported_with_line_and_thread(fault: Fault):
 def test_a_reference_that_does_not_fit_is_refused():
     described, at = KERNELS["transpose"].description, CASES["transpose"][1]
     for reference, reason in (
-        (lambda matrix: matrix[1:].T, r"array 0 of the reference has the shape \(40, 19\), the kernel's \(40, 20\)"),
+        (
+            lambda matrix: matrix[1:].T,
+            r"array 0 of the reference has the shape \(40, 19\), the kernel's \(40, 20\), at h=20 w=40",
+        ),
         (lambda matrix: (matrix.T, matrix), "returns 2 arrays, the kernel writes 1"),
-        (lambda matrix, other: matrix, "the reference raises TypeError"),
+        (lambda matrix, other: matrix, r"the reference raises TypeError: .* \(given arrays of \(20, 40\)\)"),
     ):
         with pytest.raises(ConfigError, match=reason):
             Check(described, reference, at, at)(configuration("transpose"))

@@ -152,7 +152,7 @@ class ArchProgress(Progress):
 
 
 class FleetShown(Display):
-    """Shows the state of every arch beside a bar of its own, and the hosts at work, from running tasks by host."""
+    """Display of the state of every arch next to its bar, and of the hosts at work, from running tasks by host."""
 
     def __init__(self, archs: Sequence[ArchProgress], at_work: Callable[[], Counter[str]], quiet: bool):
         super().__init__([each.rows for each in archs], quiet)

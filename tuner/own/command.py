@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gensor_kernels.own import Kernel, from_t1
 from gensor_tuner.output import note, say
 
 from .tune import Best
+from .verify import assigned
 
 
 def read_kernel(given: str) -> Kernel:
@@ -33,7 +35,9 @@ def named(given: str, what: str) -> Any:
     try:
         body = runpy.run_path(file)
     except Exception as error:
-        raise ConfigError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+        lines = [each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
+        place = f" at line {lines[-1]}" if lines else ""
+        raise ConfigError(f"{file} cannot be run: {type(error).__name__}{place}: {error}") from error
     if name not in body:
         raise ConfigError(f"{file} has no {name}")
     return body[name]
@@ -105,5 +109,4 @@ def _show(best: Best, db: Path) -> None:
     for reason, count in list(best.refused.items())[:3]:
         note(f"{count} not built: {reason}")
     for knobs, verdict in best.failed[:3]:
-        text = " ".join(f"{knob}={value}" for knob, value in knobs.items())
-        note(f"{text} is {verdict.outcome}: {verdict.detail}")
+        note(f"{assigned(knobs)} is {verdict.outcome}: {verdict.detail}")

@@ -1,4 +1,4 @@
-"""What a kernel does, counted: chosen blocks executed from machine code (machine/machine.cpp).
+"""Counts of what a kernel does: chosen blocks are executed from machine code (machine/machine.cpp).
 
 One library executes every kernel. Arrays are this machine's; addresses that a kernel sees are its own, a terabyte
 apart, so that an access outside an argument is found.
@@ -39,6 +39,11 @@ _PLACES = {100: (0x360, 0x370, 0x37C), 0: (0x0, 0xC, 0x28)}
 
 class Fault(GensorError):
     """A fault of the counted kernel: an access outside an argument, a block that never ends."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether a block did not end."""
+        return str(self).startswith("a warp takes more than")
 
 
 class _Buffer(ctypes.Structure):
@@ -144,6 +149,8 @@ def read_entry(cubin: bytes, name: str, code: tuple[Instruction, ...]) -> Entry:
         elif kind == _PARAMETER:
             _, ordinal, offset, size = struct.unpack("<IHHI", value[:12])
             parameters[ordinal] = offset, size >> 18
+    if any(symbol == "vprintf" for symbol, *_ in found.symbols):
+        raise UnsupportedError(f"{name} calls printf, which is not counted: compile without it")
     if any("c[0x4]" in each.operands for each in code):  # the bank of addresses of variables
         raise UnsupportedError(f"{name} reads or writes __device__ variables, which are not counted")
     banks = (b"", b"", found.content(f".nv.constant2.{name}"), found.content(".nv.constant3"), b"")
@@ -237,7 +244,7 @@ class Prepared:
         """Execute chosen blocks, by default those of `sampled`, and return what the grid does.
 
         `arguments` are arrays, which blocks read and write, and the bytes of numbers. `shared_bytes` are dynamic. Fault
-        where a block cannot go on.
+        where a block cannot continue.
         """
         chosen = sampled(grid) if chosen is None else chosen
         held, buffers = self._place(arguments)

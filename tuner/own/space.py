@@ -118,6 +118,7 @@ class OwnSpace(FamilySpace):
         self.count_at, self.jobs, self.progress, self.budget = dict(count_at or sizes), jobs, progress, budget
         self.built: dict[Program, Built] = {}
         self.refused: dict[Program, str] = {}
+        self.faults: list[Configuration] = []  # compiled, and refused when they were executed to be counted
         self._prepared: dict[str, Prepared] = {}
         self._counts: dict[object, Counts] = {}
         self._arrays: dict[object, tuple[list[Given], dict[str, np.ndarray]]] = {}
@@ -169,7 +170,7 @@ class OwnSpace(FamilySpace):
         compiled = [each for each in zip(programs, made, binaries, strict=True) if not each[2].error]
         for program, _, binary in zip(programs, made, binaries, strict=True):
             if binary.error:
-                self.refused[program] = f"{binary.error}: {_first_error(binary.log)}"
+                self.refused[program] = _first_error(binary.log) or binary.error
         read = instructions([binary.cubin for *_, binary in compiled], self.arch.target) if compiled else []
         todo = []
         for (program, configuration, binary), functions in zip(compiled, read, strict=True):
@@ -178,11 +179,13 @@ class OwnSpace(FamilySpace):
             except (BuildError, ConfigError) as error:
                 self.refused[program] = str(error)
         results = ordered_map(self._count, [each for _, each in todo], self.jobs)
-        for (program, _), result in zip(todo, results, strict=True):
+        for (program, ready), result in zip(todo, results, strict=True):
             if isinstance(result, Built):
                 self.built[program] = result
             else:
-                self.refused[program] = result
+                self.refused[program] = str(result)
+                if isinstance(result, Fault) and not result.endless:
+                    self.faults.append(ready.configuration)
 
     def _ready(self, configuration: Configuration, binary: Binary, functions: Mapping | None) -> _Ready:
         if functions is None:
@@ -196,14 +199,14 @@ class OwnSpace(FamilySpace):
         self.description.launch(names)
         return _Ready(configuration, binary, self._prepared[digest], digest)
 
-    def _count(self, ready: _Ready) -> Built | str:
+    def _count(self, ready: _Ready) -> Built | Fault | ConfigError:
         described, knobs = self.description, dict(ready.configuration.knobs)
         named = {**knobs, **self.sizes}
         try:
             grid, block, shared = described.launch(named)
             counts = self._extended(ready, knobs).at(int(np.prod(grid)))
         except (Fault, ConfigError) as error:
-            return str(error)
+            return error
         arrays = [each for each in described.arguments if each.role != NUMBER]
         moved = [float(np.prod(each.extents(named))) * np.dtype(each.dtype).itemsize for each in arrays]
         again = [size for each, size in zip(arrays, moved, strict=True) if each.role == UPDATED]
@@ -251,4 +254,10 @@ class _Ready:
 
 
 def _first_error(log: str) -> str:
-    return next((line.strip() for line in log.splitlines() if "error" in line), log.strip()[:200])
+    """Return the first error of a compiler's log, in one line with the text that it quotes."""
+    lines = log.strip().splitlines()
+    first = next((number for number, line in enumerate(lines) if "error" in line), None)
+    if first is None:
+        return log.strip()[:200]
+    quoted = lines[first + 1].strip() if first + 2 < len(lines) and lines[first + 2].strip() == "^" else ""
+    return f"{lines[first].strip()}{f', at {quoted!r}' if quoted else ''}"

@@ -29,7 +29,7 @@ from gensor_tuner.search.walk import walk
 from . import t4
 from .potential import Counted, pipes, terms
 from .space import Built, OwnSpace, Progress
-from .verify import Check, Reference, Verdict, small
+from .verify import Check, Reference, Verdict, assigned, small
 
 #: Finalists that are verified for each one that is kept, at most: the others failed.
 TRIED = 4
@@ -97,9 +97,8 @@ class Best:
     def __str__(self) -> str:
         rows = [("configuration", "predicted", "limit", "error")]
         for number, each in enumerate(self.found):
-            text = " ".join(f"{knob}={value}" for knob, value in each.knobs.items())
             limit = str(self.explain(number)["limit"])
-            rows.append((text, duration(each.predicted_us), limit, f"{each.verdict.worst:.2g}"))
+            rows.append((assigned(each.knobs), duration(each.predicted_us), limit, f"{each.verdict.worst:.2g}"))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join(lines)
@@ -196,19 +195,19 @@ def tune(
     part, described = lookup(arch), kernel.description
     read = set(described.sizes) | _restricted(described)
     named = sorted(read)
-    sizes = checked(named, sizes)
+    sizes = checked(named, sizes, dict(described.knobs))
     check = Check(described, reference, checked(named, check_at) if check_at else small(sizes), sizes)
     counted = checked(named, count_at) if count_at else sizes
     space = OwnSpace(described, kernel.source, sizes, part, counted, jobs, progress, budget)
     ranked = _ranked(space, budget, seed, keep)
     if not ranked:
-        reasons = _reasons(space)
-        raise BuildError(f"no configuration of {described.name} can be built: {next(iter(reasons), 'none is legal')}")
+        if space.faults and (fault := check(space.faults[0])).outcome != "ok":  # with line, thread and block
+            raise OwnError(_failure(described, dict(space.faults[0].knobs), fault))
+        reason = next(iter(_reasons(space)), "restrictions and the limits of a block leave none")
+        raise BuildError(f"no configuration of {described.name} can be built: {reason}")
     found, failed = _verified(space, ranked, check, keep, jobs, progress)
     if not found:
-        knobs, verdict = failed[0]
-        text = " ".join(f"{knob}={value}" for knob, value in knobs.items())
-        raise OwnError(f"{described.name} with {text} is {verdict.outcome}: {verdict.detail}")
+        raise OwnError(_failure(described, *failed[0]))
     return Best(
         described,
         kernel.source,
@@ -222,6 +221,11 @@ def tune(
     )
 
 
+def _failure(described: Description, knobs: Mapping[str, Value], verdict: Verdict) -> str:
+    how = "fails" if verdict.outcome == "failed" else "gives wrong results"
+    return f"{described.name} with {assigned(knobs)} {how} at {assigned(verdict.sizes or {})}: {verdict.detail}"
+
+
 def _restricted(described: Description) -> set[str]:
     names = frozenset().union(*map(names_in, described.restrictions)) if described.restrictions else frozenset()
     return set(names - dict(described.knobs).keys())
@@ -233,6 +237,7 @@ def _ranked(space: OwnSpace, budget: int, seed: int, keep: int) -> list[tuple[Pr
     if points is not None:
         if not points:
             return []
+        space.budget = len(points)
         seconds = space.potential(np.array(points))
         best = [(space.program(point), float(time)) for point, time in zip(points, seconds, strict=True)]
         best.sort(key=lambda each: each[1])

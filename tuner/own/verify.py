@@ -34,6 +34,11 @@ class Verdict:
     sizes: Mapping[str, int] | None = None
 
 
+def assigned(values: Mapping[str, object]) -> str:
+    """Return knobs or sizes as a text of NAME=VALUE."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
 def small(sizes: Mapping[str, int]) -> dict[str, int]:
     """Return sizes for verification: halved while they are even and above SMALL."""
     made = dict(sizes)
@@ -64,7 +69,11 @@ def expect(
     try:
         found = reference(*given, **keywords)
     except Exception as error:
-        raise ConfigError(f"the reference raises {type(error).__name__}: {error}") from error
+        shapes = ", ".join(str(array.shape) for array in given)
+        raise ConfigError(
+            f"the reference raises {type(error).__name__}: {error} (given arrays of {shapes or 'none'}"
+            f"{f' and {assigned(keywords)}' if keywords else ''})"
+        ) from error
     results = list(found) if isinstance(found, (tuple, list)) else [found]
     written = [
         value
@@ -78,7 +87,8 @@ def expect(
         value = np.asarray(result)
         if value.size != array.size:
             raise ConfigError(
-                f"array {number} of the reference has the shape {value.shape}, the kernel's {array.shape}"
+                f"array {number} of the reference has the shape {value.shape}, the kernel's {array.shape}, "
+                f"at {assigned(sizes)}"
             )
         made.append(value.reshape(array.shape))
     return made

@@ -2,7 +2,7 @@
 // at a time, with the scoreboards that the compiler encoded.
 //
 // Numbers are computed as the hardware does but for rounding modes, flushed denormals and approximate functions, so
-// that control and addresses that depend on data are right. decode.py makes Instructions of what nvdisasm prints, and
+// that control and addresses that depend on data are exact. decode.py makes Instructions of what nvdisasm prints, and
 // writes the enumeration of operations before this text.
 #include <algorithm>
 #include <bit>
@@ -328,7 +328,7 @@ class Block {
         if (!ready) {
             if (!able || w.arrived)
                 return false;
-            ready = w.waiting, w.waiting = 0; // lanes that wait for others that never come go on
+            ready = w.waiting, w.waiting = 0; // lanes that wait for others that never come continue
             each(ready, [&](u32 lane) { w.pc[lane]++; });
         }
         u32 pc = ~0u, mask = 0;
@@ -337,7 +337,7 @@ class Block {
         if (pc >= launch_.instructions)
             fail("control leaves the kernel");
         if (++w.steps > launch_.most_steps)
-            fail("a warp takes more than %u instructions: count at smaller sizes", launch_.most_steps);
+            fail("a warp takes more than %u instructions: it never ends, or is counted at smaller sizes (count_at)", launch_.most_steps);
         const Instruction &i = launch_.code[pc];
         Operand guard{i.guard_flags & BASE_UNIFORM ? UNIFORM_PREDICATE : PREDICATE, i.guard_flags, i.guard, 0, 0, 0};
         const u32 active = mask & lanes_of(w, guard);
