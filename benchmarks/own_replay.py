@@ -3,9 +3,9 @@
 python -m benchmarks.own_replay KERNEL MEASURED.csv.gz --part PART [--size NAME=NUMBER ...] [--sample N] [--json FILE]
 
 KERNEL is a T1 file or FILE.py:NAME, as for `gensor-tune own`; MEASURED has a column per knob, and `time_ms`. Printed
-are the rank correlation of predicted and measured times, the regret of the 1 and 16 best predictions next to as many random
-picks, and how many configurations are measured, in the order of predictions and at random, until one is within 5 % of
-the best. Predictions need no GPU; all of a space takes about a second of CPU time per configuration.
+are the rank correlation of predicted and measured times, the regret of the 1 and 16 best predictions next to as many
+random picks, and how many configurations are measured, in the order of predictions and at random, until one is within
+5 % of the best. No GPU is needed; a configuration takes about a second of CPU time.
 """
 
 from __future__ import annotations
