@@ -72,8 +72,8 @@ def entry(module: KernelModule, name: str) -> Kernel:
 
 def set_constant(cupy: ModuleType, module: KernelModule, name: str, array: DeviceArray) -> None:
     """Enqueue the copy of a C-contiguous array into a module's ``__constant__`` variable (cupy/cuda/function.pyx)."""
-    pointer = module.get_global_var(name)
-    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(pointer.ptr, array.nbytes, module), 0)
+    address: int = module.get_global_var(name)
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, array.nbytes, module), 0)
     memory.copy_from_device_async(array.data, array.nbytes)
 
 

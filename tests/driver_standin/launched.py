@@ -7,11 +7,14 @@ import json
 import os
 import platform
 import re
+import struct
 import sys
 import threading
 import traceback
 from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 from tests.driver_standin.runtime import allocator, installed
@@ -22,6 +25,7 @@ import cupy  # noqa: E402
 import numpy as np  # noqa: E402
 
 import gensor_kernels  # noqa: E402
+from gensor_kernels import own  # noqa: E402
 from gensor_kernels.devices import cuda, cupy_internals  # noqa: E402
 from gensor_kernels.devices.emulator.run import encode  # noqa: E402
 from gensor_kernels.errors import BuildError  # noqa: E402
@@ -183,6 +187,25 @@ def public(device):
     assert [each.parameters[:24] for each in runtime.launches()] == [pointers] * 3
 
 
+def owned(device):
+    """A user's kernel gets its arguments one by one, on the grid of the chosen configuration."""
+    if find_spec("cuda") is None:
+        return  # without the tuner's compiler there is no kernel to store
+    cupy.cuda.set_allocator(allocator())
+    text = """extern "C" __global__ void scale(float *x, int n, float by) {
+        for (int i = blockIdx.x * threads + threadIdx.x; i < n; i += gridDim.x * threads) x[i] *= by; }"""
+    arguments = [own.InOut("f4", "n"), own.Scalar("i4", "n"), own.Scalar("f4", 3)]
+    kernel = own.Kernel(text, "scale", knobs={"threads": [64]}, block="threads", grid="ceil_div(n, 64)", args=arguments)
+    best = kernel.tune("h200", {"n": 1000}, lambda x: 3 * x)
+    with TemporaryDirectory() as folder:
+        best.save(f"{folder}/scale.db")
+        x = cupy.empty(900, np.float32)
+        own.load(f"{folder}/scale.db")(x, 900, 0.5)
+    (made,) = runtime.launches()
+    assert (made.function.name, made.grid, made.block, made.shared_bytes) == ("scale", (15, 1, 1), (64, 1, 1), 0)
+    assert made.parameters == struct.pack("<Qif", x.data.ptr, 900, 0.5)
+
+
 def state(device):
     """CuPy names the device's attributes, says whether a stream captures, and has a switch for TF32."""
     assert device.arch.part == "h200" and device.integrated is False and not device.capturing()
@@ -219,7 +242,7 @@ def looked_up(device):
     assert not any("ProcAddress" in name or "_ptsz" in name for name in missing), missing
 
 
-CHECKS = (looked_up, several, mapped, streams, threads, warm, refused, refusals, planted, state, public)
+CHECKS = (looked_up, several, mapped, streams, threads, warm, refused, refusals, planted, state, public, owned)
 #: what CuPy logs of its look-ups in the driver library, at its first call
 lines: list[str] = []
 

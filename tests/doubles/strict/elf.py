@@ -76,7 +76,7 @@ def parse(image: bytes) -> Image:
 
 def _parse(image: bytes) -> Image:
     sections = {}
-    for name, kind, start, length in elf._headers(image):
+    for name, kind, start, length in elf.headers(image):
         if kind != NOBITS and start + length > len(image):
             raise DamagedImageError(f"{name} ends after the file")
         sections[name] = b"" if kind == NOBITS else image[start : start + length], length
