@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gensor_kernels.errors import ConfigError
 
 from .description import NUMBER, Argument, Description, Value
 from .expressions import Expressions, extents, names_in
 
-if TYPE_CHECKING:
-    from gensor_tuner.own.tune import Best
-
+#: The module that tunes: found by its name, because the runtime imports nothing of the tuner.
+TUNER = "gensor_tuner.own.tune"
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 
@@ -38,6 +39,23 @@ def read_source(given: str | Path) -> str:
         return f'{read_source(header)}\n#line {line} "{path.name}"' if header.is_file() else found[0]
 
     return f'#line 1 "{path.name}"\n{_INCLUDE.sub(included, text)}'
+
+
+class Best(Protocol):
+    """The result of `Kernel.tune`: verified configurations by predicted time; printed, a table of them."""
+
+    @property
+    def knobs(self) -> dict[str, Value]:
+        """The knobs of the best configuration."""
+
+    def explain(self, number: int = 0) -> dict[str, float | str]:
+        """Return the terms of a configuration's predicted time: clocks of each resource, and the one that limits."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Add the configurations to a database; StoreError where it cannot be written."""
+
+    def to_t4(self, path: str | os.PathLike[str]) -> None:
+        """Write the configurations as a T4 file, which Kernel Tuner's tools read."""
 
 
 class Kernel:
@@ -189,9 +207,7 @@ class Kernel:
         UnsupportedError
             For a kernel that uses what cannot be counted or executed here.
         """
-        from gensor_tuner.own.tune import tune
-
-        return tune(
+        made: Best = import_module(TUNER).tune(
             self,
             arch,
             sizes,
@@ -204,6 +220,7 @@ class Kernel:
             jobs=jobs,
             progress=progress,
         )
+        return made
 
 
 def _values(knob: str, given: Sequence[Value]) -> tuple[Value, ...]:

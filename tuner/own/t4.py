@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
 
 from gensor_database.record import now
+from gensor_kernels.own.description import Value
 
-if TYPE_CHECKING:
-    from gensor_kernels.own.description import Value
-
-    from .tune import Best
-    from .verify import Verdict
+from .verify import Verdict
 
 _INVALID = {"ok": "correct", "wrong": "correctness", "failed": "runtime"}
 
 
-def results(best: Best) -> dict[str, object]:
-    """Return the JSON of all finalists; `predicted_us` is a prediction, named as one."""
+def results(finalists: Iterable[tuple[dict[str, Value], Verdict, float | None]]) -> dict[str, object]:
+    """Return the JSON of finalists, each with knobs, verdict and predicted microseconds."""
     stamp = datetime.fromtimestamp(now(), timezone.utc).isoformat()
-    finalists: list[tuple[dict[str, Value], Verdict, float | None]]
-    finalists = [(each.knobs, each.verdict, each.predicted_us) for each in best.found]
-    finalists += [(knobs, verdict, None) for knobs, verdict in best.failed]
     rows = []
     for knobs, verdict, predicted in finalists:
         measurements = [] if predicted is None else [{"name": "predicted_us", "value": predicted, "unit": "us"}]

@@ -151,7 +151,9 @@ class Best:
 
     def to_t4(self, path: str | os.PathLike[str]) -> None:
         """Write the configurations as a T4 file, which Kernel Tuner's tools read; times are predictions."""
-        Path(path).write_text(json.dumps(t4.results(self), indent=1) + "\n")
+        finalists = [(each.knobs, each.verdict, each.predicted_us) for each in self.found]
+        failed = [(knobs, verdict, None) for knobs, verdict in self.failed]
+        Path(path).write_text(json.dumps(t4.results([*finalists, *failed]), indent=1) + "\n")
 
 
 def limits(counted: Counted, arch: Arch) -> dict[str, float | str]:
