@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,8 @@ from gensor_kernels.install import command
 from .description import NUMBER, Argument, Description, Value
 from .expressions import Expressions, extents, names_in
 
+#: The module that tunes: found by its name, because the runtime imports nothing of the tuner.
+TUNER = "gensor_tuner.own.tune"
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 
@@ -40,25 +42,21 @@ def read_source(given: str | Path) -> str:
     return f'#line 1 "{path.name}"\n{_INCLUDE.sub(included, text)}'
 
 
-#: The group of entry points by which the tuner makes itself known, which this package does not import.
-TUNERS = "gensor_kernels.own"
-
-
 class Best(Protocol):
-    """The result of `Kernel.tune` (tuner/own/tune.py)."""
+    """The result of `Kernel.tune`: verified configurations by predicted time; printed, a table of them."""
 
     @property
     def knobs(self) -> dict[str, Value]:
         """The knobs of the best configuration."""
 
     def explain(self, number: int = 0) -> dict[str, float | str]:
-        """Return clocks by resource, and the limit, of one of the configurations."""
+        """Return the terms of a configuration's predicted time: clocks of each resource, and the one that limits."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Add the configurations to a database."""
+        """Add the configurations to a database; StoreError where it cannot be written."""
 
     def to_t4(self, path: str | os.PathLike[str]) -> None:
-        """Write the configurations as a T4 file."""
+        """Write the configurations as a T4 file, which Kernel Tuner's tools read."""
 
 
 class Kernel:
@@ -212,10 +210,11 @@ class Kernel:
         ToolMissingError
             Where the tuner is not installed.
         """
-        found = entry_points(group=TUNERS, name="tune")
-        if not found:
-            raise ToolMissingError(f"the tuner is not installed: {command('tune')}")
-        best: Best = next(iter(found)).load()(
+        try:
+            tuner = import_module(TUNER)
+        except ModuleNotFoundError as error:
+            raise ToolMissingError(f"the tuner needs {error.name}: {command('tune')}") from error
+        made: Best = tuner.tune(
             self,
             arch,
             sizes,
@@ -228,7 +227,7 @@ class Kernel:
             jobs=jobs,
             progress=progress,
         )
-        return best
+        return made
 
 
 def _values(knob: str, given: Sequence[Value]) -> tuple[Value, ...]:

@@ -36,6 +36,7 @@ ORDER = (
     ("gensor_kernels/build",),
     ("gensor_kernels/devices",),
     ("gensor_kernels/dispatch",),
+    ("gensor_kernels/own",),
     ("gensor_kernels/graph",),
     ("gensor_kernels/torch",),
     ("gensor_kernels/own",),

@@ -13,7 +13,7 @@ from gensor_kernels.errors import ConfigError
 from gensor_kernels.own import Kernel, from_t1
 from gensor_tuner.output import note, say
 
-from .tune import Best
+from .tune import Best, tune
 from .verify import assigned
 
 
@@ -79,7 +79,8 @@ def run(
             shown[stage] = tenth
             note(f"{done} of {of} {stage}")
 
-    best = described.tune(
+    best = tune(
+        described,
         arch,
         wanted,
         named(reference, "reference"),

@@ -337,7 +337,8 @@ class Block {
         if (pc >= launch_.instructions)
             fail("control leaves the kernel");
         if (++w.steps > launch_.most_steps)
-            fail("a warp takes more than %u instructions: it never ends, or is counted at smaller sizes (count_at)", launch_.most_steps);
+            fail("a warp takes more than %u instructions: it never ends, or is counted at smaller sizes (count_at)",
+                 launch_.most_steps);
         const Instruction &i = launch_.code[pc];
         Operand guard{i.guard_flags & BASE_UNIFORM ? UNIFORM_PREDICATE : PREDICATE, i.guard_flags, i.guard, 0, 0, 0};
         const u32 active = mask & lanes_of(w, guard);
