@@ -35,19 +35,16 @@ class Bug:
 
 
 def _loads() -> Iterator[Bug]:
-    yield Bug(
-        "@p ld.global.nc.L2::128B.v4.u32 {%0, %1, %2, %3}", "@p ld.global.nc.L2::128B.v4.u32 {%1, %0, %2, %3}", WIDE
-    )
-    yield Bug("@p ld.global.nc.L2::128B.v4.u32 {", "ld.global.nc.L2::128B.v4.u32 {", WIDE)
-    yield Bug(
-        "@p ld.global.nc.L2::128B.v2.u32 {%0, %1}", "@p ld.global.nc.L2::128B.v2.u32 {%1, %0}", "mma cp.async: doubles"
-    )
-    yield Bug("@p ld.global.nc.L2::128B.u32 %0, [%1]", "@p ld.global.nc.u16 %0, [%1]", "simt: scalar")
-    yield Bug("@p ld.global.nc.L2::128B.u32 %0, [%1]", "@p ld.global.nc.L2::128B.u32 %0, [%1+4]", "simt: scalar")
-    yield Bug("@p ld.global.nc.L2::128B.u32 %0", "@!p ld.global.nc.L2::128B.u32 %0", "window: planes")
-    yield Bug("@p ld.global.nc.u16 %0", "@p ld.global.nc.u8 %0", "mma registers: scalar")
-    yield Bug("@p ld.global.nc.u16 %0", "@!p ld.global.nc.u16 %0", "mma registers: scalar")
-    yield Bug("@p ld.global.nc.u8 %0, [%1]", "@p ld.global.nc.u8 %0, [%1+1]", "window: channels, one by one")
+    read, part = 'ld.global" READ_ONLY ".', 'ld.global" READ_ONLY_PART ".'
+    yield Bug(f"@p {read}v4.u32 {{%0, %1, %2, %3}}", f"@p {read}v4.u32 {{%1, %0, %2, %3}}", WIDE)
+    yield Bug(f"@p {read}v4.u32 {{", f"{read}v4.u32 {{", WIDE)
+    yield Bug(f"@p {read}v2.u32 {{%0, %1}}", f"@p {read}v2.u32 {{%1, %0}}", "mma cp.async: doubles")
+    yield Bug(f"@p {read}u32 %0, [%1]", "@p ld.global.nc.u16 %0, [%1]", "simt: scalar")
+    yield Bug(f"@p {read}u32 %0, [%1]", f"@p {read}u32 %0, [%1+4]", "simt: scalar")
+    yield Bug(f"@p {read}u32 %0", f"@!p {read}u32 %0", "window: planes")
+    yield Bug(f"@p {part}u16 %0", f"@p {part}u8 %0", "mma registers: scalar")
+    yield Bug(f"@p {part}u16 %0", f"@!p {part}u16 %0", "mma registers: scalar")
+    yield Bug(f"@p {part}u8 %0, [%1]", f"@p {part}u8 %0, [%1+1]", "window: channels, one by one")
     yield Bug("@p ld.global.cg.v4.u32 {%0, %1, %2, %3}", "@p ld.global.cg.v4.u32 {%0, %1, %3, %2}", "simt: wide, split")
     yield Bug("@p ld.global.cg.v2.u32 {%0, %1}", "@p ld.global.cg.v2.u32 {%1, %0}", "gemv: rows, split")
     yield Bug("@p ld.global.cg.u32 %0, [%1]", "@p ld.global.cg.u16 %0, [%1]", "rows: columns, split")
@@ -122,7 +119,8 @@ def _products() -> Iterator[Bug]:
     yield Bug('"f32.bf16.bf16.f32")', '"f32.f16.f16.f32")', "mma cp.async: floats")
     for wrong in ("e5m2.e5m2", "e4m3.e4m3", "e5m2.e4m3"):
         yield Bug('"f32.e4m3.e5m2.f32")', f'"f32.{wrong}.f32")', "mma cp.async: 8-bit floats")
-    yield Bug("{%4, %5}, {%6}, {%0, %1, %2, %3}", "{%5, %4}, {%6}, {%0, %1, %2, %3}", "mma registers: wide")
+    product = "f32.f16.f16.f32 {%0, %1, %2, %3}, "
+    yield Bug(f"{product}{{%4, %5}}, {{%6}}", f"{product}{{%5, %4}}, {{%6}}", "mma registers: wide")
     yield Bug("m16n8k32.row.col.s32.s8.s8.s32", "m16n8k32.row.col.s32.u8.s8.s32", "mma cp.async: int8")
     yield Bug("m16n8k32.row.col.s32.s8.s8.s32", "m16n8k32.row.col.s32.s8.u8.s32", "sliced: slices")
     yield Bug(

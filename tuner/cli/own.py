@@ -20,7 +20,7 @@ def own(
         list[str] | None, Option(metavar="NAME=NUMBER", help="A size of verification; may be repeated.")
     ] = None,
     keep: Annotated[int, Option(metavar="N", min=1, max=64, help="Configurations verified and stored.")] = 16,
-    budget: Annotated[int, Option(metavar="N", min=1, help="Configurations compiled at most.")] = 600,
+    budget: Annotated[int, Option(metavar="N", min=1, max=100_000, help="Configurations compiled at most.")] = 600,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
     t4: Annotated[Path | None, Option("--t4", metavar="FILE", help="Write the results as a T4 file.")] = None,

@@ -29,7 +29,7 @@ from gensor_kernels.build import nvrtc
 from gensor_kernels.dispatch.selection.predict import few_seconds
 from gensor_kernels.errors import MALFORMED, GensorError, UnknownArchError
 from gensor_kernels.families.core.family import Family
-from gensor_kernels.families.core.program import Program
+from gensor_kernels.families.core.program import OPTIONAL, Program
 from gensor_kernels.families.core.source import digest as text_digest
 from gensor_kernels.families.registry import FAMILIES, current_family
 from gensor_kernels.families.space import FamilySpace
@@ -294,4 +294,6 @@ def _complete(family: Family, values: dict[str, int], workload: Workload, arch: 
         for coordinate in space.coordinates
     ]
     usual = space.program(np.array([0, *tiles[1:]]))  # "level" is first: only the block's tile is reached
-    return Program(family.name, tuple((name, values.get(name, value)) for name, value in usual.values))
+    # A Program from before its class had an optional coordinate is one with 0 there.
+    filled = {name: 0 if name in OPTIONAL else value for name, value in usual.values}
+    return Program(family.name, tuple((name, values.get(name, value)) for name, value in filled.items()))

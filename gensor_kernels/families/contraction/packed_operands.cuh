@@ -197,8 +197,7 @@ DEVICE void turn_block(const Accesses &accesses, const Packed &packed, u32 block
         }
         from = from + (i64)(APART - 1) * CHUNK * stride;
     }
-    UNROLL for (u32 i = 0; i < PACK_ITEMS; ++i)
-        TurnedTile<IN_TYPE>::store(at, own_chunk + i * APART, elements[i]);
+    UNROLL for (u32 i = 0; i < PACK_ITEMS; ++i) TurnedTile<IN_TYPE>::store(at, own_chunk + i * APART, elements[i]);
     barrier();
     UNROLL for (u32 i = 0; i < PACK_ITEMS; ++i) {
         const u32 item = i * PACK_THREADS + thread, line = item / TILE_CHUNKS, chunk = item % TILE_CHUNKS;

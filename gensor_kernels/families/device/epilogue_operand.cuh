@@ -151,8 +151,7 @@ DEVICE void load_operand(const Params &params, const EpilogueStep &step, const B
     UNROLL for (int g = 0; g < COUNT / WIDTH; ++g) {
         const Place at = place(g);
         runs[g].from =
-            base +
-            (at.row * step.m_stride + to_column(params, at.column, step.n_stride, step.batch_stride[1])) * bytes;
+            base + (at.row * step.m_stride + to_column(params, at.column, step.n_stride, step.batch_stride[1])) * bytes;
         runs[g].inside = at.valid && within(at.row, params.m) && within(at.column, params.n);
     }
     if (allows_vectors<WIDTH>(step, bytes)) {

@@ -15,12 +15,12 @@
 //     and has no dilation (window_slide.cuh).
 
 // A thread's rows of y are adjacent. Options in addition to those of window_tile.cuh:
-#pragma parameter OPERATION 0     // 0: sum of products with a filter, 1: average, 2: maximum
-#pragma parameter B_VECTOR 8      // bytes per load of the filter; divides A_VECTOR
-#pragma parameter WINDOW 0 // 0: the window comes from Params; else digits: rows, columns, step along h, step along w
-#pragma parameter FILTER_HELD 0   // 1: a thread keeps the whole filter in registers; 0: it loads a row per use
-#pragma parameter STAGED 0        // 1: x goes through shared memory
-#pragma parameter SPLIT 1         // threads that share a window
+#pragma parameter OPERATION 0 // 0: sum of products with a filter, 1: average, 2: maximum
+#pragma parameter B_VECTOR 8  // bytes per load of the filter; divides A_VECTOR
+#pragma parameter WINDOW 0    // 0: the window comes from Params; else digits: rows, columns, step along h, step along w
+#pragma parameter FILTER_HELD 0 // 1: a thread keeps the whole filter in registers; 0: it loads a row per use
+#pragma parameter STAGED 0      // 1: x goes through shared memory
+#pragma parameter SPLIT 1       // threads that share a window
 
 #include "window_spot.cuh"
 

@@ -137,7 +137,7 @@ def test_a_name_has_its_rules_and_their_predictions():
         assert {each.rule for each in found.decisions} >= {"ChannelScales", "Epilogues"}
     layers = made.explain(RNG.standard_normal((1, 8, 8, 8), np.float32))
     conv, product = str(layers.named("conv")), str(layers.named("left"))
-    assert conv.startswith("conv: Conv + Mul + Add + Relu -> float32 (1, 16, 8, 8), channels last, served by")
+    assert conv.startswith("conv: Conv + Mul + Add + Relu -> float32 (1, 16, 8, 8), ") and ", served by" in conv
     assert "Kernel" in conv and "  ChannelScales: " in conv and "  Epilogues: " in conv
     assert "  Siblings: right, left -> left (2 products read f): " in product and "µs after (predicted)" in product
     assert "Siblings" not in str(layers) and "Siblings" not in str(made)

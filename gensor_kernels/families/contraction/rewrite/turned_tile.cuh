@@ -1,6 +1,6 @@
 // A tile of an operand on its way through shared memory. A copy reads it where lines are adjacent, and writes it where
-// the elements of a line are: without shared memory each store would fill half a sector. These copies took four times as
-// long on an H100. Include this header after CHUNK, the elements of a chunk, and TILE_CHUNKS, the chunks of a line.
+// the elements of a line are: without shared memory each store would fill half a sector. These copies took four times
+// as long on an H100. Include this header after CHUNK, the elements of a chunk, and TILE_CHUNKS, the chunks of a line.
 #pragma once
 #include "intrinsics.cuh"
 
