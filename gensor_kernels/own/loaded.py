@@ -227,12 +227,13 @@ class Loaded:
                 "be loaded: tune it for this architecture, in a file that no other user can write to"
             )
         with self._lock:
-            calls = [self._bound(device, each) for each in choices if self._launches(each, sizes)]
+            fitting = [each for each in choices if self._launches(each, sizes)]
+            calls = [self._bound(device, each) for each in fitting]
             if not calls:
                 raise UnsupportedError(f"no stored configuration of {self.description.name} can be launched at {sizes}")
             if device.emulated or device.capturing():
                 return calls[0]
-            call = calls[self._race(device, choices, calls, arguments, sizes)] if len(calls) > 1 else calls[0]
+            call = calls[self._race(device, fitting, calls, arguments, sizes)] if len(calls) > 1 else calls[0]
             self._fastest[key] = call
             return call
 

@@ -72,6 +72,19 @@ def test_a_database_is_loaded_and_launched(tuned):
         loaded(out, x, 777, 3.0)
 
 
+def test_a_configuration_that_cannot_be_launched_leaves_its_place_to_another(tmp_path):
+    text = SCALE.replace("gridDim.x * threads * each", "n")
+    kernel = scale(text, knobs={"threads": [32, 64], "each": [1]}, grid="n // threads")
+    kernel.tune("orin-nano-8gb", {"n": 1024}, lambda x: 3 * x, keep=2).save(tmp_path / "scale.db")
+    x, loaded = np.arange(32, dtype=np.float32), own.load(tmp_path / "scale.db")
+    out = np.zeros_like(x)
+    with gensor_kernels.emulated("sm_87"):
+        loaded(out, x, 32, 3.0)
+        assert np.array_equal(out, 3 * x)
+        with pytest.raises(UnsupportedError, match=r"no stored configuration of scale can be launched at \{'n': 8\}"):
+            loaded(out[:8], x[:8], 8, 3.0)
+
+
 def test_only_the_one_kernel_of_a_database_is_loaded(tuned, tmp_path):
     best, path = tuned
     with pytest.raises(ConfigError, match="has not one kernel other: it has scale"):
