@@ -6,7 +6,6 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -22,71 +21,87 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "int": lambda value: np.asarray(value).astype(np.int64) if np.ndim(value) else int(value),
     "ceil_div": lambda a, b: -(-a // b),
 }
-_NODES = (
-    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Load),
-    *(ast.Constant, ast.Tuple, ast.List, ast.IfExp, ast.operator, ast.unaryop, ast.cmpop),
-)
+_ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    **{ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv},
+    **{ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: lambda a, b: _power(a, b)},
+    **{ast.BitAnd: np.bitwise_and, ast.BitOr: np.bitwise_or, ast.BitXor: np.bitwise_xor},
+    **{ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge},
+    **{ast.Eq: operator.eq, ast.NotEq: operator.ne},
+}
+_SIGNED: dict[type[ast.AST], Callable[[Any], Any]] = {
+    **{ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: np.logical_not, ast.Invert: operator.invert},
+}
+#: Largest exponent: a database's text must not take hours.
+MOST_POWER = 64
 
 
-def _fold(function: Callable[[Any, Any], Any], values: tuple[Any, ...]) -> Any:
-    found = values[0]
-    for value in values[1:]:
+def _power(base: Any, exponent: Any) -> Any:
+    if np.any(np.abs(exponent) > MOST_POWER):
+        raise ValueError(f"an exponent above {MOST_POWER}")
+    return base**exponent
+
+
+def _fold(function: Callable[[Any, Any], Any], values: Iterable[Any]) -> Any:
+    found, *rest = values
+    for value in rest:
         found = function(found, value)
     return found
 
 
-class _Elementwise(ast.NodeTransformer):
-    """Makes `and`, `or`, `not` and chained comparisons work on arrays."""
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        self.generic_visit(node)
-        name = "__and" if isinstance(node.op, ast.And) else "__or"
-        return ast.Call(ast.Name(name, ast.Load()), node.values, [])
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        self.generic_visit(node)
-        return ast.Call(ast.Name("__not", ast.Load()), [node.operand], []) if isinstance(node.op, ast.Not) else node
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        self.generic_visit(node)
-        return ast.Call(ast.Name("__where", ast.Load()), [node.test, node.body, node.orelse], [])
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            options = node.comparators[0]
-            values = options.elts if isinstance(options, (ast.Tuple, ast.List)) else [options]
-            call: ast.expr = ast.Call(ast.Name("__in", ast.Load()), [node.left, *values], [])
-            return ast.Call(ast.Name("__not", ast.Load()), [call], []) if isinstance(node.ops[0], ast.NotIn) else call
-        sides = [node.left, *node.comparators]
-        pairs = zip(sides, node.ops, sides[1:], strict=False)
-        compared: list[ast.expr] = [ast.Compare(left, [op], [right]) for left, op, right in pairs]
-        return compared[0] if len(compared) == 1 else ast.Call(ast.Name("__and", ast.Load()), compared, [])
+def _value(node: ast.AST, names: Mapping[str, Any]) -> Any:
+    """Return the value of a node that `_parsed` has let pass; `and`, `or` and `if` also take arrays."""
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names[node.id]
+    if isinstance(node, ast.BinOp):
+        return _ARITHMETIC[type(node.op)](_value(node.left, names), _value(node.right, names))
+    if isinstance(node, ast.UnaryOp):
+        return _SIGNED[type(node.op)](_value(node.operand, names))
+    if isinstance(node, ast.BoolOp):
+        join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+        return _fold(join, (_value(each, names) for each in node.values))
+    if isinstance(node, ast.IfExp):
+        test = _value(node.test, names)
+        if np.ndim(test) == 0:
+            return _value(node.body if test else node.orelse, names)
+        return np.where(test, _value(node.body, names), _value(node.orelse, names))
+    if isinstance(node, ast.Call):
+        assert isinstance(node.func, ast.Name)
+        return FUNCTIONS[node.func.id](*(_value(each, names) for each in node.args))
+    assert isinstance(node, ast.Compare)
+    sides = [node.left, *node.comparators]
+    return _fold(np.logical_and, (_compared(*each, names) for each in zip(sides, node.ops, sides[1:], strict=False)))
 
 
-_LOGIC: dict[str, Callable[..., Any]] = {
-    "__and": lambda *values: _fold(np.logical_and, values),
-    "__or": lambda *values: _fold(np.logical_or, values),
-    "__not": np.logical_not,
-    "__where": np.where,
-    "__in": lambda value, *options: _fold(np.logical_or, tuple(np.equal(value, each) for each in options)),
-}
+def _compared(left: ast.AST, sign: ast.cmpop, right: ast.AST, names: Mapping[str, Any]) -> Any:
+    value = _value(left, names)
+    if not isinstance(sign, (ast.In, ast.NotIn)):
+        return _ARITHMETIC[type(sign)](value, _value(right, names))
+    options = right.elts if isinstance(right, (ast.Tuple, ast.List)) else [right]
+    found = _fold(np.logical_or, (np.equal(value, _value(each, names)) for each in options))
+    return np.logical_not(found) if isinstance(sign, ast.NotIn) else found
+
+
+_NODES = (ast.BoolOp, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Name, ast.Constant, ast.IfExp)
+_INNER = (ast.Tuple, ast.List, ast.Load, ast.And, ast.Or, ast.In, ast.NotIn, *_ARITHMETIC, *_SIGNED)
 
 
 @lru_cache(maxsize=1024)
-def _compiled(text: str) -> tuple[CodeType, frozenset[str]]:
+def _parsed(text: str) -> tuple[ast.AST, frozenset[str]]:
     try:
-        tree = ast.parse(text.strip(), mode="eval")
-    except SyntaxError as error:
-        raise ConfigError(f"{text!r} is no expression: {error.msg}") from None
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"{text[:200]!r} is no expression: {getattr(error, 'msg', error)}") from None
     names = set()
     for node in ast.walk(tree):
-        if not isinstance(node, _NODES) or (isinstance(node, ast.Call) and not isinstance(node.func, ast.Name)):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") not in FUNCTIONS:
+            raise ConfigError(f"{text!r} calls something else than {', '.join(FUNCTIONS)}")
+        if not isinstance(node, (*_NODES, *_INNER)):
             raise ConfigError(f"{text!r} has {type(node).__name__.lower()}, which an expression may not have")
         if isinstance(node, ast.Name):
             names.add(node.id)
-    whole = ast.fix_missing_locations(_Elementwise().visit(tree))
-    return compile(whole, "<expression>", "eval"), frozenset(names - FUNCTIONS.keys())
+    return tree, frozenset(names - FUNCTIONS.keys())
 
 
 def names_in(text: str) -> frozenset[str]:
@@ -97,7 +112,7 @@ def names_in(text: str) -> frozenset[str]:
     >>> sorted(names_in("min(block_size_x * tile, 512) % w == 0"))
     ['block_size_x', 'tile', 'w']
     """
-    return _compiled(text)[1]
+    return _parsed(text)[1]
 
 
 def evaluate(text: str, names: Mapping[str, Any]) -> Any:
@@ -108,12 +123,12 @@ def evaluate(text: str, names: Mapping[str, Any]) -> Any:
     >>> int(evaluate("ceil_div(w, 32) if w > 8 else 1", {"w": 70}))
     3
     """
-    code, read = _compiled(text)
+    tree, read = _parsed(text)
     if missing := sorted(read - names.keys()):
         raise ConfigError(f"{text!r} reads {missing[0]}, which is neither a knob nor a size")
     try:
-        return eval(code, {"__builtins__": {}}, {**FUNCTIONS, **_LOGIC, **names})
-    except (ArithmeticError, TypeError, ValueError) as error:
+        return _value(tree, names)
+    except (ArithmeticError, TypeError, ValueError, KeyError, RecursionError) as error:
         raise ConfigError(f"{text!r} has no value: {error}") from None
 
 

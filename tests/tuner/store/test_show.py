@@ -64,7 +64,7 @@ def test_records_fit_a_terminal_and_are_complete_in_a_pipe(width):
 def test_a_kernel_is_shown_in_words(gensor_tune):
     """No JSON, of which it consists, without --json."""
     with Store.open(SHIPPED, readonly=True) as store:
-        kernel = next(iter(store.rows(Kernel)))
+        kernel = store.get(Kernel, next(row.kernel_digest for row in store.rows(Record) if row.kernel_digest))
         constants = json.loads(store.get(Binary, kernel.binary_digest).constants)
         (verdict, *_) = store.rows(Verification, kernel_digest=kernel.digest)
     status, out, _ = gensor_tune("show", "--db", SHIPPED, "--kernel", kernel.digest)
