@@ -13,7 +13,6 @@ import hashlib
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,9 @@ from itertools import chain
 from pathlib import Path
 
 from gensor_kernels import forking
+from gensor_kernels.errors import MachineError
 
+from . import tools
 from .elf import Code, branch_tables, code_sections
 from .instruction import Instruction
 from .parallel import ordered_map, usable_cores
@@ -195,13 +196,10 @@ def _read(stream: tuple[str, tuple[Code, ...]]) -> list[dict[str, Sass] | None]:
 
 
 def _listing(code: bytes, target: str) -> str | None:
-    with tempfile.TemporaryDirectory(prefix="gensor-") as folder:
-        path = Path(folder, "code")
-        path.write_bytes(code)
-        # -ndf leaves out a data flow analysis that changes nothing in the listing.
-        command = [str(find_nvdisasm()), "-b", target.replace("sm_", "SM"), "-ndf", str(path)]
-        try:
-            result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
+    # -ndf leaves out a data flow analysis that changes nothing in the listing.
+    command = [str(find_nvdisasm()), "-b", target.replace("sm_", "SM"), "-ndf", "/dev/stdin"]
+    try:
+        result = tools.run(command, code, timeout=TIMEOUT)
+    except (MachineError, subprocess.TimeoutExpired):
+        return None
     return result.stdout if result.returncode == 0 else None

@@ -26,10 +26,13 @@ exit $code
 """
 
 
-def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) -> subprocess.CompletedProcess[str]:
+def run(
+    command: Sequence[str], text: str | bytes = "", pass_fds: Sequence[int] = (), timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a program with `text` on its standard input, and return what it has written, in English.
 
-    The return code of a program that a signal ended is 128 and the signal. Raises MachineError where it cannot run.
+    The return code of a program that a signal ended is 128 and the signal. Raises MachineError where it cannot run,
+    subprocess.TimeoutExpired after `timeout` seconds.
     """
     with _folder(text) as folder:
         alive, own = os.pipe()
@@ -45,6 +48,7 @@ def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) ->
                 umask=0o077,
                 start_new_session=True,
                 env=os.environ | {"TMPDIR": folder, "LC_ALL": "C"},
+                timeout=timeout,
             )
         except OSError as error:
             raise MachineError(f"{command[0]} cannot be started: {error.strerror or error}") from error
@@ -54,12 +58,12 @@ def run(command: Sequence[str], text: str = "", pass_fds: Sequence[int] = ()) ->
 
 
 @contextmanager
-def _folder(text: str) -> Iterator[str]:
+def _folder(text: str | bytes) -> Iterator[str]:
     folder = ""
     try:
         with folder_errors("the temporary folder", "TMPDIR"):
             folder = tempfile.mkdtemp(prefix="gensor-")
-            Path(folder, "input").write_text(text, encoding="utf-8")
+            Path(folder, "input").write_bytes(text.encode() if isinstance(text, str) else text)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)  # the shell may be deleting it

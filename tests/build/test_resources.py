@@ -17,15 +17,14 @@ needs_nvdisasm = pytest.mark.skipif(resources.find_nvdisasm() is None, reason="n
 
 @pytest.fixture
 def processes(monkeypatch):
-    started, run = [], subprocess.run
+    started, run = [], resources.tools.run
     monkeypatch.setattr(resources, "_remembered", {})
 
-    def counting(command, **options):
-        with open(command[-1], "rb") as file:
-            started.append(len(file.read()))
-        return run(command, **options)
+    def counting(command, code, **options):
+        started.append(len(code))
+        return run(command, code, **options)
 
-    monkeypatch.setattr(resources.subprocess, "run", counting)
+    monkeypatch.setattr(resources.tools, "run", counting)
     return started
 
 
@@ -70,15 +69,14 @@ def test_a_damaged_cubin_takes_no_other_down(processes):
 @needs_nvdisasm
 def test_a_cubin_it_hangs_on_takes_no_other_down(processes, monkeypatch):
     (first, target), (hanging, _), (last, _) = compiled("sm_87")
-    marker, run = code_sections(hanging)[0][1], resources.subprocess.run
+    marker, run = code_sections(hanging)[0][1], resources.tools.run
 
-    def hang(command, **options):
-        with open(command[-1], "rb") as file:
-            if marker in file.read():
-                raise subprocess.TimeoutExpired(command, options["timeout"])
-        return run(command, **options)
+    def hang(command, code, timeout):
+        if marker in code:
+            raise subprocess.TimeoutExpired(command, timeout)
+        return run(command, code, timeout=timeout)
 
-    monkeypatch.setattr(resources.subprocess, "run", hang)
+    monkeypatch.setattr(resources.tools, "run", hang)
     found = resources.disassemble_many([(first, target), (hanging, target), (last, target)])
     assert [read is None for read in found] == [False, True, False]
 
