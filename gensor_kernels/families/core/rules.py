@@ -66,6 +66,10 @@ LAUNCH = (
         asserted=False,
     ),
 )
+#: The same of the largest problem that a Program is verified with (see `Family.cases`).
+VERIFIED = Rule(
+    "Problems of verification fit shared memory, too.", "VERIFIED_BYTES <= MOST_SHARED_BYTES", asserted=False
+)
 #: The same of families whose blocks may be many, and small.
 ONE_DIMENSION = Rule("The grid is one-dimensional.", "BLOCKS < 2147483648", asserted=False)
 GRID = (

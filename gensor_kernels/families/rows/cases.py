@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from gensor_kernels.families.core.cases import Case
+from gensor_kernels.families.core.columns import Numbers
+from gensor_kernels.families.core.family import Points
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.rows.rows import layout_of
 from gensor_kernels.operators.types.dtypes import facts
 
+from .cost import Shape, shared_bytes
 from .shape import COPY, View, view
 
 if TYPE_CHECKING:
@@ -29,15 +34,29 @@ def step(program: Program, by_columns: bool) -> int:
     return pace(program, by_columns) * program["items"]
 
 
-def _granule(program: Program, each: View) -> int:
+def _granule(each: View) -> int:
     """Return the elements of which k is a multiple in this class."""
     return 1 if each.by_columns else max(1, each.align_a // each.bytes_a)
 
 
-def partial(program: Program, each: View) -> int:
+def partial(whole: Numbers, granule: int) -> np.ndarray:
     """Extent of k that leaves a step partial: about 5/8 of one; 0 where none can be."""
-    whole, granule = step(program, each.by_columns), _granule(program, each)
-    return min(whole - granule, max(granule, whole * 5 // 8 // granule * granule)) if granule < whole else 0
+    most = np.maximum(granule, whole * 5 // 8 // granule * granule)
+    return np.where(granule < whole, np.minimum(whole - granule, most), 0)
+
+
+def longest(c: Points, whole: Numbers, granule: int) -> np.ndarray:
+    """Return the largest k of a case: a partial step after several whole ones, and a last part shorter than the others.
+
+    A row that stays in registers has one step only.
+    """
+    part = partial(whole, granule)
+    return np.where(c["keep"] == 1, 0, 3 * c["split_k"] - 1) * whole + np.where(part > 0, part, whole)
+
+
+def verified_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
+    """Return the most shared bytes of a case."""
+    return shared_bytes(c, e, s, np.maximum(longest(c, s.step, _granule(e)), s.step))
 
 
 def rows_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
@@ -46,13 +65,11 @@ def rows_cases(program: Program, workload: Workload, epilogue: tuple[str, ...]) 
     if not each.epilogue:
         epilogue = ()
     bare = workload.epilogue if epilogue == workload.epilogue else ()
-    whole, part, granule = step(program, each.by_columns), partial(program, each), _granule(program, each)
+    whole, granule = step(program, each.by_columns), _granule(each)
+    part, long = int(partial(whole, granule)), int(longest(dict(program.values), whole, granule))
     one = program["keep"] == 1
     staged = program.get("staged")
     block = program["threads_m"] * (program["vector"] if each.by_columns else max(staged, 1))
-    # Steps: a partial one after several whole ones, and a last part shorter than the others.
-    steps = 1 if one else 3 * split if split > 1 else 3
-    long = (steps - 1) * whole + (part or whole)
 
     def case(name: str, batch: int, rows: int, k: int, steps: tuple[str, ...], *schedule: tuple[str, str | int]):
         # Staged rows are of one batch entry.
@@ -98,9 +115,9 @@ def rows_branches(program: Program, workload: Workload) -> frozenset[str]:
     each = view(workload)
     staged = program.get("staged") > 0
     names = {"whole_step", "rows_apart"} if staged else {"whole_step", "batch_entries"}
-    if partial(program, each):
+    granule = _granule(each)
+    if partial(step(program, each.by_columns), granule):
         names.add("partial_step")
-    granule = max(1, each.align_a // each.bytes_a)
     if staged:
         names |= {"staged_edge"} if each.align_a < 16 else set()
     elif program["threads_m"] * program["vector"] > granule if each.by_columns else program["threads_m"] > 1:

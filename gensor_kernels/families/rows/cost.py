@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gensor_kernels.families.contraction.cost import BLOCK_START, L2_USABLE
+from gensor_kernels.families.core.columns import Numbers
 from gensor_kernels.families.core.family import Columns, Facts, Points
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import DRAM_EFFICIENCY, SUBCORES, Terms, promised_registers, ramp_us, residency
@@ -115,11 +116,12 @@ def scratch_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
     return total
 
 
-def shared_bytes(c: Points, e: View, s: Shape) -> np.ndarray:
-    """Return the dynamic shared bytes of a block."""
-    kept = np.ceil(e.k / s.step) * c["items"] * s.threads * s.elements * e.bytes_a
+def shared_bytes(c: Points, e: View, s: Shape, k: Numbers | None = None) -> np.ndarray:
+    """Return the dynamic shared bytes of a block, of rows of ``k`` elements in place of the View's."""
+    k = e.k if k is None else k
+    kept = np.ceil(k / s.step) * c["items"] * s.threads * s.elements * e.bytes_a
     # The first row begins anywhere in 16 bytes (rows_staged.cuh).
-    staged = np.where(s.staged > 0, s.threads * s.staged * e.k * e.bytes_a + 16, 0)
+    staged = np.where(s.staged > 0, s.threads * s.staged * k * e.bytes_a + 16, 0)
     return scratch_bytes(c, e, s) + np.where(c["keep"] == 2, kept, staged)
 
 

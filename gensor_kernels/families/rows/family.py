@@ -21,7 +21,7 @@ from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 
 from . import rules
-from .cases import rows_branches, rows_cases
+from .cases import rows_branches, rows_cases, verified_bytes
 from .cost import registers, shape, shared_bytes, terms
 from .shape import COPY, HELD_BYTES, MAP_COLUMNS, OPERATIONS, REDUCE_COLUMNS, STAGED, TWO_FORMS, view
 
@@ -98,8 +98,14 @@ class RowsFamily(Ruled):
         """Return what rules are about beyond coordinates."""
         e = view(workload)
         s = shape(columns, e)
-        memory, warps = shared_bytes(columns, e, s), s.threads / 32
-        return {"SHARED_BYTES": memory, "WARPS": warps, "BLOCKS": s.tiles * s.parts, "STEP": s.step, "STEPS": s.steps}
+        return {
+            "SHARED_BYTES": shared_bytes(columns, e, s),
+            "VERIFIED_BYTES": verified_bytes(columns, e, s),
+            "WARPS": s.threads / 32,
+            "BLOCKS": s.tiles * s.parts,
+            "STEP": s.step,
+            "STEPS": s.steps,
+        }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the widest accesses, enough of them to hold a row where it fits, else four."""

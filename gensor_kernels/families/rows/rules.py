@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import GRID, LAUNCH, Rule, Rules
+from gensor_kernels.families.core.rules import GRID, LAUNCH, VERIFIED, Rule, Rules
 from gensor_kernels.operators.tolerance.rows import SERIAL
 
 from .shape import HELD_BYTES, OPERATIONS, TWO_FORMS, view
@@ -55,6 +55,7 @@ RULES = Rules(
         Rule("Every part of k has a step.", "(SPLIT_K - 1) * STEPS * STEP < K", "OPERATION != COPY", asserted=False),
         *GRID,
         *LAUNCH,
+        VERIFIED,
     ),
     coordinates={"ELEMENTS": "vector"},
     derived={
@@ -70,7 +71,7 @@ RULES = Rules(
         "PROMISED": "maximum(MIN_BLOCKS, 1)",
     },
     sizes=("BATCH", "K"),
-    computed=("SHARED_BYTES", "WARPS", "BLOCKS", "STEP", "STEPS"),
+    computed=("SHARED_BYTES", "VERIFIED_BYTES", "WARPS", "BLOCKS", "STEP", "STEPS"),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gensor_kernels.families.core.macros import macro_token
-from gensor_kernels.families.core.rules import LAUNCH, ONE_DIMENSION, Rule, Rules
+from gensor_kernels.families.core.rules import LAUNCH, ONE_DIMENSION, VERIFIED, Rule, Rules
 from gensor_kernels.operators.types.workload import Workload
 
 from .shape import MOST_UNROLLED, call_of
@@ -32,9 +32,7 @@ RULES = Rules(
             "Two lines of x must fit a thread's registers too.",
             "2 * A_VECTOR * COLUMNS + (OUTPUTS + COLUMNS) * sizeof(ACC_TYPE) <= 800",
         ),
-        Rule(
-            "Filters of every case of the verification fit too.", "VERIFIED_BYTES <= MOST_SHARED_BYTES", asserted=False
-        ),
+        VERIFIED,
         ONE_DIMENSION,
         *LAUNCH,
     ),
