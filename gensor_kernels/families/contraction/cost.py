@@ -179,7 +179,7 @@ def dram_bytes(c: Columns, tiles: np.ndarray, blocks: np.ndarray, residents: np.
     held_a = rows * (c[column.HELD["m"]] * (e.whole_a / e.m))
     held_b = columns * (c[column.HELD["n"]] * (e.whole_b / e.n))
     windows = np.maximum(tiles / (rows * columns), 1.0)
-    # Of an L2 in halves each half has what its own SMs read (the whitepaper of the A100): operands are in both.
+    # Each half of an L2 has what its own SMs read (the whitepaper of the A100): operands are in both.
     usable = arch.l2_mb * 2**20 * L2_USABLE / (2 if "l2_halves" in arch.features else 1)
     lost_a = np.maximum(1.0 - usable / (held_a + held_b), 0.0)
     lost_b = np.maximum(1.0 - usable / (held_a + whole_b), 0.0)

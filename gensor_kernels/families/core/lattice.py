@@ -89,7 +89,7 @@ class Columns(dict[str | Column, np.ndarray]):
                 self[column] = block[rows]
         return self[name]
 
-    # Such columns also know what is not read yet.
+    # These columns also know what is not read yet.
     get, __contains__, items = Mapping.get, Mapping.__contains__, Mapping.items  # type: ignore[assignment]
 
     def where(self, chosen: np.ndarray) -> Columns:

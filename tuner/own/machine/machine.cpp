@@ -623,28 +623,6 @@ class Block {
 
     // ---- computations
 
-    static bool holds(u32 how, double a, double b, bool unordered) {
-        if (std::isnan(a) || std::isnan(b))
-            return how == NUMBERS ? false : how == NO_NUMBERS ? true : unordered;
-        switch (how) {
-        case LESS:
-            return a < b;
-        case EQUAL:
-            return a == b;
-        case AT_MOST:
-            return a <= b;
-        case GREATER:
-            return a > b;
-        case UNEQUAL:
-            return a != b;
-        case AT_LEAST:
-            return a >= b;
-        case ALWAYS:
-        case NUMBERS:
-            return true;
-        }
-        return false;
-    }
     template <class T>
     static bool compares(u32 how, T a, T b) {
         switch (how) {
@@ -664,6 +642,11 @@ class Block {
             return true;
         }
         return false;
+    }
+    static bool holds(u32 how, double a, double b, bool unordered) {
+        if (std::isnan(a) || std::isnan(b))
+            return how == NUMBERS ? false : how == NO_NUMBERS ? true : unordered;
+        return how == NUMBERS || compares(how, a, b);
     }
     void set_predicates(Warp &w, const Instruction &i, u32 mask, u32 found) {
         const u32 given = lanes_of(w, i.p);
