@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from gensor_tuner.tasks.task import Task, from_plain
 
 from .problem import Failure, Problem
 
-VERSION = 6  # of cases and schedules: part of every verdict's identity
+VERSION = 7  # of problems, references and tolerances: part of every verdict's identity
 #: Bytes of address space that this process and NVRTC reserve: 0.9 GB with 2 jobs, more than that with 8.
 ADDRESSES, ADDRESSES_PER_JOB = 1 << 30, 192 << 20
 OUTCOMES = ("ok", "not_compiled", "wrong", "failed", "timeout")
@@ -161,7 +161,10 @@ def verify(candidate: Candidate, workload: Workload, *, use_cache: bool = True) 
 
 def _verdict_path(candidate: Candidate, workload: Workload) -> Path:
     source, program = library_digest(candidate.source()), candidate.program.to_json()
-    parts = (VERSION, source, program, workload.class_key(), verified_epilogue(candidate, workload))
+    cases = candidate.family.cases(candidate.program, workload, verified_epilogue(candidate, workload))
+    asked = [(replace(case, needless=frozenset()), sorted(case.needless)) for case in cases]
+    branches = sorted(candidate.family.branches(candidate.program, workload))
+    parts = (VERSION, source, program, workload.class_key(), asked, branches)
     return cache_dir() / "verdicts" / f"{hashlib.sha256(repr(parts).encode()).hexdigest()}.json"
 
 

@@ -115,12 +115,13 @@ def rows_branches(program: Program, workload: Workload) -> frozenset[str]:
     each = view(workload)
     staged = program.get("staged") > 0
     names = {"whole_step", "rows_apart"} if staged else {"whole_step", "batch_entries"}
-    granule = _granule(each)
-    if partial(step(program, each.by_columns), granule):
+    if partial(step(program, each.by_columns), _granule(each)):
         names.add("partial_step")
+    # Columns, which a thread reads by `vector`, come in multiples of the class's alignment.
+    columns = max(1, each.align_a // each.bytes_a)
     if staged:
         names |= {"staged_edge"} if each.align_a < 16 else set()
-    elif program["threads_m"] * program["vector"] > granule if each.by_columns else program["threads_m"] > 1:
+    elif program["threads_m"] * program["vector"] > columns if each.by_columns else program["threads_m"] > 1:
         names.add("edge_rows")
     if program["split_k"] > 1 and each.form != COPY:
         names.add("split_reduce")

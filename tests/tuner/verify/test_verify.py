@@ -129,6 +129,13 @@ def test_verdicts_are_cached_and_a_source_that_does_not_compile_has_one(monkeypa
     assert verify(each, FLOAT) == first
     path.write_text('{"outcome": "ok"')
     assert verify(each, FLOAT).outcome == "ok"
+    with monkeypatch.context() as patch:  # a family that asks for another branch, or another case, asks again
+        patch.setattr(type(each.family), "branches", lambda *_: frozenset({"unknown"}))
+        assert verify(each, FLOAT).detail == "branches never taken: unknown"
+    with monkeypatch.context() as patch:
+        cases = each.family.cases
+        patch.setattr(type(each.family), "cases", lambda _, *of: cases(*of)[:-1])
+        assert verify(each, FLOAT).sizes == first.sizes[:-1]
     each = smallest("contraction_simt", FLOAT)
     monkeypatch.setattr(Candidate, "source", lambda self: "this is not C++")
     assert verify(each, FLOAT, use_cache=False).outcome == "not_compiled"
