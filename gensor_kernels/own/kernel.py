@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gensor_kernels.errors import ConfigError, ToolMissingError
 from gensor_kernels.install import command
@@ -164,9 +164,10 @@ class Kernel:
         budget: int = 600,
         seed: int = 0,
         jobs: int | None = None,
+        measure: Literal["auto", "never", "require"] = "auto",
         progress: Callable[[str, int, int], None] | None = None,
     ) -> Best:
-        """Find the fastest configurations for a GPU that need not be present.
+        """Find the fastest configurations for a GPU, which need not be present.
 
         Parameters
         ----------
@@ -191,13 +192,15 @@ class Kernel:
             Of the walk.
         jobs : int, optional
             Compilers at a time, by default one per core.
+        measure : {"auto", "never", "require"}
+            Whether configurations are timed: where this machine's GPU is `arch`'s part, never, or else an error.
         progress : callable, optional
             Called with a stage's name, what is done of it, and its extent.
 
         Returns
         -------
         Best
-            Verified configurations, by predicted time.
+            Verified configurations, by measured or else predicted time.
 
         Raises
         ------
@@ -209,6 +212,8 @@ class Kernel:
             For a kernel that uses what cannot be counted or executed here.
         ToolMissingError
             Where the tuner is not installed.
+        GpuError
+            Where measuring is required and this machine has no GPU of that part.
         """
         try:
             tuner = import_module(TUNER)
@@ -225,6 +230,7 @@ class Kernel:
             budget=budget,
             seed=seed,
             jobs=jobs,
+            measure=measure,
             progress=progress,
         )
         return made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,19 +15,16 @@ from typing import Any
 import numpy as np
 
 import gensor_database as database
-from gensor_kernels.devices import cupy_internals
-from gensor_kernels.devices.cuda import PLAIN_SHARED_BYTES, CudaDevice
 from gensor_kernels.devices.device import Device
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.errors import BuildError, ConfigError, UnsupportedError
+from gensor_kernels.errors import ConfigError, UnsupportedError
 from gensor_kernels.machine.arch import Arch
 
 from .configuration import Configuration
 from .description import NUMBER, READ, Argument, Description, Value
 from .expressions import names_in
+from .launch import Call, Launchable
 from .stored import ABI, FAMILY, knobs_of, sizes_of, workload_text
-
-Call = Callable[[Sequence[Any], Mapping[str, int]], None]
 
 
 def load(path: str | os.PathLike[str], name: str | None = None) -> Loaded:
@@ -75,9 +72,7 @@ class Choice:
 
     digest: str
     knobs: dict[str, Value]
-    entry: str
-    binary: database.Binary
-    source: str
+    code: Launchable
 
 
 class Loaded:
@@ -215,7 +210,8 @@ class Loaded:
             return None
         facts = json.loads(binary.facts)
         knobs = knobs_of(stored.kernel.program)
-        return Choice(stored.kernel.digest, knobs, str(facts["entry"]), binary, source.text.decode())
+        configuration = Configuration(self.description, source.text.decode(), tuple(knobs.items()), binary.target)
+        return Choice(stored.kernel.digest, knobs, Launchable(configuration, binary.cubin, str(facts["entry"])))
 
     def _chosen(self, device: Device, arguments: Sequence[Any], sizes: dict[str, int], key: object) -> Call:
         if device.arch is None:
@@ -277,23 +273,8 @@ class Loaded:
     def _bound(self, device: Device, choice: Choice) -> Call:
         key = (device, device.number, choice.digest)
         if key not in self._calls:
-            made = self._emulated(choice) if device.emulated else self._on_gpu(device, choice)
-            self._calls[key] = made
+            self._calls[key] = choice.code.on(device, dict(self._given_constants()))
         return self._calls[key]
-
-    def _emulated(self, choice: Choice) -> Call:
-        configuration = Configuration(
-            self.description, choice.source, tuple(choice.knobs.items()), choice.binary.target
-        )
-
-        def run(arguments: Sequence[Any], sizes: Mapping[str, int]) -> None:
-            pairs = zip(self.description.arguments, arguments, strict=True)
-            given = [
-                np.dtype(what.dtype).type(value).tobytes() if what.role == NUMBER else value for what, value in pairs
-            ]
-            configuration.run(given, {name: np.asarray(array) for name, array in self._given_constants()}, sizes)
-
-        return run
 
     def _given_constants(self) -> list[tuple[str, Any]]:
         if missing := [each.name for each in self.description.constants if each.name not in self._constants]:
@@ -302,31 +283,6 @@ class Loaded:
             )
         kinds = {each.name: np.dtype(each.dtype) for each in self.description.constants}
         return [(name, array.astype(kinds[name], copy=False)) for name, array in self._constants.items()]
-
-    def _on_gpu(self, device: Device, choice: Choice) -> Call:
-        assert isinstance(device, CudaDevice)
-        cupy = device.cupy
-        try:
-            module = cupy_internals.load_module(cupy, choice.binary.cubin)
-            function = cupy_internals.entry(module, choice.entry)
-        except device.refusals as error:
-            raise BuildError(f"the driver refused {self.description.name}: {error}") from error
-        for name, array in self._given_constants():
-            with suppress(*device.refusals):  # one that the kernel does not read is not in its module
-                cupy_internals.set_constant(cupy, module, name, cupy.ascontiguousarray(cupy.asarray(array)))
-        allowed = PLAIN_SHARED_BYTES
-
-        def launch(arguments: Sequence[Any], sizes: Mapping[str, int]) -> None:
-            nonlocal allowed
-            grid, block, shared = self.description.launch({**choice.knobs, **sizes})
-            if shared > allowed:
-                cupy_internals.allow_shared_bytes(device.driver, function, shared)
-                allowed = shared
-            pairs = zip(self.description.arguments, arguments, strict=True)
-            given = tuple(np.dtype(what.dtype).type(value) if what.role == NUMBER else value for what, value in pairs)
-            function(grid, block, given, shared)
-
-        return launch
 
 
 def _elements(what: Argument, sizes: Mapping[str, int]) -> int:

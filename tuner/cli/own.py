@@ -23,11 +23,14 @@ def own(
     budget: Annotated[int, Option(metavar="N", min=1, max=100_000, help="Configurations compiled at most.")] = 600,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
+    measure: Annotated[str, Option(metavar="WHEN", help="Time them on the GPU: auto, never or require.")] = "auto",
     t4: Annotated[Path | None, Option("--t4", metavar="FILE", help="Write the results as a T4 file.")] = None,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:
-    """Tune your own CUDA kernel with knobs. It is compiled, counted and executed here; no GPU is needed."""
+    """Tune your own CUDA kernel with knobs. It is compiled, counted and executed here; a GPU is used but not needed."""
+    given.one_of("--measure", measure, ("auto", "never", "require"))
     from gensor_tuner.own.command import run
 
-    code = run(kernel, arch, reference, db, size or [], check_at or [], keep, budget, seed, jobs or None, t4, quiet)
+    options = keep, budget, seed, jobs or None, measure
+    code = run(kernel, arch, reference, db, size or [], check_at or [], *options, t4, quiet)
     raise Exit(code)

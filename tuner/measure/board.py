@@ -73,30 +73,12 @@ class Board(DeviceProcess):
         A kernel fails where the device faults once while it runs, or the child dies or hangs twice. Where kernel after
         kernel fails, the device may be to blame, and no kernel is.
         """
-        left, why, ends = dict(enumerate(kernels)), dict[int, str](), Counter[int | None]()
-        while True:
-            running: list[int] = []
-            asked = [(each.program, each.constants, code) for each, code in left.values()]
-            killed = False
-            try:
-                found = self._request("time", (workload, asked, vendor), running.append)
-            except EndedError as error:
-                found, killed = error, error.killed
-            if isinstance(found, Times):
-                return _at_positions(found, list(left), len(kernels), why)
-            if isinstance(found, str):
-                raise RuntimeError(f"the GPU could not time kernels: {found}")
-            blamed = not killed and running and running[-1] < len(left)
-            guilty = list(left)[running[-1]] if blamed else None
-            ends[guilty] += ATTEMPTS if isinstance(found, Fault) and blamed else 1
-            if ends[guilty] < ATTEMPTS:
-                continue
-            if guilty is None:
-                raise RuntimeError(f"no kernel is to blame: {found}")
-            why[guilty] = f"{FAILED}{found}"
-            del left[guilty]
-            if len(why) == FAILURES:
-                return Times.none(len(kernels), f"{FAILURES} kernels failed one after the other, the last: {found}")
+
+        def ask(left: list[int], say: Say) -> Any:
+            asked = [(each.program, each.constants, code) for each, code in map(kernels.__getitem__, left)]
+            return self._request("time", (workload, asked, vendor), say)
+
+        return timed_without_failing(len(kernels), ask)
 
     def verify(self, candidate: Candidate, code: Code, workload: Workload) -> Verdict:
         """Execute a kernel on the device, as `DeviceVerifier.verify` does."""
@@ -107,6 +89,37 @@ class Board(DeviceProcess):
             return self.ask((name, question), on_note)
         except GpuError as error:
             raise BoardGoneError(str(error)) from None
+
+
+def timed_without_failing(count: int, ask: Callable[[list[int], Say], Any]) -> Times:
+    """Time `count` kernels together; one that fails is left out, and the rest timed, as `Board.time` does.
+
+    `ask` has a child time the kernels of these numbers. It returns their Times, a Fault, or the text of an error that
+    is no kernel's, raises EndedError, and notes the place of each kernel before it runs.
+    """
+    left, why, ends = list(range(count)), dict[int, str](), Counter[int | None]()
+    while True:
+        running: list[int] = []
+        killed = False
+        try:
+            found = ask(left, running.append)
+        except EndedError as error:
+            found, killed = error, error.killed
+        if isinstance(found, Times):
+            return _at_positions(found, left, count, why)
+        if isinstance(found, str):
+            raise RuntimeError(f"the GPU could not time kernels: {found}")
+        blamed = not killed and running and running[-1] < len(left)
+        guilty = left[running[-1]] if blamed else None
+        ends[guilty] += ATTEMPTS if isinstance(found, Fault) and blamed else 1
+        if ends[guilty] < ATTEMPTS:
+            continue
+        if guilty is None:
+            raise RuntimeError(f"no kernel is to blame: {found}")
+        why[guilty] = f"{FAILED}{found}"
+        left.remove(guilty)
+        if len(why) == FAILURES:
+            return Times.none(count, f"{FAILURES} kernels failed one after the other, the last: {found}")
 
 
 class Fault(NamedTuple):
@@ -138,14 +151,19 @@ def answered(timer: Timer, question: Any, say: Say) -> tuple[Any, bool]:
         arch = timer.device.arch
         text = timer.device.unsupported if arch is None else timer.conditions()
         return (arch, count_gpus(timer.device), text), arch is None
+    return attempted(timer, lambda: _time_kernels(timer, asked, say), len(asked[1]))
+
+
+def attempted(timer: Timer, time: Callable[[], Times], count: int) -> tuple[Any, bool]:
+    """Return the times of `count` kernels or why there are none, and whether the device's context may be lost."""
     try:
-        found = _time_kernels(timer, asked, say)
+        found = time()
         free_memory(timer.device)  # not after a fault: the driver refuses everything in a lost context
         return found, False
     except Exception as error:  # driver errors have no common base class
         text = f"{type(error).__name__}: {error}"
         if out_of_memory(error):
-            return Times.none(len(asked[1]), f"{NO_MEMORY}: {text}", timer.conditions()), True
+            return Times.none(count, f"{NO_MEMORY}: {text}", timer.conditions()), True
         return Fault(text) if isinstance(error, timer.device.faults) else text, True
 
 

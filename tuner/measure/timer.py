@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +63,11 @@ class Timed:
     high_us: float
     rounds: int
     calls: int
+
+    def scaled(self, factor: float) -> Timed:
+        """Return the times after a correction of the clock."""
+        low, high = self.low_us * factor, self.high_us * factor
+        return replace(self, median_us=self.median_us * factor, low_us=low, high_us=high)
 
     def samples(self, background: bool = False) -> str:
         """Return how the time was taken as canonical JSON; in the `background` a program used the same GPU."""
@@ -200,14 +205,21 @@ class Timer:
             if len(theirs) == len(sets):
                 names.append(name)
                 runners.append(theirs)
+        timed = self.race(runners, lambda index: before(min(index, len(kernels))))
+        return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
+
+    def race(self, runners: Sequence[Sequence[Call]], before: Watch = ignore_run) -> list[Timed]:
+        """Time runners, each the calls that it makes in turn, interleaved in every round.
+
+        `before(i)` is called before runner i runs for the first time, and once more with their number at the end.
+        """
         counts = []
         for index, each in enumerate(runners):
-            before(min(index, len(kernels)))
+            before(index)
             self.watch(index)
             counts.append(self._calls_per_round(each))
-        before(len(kernels))
-        timed = interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS, self.watch)
-        return timed[: len(kernels)], dict(zip(names, timed[len(kernels) :], strict=True))
+        before(len(runners))
+        return interleaved(self.clock, runners, counts, 1 if self.device.emulated else ROUNDS, self.watch)
 
     def _calls_per_round(self, calls: Sequence[Call]) -> int:
         if self.device.emulated:
@@ -218,11 +230,15 @@ class Timer:
     def _operand_sets(self, workload: Workload) -> list[Operands]:
         """Return operand sets of the workload whose total size exceeds twice the L2 cache."""
         first = Operands(self.device, workload, self.noise)
+        count = self.sets_of(first.nbytes)
+        return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
+
+    def sets_of(self, size: int) -> int:
+        """Return how many sets of operands of this many bytes exceed twice the L2 cache."""
         arch = self.device.arch
         cache = 2 * arch.l2_mb * 1e6 if arch is not None and not self.device.emulated else 0
-        size = max(first.nbytes, 1)
-        count = max(1, min(256, math.ceil(cache / size), self.most // size))
-        return [first, *(Operands(self.device, workload, self.noise, seed) for seed in range(1, count))]
+        size = max(size, 1)
+        return max(1, min(256, math.ceil(cache / size), self.most // size))
 
 
 def interleaved(

@@ -8,7 +8,7 @@ evaluates in microseconds, and its doubt says which Program is worth the next me
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -236,12 +236,7 @@ class Tournament:
         if kept:
             again = rounds.leader == kept[0][0]
             drift = rounds.add([c for c, _, _ in kept], np.array([t.median_us * 1e-6 for _, _, t in kept]))
-            found = [(each, self.binaries[each], _scale(t, drift)) for _, each, t in kept]
+            found = [(each, self.binaries[each], t.scaled(drift)) for _, each, t in kept]
             contest.timed += found[again:]
             contest.vendor = contest.vendor or times.vendor
         return [column for column in columns if column not in {c for c, _, _ in kept}]
-
-
-def _scale(timed: Timed, factor: float) -> Timed:
-    scaled = {name: getattr(timed, name) * factor for name in ("median_us", "low_us", "high_us")}
-    return replace(timed, **scaled)

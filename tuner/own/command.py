@@ -65,6 +65,7 @@ def run(
     budget: int,
     seed: int,
     jobs: int | None,
+    measure: str,
     t4: Path | None,
     quiet: bool,
 ) -> int:
@@ -89,6 +90,7 @@ def run(
         budget=budget,
         seed=seed,
         jobs=jobs,
+        measure=measure,
         progress=progress,
     )
     best.save(db)
@@ -101,11 +103,14 @@ def run(
 def _show(best: Best, db: Path) -> None:
     for line in str(best).splitlines():
         say(line)
-    terms = best.explain()
+    first = best.found[0]
+    time = f"{duration(first.predicted_us)} (a prediction)"
+    if first.timed is not None:
+        time = f"{duration(first.timed.median_us)} (the median of {first.timed.rounds} rounds), {time}"
+    counts = f"{best.tried} configurations compiled, {f'{best.measured} measured, ' if best.measured else ''}"
     say(
-        f"best on {best.arch.part}: {duration(best.found[0].predicted_us)} (a prediction), limited by "
-        f"{terms['limit']}; "
-        f"{best.tried} configurations compiled, {len(best.found)} verified and stored in {db}"
+        f"best on {best.arch.part}: {time}, limited by {best.explain()['limit']}; {counts}{len(best.found)} verified "
+        f"and stored in {db}"
     )
     for reason, count in list(best.refused.items())[:3]:
         note(f"{count} not built: {reason}")

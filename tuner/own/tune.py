@@ -16,7 +16,7 @@ import gensor_database as database
 from gensor_database.record import Row, canonical
 from gensor_database.text import duration, table
 from gensor_kernels.build.parallel import ordered_map, usable_cores
-from gensor_kernels.errors import BuildError, GensorError
+from gensor_kernels.errors import BuildError, ConfigError, GensorError
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch, lookup
@@ -24,9 +24,11 @@ from gensor_kernels.own.description import Description, Value, checked
 from gensor_kernels.own.expressions import names_in
 from gensor_kernels.own.kernel import Kernel
 from gensor_kernels.own.stored import ABI, FAMILY, program_text, workload_text
+from gensor_tuner.measure.timer import Timed
 from gensor_tuner.search.walk import walk
 
 from . import t4
+from .measure import WHEN, Measured, measured_here
 from .potential import Counted, pipes, terms
 from .space import Built, OwnSpace, Progress
 from .verify import Check, Reference, Verdict, assigned, small
@@ -51,17 +53,25 @@ class Found:
         Predicted microseconds of a launch, a prediction.
     verdict : Verdict
         Of its execution.
+    timed : Timed or None
+        Measured microseconds, where it was measured.
     """
 
     knobs: dict[str, Value]
     predicted_us: float
     verdict: Verdict
     built: Built
+    timed: Timed | None = None
+
+    @property
+    def measured_us(self) -> float | None:
+        """The median of the measured times."""
+        return None if self.timed is None else self.timed.median_us
 
 
 @dataclass(frozen=True)
 class Best:
-    """The result of tuning: verified configurations by predicted time, and what was refused.
+    """The result of tuning: verified configurations by measured or else predicted time, and what was refused.
 
     Attributes
     ----------
@@ -73,6 +83,8 @@ class Best:
         Number of configurations by the reason that they were not built.
     tried : int
         Configurations that were compiled.
+    measured : int
+        Configurations that were timed on a GPU.
     """
 
     description: Description
@@ -84,6 +96,8 @@ class Best:
     refused: Mapping[str, int]
     tried: int
     seed: int
+    measured: int = 0
+    conditions: str = "{}"
 
     @property
     def knobs(self) -> dict[str, Value]:
@@ -95,10 +109,11 @@ class Best:
         return limits(self.found[number].built.counted, self.arch)
 
     def __str__(self) -> str:
-        rows = [("configuration", "predicted", "limit", "error")]
+        rows = [("configuration", *(["measured"] if self.measured else []), "predicted", "limit", "error")]
         for number, each in enumerate(self.found):
             limit = str(self.explain(number)["limit"])
-            rows.append((assigned(each.knobs), duration(each.predicted_us), limit, f"{each.verdict.worst:.2g}"))
+            times = [*([duration(each.timed.median_us)] if each.timed else []), duration(each.predicted_us)]
+            rows.append((assigned(each.knobs), *times, limit, f"{each.verdict.worst:.2g}"))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join(lines)
@@ -112,6 +127,7 @@ class Best:
         source = database.Source.of(self.source)
         made: list[Row] = [source]
         class_key, arch = self.description.to_json(), self.arch
+        key = workload_text(self.description, self.sizes)
         kernels = []
         for each in self.found:
             binary, knobs = each.built.binary, canonical(each.knobs)
@@ -126,7 +142,12 @@ class Best:
             )
             made += [stored, kernel, verified]
             kernels.append(kernel)
-        place = (workload_text(self.description, self.sizes), arch.name, arch.part, ABI, kernels[0].digest)
+            if each.timed is not None:
+                here = canonical({"part": arch.part})
+                on_device = database.Verification(kernel.digest, "device", "ok", cases=cases, provenance=here)
+                timing = (key, arch.name, arch.part, kernel.digest, None, each.timed.median_us, each.timed.samples())
+                made += [on_device, database.Timing(*timing, self.conditions)]
+        place = (key, arch.name, arch.part, ABI, kernels[0].digest)
         how = canonical({"gensor_kernels": metadata.version("gensor-kernels"), "seed": self.seed, "tried": self.tried})
         made.append(database.Record(*place, self.found[0].predicted_us, None, "ok", None, "{}", how))
         made += [
@@ -150,10 +171,17 @@ class Best:
             store.replace_portfolio(self.arch.name, self.arch.part, self.description.to_json(), ranked)
 
     def to_t4(self, path: str | os.PathLike[str]) -> None:
-        """Write the configurations as a T4 file, which Kernel Tuner's tools read; times are predictions."""
-        finalists: list[tuple[dict[str, Value], str, float | None]]
-        finalists = [(each.knobs, each.verdict.outcome, each.predicted_us) for each in self.found]
-        finalists += [(knobs, verdict.outcome, None) for knobs, verdict in self.failed]
+        """Write the configurations as a T4 file, which Kernel Tuner's tools read; predictions are named as such."""
+        finalists = [
+            t4.Finalist(
+                each.knobs,
+                each.verdict.outcome,
+                each.predicted_us,
+                None if each.timed is None else each.timed.median_us,
+            )
+            for each in self.found
+        ]
+        finalists += [t4.Finalist(knobs, verdict.outcome) for knobs, verdict in self.failed]
         Path(path).write_text(json.dumps(t4.results(finalists), indent=1) + "\n")
 
 
@@ -189,9 +217,12 @@ def tune(
     budget: int = 600,
     seed: int = 0,
     jobs: int | None = None,
+    measure: str = "auto",
     progress: Progress | None = None,
 ) -> Best:
     """Find the fastest configurations of a kernel; see `gensor_kernels.own.Kernel.tune`."""
+    if measure not in WHEN:
+        raise ConfigError(f"measure is one of {', '.join(WHEN)}, not {measure!r}")
     part, described = lookup(arch), kernel.description
     read = set(described.sizes) | _restricted(described)
     named = sorted(read)
@@ -205,7 +236,13 @@ def tune(
             raise OwnError(_failure(described, dict(space.faults[0].knobs), fault))
         reason = next(iter(_reasons(space)), "restrictions and the limits of a block leave none")
         raise BuildError(f"no configuration of {described.name} can be built: {reason}")
-    found, failed = _verified(space, ranked, check, keep, jobs, progress)
+    measured = measured_here(space, check, ranked, measure)
+    if measured.times:
+        timed = (each for each in ranked if each[0] in measured.times)
+        ranked = sorted(timed, key=lambda each: measured.times[each[0]].median_us)
+    else:
+        ranked = [each for each in ranked if each[0] not in measured.failed]
+    found, failed = _verified(space, ranked, measured, check, keep, jobs, progress)
     if not found:
         raise OwnError(_failure(described, *failed[0]))
     return Best(
@@ -218,6 +255,8 @@ def tune(
         _reasons(space),
         len(space.built) + len(space.refused),
         seed,
+        len(measured.times),
+        measured.conditions or "{}",
     )
 
 
@@ -249,13 +288,14 @@ def _ranked(space: OwnSpace, budget: int, seed: int, keep: int) -> list[tuple[Pr
 def _verified(
     space: OwnSpace,
     ranked: Sequence[tuple[Program, float]],
+    measured: Measured,
     check: Check,
     keep: int,
     jobs: int | None,
     progress: Progress | None,
 ) -> tuple[list[Found], list[tuple[dict[str, Value], Verdict]]]:
     found: list[Found] = []
-    failed: list[tuple[dict[str, Value], Verdict]] = []
+    failed = [(dict(space.own.knobs(program)), verdict) for program, verdict in measured.failed.items()]
     step = max(jobs or usable_cores(), 1)
     for first in range(0, min(len(ranked), TRIED * keep), step):
         some = ranked[first : first + step]
@@ -263,12 +303,12 @@ def _verified(
         for (program, seconds), verdict in zip(some, verdicts, strict=True):
             knobs = dict(space.own.knobs(program))
             if verdict.outcome == "ok":
-                found.append(Found(knobs, seconds * 1e6, verdict, space.built[program]))
+                found.append(Found(knobs, seconds * 1e6, verdict, space.built[program], measured.times.get(program)))
             else:
                 failed.append((knobs, verdict))
         if progress is not None:
             progress("verified", min(len(found), keep), keep)
-        if len(found) >= keep or (not found and len(failed) >= TRIED):
+        if len(found) >= keep or (not found and len(failed) >= len(measured.failed) + TRIED):
             break
     return found[:keep], failed
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from gensor_kernels.devices.ptx.execute import PtxFault
-from gensor_kernels.errors import ConfigError
+from gensor_kernels.errors import ConfigError, GensorError
 from gensor_kernels.operators.tolerance.own import own_bound
 from gensor_kernels.own.configuration import Configuration, Given, draw
 from gensor_kernels.own.description import NUMBER, WRITTEN, Description
@@ -22,6 +23,12 @@ SMALL = 128
 ORDERS: tuple[str | int, ...] = ("forward", "reverse", 1)
 
 Reference = Callable[..., Any]
+#: Takes arguments, which it may write to, constants and sizes.
+Launch = Callable[[Sequence[Given], Mapping[str, np.ndarray], Mapping[str, int]], None]
+
+
+class LaunchError(GensorError):
+    """A launch on a device failed, or wrote where it may not; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -114,15 +121,22 @@ class Check:
 
     def __call__(self, configuration: Configuration) -> Verdict:
         """Execute a configuration in several orders; UnsupportedError for what cannot be executed here."""
+        orders = enumerate(ORDERS)
+        return self.of(
+            configuration, [partial(configuration.run, order=each, ordered=turn == 0) for turn, each in orders]
+        )
+
+    def of(self, configuration: Configuration, runs: Sequence[Launch]) -> Verdict:
+        """Return the verdict on a configuration after these launches, each over fresh arguments."""
         sizes = self._fitting(configuration)
         worst = 0.0
-        for turn, order in enumerate(ORDERS):
+        for run in runs:
             names = {**dict(configuration.knobs), **sizes}
             arguments, constants = draw(self.description, names, seed=0)
             expected = self._expect(arguments, constants, sizes)
             try:
-                configuration.run(arguments, constants, sizes, order, ordered=turn == 0)
-            except PtxFault as fault:
+                run(arguments, constants, sizes)
+            except (PtxFault, LaunchError) as fault:
                 return Verdict("failed", str(fault), sizes=sizes)
             terms = int(evaluate(self.description.terms, names))
             written = [each for each in arguments if isinstance(each, np.ndarray)]

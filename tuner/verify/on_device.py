@@ -99,7 +99,7 @@ class Placed:
 
     def intact(self) -> bool:
         """Whether the guard zones still hold the poison."""
-        return _poisoned(self.memory[: self.start]) and _poisoned(self.memory[self.start + self.size :])
+        return poisoned(self.memory[: self.start]) and poisoned(self.memory[self.start + self.size :])
 
     def unchanged(self, operand: Operand) -> bool:
         """Whether nothing in or around the buffer was written."""
@@ -119,8 +119,9 @@ class Workspace:
 
     def intact(self) -> bool:
         """Whether the guard zones still hold the poison."""
-        return _poisoned(self.memory[:GUARD]) and _poisoned(self.memory[GUARD + self.size :])
+        return poisoned(self.memory[:GUARD]) and poisoned(self.memory[GUARD + self.size :])
 
 
-def _poisoned(zone: DeviceArray) -> bool:
+def poisoned(zone: DeviceArray) -> bool:
+    """Return whether a zone of bytes was not written."""
     return bool((zone == POISON).all())
