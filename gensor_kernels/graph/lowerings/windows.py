@@ -57,10 +57,6 @@ def _pool(run: Run, node: Node, x: Tensor) -> Tensor:
 
 
 def _global_average(run: Run, node: Node, x: Tensor) -> Tensor:
-    if node.layout == "last":
-        return channels_first(run.call(pooling.global_avg_pool2d, channels_last(x), layout="NHWC"))
-    if x.ndim == 4:
-        return run.call(pooling.global_avg_pool2d, x)
     return run.call(reductions.mean, x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
 
