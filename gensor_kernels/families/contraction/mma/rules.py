@@ -64,8 +64,8 @@ RULES = Rules(
             when="INSTRUCTION == F8_K32",
         ),
         Rule(
-            "ptxas needs registers for the products of doubles of a larger step.",
-            f"FOURS == 1 or REGISTERS >= {LEAST_DOUBLE_REGISTERS}",
+            "ptxas needs registers for the products of doubles of 16 rows, or of a larger step.",
+            f"INSTRUCTION == F64_K4 or REGISTERS >= {LEAST_DOUBLE_REGISTERS}",
             when="DOUBLES",
             asserted=False,
         ),
