@@ -3,7 +3,8 @@
 A push checks a few Workloads per family, and executes one starter per family and type of elements; nightly checks all.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -193,13 +194,13 @@ def test_verification_fits_shared_memory(name):
                 assert most <= lattice.arch.smem_per_block, f"{each.name} of {program.to_json()}"
 
 
-def compiles(lattice: FamilySpace, program: Program, target: str, spills: tuple[str, ...]) -> None:
-    """Assert that a Program compiles without warnings, has its kernels, and that only `spills` spill."""
+def compiles(lattice: FamilySpace, program: Program, target: str, spills: Mapping[str, float]) -> None:
+    """Assert that a Program compiles without warnings, has its kernels, and that these spill at most so many bytes."""
     binary = compile_cubin(candidate(lattice.family, program, lattice.workload).source(), target)
     assert binary.error is None, f"{program.to_json()}\n{binary.error}"
     assert "warning" not in binary.log
     assert {each.entry for each in lattice.family.launches(program, lattice.workload)} <= binary.entries.keys()
-    spilling = {name for name, entry in binary.entries.items() if entry.spill_bytes} - {*spills}
+    spilling = {name for name, entry in binary.entries.items() if entry.spill_bytes > spills.get(name, 0)}
     assert not spilling, f"{spilling} of {program.to_json()}"
 
 
@@ -228,7 +229,7 @@ def starters_are_right(name: str, index: int, which: slice) -> None:
     for program in chosen[: promised.compiled][which]:
         for arch in archs:
             if lattice.family.serves(lattice.workload, arch) is None:
-                compiles(lattice, program, arch.target, ())
+                compiles(lattice, program, arch.target, {})
     for program in chosen[which]:
         is_right(lattice, program)
 
@@ -237,7 +238,7 @@ def starters_are_right(name: str, index: int, which: slice) -> None:
 def test_random_legal_programs_compile_and_are_right(name, index):
     """One of any size is compiled; those that are executed too are cheap and differ much."""
     promised, lattice = contract(name), space(name, index)
-    spills = () if promised.spill_free else (name,)
+    spills = {name: math.inf} if promised.spills is None else promised.spills
     [large] = map(lattice.program, random_legal(lattice, 1, seed=index))
     executed = cheap_programs(lattice, promised.randoms * (3 if FULL else 1), seed=index)
     for program in (large, *executed):

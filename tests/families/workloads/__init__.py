@@ -37,11 +37,11 @@ class Contract:
     starters: Choice = lambda starters, index: starters[:1]
     compiled: int = 1
     archs: tuple[str, ...] = ()
-    #: the number of cheap legal Programs that are compiled, with the `relaxed` coordinates, and executed; no kernel of
-    #: a family that is `spill_free` spills
+    #: the number of cheap legal Programs that are compiled, with the `relaxed` coordinates, and executed
     randoms: int = 1
     relaxed: Mapping[str, int] = field(default_factory=dict)
-    spill_free: bool = False
+    #: the most bytes that these kernels spill, by name; without a limit, None, the main kernel's are not counted
+    spills: Mapping[str, int] | None = None
     #: False where starters take too long to execute
     executed: bool = True
     #: whether a Program that is executed must have no bank conflicts

@@ -63,6 +63,6 @@ CONTRACTS = {
         entries=lambda program: ["attention_wgmma"] + ["attention_combine"] * (program["split_k"] > 1),
         starters=lambda starters, index: starters[: 2 if index in (0, 4) else 1],
         compiled=2,
-        spill_free=True,
+        spills={},
     ),
 }

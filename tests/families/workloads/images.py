@@ -75,7 +75,7 @@ CONTRACTS = {
         ],
         entries=lambda program: ["contraction_pack", *product_and_reduction(program)],
         executed=False,
-        spill_free=True,
+        spills={},
     ),
     "contraction_patch": Contract(
         [
@@ -114,7 +114,7 @@ CONTRACTS = {
         ],
         entries=lambda program: ["contraction_divide", *product_and_reduction(program)],
         executed=False,
-        spill_free=True,
+        spills={},
     ),
     "contraction_phased": by_phases(
         [

@@ -144,7 +144,7 @@ CONTRACTS = {
         ],
         fewest_starters=4,
         compiled=4,
-        spill_free=True,
+        spills={},
     ),
     "contraction_prepared_wgmma": Contract(
         [

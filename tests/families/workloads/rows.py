@@ -49,7 +49,8 @@ CONTRACTS = {
         compiled=0,
         randoms=2,
         relaxed={"min_blocks": 0},
-        spill_free=True,
+        # ptxas sometimes takes fewer registers than it may, and spills a few words instead.
+        spills={"rows": 32, "rows_reduce": 256},
         conflict_free=lambda program: program["keep"] != 2 and not program.get("staged"),  # the model counts theirs
     ),
 }
