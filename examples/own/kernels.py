@@ -1,4 +1,4 @@
-"""Five kernels with knobs and their references, for `gensor-tune own` and as a start for your own.
+"""Six kernels with knobs and their references, for `gensor-tune own` and as a start for your own.
 
 gensor-tune own examples/own/kernels.py:transpose --reference examples/own/kernels.py:transposed \
     --arch orin-nano-8gb --size w=4096 --size h=4096 --db transpose.db
@@ -109,6 +109,34 @@ def flowed(heat):
         for side in (slice(None, -2), slice(2, None)):
             around += padded[tuple(side if each == axis else middle for each in range(3))]
     return heat + 0.125 * around
+
+
+WIDTHS = [1, 2, 4, 8]
+gemm = Kernel(
+    HERE / "gemm.cu",
+    "gemm",
+    knobs={
+        **{"MWG": [16, 32, 64, 128], "NWG": [16, 32, 64, 128], "KWG": [16, 32], "KWI": [2]},
+        **{name: [8, 16, 32] for name in ("MDIMC", "NDIMC", "MDIMA", "NDIMB")},
+        **{"VWM": WIDTHS, "VWN": WIDTHS, "STRM": [0, 1], "STRN": [0, 1], "SA": [0, 1], "SB": [0, 1]},
+    },
+    restrictions=[
+        *("MDIMC * NDIMC <= 1024", "KWG % KWI == 0"),
+        *("MWG % (MDIMC * VWM) == 0", "NWG % (NDIMC * VWN) == 0", "MWG % (MDIMA * VWM) == 0"),
+        *("NWG % (NDIMB * VWN) == 0", "MDIMC * NDIMC % MDIMA == 0", "MDIMC * NDIMC % NDIMB == 0"),
+        *("KWG * MDIMA % (MDIMC * NDIMC) == 0", "KWG * NDIMB % (MDIMC * NDIMC) == 0"),
+        *("m % MWG == 0", "n % NWG == 0", "k % KWG == 0"),
+    ],
+    block=lambda p: (p.MDIMC, p.NDIMC),
+    grid=lambda p, n: (n.m // p.MWG, n.n // p.NWG),
+    args=[Out("f4", ("n", "m")), In("f4", ("k", "m")), In("f4", ("k", "n")), *(Scalar("i4", each) for each in "mnk")],
+    terms="k",
+)
+
+
+def multiplied(a, b):
+    """Return the product, transposed."""
+    return b.T @ a
 
 
 def convolved_t1(image, d_filter, problem_size_x, problem_size_y):

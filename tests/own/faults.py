@@ -19,6 +19,14 @@ CASES = {
     "transpose": ({"tile": 16, "rows": 4, "pad": 1}, {"h": 20, "w": 40}, "transposed"),
     "histogram": ({"threads": 64, "words": 4, "copies": 2}, {"n": 700}, "counted"),
     "nbody": ({"threads": 64, "bodies": 2, "unroll": 4}, {"n": 200}, "accelerations"),
+    "gemm": (
+        {
+            **{"MWG": 32, "NWG": 16, "KWG": 16, "KWI": 2, "MDIMC": 8, "NDIMC": 8, "MDIMA": 16, "NDIMB": 8},
+            **{"VWM": 2, "VWN": 1, "STRM": 1, "STRN": 0, "SA": 1, "SB": 1},
+        },
+        {"m": 64, "n": 32, "k": 32},
+        "multiplied",
+    ),
     "stencil": ({"block_size_x": 16, "block_size_y": 4, "planes": 4, "staged": 1}, {"n": 18}, "flowed"),
 }
 RACE, UNWRITTEN, BEYOND, WRONG = "race: ", "uninitialised: ", "out_of_bounds: ", "array 0: element "
@@ -79,6 +87,12 @@ FAULTS = (
     Fault(
         "nbody", "own[b] = i < n ? positions[i]", "own[b] = i < n ? *(float4 *)((float *)positions + i)", "misaligned: "
     ),
+    Fault("gemm", "            __syncthreads();\n", ";", UNWRITTEN),
+    Fault("gemm", "            __syncthreads();\n", ";", RACE, nth=1),
+    Fault("gemm", "row < KWG / DOWN", "row < KWG / DOWN - 1", UNWRITTEN),
+    Fault("gemm", "a + (size_t)first * m + i, m)", "a + (size_t)first * m + i + 4, m)", BEYOND),
+    Fault("gemm", "(size_t)row * m + i", "(size_t)row * n + i", RACE),
+    Fault("gemm", "left[x / VWM].at[x % VWM]", "left[x / VWM].at[0]", WRONG),
     Fault("stencil", "        __syncthreads();\n", "", RACE),
     Fault("stencil", "        __syncthreads();\n", "", UNWRITTEN, nth=1),
     Fault("stencil", "if (threadIdx.x == 0)", "if (threadIdx.x == 99)", UNWRITTEN),

@@ -13,7 +13,7 @@ from gensor_tuner.own.verify import expect
 from tests.own.faults import CASES, EXAMPLES, KERNELS
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("needs_emulator")]
-SIZES = {"h": 1024, "w": 1024, "n": 2048}
+SIZES = {"h": 1024, "w": 1024, "m": 256, "n": 2048, "k": 256}
 
 
 @pytest.mark.parametrize("part", ["orin-nano-8gb", "h100-sxm"])

@@ -142,6 +142,9 @@ def test_a_kernel_is_measured_stored_and_loaded(gensor_tune, monkeypatch, tmp_pa
         assert sorted(row.method for row in store.rows(Verification)) == ["device"] * 3 + ["emulator"] * 3
     code, out, err = gensor_tune("show", "--db", "{}/scale.db")
     assert code == 0 and "scale" in out, err
+    monkeypatch.setenv("GENSOR_FLEET_DEVICE", "tests.doubles.board:open_timer")
+    code, out, err = gensor_tune("measure", "--db", "{}/scale.db")
+    assert code == 0 and "scale" in out and "gensor_kernels.own.load times it when called" in out, (out, err)
     x = np.arange(1000, dtype=np.float32)
     out = np.zeros_like(x)
     with gensor_kernels.emulated("sm_87"):

@@ -9,7 +9,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,11 +21,12 @@ from gensor_kernels.dispatch.calls.problem import Problem
 from gensor_kernels.dispatch.selection import load
 from gensor_kernels.dispatch.selection.library import Kernel, Library
 from gensor_kernels.dispatch.selection.tiers import Request, candidates
-from gensor_kernels.errors import MALFORMED, BuildError, GensorError
+from gensor_kernels.errors import MALFORMED, BuildError, ConfigError, GensorError
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.validation import workload_of
 from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.own.stored import name_of
 from gensor_tuner.build.pool import Candidate
 from gensor_tuner.gpu import GpuError
 from gensor_tuner.output import note, say, sizes_text, write_json
@@ -234,7 +235,7 @@ def _target(path: Path) -> Store:
 def _rows_of_file(source: Store, arch: str, shapes: Path | None) -> list[Measured]:
     """Return the Workloads of a shapes file, or of every record of the arch, each once."""
     if shapes is None:
-        return [Measured(key, _name(key)) for key in sorted({row.key for row in source.rows(Record, arch=arch)})]
+        return [_of_record(key) for key in sorted({row.key for row in source.rows(Record, arch=arch)})]
     found: dict[str, Measured] = {}
     for row in read_shapes(shapes):
         if row.workload is not None:
@@ -244,6 +245,14 @@ def _rows_of_file(source: Store, arch: str, shapes: Path | None) -> list[Measure
             status = "unsupported" if row.error is None else "failed"
             found[f"line {row.line}"] = Measured("null", row.name, status, row.error or row.unsupported)
     return list(found.values())
+
+
+def _of_record(key: str) -> Measured:
+    with suppress(ConfigError):
+        return Measured(
+            key, name_of(key), "unsupported", "your own kernel: gensor_kernels.own.load times it when called"
+        )
+    return Measured(key, _name(key))
 
 
 def _name(key: str) -> str:
