@@ -113,7 +113,7 @@ struct Requests {
     }
 
     MEMBER void next_tap() {
-        pixel[0] = filters[CHANNEL] = 0;
+        pixel[0] = 0, filters[CHANNEL] = FilterTile::K_CONTIGUOUS ? 0 : FilterTile::first_fetched_row();
         ++filters[2], ++column, tap_offset[0] += window.dilation[1];
         if (!within(column, window.ks[0])) {
             cover("next_filter_row");

@@ -124,6 +124,7 @@ WALKING, SPLIT = {"persistent": 1}, {"split_k": 2}
 RANDOM = {
     "half": (WGMMA, conv.workload(**SIZES, epilogue="bias"), WALKING),
     "half, filters last": (WGMMA, conv.workload(**SIZES, weights="rsck", epilogue="bias"), SPLIT),
+    "half, filters last, in pairs": (WGMMA, conv.workload(**SIZES, weights="rsck", epilogue="bias"), {"cluster": 1}),
     "floats": (FLOATS, image(c=117, epilogue="bias"), WALKING),
     "floats, channels first": (FLOATS, image(c=117, **FIRST, epilogue="bias"), SPLIT),
 }
