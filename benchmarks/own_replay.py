@@ -82,10 +82,13 @@ def figures(predicted: np.ndarray, described: np.ndarray, measured: np.ndarray) 
     rng = np.random.default_rng(0)
     drawn = [rng.permutation(len(measured)) for _ in range(SEEDS)]
     best, rounds = measured.min(), in_rounds(predicted, described, measured)
+    ratio = measured / predicted
     return {
         "configurations": len(measured),
         "spearman": spearman(predicted, measured),
-        "measured over predicted": float(np.exp(np.mean(np.log(measured / predicted)))),
+        "measured over predicted": float(np.exp(np.mean(np.log(ratio)))),
+        "measured over predicted, 10 % of them below": float(np.quantile(ratio, 0.1)),
+        "measured over predicted, 10 % of them above": float(np.quantile(ratio, 0.9)),
         "regret of 1": regret(predicted, measured, 1),
         f"regret of {PICKS}": regret(predicted, measured, PICKS),
         f"regret of {PICKS} at random": random_regret(measured, PICKS),

@@ -311,6 +311,12 @@ def _resize(step: Step) -> None:
     _to_resize(step, step.node.input[1], FLOOR_OR_CEIL)
 
 
+@_below(13, "Resize")
+def _resize_to_sizes(step: Step) -> None:
+    if len(step.node.input) > 3 and step.node.input[3]:
+        step.input(2, "")  # scales were no option: they had no elements
+
+
 def _to_resize(step: Step, scales: str, rounding: str) -> None:
     step.node.op_type = "Resize"
     mode = step.pop("mode", "nearest")
