@@ -20,6 +20,9 @@ class GpuError(GensorError):
         super().__init__(reason)
         self.worth_telling = worth_telling
 
+    def __reduce__(self) -> tuple[type[GpuError], tuple[str, bool]]:  # it comes from the process that has the GPU
+        return GpuError, (str(self), self.worth_telling)
+
 
 def open_any_gpu(number: int | None = None) -> CudaDevice:
     """Open this machine's current GPU, or the one with this CUDA number; GpuError, one sentence, where that fails."""

@@ -152,14 +152,19 @@ def test_a_kernel_is_measured_stored_and_loaded(gensor_tune, monkeypatch, tmp_pa
     assert np.array_equal(out, 3 * x)
 
 
-def test_without_the_part_nothing_is_measured(monkeypatch):
+def test_without_the_part_nothing_is_measured(monkeypatch, capsys):
+    found = [GpuError("CuPy is not installed")]
+
     def refused(arch):
-        raise GpuError("the GPU here is sm_90, not sm_87", worth_telling=True)
+        raise found[-1]
 
     monkeypatch.setattr(measure, "DeviceProcess", lambda opener, answer: opener())
     monkeypatch.setattr(measure, "open_timer", refused)
     tune = partial(scale().tune, "orin-nano-8gb", SIZES, lambda x: 3 * x, keep=1)
+    assert tune().found[0].timed is None and not capsys.readouterr().err
+    found.append(GpuError("the GPU here is sm_90, not sm_87", worth_telling=True))
     assert tune().found[0].timed is None
+    assert "not measuring: the GPU here is sm_90, not sm_87" in capsys.readouterr().err
     with pytest.raises(GpuError, match="--measure require needs a GPU that is orin-nano-8gb: the GPU here is sm_90"):
         tune(measure="require")
     with pytest.raises(gensor_kernels.ConfigError, match="measure is one of auto, never, require, not 'always'"):

@@ -94,13 +94,15 @@ class DeviceProcess:
         process.start()
         theirs.close()
         self._pipe, self._process = pipe, process
+        error: GpuError | None = GpuError("the GPU did not answer", worth_telling=True)
         try:
-            answer = self._pipe.recv() if self._pipe.poll(START_SECONDS) else "the GPU did not answer"
+            if pipe.poll(START_SECONDS):
+                error = pipe.recv()
         except (EOFError, OSError):
-            answer = f"the process that opens the GPU ended with {self.stop(5.0)}"
-        if answer:
+            error = GpuError(f"the process that opens the GPU ended with {self.stop(5.0)}", worth_telling=True)
+        if error is not None:
             self.stop(0.0)
-            raise GpuError(answer, worth_telling=True)
+            raise error
         assert self._pipe is not None
         return self._pipe
 
@@ -122,7 +124,7 @@ class DeviceProcess:
 
 
 def _serve(pipe: Connection, open_device: Callable[[], Any], answer: Callable[[Any, Any, Say], Any]) -> None:
-    """Serve in the child: open the device, send "" or an error message, then answer questions one by one."""
+    """Serve in the child: open the device, send None or a GpuError, then answer questions one by one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and then closes the pipe
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid is not None:
@@ -131,8 +133,8 @@ def _serve(pipe: Connection, open_device: Callable[[], Any], answer: Callable[[A
     try:
         device = open_device()
     except GensorError as error:
-        return pipe.send(str(error))
-    pipe.send("")
+        return pipe.send(GpuError(str(error), getattr(error, "worth_telling", True)))
+    pipe.send(None)
     while True:
         try:
             question = pipe.recv()

@@ -325,11 +325,13 @@ def test_an_error_that_is_no_kernels_ends_the_run():
 
 
 @pytest.mark.parametrize(
-    ("opener", "words"), [(spoiled.absent, "^CuPy is not installed: a command$"), (spoiled.broken, "ended with 5")]
+    ("opener", "words", "telling"),
+    [(spoiled.absent, "^CuPy is not installed: a command$", False), (spoiled.broken, "ended with 5", True)],
 )
-def test_a_device_that_does_not_open_is_a_sentence(opener, words):
-    with pytest.raises(GpuError, match=words), DeviceVerifier(opener):
+def test_a_device_that_does_not_open_is_a_sentence(opener, words, telling):
+    with pytest.raises(GpuError, match=words) as caught, DeviceVerifier(opener):
         pytest.fail("entered")
+    assert caught.value.worth_telling == telling
 
 
 @pytest.mark.gpu
