@@ -196,7 +196,7 @@ def test_the_command(gensor_tune, tmp_path):
     rest = ["--arch", "orin-nano-8gb", "--db", "{}/t.db", "--keep", "1", "--t4", "{}/t.json"]
     code, out, err = gensor_tune("own", kernel, "--reference", reference, "--size", "w=256", "--size", "h=256", *rest)
     assert code == 0, err
-    assert "best on orin-nano-8gb: " in out and "(a prediction), limited by " in out
+    assert "best on orin-nano-8gb: " in out and "expected by times of two other kernels), limited by " in out
     assert own.load(tmp_path / "t.db").description == KERNELS["transpose"].description
     misspelt = tmp_path / "misspelt.py"
     misspelt.write_text("from gensor_kernels.own import Kernel\nkernel = Kernel(args=[In('f4', 1)])\n")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gensor_database.text import duration
+from gensor_database.text import duration, span
 from gensor_kernels.errors import ConfigError
 from gensor_kernels.own import Kernel, from_t1
 from gensor_tuner.output import note, say
@@ -103,13 +103,14 @@ def run(
 def _show(best: Best, db: Path) -> None:
     for line in str(best).splitlines():
         say(line)
-    first = best.found[0]
-    time = f"{duration(first.predicted_us)} (a prediction)"
+    first, terms = best.found[0], best.explain()
+    band = span(float(terms["low_us"]), float(terms["high_us"]))
+    time = f"{duration(first.predicted_us)} (a prediction; {band} expected by times of two other kernels)"
     if first.timed is not None:
         time = f"{duration(first.timed.median_us)} (the median of {first.timed.rounds} rounds), {time}"
     counts = f"{best.tried} configurations compiled, {f'{best.measured} measured, ' if best.measured else ''}"
     say(
-        f"best on {best.arch.part}: {time}, limited by {best.explain()['limit']}; {counts}{len(best.found)} verified "
+        f"best on {best.arch.part}: {time}, limited by {terms['limit']}; {counts}{len(best.found)} verified "
         f"and stored in {db}"
     )
     for reason, count in list(best.refused.items())[:3]:

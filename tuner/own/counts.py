@@ -314,7 +314,8 @@ class Prepared:
             instructions=len(entry.code),
             latency_shared=SHARED,
             latency_near=NEAR,
-            latency_far=int(arch.l2_latency),
+            # Blocks run side by side: all of them read a line for the first time together.
+            latency_far=int(arch.dram_latency),
             most_steps=MOST_STEPS,
             buffer=buffers,
             code=self._code,

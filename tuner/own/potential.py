@@ -32,6 +32,9 @@ _CONTROL = frozenset(
 ALU_LANES, PRODUCT_LANES, RARE_LANES = 16.0, 16.0, 4.0
 #: Share of the work of the less busy resources that the busiest does not hide, as families of one pass have it.
 EXPOSED = 0.1
+#: Shares of the predicted time between which at least four of five measured times are, on each of the three replayed
+#: spaces (docs/how-to/own-kernels.md).
+BAND = (0.8, 1.8)
 #: Loads that are on their way at once need no count: a block's own clocks have their latency.
 _IN_FLIGHT = 1e6
 

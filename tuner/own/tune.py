@@ -29,7 +29,7 @@ from gensor_tuner.search.walk import walk
 
 from . import t4
 from .measure import WHEN, Measured, measured_here
-from .potential import Counted, pipes, terms
+from .potential import BAND, Counted, pipes, terms
 from .space import Built, OwnSpace, Progress
 from .verify import Check, Reference, Verdict, assigned, small
 
@@ -105,7 +105,10 @@ class Best:
         return self.found[0].knobs
 
     def explain(self, number: int = 0) -> dict[str, float | str]:
-        """Return the terms of a configuration's predicted time: clocks of each resource, and the one that limits."""
+        """Return the terms of a configuration's predicted time: clocks of each resource, and the one that limits.
+
+        A measured time is expected between `low_us` and `high_us`: four of five were, on each of three spaces.
+        """
         return limits(self.found[number].built.counted, self.arch)
 
     def __str__(self) -> str:
@@ -200,9 +203,10 @@ def limits(counted: Counted, arch: Arch) -> dict[str, float | str]:
     clocks["dram"] = arch.sms * residents * row["dram_bytes"] / row["blocks"] / per_clock
     clocks["latency"] = row["stalls"]
     limit = max(clocks, key=lambda name: clocks[name])
-    seconds = float(roofline.seconds(found, arch)[0])
+    predicted = float(roofline.seconds(found, arch)[0]) * 1e6
+    times = {"predicted_us": predicted, "low_us": BAND[0] * predicted, "high_us": BAND[1] * predicted}
     rounded: dict[str, float | str] = {name: round(float(value), 1) for name, value in clocks.items()}
-    return {**rounded, "blocks_per_sm": residents, "limit": limit, "predicted_us": seconds * 1e6}
+    return {**rounded, "blocks_per_sm": residents, "limit": limit, **times}
 
 
 def tune(
