@@ -1,6 +1,7 @@
 """From a user's kernel to a database and back: tuned, stored, exported, loaded, launched."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -189,6 +190,15 @@ def test_counts_are_shared_between_block_sizes():
     space = OwnSpace(scale(text).description, text, {"n": 1000}, lookup("sm_87"))
     space.potential(np.array(space.enumerated(10)))
     assert len(space.built) == 4 and len(space._prepared) == 2
+
+
+def test_blocks_that_read_more_than_the_l2_wait_for_dram():
+    arch, clocks = lookup("sm_87"), []
+    for megabytes in (arch.l2_mb, 1e-3):
+        space = OwnSpace(scale().description, SCALE, {"n": 10_000}, replace(arch, l2_mb=megabytes))
+        space.potential(np.array(space.enumerated(10)))
+        clocks.append(np.array([each.counted.counts.clocks for each in space.built.values()]))
+    assert (clocks[1] - clocks[0] >= 0.9 * (arch.dram_latency - arch.l2_latency)).all()
 
 
 def test_the_command(gensor_tune, tmp_path):

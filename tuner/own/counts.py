@@ -31,7 +31,7 @@ MOST_STEPS = 20_000_000
 NEAR, SHARED = 34, 24
 _CBANK, _PARAMETER, _FRAME = 0x0A, 0x17, 0x11  # kinds of attributes in .nv.info
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, visibility, section, place, bytes
-_PER_SECTOR = 32
+SECTOR = 32
 _BANK = 4096  # bytes of the bank of parameters beyond them
 #: Bytes of block and grid extents, and of the stack pointer, in the bank of parameters, from this capability on.
 _PLACES = {100: (0x360, 0x370, 0x37C), 0: (0x0, 0xC, 0x28)}
@@ -240,15 +240,17 @@ class Prepared:
         constants: Mapping[str, np.ndarray],
         shared_bytes: int = 0,
         chosen: Mapping[int, float] | None = None,
+        from_dram: bool = False,
     ) -> Counts:
         """Execute chosen blocks, by default those of `sampled`, and return what the grid does.
 
-        `arguments` are arrays, which blocks read and write, and the bytes of numbers. `shared_bytes` are dynamic. Fault
-        where a block cannot continue.
+        `arguments` are arrays, which blocks read and write, and the bytes of numbers. `shared_bytes` are dynamic. The
+        first read of a line in a block waits for L2, or for DRAM. Fault where a block cannot continue.
         """
         chosen = sampled(grid) if chosen is None else chosen
         held, buffers = self._place(arguments)
         launch = self._launch(grid, block, arguments, constants, shared_bytes, buffers)
+        launch.latency_far = int(self.arch.dram_latency if from_dram else self.arch.l2_latency)
         size = len(self.entry.code)
         totals = {name: np.zeros(size) for name in _BY_INSTRUCTION}
         read = written = clocks = 0.0
@@ -268,7 +270,7 @@ class Prepared:
 
     def _place(self, arguments: Sequence[np.ndarray | bytes]) -> tuple[list[np.ndarray], ctypes.Array[_Buffer]]:
         arrays = [each for each in arguments if isinstance(each, np.ndarray)]
-        held = [np.zeros(each.nbytes // _PER_SECTOR + 2, np.uint32) for each in arrays]
+        held = [np.zeros(each.nbytes // SECTOR + 2, np.uint32) for each in arrays]
         buffers = (_Buffer * max(len(arrays), 1))()
         for number, (array, seen) in enumerate(zip(arrays, held, strict=True)):
             buffers[number] = _Buffer(_address(number), array.nbytes, array.ctypes.data, seen.ctypes.data, 1, 0)
@@ -314,8 +316,6 @@ class Prepared:
             instructions=len(entry.code),
             latency_shared=SHARED,
             latency_near=NEAR,
-            # Blocks run side by side: all of them read a line for the first time together.
-            latency_far=int(arch.dram_latency),
             most_steps=MOST_STEPS,
             buffer=buffers,
             code=self._code,

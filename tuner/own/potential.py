@@ -16,7 +16,7 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import SUBCORES, Terms
 
-from .counts import Counts
+from .counts import SECTOR, Counts
 
 _FLOAT = frozenset({"FADD", "FMUL", "FFMA", "FSWZADD", "HADD2", "HMUL2", "HFMA2", "IDP"})
 _INTEGER_PRODUCT = frozenset({"IMAD"})
@@ -104,7 +104,7 @@ def terms(many: Sequence[Counted], arch: Arch) -> Terms:
         issue=column([each["issue"] for each in busy]),
         wavefronts=column(passes),
         chain=zero,
-        l2_bytes=np.maximum(column(sectors) * 32, 1.0),
+        l2_bytes=np.maximum(column(sectors) * SECTOR, 1.0),
         dram_bytes=column([each.array_bytes for each in many]),
         in_flight=_IN_FLIGHT,
         exposed=np.full(len(many), EXPOSED, np.float32),

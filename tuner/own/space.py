@@ -26,7 +26,7 @@ from gensor_kernels.own.description import NUMBER, UPDATED, Description, Value
 from gensor_kernels.own.expressions import evaluate
 from gensor_kernels.own.stored import FAMILY
 
-from .counts import Counts, Entry, Fault, Prepared, read_entry
+from .counts import SECTOR, Counts, Entry, Fault, Prepared, read_entry
 from .potential import Counted, terms
 
 Progress = Callable[[str, int, int], None]
@@ -202,36 +202,47 @@ class OwnSpace(FamilySpace):
     def _count(self, ready: _Ready) -> Built | Fault | ConfigError:
         described, knobs = self.description, dict(ready.configuration.knobs)
         named = {**knobs, **self.sizes}
+        entry = ready.prepared.entry
         try:
             grid, block, shared = described.launch(named)
-            counts = self._extended(ready, knobs).at(int(np.prod(grid)))
+            warps, registers = -(-int(np.prod(block)) // 32), ready.binary.entries[entry.name].registers
+            shared_bytes = entry.shared_bytes + shared
+            held = np.array([[warps], [registers], [shared_bytes]], np.float32)
+            resident = float(roofline.residency(held[0], held[1], held[2], self.arch)[0])
+            counts = self._extended(ready, knobs)
+            # Where blocks that run side by side read more than the L2 holds, they find there nothing of earlier ones:
+            # all of them read a line for the first time together.
+            read = min(resident * self.arch.sms, float(np.prod(grid))) * counts.read * SECTOR
+            if read > self.arch.l2_mb * 1e6:
+                counts = self._extended(ready, knobs, from_dram=True)
+            counts = counts.at(int(np.prod(grid)))
         except (Fault, ConfigError) as error:
             return error
         arrays = [each for each in described.arguments if each.role != NUMBER]
         moved = [float(np.prod(each.extents(named))) * np.dtype(each.dtype).itemsize for each in arrays]
         again = [size for each, size in zip(arrays, moved, strict=True) if each.role == UPDATED]
-        entry = ready.prepared.entry
-        warps, registers = -(-int(np.prod(block)) // 32), ready.binary.entries[entry.name].registers
-        counted = Counted(counts, entry.code, warps, registers, entry.shared_bytes + shared, int(sum(moved + again)))
+        counted = Counted(counts, entry.code, warps, registers, shared_bytes, int(sum(moved + again)))
         return Built(ready.configuration, ready.binary, entry, counted)
 
-    def _extended(self, ready: _Ready, knobs: Mapping[str, Value]) -> Counts:
+    def _extended(self, ready: _Ready, knobs: Mapping[str, Value], from_dram: bool = False) -> Counts:
         """Return the counts of a block at the tuned sizes: counted at smaller ones, and linear in each size."""
-        first = found = self._counted_at(ready, {**knobs, **self.count_at})
+        first = found = self._counted_at(ready, {**knobs, **self.count_at}, from_dram)
         for name, size in self.sizes.items():
             less = self.count_at[name]
             more = min(2 * less, size)
             if more > less:
-                longer = self._counted_at(ready, {**knobs, **self.count_at, name: more})
+                longer = self._counted_at(ready, {**knobs, **self.count_at, name: more}, from_dram)
                 found = found.plus(longer.plus(first, -1.0), (size - less) / (more - less))
         return found
 
-    def _counted_at(self, ready: _Ready, names: Mapping[str, Value]) -> Counts:
+    def _counted_at(self, ready: _Ready, names: Mapping[str, Value], from_dram: bool) -> Counts:
         grid, block, shared = self.description.launch(names)
         arguments, constants = self._drawn(names)
-        key = (ready.digest, grid, block, shared, tuple(each for each in arguments if isinstance(each, bytes)))
+        numbers = tuple(each for each in arguments if isinstance(each, bytes))
+        key = (ready.digest, grid, block, shared, numbers, from_dram)
         if key not in self._counts:
-            self._counts[key] = ready.prepared.count(grid, block, arguments, constants, shared).at(1)
+            found = ready.prepared.count(grid, block, arguments, constants, shared, from_dram=from_dram)
+            self._counts[key] = found.at(1)
         return self._counts[key]
 
     def _drawn(self, names: Mapping[str, Value]) -> tuple[list[Given], dict[str, np.ndarray]]:
