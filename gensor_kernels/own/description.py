@@ -168,8 +168,8 @@ class Description:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """The names that are no knobs, in alphabetical order."""
-        return tuple(sorted(self.names - dict(self.knobs).keys()))
+        """The names that are no knobs, in alphabetical order, also those of restrictions."""
+        return tuple(sorted(self.names.union(*map(names_in, self.restrictions)) - dict(self.knobs).keys()))
 
     def to_json(self) -> str:
         """Return canonical JSON."""
@@ -188,6 +188,14 @@ class Description:
             return cls(**made)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ConfigError(f"not a user's kernel: {error}") from None
+
+    def fits(self, names: Mapping[str, Any]) -> bool:
+        """Return whether all restrictions hold, and grid and block can be launched."""
+        try:
+            self.launch(names)
+        except ConfigError:
+            return False
+        return all(evaluate(text, names) for text in self.restrictions)
 
     def launch(self, names: Mapping[str, Any]) -> tuple[tuple[int, int, int], tuple[int, int, int], int]:
         """Return grid, block and bytes of dynamic shared memory."""

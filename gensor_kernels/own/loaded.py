@@ -223,7 +223,7 @@ class Loaded:
                 "be loaded: tune it for this architecture, in a file that no other user can write to"
             )
         with self._lock:
-            fitting = [each for each in choices if self._launches(each, sizes)]
+            fitting = [each for each in choices if self.description.fits({**each.knobs, **sizes})]
             calls = [self._bound(device, each) for each in fitting]
             if not calls:
                 raise UnsupportedError(f"no stored configuration of {self.description.name} can be launched at {sizes}")
@@ -232,13 +232,6 @@ class Loaded:
             call = calls[self._race(device, fitting, calls, arguments, sizes)] if len(calls) > 1 else calls[0]
             self._fastest[key] = call
             return call
-
-    def _launches(self, choice: Choice, sizes: Mapping[str, int]) -> bool:
-        try:
-            self.description.launch({**choice.knobs, **sizes})
-        except ConfigError:
-            return False
-        return True
 
     def _race(
         self, device: Device, choices: Sequence[Choice], calls: Sequence[Call], arguments: Sequence[Any], sizes: dict

@@ -86,6 +86,22 @@ def test_a_configuration_that_cannot_be_launched_leaves_its_place_to_another(tmp
             loaded(out[:8], x[:8], 8, 3.0)
 
 
+def test_restrictions_hold_at_other_sizes(tmp_path):
+    """A block of whole tiles, as it would be with 96 elements and tiles of 64, leaves the rest unwritten."""
+    text = SCALE.replace("i < n; i +=", "i < n / (threads * each) * (threads * each); i +=")
+    kernel = scale(text, knobs={"threads": [32, 64], "each": [1]}, restrictions=["n % threads == 0"])
+    best = kernel.tune("orin-nano-8gb", {"n": 1024}, lambda x: 3 * x, check_at={"n": 96}, keep=2, measure="never")
+    assert {each.verdict.sizes["n"] for each in best.found} == {96, 192}
+    best.save(tmp_path / "scale.db")
+    x, loaded = np.arange(96, dtype=np.float32), own.load(tmp_path / "scale.db")
+    out = np.zeros_like(x)
+    with gensor_kernels.emulated("sm_87"):
+        loaded(out, x, 96, 3.0)
+        assert np.array_equal(out, 3 * x)
+        with pytest.raises(UnsupportedError, match=r"can be launched at \{'n': 40\}"):
+            loaded(out[:40], x[:40], 40, 3.0)
+
+
 def test_only_the_one_kernel_of_a_database_is_loaded(tuned, tmp_path):
     best, path = tuned
     with pytest.raises(ConfigError, match="has not one kernel other: it has scale"):

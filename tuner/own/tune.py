@@ -21,7 +21,6 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.own.description import Description, Value, checked
-from gensor_kernels.own.expressions import names_in
 from gensor_kernels.own.kernel import Kernel
 from gensor_kernels.own.stored import ABI, FAMILY, program_text, workload_text
 from gensor_tuner.measure.timer import Timed
@@ -228,8 +227,7 @@ def tune(
     if measure not in WHEN:
         raise ConfigError(f"measure is one of {', '.join(WHEN)}, not {measure!r}")
     part, described = lookup(arch), kernel.description
-    read = set(described.sizes) | _restricted(described)
-    named = sorted(read)
+    named = described.sizes
     sizes = checked(named, sizes, dict(described.knobs))
     check = Check(described, reference, checked(named, check_at) if check_at else small(sizes), sizes)
     counted = checked(named, count_at) if count_at else sizes
@@ -267,11 +265,6 @@ def tune(
 def _failure(described: Description, knobs: Mapping[str, Value], verdict: Verdict) -> str:
     how = "fails" if verdict.outcome == "failed" else "gives wrong results"
     return f"{described.name} with {assigned(knobs)} {how} at {assigned(verdict.sizes or {})}: {verdict.detail}"
-
-
-def _restricted(described: Description) -> set[str]:
-    names = frozenset().union(*map(names_in, described.restrictions)) if described.restrictions else frozenset()
-    return set(names - dict(described.knobs).keys())
 
 
 def _ranked(space: OwnSpace, budget: int, seed: int, keep: int) -> list[tuple[Program, float]]:

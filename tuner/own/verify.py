@@ -151,16 +151,15 @@ class Check:
 
     def _fitting(self, configuration: Configuration) -> dict[str, int]:
         """Return sizes at which a configuration with large tiles can be launched: doubled, up to those tuned for."""
-        sizes = dict(self.sizes)
-        while True:
-            try:
-                self.description.launch({**dict(configuration.knobs), **sizes})
-                return sizes
-            except ConfigError:
-                larger = {name: min(2 * value, max(self.most[name], value)) for name, value in sizes.items()}
-                if larger == sizes:
-                    raise
-                sizes = larger
+        sizes, knobs = dict(self.sizes), dict(configuration.knobs)
+        while not self.description.fits({**knobs, **sizes}):
+            larger = {name: min(2 * value, max(self.most[name], value)) for name, value in sizes.items()}
+            if larger == sizes:
+                raise ConfigError(
+                    f"{self.description.name} cannot be launched at {assigned(sizes)} with {assigned(knobs)}"
+                )
+            sizes = larger
+        return sizes
 
     def _expect(
         self, arguments: Sequence[Given], constants: Mapping[str, np.ndarray], sizes: Mapping[str, int]
