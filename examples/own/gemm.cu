@@ -57,17 +57,20 @@ extern "C" __global__ void __launch_bounds__(MDIMC *NDIMC)
 #pragma unroll
                 for (int v = 0; v < MWI / VWM; v++) {
                     const int at = place<STRM, MDIMC, MWI / VWM>(threadIdx.x, v);
-                    left[v] = SA ? tile_a[SA ? p : 0][at] : *(const Wide<VWM> *)(a + (size_t)(first + p) * m + i + at * VWM);
+                    left[v] =
+                        SA ? tile_a[SA ? p : 0][at] : *(const Wide<VWM> *)(a + (size_t)(first + p) * m + i + at * VWM);
                 }
 #pragma unroll
                 for (int v = 0; v < NWI / VWN; v++) {
                     const int at = place<STRN, NDIMC, NWI / VWN>(threadIdx.y, v);
-                    right[v] = SB ? tile_b[SB ? p : 0][at] : *(const Wide<VWN> *)(b + (size_t)(first + p) * n + j + at * VWN);
+                    right[v] =
+                        SB ? tile_b[SB ? p : 0][at] : *(const Wide<VWN> *)(b + (size_t)(first + p) * n + j + at * VWN);
                 }
 #pragma unroll
                 for (int y = 0; y < NWI; y++)
 #pragma unroll
-                    for (int x = 0; x < MWI; x++) sums[y][x] += left[x / VWM].at[x % VWM] * right[y / VWN].at[y % VWN];
+                    for (int x = 0; x < MWI; x++)
+                        sums[y][x] += left[x / VWM].at[x % VWM] * right[y / VWN].at[y % VWN];
             }
         }
         if (SA || SB)
@@ -80,7 +83,8 @@ extern "C" __global__ void __launch_bounds__(MDIMC *NDIMC)
         for (int v = 0; v < MWI / VWM; v++) {
             Wide<VWM> out;
 #pragma unroll
-            for (int x = 0; x < VWM; x++) out.at[x] = sums[y][v * VWM + x];
+            for (int x = 0; x < VWM; x++)
+                out.at[x] = sums[y][v * VWM + x];
             *(Wide<VWM> *)(c + (size_t)row * m + i + place<STRM, MDIMC, MWI / VWM>(threadIdx.x, v) * VWM) = out;
         }
     }

@@ -104,7 +104,7 @@ class Bench:
                 self.found.times.pop(programs[column], None)
 
     def _runs(self, program: Program) -> bool:
-        """Whether a configuration is right on the device at the sizes of verification."""
+        """Whether a configuration computes on the device what the reference does, at the sizes of verification."""
         built = self.space.built[program]
         verdict = self.check.of(built.configuration, [partial(self._run, launchable(built))])
         if verdict.outcome != "ok":
