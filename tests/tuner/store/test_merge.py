@@ -80,5 +80,6 @@ def test_a_folder_whose_lock_is_held_for_good_is_told_and_merged_into(merge, pai
     with pytest.warns(StoreWarning, match=f"has held a lock on {tmp_path}") as told:
         code, _, _ = merge("a.db", "b.db", "--db", "c.db", "--binaries")
     os.close(descriptor)
-    assert code == 0 and len(told) == 1
+    # Others warn of objects that happen to be collected meanwhile.
+    assert code == 0 and len([each for each in told if issubclass(each.category, StoreWarning)]) == 1
     assert everything(tmp_path / "c.db") == everything(tmp_path / "a.db") | everything(tmp_path / "b.db")
