@@ -22,6 +22,7 @@ import numpy as np
 from gensor_kernels.dispatch.selection import load, predict
 from gensor_kernels.dispatch.selection.library import Library
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.run.drawn import attentions, products, rows
@@ -34,15 +35,15 @@ DRAWS: dict[str, Callable[[int, int], Iterator[Workload]]]
 DRAWS = {"products": products, "rows": rows, "attentions": attentions}
 
 
-def picks(wanted: Workload, arch: Arch, library: Library) -> dict[str, float]:
-    """Return the least predicted seconds of portfolios and of all stored kernels."""
-    found: dict[str, list[float]] = {way: [] for way in WAYS}
+def choices(wanted: Workload, arch: Arch, library: Library) -> dict[str, list[tuple[Program, float]]]:
+    """Return what each way has to choose from: Programs with their predicted seconds."""
+    found: dict[str, list[tuple[Program, float]]] = {way: [] for way in WAYS}
     for shelf in library.shelves(wanted):
         allowed = {"portfolio": shelf.portfolio or shelf.others, "stored": [*shelf.portfolio, *shelf.others]}
         for way, kernels in allowed.items():
             usable = [each for each in kernels if each.fits_epilogue(wanted)]
-            found[way] += [seconds for _, seconds in predict.predict_divided(usable, wanted, arch, library)]
-    return {way: min(seconds, default=math.inf) for way, seconds in found.items()}
+            found[way] += predict.predict_divided(usable, wanted, arch, library)
+    return found
 
 
 def measure(arch: Arch, library: Library, drawn: Iterable[Workload]) -> Iterator[dict[str, Any]]:
@@ -53,7 +54,10 @@ def measure(arch: Arch, library: Library, drawn: Iterable[Workload]) -> Iterator
         except UnsupportedError:
             continue
         walked = found.best[0][1]
-        chosen = picks(wanted, arch, library)
+        chosen = {
+            way: min((seconds for _, seconds in programs), default=math.inf)
+            for way, programs in choices(wanted, arch, library).items()
+        }
         best = min(walked, *chosen.values())
         yield {
             "workload": wanted.key(),

@@ -21,7 +21,6 @@ from benchmarks.sass.acceptance import failures
 from benchmarks.sass.build import cached
 from benchmarks.sass.figures import figures
 from benchmarks.sass.workloads import ARCHS, FILE, Case, cases
-from gensor_database import PRETUNED
 from gensor_kernels.build import elf, instruction, loops, sass
 from gensor_kernels.build.nvrtc import toolchain
 from gensor_kernels.config import cache_dir
@@ -56,7 +55,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     made.add_argument("--arch", nargs="+", default=list(ARCHS), help="compute capabilities (default: %(default)s)")
     made.add_argument("--workload", nargs="+", default=[], help="names in the workloads file (default: all)")
     made.add_argument("--workloads", type=Path, default=FILE, help="shapes file (default: %(default)s)")
-    made.add_argument("--db", type=Path, help="database of our kernels (default: the shipped one of the arch)")
     made.add_argument("--cache", type=Path, default=cache_dir() / "sass", help="folder of computed figures")
     made.add_argument("--out", type=Path, default=RESULTS, help="file of results (default: %(default)s)")
     return made.parse_args(arguments)
@@ -67,12 +65,11 @@ def compare(
 ) -> Iterator[dict[str, Any]]:
     """Yield one row for each workload: our figures, those of every peer in the `old` rows, and what is too slow."""
     before = {row["workload"]: row for row in old if row["arch"] == arch.name}
-    db = options.db or PRETUNED / f"{arch.name}.db"
-    programs = ours.stored_programs([case.row for case in chosen], arch, db)
+    programs = ours.served_programs([case.row for case in chosen], arch)
     for case in chosen:
         known = before.get(case.name, {})
         reasons = {name: reason for name, reason in known.get("refused", {}).items() if name != "ours"}
-        mine, reason = None, "the database has none of the current source"
+        mine, reason = None, "no stored kernel serves it"
         if case.name in programs:
             mine, reason = _figures(programs[case.name], case, arch, options.cache)
         if mine is None:

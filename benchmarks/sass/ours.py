@@ -1,16 +1,17 @@
-"""Our kernels of the workloads: stored ones whose source is the current one."""
+"""Our kernels of the workloads: those that dispatch would launch, by prediction, in the present text."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from operator import itemgetter
 
 from benchmarks.sass.build import Build, cpu_seconds
-from gensor_database.record import Source
-from gensor_database.store import Store
+from benchmarks.unseen import choices
 from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.dispatch.selection import load
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.registry import FAMILIES, program_from_json
+from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.dtypes import element_bytes
 from gensor_kernels.operators.types.workload import Workload
@@ -22,19 +23,19 @@ _FLOAT_PRODUCTS = 6
 _SPLIT_FLOATS = 5  # the coordinate `instruction` of contraction_mma
 
 
-def stored_programs(rows: Sequence[Row], arch: Arch, db: Path) -> dict[str, Program]:
-    """Return the recorded Programs of a database by the name of their row, where their source is the current one."""
-    found: dict[str, Program] = {}
-    abis = {name: family.abi for name, family in FAMILIES.items()}
-    with Store.open(db, readonly=True) as store:
-        for row in rows:
-            entry = store.find(row.workload.key(), arch.name, arch.part, abis) if row.workload else None
-            binary = store.binary(entry.stored.kernel) if entry is not None else None
-            if entry is None or binary is None:
-                continue
-            kernel = entry.stored.kernel
-            if binary.source_digest == Source.of(FAMILIES[kernel.family].code).digest:
-                found[row.name] = program_from_json(kernel.program)
+def served_programs(rows: Sequence[Row], arch: Arch) -> dict[str, Program]:
+    """Return the Program that dispatch would launch for each row by prediction, by the row's name."""
+    library, found = load.library(arch), {}
+    for row in rows:
+        if row.workload is None:
+            continue
+        if recorded := library.record(row.workload):
+            found[row.name] = recorded.program
+            continue
+        programs = choices(row.workload, arch, library)["portfolio"]
+        program, seconds = min(programs, key=itemgetter(1), default=(None, math.inf))
+        if program is not None and seconds < math.inf:
+            found[row.name] = program
     return found
 
 

@@ -182,7 +182,7 @@ def test_figures_are_kept_and_a_damaged_file_is_made_again(tmp_path):
 @needs_nvdisasm
 def test_the_command_prints_a_table_and_keeps_other_rows(half, tmp_path, monkeypatch, capsys):
     case, _, program = half
-    monkeypatch.setattr(ours, "stored_programs", lambda rows, arch, db: {case.name: program})
+    monkeypatch.setattr(ours, "served_programs", lambda rows, arch: {case.name: program})
     file = tmp_path / "out" / "sass.json.gz"
     common = ["--arch", "sm_80", "--out", str(file), "--cache", str(tmp_path / "cache")]
     assert command.main(["--workload", case.name, *common]) == 0
@@ -192,9 +192,7 @@ def test_the_command_prints_a_table_and_keeps_other_rows(half, tmp_path, monkeyp
     assert "(sm_80 softmax_4096)" in capsys.readouterr().out
     rows = report.load(file)["rows"]
     assert [(row["workload"], row["rows"]) for row in rows] == [(case.name, 4096), ("softmax_4096", 4096)]
-    assert rows[0]["ours"]["products"] > 0 and rows[1]["refused"] == {
-        "ours": "the database has none of the current source"
-    }
+    assert rows[0]["ours"]["products"] > 0 and rows[1]["refused"] == {"ours": "no stored kernel serves it"}
     peers = {"triton": [], "cutlass": [rows[0]["ours"] | {"maker": "cutlass", "epilogue_per_result": 0.1}]}
     report.save(file, [rows[0] | {"peers": peers}], {})
     assert command.main(["--workload", case.name, *common]) == 1
