@@ -20,6 +20,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import elementwise
+from gensor_kernels.dispatch.observe.dry_run import Question, asking
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import Dtype, Namespace
@@ -87,11 +88,11 @@ class Network:
         """Return the promoted dtype; ValueError for shapes that do not fit, TypeError for other than floats."""
         gates = len(ONNX[kind])
         if self.r.ndim != 3 or self.r.shape[1] != gates * self.r.shape[2] or self.r.shape[0] not in (1, 2):
-            shape = f"(directions, {gates} * hidden, hidden)"
-            raise ValueError(f"the recurrent weights of {kind} have the shape {shape}, not {tuple(self.r.shape)}")
+            wanted = f"(directions, {gates} * hidden, hidden)"
+            raise ValueError(f"the recurrent weights of {kind} have the shape {wanted}, not {tuple(self.r.shape)}")
         directions, rows, hidden = self.r.shape
         state = (directions, batch, hidden)
-        for what, array, shape in (
+        expected: list[tuple[str, DeviceArray, tuple[int, ...]]] = [
             ("the input weights", self.w, (directions, rows, x.shape[-1])),
             ("the input bias", self.w_bias, (directions, rows)),
             ("the recurrent bias", self.r_bias, (directions, rows)),
@@ -99,7 +100,8 @@ class Network:
             ("the initial state c", self.c, state),
             ("peepholes", self.peepholes, (directions, 3 * hidden)),
             ("lengths", self.lengths, (batch,)),
-        ):
+        ]
+        for what, array, shape in expected:
             if array is not None and tuple(array.shape) != shape:
                 raise ValueError(f"{what} of {kind}: the shape is {tuple(array.shape)}, where {shape} is expected")
         dtype = np.promote_types(np.promote_types(x.dtype, self.w.dtype), self.r.dtype)
@@ -139,6 +141,8 @@ def walk(
     wide = np.dtype(np.float32) if dtype.itemsize < 4 else dtype
     options = {"dtype": wide.name, "precision": precision}
     xp, (directions, rows, hidden) = device.xp, network.r.shape
+    if asking.get():
+        _ask(device, x, network, dtype, (steps, batch), options)
     bias = _input_bias(network, cells[0], wide)
     inputs = call(matmul, x, network.w.reshape(directions * rows, x.shape[2]).T, bias=bias, **options)
     y = device.empty((*x.shape[:2], directions, hidden), dtype)
@@ -164,6 +168,29 @@ def walk(
     return Sequences(
         y, *(None if each[0] is None else xp.stack(each).astype(dtype) for each in zip(*lasts, strict=True))
     )
+
+
+def _ask(
+    device: Device, x: DeviceArray, network: Network, dtype: Dtype, sizes: tuple[int, int], options: dict[str, Any]
+) -> None:
+    """Raise the Question of a layer: the product of its inputs, and those of its steps."""
+    (steps, batch), (directions, rows, hidden) = sizes, network.r.shape
+    w, r = device.empty((directions * rows, x.shape[2]), network.w.dtype), device.empty((rows, hidden), dtype)
+    h, inputs = (
+        device.empty((batch, hidden), dtype),
+        device.empty((batch, directions * rows), np.dtype(options["dtype"])),
+    )
+    bias = None if network.w_bias is None and network.r_bias is None else inputs[0]
+    asked: list[Question] = []
+    for count, a, b, epilogue in (
+        (1, x, w, {"bias": bias}),
+        (steps * directions, h, r, {"add": inputs[:batch, :rows]}),
+    ):
+        try:
+            matmul(a, b.T, **epilogue, **options)
+        except Question as question:
+            asked += [question] * count
+    raise Question(steps=tuple(asked))
 
 
 def _input_bias(network: Network, cell: Cell, wide: Dtype) -> DeviceArray:
@@ -222,7 +249,7 @@ class _Step:
         function, bound = self.cell.activations[number], None if number == 2 else self.cell.clip
         if bound is not None:
             x = self.xp.minimum(self.xp.maximum(x, x.dtype.type(-bound)), x.dtype.type(bound))
-        return self.call(elementwise, x, [function]) if function in FUSED else function(self.xp, x)
+        return self.call(elementwise, x, [function]) if isinstance(function, str) else function(self.xp, x)
 
     def _lstm(self, inputs: DeviceArray, h: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
         sums = self._product(h, self.r, add=inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.recurrent.cells import DEFAULTS, FUSED, ONNX, Activation, Cell, Network, walk
@@ -11,6 +12,7 @@ from .base import Lowering, Run, Tensor, refusal
 from .elementwise import MAPS
 
 if TYPE_CHECKING:
+    from gensor_kernels.arrays import Namespace
     from gensor_kernels.graph.ir.graph import Node
 
 #: Activations that no operator has, with their default alpha and beta: None where the standard names none.
@@ -51,7 +53,8 @@ def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = 
         )
         for place, each in enumerate(directions)
     ]
-    found = walk(run.runtime.device, run.call, x, Network(w, r, *biases, h, c, peepholes, lengths), cells, batch_first)
+    network = Network(w, r, biases[0], biases[1], h, c, peepholes, lengths)
+    found = walk(run.runtime.device, run.call, x, network, cells, batch_first)
     y = found.y.swapaxes(0, 1) if batch_first else found.y.swapaxes(1, 2)
     states = [each.swapaxes(0, 1) if batch_first else each for each in (found.h, found.c) if each is not None]
     return (y, *states)[: len(node.outputs)]
@@ -76,8 +79,12 @@ def _activations(node: Node, kind: str, directions: int) -> tuple[Activation, ..
         values = {each: given[each].pop(0) if given[each] else value for each, value in defaults.items()}
         if None in values.values():
             raise refusal(node, f"the activation {name} is without an alpha or a beta, and the standard has no default")
-        found.append(lambda xp, x, function=function, values=values: function(xp, x, **values).astype(x.dtype))
+        found.append(partial(_activate, function, values))
     return tuple(found)
+
+
+def _activate(function: Callable[..., Any], values: Mapping[str, Any], xp: Namespace, x: Tensor) -> Tensor:
+    return function(xp, x, **values).astype(x.dtype, copy=False)
 
 
 LOWERINGS: dict[str, Lowering] = dict.fromkeys(("GRU", "LSTM", "RNN"), _network)
