@@ -34,7 +34,7 @@ def lstm(
     activations: Sequence[str] = ("sigmoid", "tanh", "tanh"),
     precision: Precision | None = None,
 ) -> tuple[DeviceArray, tuple[DeviceArray, DeviceArray]]:
-    """Compute a layer of long short-term memory over whole sequences, in one or both directions.
+    """Compute a layer of long short-term memory over sequences, in one or both directions.
 
     The signature is its own; weights, biases and states are those of `torch.nn.LSTM`
     with one layer, with the gates in PyTorch's order: input, forget, cell, output (ONNX
@@ -136,7 +136,7 @@ def gru(
     activations: Sequence[str] = ("sigmoid", "tanh"),
     precision: Precision | None = None,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Compute a layer of gated recurrent units over whole sequences, in one or both directions.
+    """Compute a layer of gated recurrent units over sequences, in one or both directions.
 
     The signature is its own; weights, biases and states are those of `torch.nn.GRU`
     with one layer, with the gates in PyTorch's order: reset, update, new (ONNX has
@@ -144,17 +144,31 @@ def gru(
 
     Parameters
     ----------
-    x, lengths, reverse, batch_first, clip, precision
-        As in `lstm`.
-    w_ih, w_hh, b_ih, b_hh : arrays
-        As in `lstm`, with 3 hidden in the place of 4 hidden.
+    x : array, shape (steps, batch, inputs), or (steps, inputs) of one sequence
+        Input, as in `lstm`.
+    w_ih : array, shape (3 hidden, inputs) or (directions, 3 hidden, inputs)
+        Weights of the input.
+    w_hh : array, shape (3 hidden, hidden) or (directions, 3 hidden, hidden)
+        Weights of the state.
+    b_ih, b_hh : array, shape (3 hidden,) or (directions, 3 hidden), optional
+        Biases; 0 by default.
     hx : array, shape (directions, batch, hidden), optional
         Initial state; 0 by default. Of one sequence (directions, hidden).
+    lengths : array or sequence of int, shape (batch,), optional
+        Steps of each sequence, as in `lstm`.
+    reverse : bool, default False
+        As in `lstm`.
+    batch_first : bool, default False
+        As in `lstm`.
     linear_before_reset : bool, default True
         Whether the reset gate is applied to the product of the state and its bias, as in
         PyTorch and cuDNN, or to the state, as in the paper and by default in ONNX.
+    clip : float, optional
+        As in `lstm`.
     activations : sequence of str, default ("sigmoid", "tanh")
         Activations of the gates and of the new state.
+    precision : {None, "ieee", "tf32"}, optional
+        As in `lstm`.
 
     Returns
     -------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gensor_kernels.arrays import Namespace
     from gensor_kernels.graph.ir.graph import Node
 
-#: Activations that no operator has, with their default alpha and beta: None where the standard names none.
+#: Activations that no operator has, with their default alpha and beta, None without a default.
 _OWN: dict[str, tuple[Callable[..., Any], Mapping[str, float | None]]] = {
     "Affine": (lambda xp, x, alpha, beta: alpha * x + beta, {"alpha": None, "beta": 0.0}),
     "ScaledTanh": (lambda xp, x, alpha, beta: alpha * xp.tanh(beta * x), {"alpha": None, "beta": None}),
