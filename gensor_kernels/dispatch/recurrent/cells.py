@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
+    #: Operations of an epilogue.
+    Items = Sequence[tuple[str, DeviceArray]]
+
 #: Makes a call of a function of this package.
 Caller = Callable[..., Any]
 #: A name of FUSED, or a function (array library, x) -> y of floats.
@@ -244,12 +247,18 @@ class _Step:
         width = self.hidden
         return {name: values[:, at * width : (at + 1) * width] for at, name in enumerate(self.cell.gates)}
 
-    def _activate(self, number: int, x: DeviceArray) -> DeviceArray:
-        """Apply activation f, g or h; gates' inputs are clipped first."""
+    def _activate(self, number: int, x: DeviceArray, before: Items = (), after: Items = ()) -> DeviceArray:
+        """Apply activation f, g or h between other operations: in one kernel, if it is one of FUSED without a clip."""
         function, bound = self.cell.activations[number], None if number == 2 else self.cell.clip
+        if bound is None and isinstance(function, str):
+            return self.call(elementwise, x, [*before, function, *after])
+        x = self.call(elementwise, x, [*before]) if before else x
         if bound is not None:
             x = self.xp.minimum(self.xp.maximum(x, x.dtype.type(-bound)), x.dtype.type(bound))
-        return self.call(elementwise, x, [function]) if isinstance(function, str) else function(self.xp, x)
+        if isinstance(function, str):
+            return self.call(elementwise, x, [function, *after])
+        x = function(self.xp, x)
+        return self.call(elementwise, x, [*after]) if after else x
 
     def _lstm(self, inputs: DeviceArray, h: DeviceArray, c: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
         sums = self._product(h, self.r, add=inputs)
@@ -257,7 +266,7 @@ class _Step:
         if self.peepholes:
 
             def gate(name: str, state: DeviceArray) -> DeviceArray:
-                return self._activate(0, raw[name] + self.peepholes[name] * state)
+                return self._activate(0, state, [("mul", self.peepholes[name]), ("add", raw[name])])
         else:
             every = self._gates(self._activate(0, sums))  # at once, that of the gate g for nothing
 
@@ -266,16 +275,18 @@ class _Step:
 
         entered = gate("i", c)
         kept = 1 - entered if self.cell.coupled else gate("f", c)
-        c = kept * c + entered * self._activate(1, raw["g"])
-        return gate("o", c) * self._activate(2, c), c
+        kept = self.call(elementwise, kept, [("mul", c)])
+        c = self._activate(1, raw["g"], after=[("mul", entered), ("add", kept)])
+        return self._activate(2, c, after=[("mul", gate("o", c))]), c
 
     def _gru(self, inputs: DeviceArray, h: DeviceArray) -> DeviceArray:
         two = 2 * self.hidden  # rows of the gates r and z
         if self.cell.linear_before_reset:
             sums = self._product(h, self.r, bias=self.bias)
-            gates = self._gates(self._activate(0, inputs[:, :two] + sums[:, :two]))
-            new = inputs[:, two:] + gates["r"] * sums[:, two:]
+            gates = self._gates(self._activate(0, inputs[:, :two], [("add", sums[:, :two])]))
+            new = self._activate(1, sums[:, two:], [("mul", gates["r"]), ("add", inputs[:, two:])])
         else:
             gates = self._gates(self._activate(0, self._product(h, self.r[:two], add=inputs[:, :two])))
-            new = self._product(gates["r"] * h, self.r[two:], add=inputs[:, two:])
-        return (1 - gates["z"]) * self._activate(1, new) + gates["z"] * h
+            new = self._activate(1, self._product(gates["r"] * h, self.r[two:], add=inputs[:, two:]))
+        kept = self.call(elementwise, gates["z"], [("mul", h)])
+        return self.call(elementwise, 1 - gates["z"], [("mul", new), ("add", kept)])
