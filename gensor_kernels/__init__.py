@@ -17,6 +17,7 @@ Neural networks
                        conv_transpose2d
     max_pool2d         pooling; also avg_pool2d, global_avg_pool2d
     attention          fused attention
+    lstm               recurrent layers over sequences; also gru
     softmax            maps of rows; also log_softmax, layer_norm, rms_norm
     elementwise        up to six operations on every element
 
@@ -97,11 +98,13 @@ if _TYPE_CHECKING:
         emulated,
         global_avg_pool2d,
         grouped_matmul,
+        gru,
         inner,
         layer_norm,
         linear,
         log_softmax,
         logsumexp,
+        lstm,
         matmul,
         max,
         max_pool2d,
@@ -176,12 +179,14 @@ __all__ = [
     "from_torch",
     "global_avg_pool2d",
     "grouped_matmul",
+    "gru",
     "inner",
     "layer_norm",
     "linear",
     "load",
     "log_softmax",
     "logsumexp",
+    "lstm",
     "matmul",
     "max",
     "max_pool2d",

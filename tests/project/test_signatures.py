@@ -14,7 +14,7 @@ TOOLS = {
     "warmup",
 }  # fmt: skip
 #: Functions that no other library has.
-OWN = {"define", "elementwise", "global_avg_pool2d", "grouped_matmul", "prepack", "scaled_matmul"}
+OWN = {"define", "elementwise", "global_avg_pool2d", "grouped_matmul", "gru", "lstm", "prepack", "scaled_matmul"}
 FUNCTIONS = [name for name in gk.__all__ if inspect.isfunction(getattr(gk, name)) and name not in TOOLS]
 NAME = re.compile(r"`((?:cupy|scipy\.special|torch\.nn\.functional)(?:\.\w+)+)`")
 

@@ -1,4 +1,6 @@
-"""The public names of this folder; those that few programs use are found in their modules."""
+"""The public names of this folder and of `recurrent`; those that few programs use are found in their modules."""
+
+from gensor_kernels.dispatch.recurrent.networks import gru, lstm
 
 from .attention import attention
 from .convolution import conv1d, conv2d, conv_transpose2d
@@ -32,11 +34,13 @@ __all__ = [
     "emulated",
     "global_avg_pool2d",
     "grouped_matmul",
+    "gru",
     "inner",
     "layer_norm",
     "linear",
     "log_softmax",
     "logsumexp",
+    "lstm",
     "matmul",
     "max",
     "max_pool2d",

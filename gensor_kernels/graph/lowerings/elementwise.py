@@ -51,7 +51,7 @@ def _gelu(run: Run, xp: ModuleType, x: Tensor, tanh: bool) -> Tensor:
 
 
 #: Functions (xp, x, attributes by name) -> y of floating-point tensors, computed in at least float32.
-_MAPS: dict[str, tuple[Callable[..., Any], dict[str, float]]] = {
+MAPS: dict[str, tuple[Callable[..., Any], dict[str, float]]] = {
     "Celu": (lambda xp, x, alpha: xp.maximum(x, 0) + xp.minimum(0, alpha * xp.expm1(x / alpha)), {"alpha": 1.0}),
     "Elu": (_elu, {"alpha": 1.0}),
     "Exp": (lambda xp, x: xp.exp(x), {}),
@@ -97,7 +97,7 @@ STEPS = {"Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
 def _map(op: str) -> Lowering:
-    function, defaults = _MAPS[op]
+    function, defaults = MAPS[op]
 
     def lowering(run: Run, node: Node, x: Tensor) -> Tensor:
         if op in STEPS and is_served(x):
@@ -236,7 +236,7 @@ def _dropout(run: Run, node: Node, x: Tensor, ratio: Tensor = None, training: Te
 
 
 LOWERINGS: dict[str, Lowering] = {
-    **{op: _map(op) for op in _MAPS},
+    **{op: _map(op) for op in MAPS},
     **{op: _unary(op) for op in _UNARY},
     **{op: _binary(op) for op in _BINARY},
     **{op: _fold(op) for op in _FOLDS},

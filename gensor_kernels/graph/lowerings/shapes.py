@@ -21,7 +21,8 @@ WORDS = {
     "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID", ""),
     "reduction": ("none", "add", "mul", "max", "min"),
     "approximate": ("none", "tanh"),
-    "direction": ("LEFT", "RIGHT"),
+    "direction": ("forward", "reverse", "bidirectional"),
+    "BitShift.direction": ("LEFT", "RIGHT"),
     "DepthToSpace.mode": ("DCR", "CRD"),
     "Pad.mode": ("constant", "reflect", "edge", "wrap"),
 }

@@ -276,6 +276,11 @@ def _two_dimensions(step: Step) -> None:
         step.then("Reshape", step.add("Shape", x))
 
 
+@_below(7, "GRU", "LSTM", "RNN")
+def _recurrent(step: Step) -> None:
+    step.pop("output_sequence")  # whether there is a first result, which its name says
+
+
 @_below(11, "Pad")
 def _pad(step: Step) -> None:
     step.input(1, step.constant(step.pop("paddings" if step.lifting.version < 2 else "pads")))

@@ -1,0 +1,1 @@
+"""Recurrent networks: their cells, and public functions of whole sequences."""
