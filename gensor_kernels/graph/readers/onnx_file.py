@@ -25,7 +25,7 @@ from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
-from . import onnx_limits, onnx_quantised, onnx_weights  # noqa: F401 - onnx_quantised registers what it lifts
+from . import onnx_attention, onnx_limits, onnx_microsoft, onnx_weights  # noqa: F401 - two register what they lift
 from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
 from .onnx_weights import in_memory, pack, unpack
@@ -259,7 +259,7 @@ def _tidy(model: onnx.ModelProto) -> None:
             if each.dim_value < 0 or (each.dim_param and not SIZE.fullmatch(each.dim_param)):
                 each.Clear()
     for node in onnx_weights.messages(model, onnx.NodeProto):
-        if not node.domain and ("com.microsoft", node.op_type) in FOREIGN and not onnx.defs.has(node.op_type):
+        if not node.domain and ("com.microsoft", node.op_type) in FOREIGN and not _is_standard(node.op_type, model):
             node.domain = "com.microsoft"
     if all(each.domain != "com.microsoft" for each in model.opset_import):  # onnxruntime's optimisers leave it out
         model.opset_import.add(domain="com.microsoft", version=1)
@@ -274,6 +274,12 @@ def _tidy(model: onnx.ModelProto) -> None:
             order = [*graphlib.TopologicalSorter(dict(enumerate(reads))).static_order()]
             del model.graph.node[:]
             model.graph.node.extend(nodes[place] for place in order)
+
+
+def _is_standard(operator: str, model: onnx.ModelProto) -> bool:
+    """Return whether the standard has an operator in the version of a model."""
+    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    return bool(library().defs.has(operator, version, ""))
 
 
 def library() -> ModuleType:

@@ -161,6 +161,12 @@ def _copy(message: Proto) -> Proto:
     return copy
 
 
+def _trimmed(inputs: Sequence[str]) -> list[str]:
+    """Return inputs without those at the end that are left out."""
+    count = max((place + 1 for place, each in enumerate(inputs) if each), default=0)
+    return list(inputs[:count])
+
+
 class Step:
     """A node that is lifted in place, and the nodes that come before and after it."""
 
@@ -208,12 +214,8 @@ class Step:
 
         names = [self.lifting.name() for _ in range(count)]
         label = f"{self.node.name or names[0]}_{names[0]}"
-        self.before.append(helper.make_node(operator, inputs, names, label, **attributes))
+        self.before.append(helper.make_node(operator, _trimmed(inputs), names, label, **attributes))
         return names
-
-    def has(self, place: int) -> bool:
-        """Return whether the node has an input at a place."""
-        return place < len(self.node.input) and bool(self.node.input[place])
 
     def given(self, place: int) -> str:
         """Return the input at a place, "" where it was left out."""
@@ -223,12 +225,21 @@ class Step:
         """Let the node be one of the standard, with these inputs and attributes, and its own results."""
         self.node.domain, self.node.op_type = "", operator
         del self.node.input[:], self.node.attribute[:]
-        self.node.input.extend(inputs)
-        while self.node.input and not self.node.input[-1]:
-            del self.node.input[-1]
+        self.node.input.extend(_trimmed(inputs))
         for name, value in attributes.items():
             if value is not None:
                 self.set(name, value)
+
+    def make(self, result: str, operator: str, *inputs: str, **attributes: Any) -> None:
+        """Compute a tensor of this name before the node."""
+        self.add(operator, *inputs, **attributes)
+        self.before[-1].output[0] = result
+
+    def follow(self, operator: str, *inputs: str, result: str = "", **attributes: Any) -> str:
+        """Compute a tensor after the node, and return its name."""
+        self.make(name := result or self.lifting.name(), operator, *inputs, **attributes)
+        self.after.append(self.before.pop())
+        return name
 
     def constant(self, values: Any, dtype: DTypeLike = np.int64) -> str:
         """Return the name of a constant before the node."""
@@ -248,13 +259,65 @@ class Step:
         self.node.output[output] = name
         self.after.append(helper.make_node(operator, [name, *inputs], [wanted], f"{self.node.name or name}_{name}"))
 
+    def constant_of(self, wanted: str, values: np.ndarray) -> str:
+        """Return the name of a constant of the graph with many elements."""
+        import onnx_ir as ir
+        from onnx import helper
+
+        name = f"{wanted}.{self.lifting.name()}"
+        kept = self.lifting.graph.initializer.add(name=name, raw_data=b"", dims=values.shape)
+        kept.data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
+        self.lifting.weights[name] = ir.Tensor(values, name=name)
+        return name
+
+    def array(self, place: int) -> np.ndarray:
+        """Return the elements of an input; UnsupportedError unless it is a constant."""
+        from onnx import numpy_helper
+
+        name = self.node.input[place]
+        if (found := self.lifting.weights.get(name)) is not None:
+            return found.numpy()
+        for each in self.lifting.graph.initializer:
+            if each.name == name:
+                return numpy_helper.to_array(each)
+        for node in self.lifting.graph.node:
+            if node.op_type == "Constant" and node.output[0] == name and node.attribute[0].name == "value":
+                return numpy_helper.to_array(node.attribute[0].t)
+        raise self.refusal(f"{shown(name)} is computed, only constants are served")
+
+    def range(self, count: str) -> str:
+        """Return the name of the numbers below a number in a tensor of one element."""
+        return self.add("Range", self.constant(0), self.add("Squeeze", count), self.constant(1))
+
+    def wanted(self, place: int) -> str:
+        """Return the name of a result, "" where the node has none."""
+        return self.node.output[place] if place < len(self.node.output) else ""
+
+    def take(self, place: int) -> str:
+        """Return the name of a result that other nodes are to compute, a new name where the node has none."""
+        found = self.wanted(place)
+        if found:
+            self.node.output[place] = ""
+        while self.node.output and not self.node.output[-1]:
+            del self.node.output[-1]
+        return found or self.lifting.name()
+
+    def extent(self, name: str, axis: int) -> int | str | None:
+        """Return a size of a tensor: a number, its name, or None where nothing is known."""
+        found = self.lifting.shape(name) or ()
+        return (found[axis] or None) if axis < len(found) else None
+
     def rank(self, place: int) -> int:
         """Return the rank of an input; ModelError if it is unknown."""
-        found = self.lifting.rank(self.node.input[place])
+        return self.rank_of(self.node.input[place])
+
+    def rank_of(self, name: str) -> int:
+        """Return the rank of a tensor; ModelError if it is unknown."""
+        found = self.lifting.rank(name)
         if found is None:
             raise UnknownRankError(
-                f"{self.label}: version {self.lifting.version} of the operator needs the rank of "
-                f"{shown(self.node.input[place])}, which is not known; export the model with shapes"
+                f"{self.label}: version {self.lifting.version} of the operator needs the rank of {shown(name)}, "
+                "which is not known; export the model with shapes"
             )
         return found
 

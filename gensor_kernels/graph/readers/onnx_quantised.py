@@ -21,7 +21,7 @@ Places = tuple[int, int]
 def dequantised(step: Step, place: int, of: Places, **attributes: Any) -> str:
     """Return the float32 tensor that an input stands for."""
     inputs = [step.given(each) for each in (place, *of)]
-    return step.add("DequantizeLinear", *(inputs if inputs[-1] else inputs[:-1]), output_dtype=FLOAT32, **attributes)
+    return step.add("DequantizeLinear", *inputs, output_dtype=FLOAT32, **attributes)
 
 
 def become_quantised(step: Step, value: str, of: Places, like: int, **attributes: Any) -> None:
@@ -34,7 +34,7 @@ def become_quantised(step: Step, value: str, of: Places, like: int, **attributes
 def _convolution(step: Step) -> None:
     x, w = dequantised(step, 0, (1, 2)), dequantised(step, 3, (4, 5), axis=0)
     inputs = [x, w]
-    if step.has(8):
+    if step.given(8):
         scale = step.add("Mul", step.node.input[1], step.node.input[4])
         inputs.append(step.add("DequantizeLinear", step.node.input[8], scale, axis=0))
     become_quantised(step, step.add("Conv", *inputs, **step.attributes()), (6, 7), 0)
@@ -52,11 +52,11 @@ def _gemm(step: Step) -> None:
     transposed = step.attributes().get("transB", 0)
     a, b = dequantised(step, 0, (1, 2)), dequantised(step, 3, (4, 5), axis=0 if transposed else 1)
     inputs = [a, b]
-    if step.has(6):
+    if step.given(6):
         scale = step.add("Mul", step.node.input[1], step.node.input[4])
         inputs.append(step.add("DequantizeLinear", step.node.input[6], scale, axis=-1))
     found = step.add("Gemm", *inputs, **step.attributes())
-    if step.has(7):
+    if step.given(7):
         become_quantised(step, found, (7, 8), 0)
     else:
         step.become("Identity", found)
@@ -106,22 +106,22 @@ def _same(step: Step) -> None:
 
 @foreign("MatMulIntegerToFloat")
 def _product_to_float(step: Step) -> None:
-    a, b, *zeros = (step.given(place) for place in (0, 1, 4, 5))
-    finish_product(step, a, b, (step.given(2), step.given(3)), zeros, step.given(6))
+    a, b, *more, bias = (step.given(place) for place in range(7))
+    step.become("Identity", product_of(step, a, b, more[:2], more[2:], bias))
 
 
 @foreign("DynamicQuantizeMatMul")
 def _dynamic_product(step: Step) -> None:
-    a, scale, zero = step.add_several(3, "DynamicQuantizeLinear", step.given(0))
-    finish_product(step, a, step.given(1), (scale, step.given(2)), [zero, step.given(3)], step.given(4))
+    x, b, other, zeros, bias = (step.given(place) for place in range(5))
+    a, scale, zero = step.add_several(3, "DynamicQuantizeLinear", x)
+    step.become("Identity", product_of(step, a, b, (scale, other), (zero, zeros), bias))
 
 
-def finish_product(step: Step, a: str, b: str, scales: tuple[str, str], zeros: Sequence[str], bias: str) -> None:
-    """Let the node be the product of two quantised tensors in float32, with a bias."""
+def product_of(step: Step, a: str, b: str, scales: Sequence[str], zeros: Sequence[str], bias: str) -> str:
+    """Return the product of two quantised tensors in float32, with a bias."""
     given = [a, b, *zeros]
-    product = step.add("MatMulInteger", *(given if given[-1] else given[:-1]))
-    wide, scale = step.add("Cast", product, to=FLOAT32), step.add("Mul", *scales)
-    if bias:
-        step.become("Add", step.add("Mul", wide, scale), bias)
-    else:
-        step.become("Mul", wide, scale)
+    while not given[-1]:
+        del given[-1]
+    wide = step.add("Cast", step.add("MatMulInteger", *given), to=FLOAT32)
+    found = step.add("Mul", wide, step.add("Mul", *scales))
+    return step.add("Add", found, bias) if bias else found

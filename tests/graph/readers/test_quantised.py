@@ -61,6 +61,13 @@ def quantum(made):
     return float(np.max(scales[-1])) if scales else None
 
 
+def assert_close(found, wanted, bound=None):
+    """Compare dtypes, shapes and elements; integers within one, floats by default within 1e-5 of the largest."""
+    assert found.dtype == wanted.dtype and found.shape == wanted.shape
+    bound = 1 if wanted.dtype.kind in "iu" else bound or 1e-5 * np.abs(wanted).max()
+    assert np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max() <= bound * (1 + 1e-4)
+
+
 def compare(made, inputs, quanta=1.0, scale=None):
     """Compare results with onnxruntime's, within quanta of the last quantised tensor; integers within one."""
     wanted = by_onnxruntime(made, inputs)
@@ -68,9 +75,7 @@ def compare(made, inputs, quanta=1.0, scale=None):
     found = model(**inputs)
     found = found if isinstance(found, tuple) else (found,)
     for each, want in zip(found, wanted, strict=True):
-        assert each.dtype == want.dtype and each.shape == want.shape
-        bound = 1 if want.dtype.kind in "iu" else quanta * scale if scale else 1e-5 * np.abs(want).max()
-        assert np.abs(each.astype(np.float64) - want.astype(np.float64)).max() <= bound * (1 + 1e-4)
+        assert_close(each, want, quanta * scale if scale else None)
     return model
 
 
