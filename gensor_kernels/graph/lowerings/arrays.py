@@ -199,14 +199,19 @@ def _cast(run: Run, node: Node, x: Tensor, like: Tensor = None) -> Tensor:
         raise refusal(node, "casts to float8_e8m0fnu are not served")
     if dtype.name.startswith("float8") and node.attribute("saturate"):
         xp, x = run.together(x)
-        most = _largest(dtype)
-        x = xp.clip(wide(xp, x), -most, most)  # NaN stays NaN
+        x = saturated(xp, x, dtype)
     if node.attribute("finite"):  # of this package: finite numbers stay finite
         xp, x = run.together(x)
         most = x.dtype.type(_largest(dtype))
         x = xp.where(xp.isfinite(x), xp.clip(x, -most, most), x)
     with np.errstate(all="ignore"):
         return x.astype(dtype)
+
+
+def saturated(xp: ModuleType, x: Tensor, dtype: Dtype) -> Tensor:
+    """Return floats within the range of another floating-point dtype."""
+    most = _largest(dtype)
+    return xp.clip(wide(xp, x), -most, most)  # NaN stays NaN
 
 
 def _largest(dtype: Dtype) -> float:

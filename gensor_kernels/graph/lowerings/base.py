@@ -165,6 +165,7 @@ class Host(Run):
 WINDOWS = {
     "AveragePool": "poolings",
     "Conv": "convolutions",
+    "ConvInteger": "convolutions",
     "ConvTranspose": "transposed convolutions",
     "MaxPool": "poolings",
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from gensor_kernels.dispatch.api.convolution import conv2d, conv_transpose2d
 from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
@@ -75,7 +73,7 @@ def _conv(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Te
         else:
             more["add"] = two_axes(item[1], spatial)
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
-    more |= {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
+    more |= {"stride": two(strides, 1), "padding": two(pads, (0, 0)), "dilation": two(dilations, 1)}
     more["groups"] = node.attribute("group")
     if node.layout == "last":
         more |= {"add": channels_last(more.get("add")), "layout": "NHWC"}
@@ -109,8 +107,8 @@ def _conv_transpose(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = N
     if any(min(pair) < 0 for pair in pads):
         raise refusal(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
-    more: dict[str, Any] = {"stride": _two(strides, 1), "padding": _two(pads, (0, 0)), "dilation": _two(dilations, 1)}
-    more |= {"output_padding": _two(extra, 0), "groups": node.attribute("group")}
+    more: dict[str, Any] = {"stride": two(strides, 1), "padding": two(pads, (0, 0)), "dilation": two(dilations, 1)}
+    more |= {"output_padding": two(extra, 0), "groups": node.attribute("group")}
     if node.layout == "last":
         y = run.call(conv_transpose2d, channels_last(x), channels_last(w), bias, layout="NHWC", **more)
         return channels_first(y)
@@ -145,22 +143,9 @@ def two_axes(array: Tensor, spatial: int) -> Tensor:
     return array if spatial == 2 or array.ndim < 3 else array[:, :, None]
 
 
-def _two(values: Sequence[T], first: T) -> tuple[T, ...]:
+def two(values: Sequence[T], first: T) -> tuple[T, ...]:
+    """Return values for two spatial axes; `first` for the one that a tensor lacks."""
     return tuple(values) if len(values) == 2 else (first, *values)
-
-
-def _matmul_integer(run: Run, node: Node, a: Tensor, b: Tensor, a_zero: Tensor = None, b_zero: Tensor = None) -> Tensor:
-    if a.dtype == b.dtype == np.int8:
-        zeros = [run.host(each) for each in (a_zero, b_zero) if each is not None]
-        if not any(each.any() for each in zeros):
-            return run.call(matmul, a, b, dtype="int32")
-    _, a, b, a_zero, b_zero = run.together(a, b, a_zero, b_zero)
-    xp, wide_a, wide_b = run.xp, a.astype(np.int32), b.astype(np.int32)
-    if a_zero is not None:
-        wide_a = wide_a - (a_zero[:, None] if a_zero.ndim == 1 and a_zero.size > 1 else a_zero).astype(np.int32)
-    if b_zero is not None:
-        wide_b = wide_b - b_zero.astype(np.int32)
-    return xp.matmul(wide_a, wide_b)
 
 
 LOWERINGS: dict[str, Lowering] = {
@@ -170,6 +155,5 @@ LOWERINGS: dict[str, Lowering] = {
     "GatedMatMul": _matmul_gate,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "MatMulInteger": _matmul_integer,
     "QuantisedLinear": _linear,
 }

@@ -25,8 +25,8 @@ from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
-from . import onnx_limits, onnx_weights
-from .onnx_lifting import lift
+from . import onnx_attention, onnx_limits, onnx_microsoft, onnx_weights  # noqa: F401 - two register what they lift
+from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
 from .onnx_weights import in_memory, pack, unpack
 
@@ -66,7 +66,7 @@ class Source:
         operators, weights = onnx_weights.split(model, folder)
         _tidy(operators)
         _check(operators, weights)
-        lifted = _lift(operators)
+        lifted = _lift(operators, weights)
         constants = {each.name for each in lifted.graph.initializer}
         declared = {each.name: _spec(each) for each in lifted.graph.input}
         self.inputs = {name: spec for name, spec in declared.items() if name not in constants}
@@ -258,6 +258,11 @@ def _tidy(model: onnx.ModelProto) -> None:
         for each in value.type.tensor_type.shape.dim:
             if each.dim_value < 0 or (each.dim_param and not SIZE.fullmatch(each.dim_param)):
                 each.Clear()
+    for node in onnx_weights.messages(model, onnx.NodeProto):
+        if not node.domain and ("com.microsoft", node.op_type) in FOREIGN and not _is_standard(node.op_type, model):
+            node.domain = "com.microsoft"
+    if all(each.domain != "com.microsoft" for each in model.opset_import):  # onnxruntime's optimisers leave it out
+        model.opset_import.add(domain="com.microsoft", version=1)
     nodes = [*model.graph.node]
     makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
     reads = [
@@ -269,6 +274,12 @@ def _tidy(model: onnx.ModelProto) -> None:
             order = [*graphlib.TopologicalSorter(dict(enumerate(reads))).static_order()]
             del model.graph.node[:]
             model.graph.node.extend(nodes[place] for place in order)
+
+
+def _is_standard(operator: str, model: onnx.ModelProto) -> bool:
+    """Return whether the standard has an operator in the version of a model."""
+    version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+    return bool(library().defs.has(operator, version, ""))
 
 
 def library() -> ModuleType:
@@ -317,7 +328,7 @@ def _check(operators: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol])
         onnx.checker.check_model(checked)
 
 
-def _lift(model: onnx.ModelProto) -> onnx.ModelProto:
+def _lift(model: onnx.ModelProto, weights: dict[str, ir.TensorProtocol]) -> onnx.ModelProto:
     """Inline functions, and lift operators to OPSET."""
     onnx = library()
     if model.functions:  # onnx's converter drops them
@@ -327,7 +338,7 @@ def _lift(model: onnx.ModelProto) -> onnx.ModelProto:
             # The optimiser turns it into a Cast that saturates.
             label = f"node {shown(node.name or node.output[0])} (CastLike)"
             raise UnsupportedError(f"{label}: casts like another tensor saturate; use Cast with saturate=0")
-    lift(model, OPSET)
+    lift(model, OPSET, weights)
     return model
 
 

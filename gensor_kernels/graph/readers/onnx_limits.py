@@ -11,6 +11,8 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
+from .onnx_lifting import FOREIGN
+
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
@@ -29,9 +31,6 @@ DOMAINS = {
     "com.microsoft": "save the model before onnxruntime optimises it",
     "ai.onnx.ml": "trees and other classical models run in onnxruntime",
 }
-#: Remedy by words that names of quantised operators have.
-QUANTISED = ("Quantize", "QLinear", "ConvInteger")
-FLOAT = 'load the float model with weights="int8" in place of the quantised one'
 #: Operators that one sentence names.
 MOST = 12
 
@@ -45,7 +44,7 @@ def refuse_early(model: onnx.ModelProto) -> None:
     constants = {"", *(each.name for each in model.graph.initializer)}
     found, refused = [], False
     for node in model.graph.node:
-        is_own = (node.domain, node.op_type) in own
+        is_own = (node.domain, node.op_type) in own or (node.domain, node.op_type) in FOREIGN
         if node.domain in STANDARD and not is_own and constants.issuperset(node.input):
             constants.update(node.output)
         elif not is_own and (node.domain not in STANDARD or not _remedy(FOLDED, node.op_type)):
@@ -126,7 +125,7 @@ def _describe(domain: str, operator: str, names: list[str]) -> str:
 def _remedy_of(domain: str, operator: str) -> str:
     if domain:
         return DOMAINS.get(domain, "")
-    return _remedy(NEVER | FOLDED, operator) or (FLOAT if any(word in operator for word in QUANTISED) else "")
+    return _remedy(NEVER | FOLDED, operator)
 
 
 def _remedy(table: Mapping[str, str], operator: str) -> str:
