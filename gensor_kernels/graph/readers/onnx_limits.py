@@ -141,6 +141,8 @@ MOST_NODES = 100_000
 LARGEST_TEXT = 1 << 20
 #: Bytes of the constants that a model computes from constants.
 LARGEST_FOLDED = 2 << 30
+#: Bytes of a ConstantOfShape that is folded when the model is read; larger ones become constants of each plan.
+SMALLEST = 8 << 10
 #: Key of a model of onnx-ir for the bytes of constants that its file has.
 WEIGHT_BYTES = "weight_bytes"
 
@@ -241,7 +243,8 @@ def foldable(model: ir.Model) -> Callable[[ir.Node], bool | None]:
         if size > left:
             return False
         left -= int(size)
-        return None
+        # onnxscript keeps such constants by default, and knows no shape that follows from them (F.pad of PyTorch).
+        return True if node.op_type == "ConstantOfShape" and size <= SMALLEST else None
 
     return ask
 
