@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import onnx_ir
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import load
@@ -137,17 +137,6 @@ def test_sequences_that_fold():
     text, constants = "s = SplitToSequence<axis = 1>(x, four); y = SequenceAt(s, one)", {"one": np.int64(1)}
     made = model(text, {"x": ("float32", (2, 8))}, ["y"], constants | {"four": np.array([4, 4])})
     check(made, X[:, 4:], X)
-
-
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
-def test_control_flow_that_inputs_decide(op):
-    made = node(op, ["x"], ["y"], "turn", body=helper.make_graph([], "body", [], []), num_scan_inputs=1)
-    if op == "If":
-        (made,) = nodes_of(branches())
-        made.input[0], made.output[0] = "given", "y"
-    given = GIVEN | {"given": ("bool", ())}
-    with pytest.raises(UnsupportedError, match=rf"^operator {op} \(node 'turn'\) is not served; control flow"):
-        model([made], given, ["y"], {"axes": np.array([0])})
 
 
 def test_operators_that_are_not_served_are_listed_together():
