@@ -61,8 +61,8 @@ InputOption = Annotated[
     list[str] | None,
     Option(
         metavar="NAME=EXTENTS",
-        help="Shape of a model's input, as x=1x3x224x224, or a size that its file leaves open, as batch=8. Lists stand "
-        "for every value: x=1,8x3x224x224. May be repeated.",
+        help="Shape of a model's input, as x=1x3x224x224, a size that its file leaves open, as batch=8, or the value "
+        "of an input without axes, as rate=16000. Lists stand for all sizes: x=1,8x3x224x224. May be repeated.",
     ),
 ]
 #: Types in which a model's float32 tensors can be computed, and how else people write them.

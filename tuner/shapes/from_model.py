@@ -123,12 +123,37 @@ def _example(model: Model, values: Mapping[Any, int]) -> str:
     return ""
 
 
-def loaded(path: Path, dtype: str | None = None) -> Model:
-    """Return the model of a file, with float32 tensors in `dtype` where given; ModelError where there is none."""
+def loaded(
+    path: Path, dtype: str | None = None, asked: Mapping[str, Sequence[Shape]] = {}
+) -> tuple[Model, dict[str, Sequence[Shape]]]:
+    """Return the model of a file, with float32 tensors in `dtype` where given, and the requested shapes of its inputs.
+
+    A number for an input without axes becomes its value. ModelError where there is no such file.
+    """
+    values = _values(path, {name: shapes[0][0] for name, shapes in asked.items() if [*map(len, shapes)] == [1]})
     try:
-        return gensor_kernels.load(path, dtype=cast(Dtype, dtype))
+        model = gensor_kernels.load(path, inputs=values, dtype=cast(Dtype, dtype))
     except OSError as error:
         raise ModelError(str(error)) from None
+    return model, {name: shapes for name, shapes in asked.items() if name not in values}
+
+
+def _values(path: Path, numbers: Mapping[str, int]) -> dict[str, int]:
+    """Return the numbers that are values of a model's inputs, not extents."""
+    if not numbers:
+        return {}
+    try:
+        import onnx
+
+        declared = onnx.load_model(path, load_external_data=False).graph.input
+    except Exception:  # load has the message
+        return {}
+    kinds = {each.name: each.type.tensor_type for each in declared}
+    return {
+        name: number
+        for name, number in numbers.items()
+        if name in kinds and kinds[name].HasField("shape") and not kinds[name].shape.dim
+    }
 
 
 def drawn(model: Model, shapes: Mapping[str, Shape], zeros: bool = False) -> dict[str, np.ndarray]:
@@ -154,8 +179,8 @@ def layers(
     dtype: str | None = None,
 ) -> Layers:
     """Return the layers of a model for one combination of sizes, predicted for `emulate` or run on the GPU."""
-    model = loaded(path, dtype)
-    found = signatures(model, asked)
+    model, shapes = loaded(path, dtype, asked)
+    found = signatures(model, shapes)
     if len(found) > 1:
         raise ModelError(f"--input asks for {len(found)} combinations of sizes: a model is run at one")
     with rehearsed(emulate) if emulate else nullcontext():
@@ -167,7 +192,7 @@ def write(
     path: Path, out: Path, arch: str, asked: Mapping[str, Sequence[Shape]], dtype: str | None = None
 ) -> list[str]:
     """Write the calls of a model, dispatched for `arch`, as a shapes file; return the names of its files of weights."""
-    model, names = loaded(path, dtype), dict[str, list[str]]()
+    (model, asked), names = loaded(path, dtype, asked), dict[str, list[str]]()
     found = signatures(model, asked)
     with tempfile.TemporaryDirectory() as folder:
         calls = Path(folder) / "calls.csv"

@@ -14,20 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from gensor_kernels import install
-from gensor_kernels.arrays import Dtype
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import failing, first_line
-from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
-from gensor_kernels.shown import printable, shown
+from gensor_kernels.graph.ir.graph import OPSET, Graph, Spec
+from gensor_kernels.shown import shown
 
-from . import onnx_attention, onnx_limits, onnx_microsoft, onnx_weights  # noqa: F401 - two register what they lift
+from . import onnx_attention, onnx_control, onnx_limits, onnx_microsoft, onnx_weights  # noqa: F401 - two register what they lift
 from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
+from .onnx_nodes import dtype_of, extents_of, node_of
 from .onnx_weights import in_memory, pack, unpack
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 #: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
+#: Arrays, numbers, and nested lists of numbers.
+ArrayLike: TypeAlias = Any
 #: Names of sizes; exporters write others, such as "?" and "-1", for any number of unrelated sizes.
 SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights whose arrays are made once.
@@ -47,7 +49,8 @@ MOST_PASSES = 4
 class Source:
     """A model as it was read, from an onnx.ModelProto and the folder of its external data.
 
-    Its operators are lifted to OPSET and optimised once, sizes are not bound.
+    Its operators are lifted to OPSET and optimised once, sizes are not bound. `inputs` are values of inputs that become
+    constants.
     """
 
     #: Advice about an operator that is not served.
@@ -58,12 +61,13 @@ class Source:
     bounds: Mapping[str, tuple[float, float]] = {}
     _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
 
-    def __init__(self, model: onnx.ModelProto, folder: Path | None = None):
+    def __init__(self, model: onnx.ModelProto, folder: Path | None = None, inputs: Mapping[str, ArrayLike] = {}):
         onnx_limits.refuse_early(model)
         onnx_limits.check(model)
         #: Names of the files next to the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.split(model, folder)
+        _fix(operators, weights, inputs)
         _tidy(operators)
         _check(operators, weights)
         lifted = _lift(operators, weights)
@@ -139,11 +143,14 @@ def optimise(model: ir.Model, inputs: Iterable[str]) -> ir.Model:
     _forget_results(model)
     with failing("shapes of the model cannot be inferred"):
         model.meta[WEIGHT_BYTES] = onnx_limits.weight_bytes(model)
-        if any(map(_is_misread, model.graph)):
-            _fold(model)
-        else:
-            optimize_ir(model, should_fold=onnx_limits.foldable(model), **LIMITS)
-        model.graph.sort()  # a rule may put a node after its readers
+        has_changed = True
+        while has_changed:
+            if any(map(_is_misread, model.graph)):
+                _fold(model)
+            else:
+                optimize_ir(model, should_fold=onnx_limits.foldable(model), **LIMITS)
+            model.graph.sort()  # a rule may put a node after its readers
+            has_changed = onnx_control.take_out(model)
     _keep_dtypes(model)
     for name, value in model.graph.initializers.items():
         tensor: Any = value.const_value
@@ -180,6 +187,8 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
                 each.shape = ir.Shape(shapes[each.name])
         _forget_results(model)
         _fold(model)
+        while onnx_control.take_out(model):
+            _fold(model)
         cleaning = (
             common.RemoveUnusedNodesPass(),
             common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
@@ -214,31 +223,53 @@ def _forget_results(model: ir.Model) -> None:
             each.shape = None
 
 
-def read(model: Any) -> Source:
+def read(model: Any, inputs: Mapping[str, ArrayLike] = {}) -> Source:
     """Read an ONNX model: a file, whose external data are mapped into memory, its bytes, or an onnx.ModelProto.
 
-    Raises FileNotFoundError, ModelError for what is no valid model, and UnsupportedError for operators that are not
-    served.
+    `inputs` are values of inputs that become constants. Raises FileNotFoundError, ModelError for what is no valid
+    model or no value of its inputs, and UnsupportedError for operators that are not served.
     """
     onnx = library()
     if isinstance(model, onnx.ModelProto):
-        return _source(model)
+        return _source(model, None, inputs)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _source(_parse(bytes(model)))
+        return _source(_parse(bytes(model)), None, inputs)
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(f"load takes a path, bytes or an onnx.ModelProto, not {shown(model)}")
     file = Path(model)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
-        return _source(_parse(file.read_bytes()), file.parent)
+        return _source(_parse(file.read_bytes()), file.parent, inputs)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
 
 
-def _source(model: onnx.ModelProto, folder: Path | None = None) -> Source:
+def _source(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, ArrayLike]) -> Source:
     with failing("no valid ONNX model"):
-        return Source(model, folder)
+        return Source(model, folder, inputs)
+
+
+def _fix(operators: onnx.ModelProto, weights: dict[str, ir.TensorProtocol], inputs: Mapping[str, ArrayLike]) -> None:
+    """Turn inputs of a model without weights into constants; ModelError for values that do not fit."""
+    declared = {each.name: each for each in operators.graph.input}
+    for name, value in inputs.items():
+        if name not in declared:
+            raise ModelError(f"input {shown(name)} is none of {', '.join(map(shown, declared))}")
+        spec, array = _spec(declared[name]), np.asarray(value)
+        if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
+            raise ModelError(f"input {shown(name)} is {array.dtype}, the model takes {spec.dtype.name}")
+        fits = spec.shape is None or len(spec.shape) == array.ndim
+        for size, extent in zip(spec.shape or (), array.shape, strict=False):
+            fits &= not isinstance(size, int) or size == extent
+        if not fits or (spec.dtype.kind in "iu" and not (array == array.astype(spec.dtype)).all()):
+            raise ModelError(f"input {shown(name)} cannot be {shown(value)}, the model takes {spec}")
+        kept = [each for each in operators.graph.initializer if each.name != name]
+        del operators.graph.initializer[:]
+        operators.graph.initializer.extend(kept)
+        operators.graph.input.remove(declared[name])
+        weights.pop(name, None)
+        onnx_weights.add(operators, weights, array.astype(spec.dtype), name)
 
 
 def _parse(data: bytes) -> onnx.ModelProto:
@@ -352,15 +383,12 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Grap
         for value in node.outputs:
             if value.dtype is not None:
                 specs[value.name] = Spec(dtype_of(value.dtype), extents_of(value.shape))
-        attributes = {name: _attribute(value) for name, value in node.attributes.items()}
-        if node.op_type == "Constant":
-            (value,) = attributes.values()
-            constants[node.outputs[0].name] = np.asarray(value)
-            continue
-        inputs = ("" if each is None else each.name for each in (*node.inputs, *onnx_limits.outer_values(node)))
-        outputs = tuple(each.name for each in node.outputs)
-        name = printable(node.name or f"{node.op_type}_{number}")  # tables and errors show it
-        nodes.append(Node(node.op_type, tuple(inputs), outputs, attributes, name))
+        made = node_of(node, number)
+        if made.op == "Constant":
+            (constant,) = made.attributes.values()
+            constants[made.outputs[0]] = np.asarray(constant)
+        else:
+            nodes.append(made)
     inputs_of = {each.name: Spec(dtype_of(each.dtype), extents_of(each.shape)) for each in model.graph.inputs}
     outputs_of, weights = [each.name for each in model.graph.outputs], model.meta[WEIGHT_BYTES]
     return Graph(nodes, dict(declared or inputs_of), outputs_of, constants, specs, weight_bytes=weights)
@@ -369,28 +397,6 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Grap
 def _constant(value: Any) -> np.ndarray:
     array = value.const_value.numpy()
     return array if array.flags.c_contiguous else array.copy()
-
-
-def dtype_of(dtype: ir.DataType | None) -> Dtype:
-    """Return a dtype of onnx-ir as NumPy's; `object` for text and unknown types."""
-    try:
-        return np.dtype(object if dtype is None else dtype.numpy())
-    except (TypeError, ValueError):
-        return np.dtype(object)
-
-
-def extents_of(shape: ir.Shape | None) -> Extents | None:
-    """Return a shape of onnx-ir as numbers and names."""
-    if shape is None:
-        return None
-    return tuple(each if isinstance(each, int) else each.value for each in shape)
-
-
-def _attribute(attribute: ir.Attr) -> Any:
-    value = attribute.value
-    if hasattr(value, "numpy"):
-        return value.numpy()
-    return value if isinstance(value, (int, float, str)) or value is None else tuple(value)
 
 
 def _spec(value: onnx.ValueInfoProto) -> Spec:

@@ -498,6 +498,11 @@ def _to_resize(step: Step, scales: str, rounding: str) -> None:
     step.input(2, scales)
 
 
+@_below(9, "Scan")
+def _scan(step: Step) -> None:
+    raise step.refusal("Scan of version 8 is not served; export the model with a newer version of the operators")
+
+
 @_below(11, "Scatter")
 def _scatter(step: Step) -> None:
     step.node.op_type = "ScatterElements"

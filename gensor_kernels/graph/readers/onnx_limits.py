@@ -11,20 +11,25 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
+from .onnx_control import MOST_ITERATIONS, is_open, reads_inputs
 from .onnx_lifting import FOREIGN
+from .onnx_nodes import STANDARD
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-#: Domains of the ONNX standard's own operators.
-STANDARD = ("", "ai.onnx")
-CONTROL = "control flow is served where constants or shapes decide it: export the model without it"
+CONTROL = (
+    f"branches and loops of at most {MOST_ITERATIONS:,} iterations are served where constants or shapes decide them: "
+    "give inputs that never change to load(path, inputs={...}), or export the model without control flow"
+)
 TENSORS = "sequences and optional values are not served: export the model with tensors alone"
 CUT = "onnx.utils.extract_model cuts out a part of the model without them"
 #: Remedies for operators that are never served, and for those that constants and shapes may take out of a model.
-NEVER = {"Loop": CONTROL, "Scan": CONTROL, "Optional": TENSORS}
-FOLDED = {"If": CONTROL, "Sequence": TENSORS, "SplitToSequence": TENSORS, "ConcatFromSequence": TENSORS}
+NEVER = {"Optional": TENSORS}
+FOLDED = dict.fromkeys(("If", "Loop", "Scan"), CONTROL) | dict.fromkeys(
+    ("Sequence", "SplitToSequence", "ConcatFromSequence"), TENSORS
+)
 MANY = ("Sequence", "Optional")
 #: Remedies by domain.
 DOMAINS = {
@@ -63,42 +68,15 @@ def refuse(graph: ir.Graph, sizes_are_open: bool, remedy: str = CUT) -> None:
 
 
 def _nodes(graph: ir.Graph, sizes_are_open: bool) -> Iterator[ir.Node]:
-    """Yield the nodes of a graph, and those of branches that values of inputs decide."""
+    """Yield the nodes of a graph, and those of graphs within it, of branches only where elements of inputs decide."""
     for node in graph:
-        if node.op_type == "If" and node.domain in STANDARD:
-            if sizes_are_open and not _reads_inputs(node.inputs[0]):
-                continue
-            for each in node.attributes.values():
-                yield from _nodes(each.as_graph(), sizes_are_open)
-        if node.op_type != "Constant":
+        inner = [each.as_graph() for each in node.attributes.values() if each.type.name == "GRAPH"]
+        waits = bool(inner) and sizes_are_open and node.domain in STANDARD and is_open(node)
+        may_vanish = waits and node.op_type == "If" and not reads_inputs(node.inputs[0])
+        for each in () if may_vanish else inner:
+            yield from _nodes(each, sizes_are_open)
+        if node.op_type != "Constant" and not waits:
             yield node
-
-
-def outer_values(node: ir.Node) -> list[ir.Value]:
-    """Return the values of outer graphs that the branches of a node read."""
-    branches = [each.as_graph() for each in node.attributes.values() if each.type.name == "GRAPH"]
-    inner = [each for branch in branches for each in branch]
-    own = {value for each in inner for value in each.outputs}
-    own.update(value for branch in branches for value in (*branch.inputs, *branch.initializers.values()))
-    read = [value for each in inner for value in (*each.inputs, *outer_values(each))]
-    read += [value for branch in branches for value in branch.outputs]
-    return [each for each in dict.fromkeys(read) if each is not None and each not in own]
-
-
-def _reads_inputs(value: ir.Value | None) -> bool:
-    """Return whether a value follows from elements of inputs, not from their shapes alone."""
-    seen, open_ = set["ir.Value"](), [value]
-    while open_:
-        each = open_.pop()
-        if each is None or each in seen or each.const_value is not None:
-            continue
-        seen.add(each)
-        node = each.producer()
-        if node is None:
-            return True
-        if node.op_type not in ("Shape", "Size"):
-            open_ += node.inputs
-    return False
 
 
 def _refuse(nodes: Iterable[Any], remedy: str = CUT) -> None:
@@ -140,6 +118,8 @@ MOST_NODES = 100_000
 LARGEST_TEXT = 1 << 20
 #: Bytes of the constants that a model computes from constants.
 LARGEST_FOLDED = 2 << 30
+#: Bytes of a ConstantOfShape that is folded when the model is read; larger ones become constants of each plan.
+SMALLEST = 8 << 10
 #: Key of a model of onnx-ir for the bytes of constants that its file has.
 WEIGHT_BYTES = "weight_bytes"
 
@@ -240,7 +220,8 @@ def foldable(model: ir.Model) -> Callable[[ir.Node], bool | None]:
         if size > left:
             return False
         left -= int(size)
-        return None
+        # onnxscript keeps such constants by default, and knows no shape that follows from them (F.pad of PyTorch).
+        return True if node.op_type == "ConstantOfShape" and size <= SMALLEST else None
 
     return ask
 

@@ -61,6 +61,18 @@ def split(model: onnx.ModelProto, folder: Path | None) -> tuple[onnx.ModelProto,
     return operators, weights
 
 
+def add(operators: onnx.ModelProto, weights: dict[str, ir.TensorProtocol], array: np.ndarray, name: str) -> None:
+    """Add a constant to a model that `split` returned."""
+    import onnx
+
+    tensor = onnx.numpy_helper.from_array(array, name)
+    if _is_large(tensor):
+        weights[name] = _tensor(tensor, name, None)
+        _hollow(operators.graph.initializer.add(), tensor, name)
+    else:
+        operators.graph.initializer.add().CopyFrom(tensor)
+
+
 def external_files(model: onnx.ModelProto) -> list[str]:
     """Return the names of the files that hold a model's external data."""
     return sorted({_places(tensor).get("location", "") for tensor in external(model)})

@@ -24,7 +24,8 @@ from gensor_kernels.graph.ir.graph import OPSET, Spec
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
-from .onnx_file import Source, dtype_of, extents_of, library, optimise
+from .onnx_file import Source, library, optimise
+from .onnx_nodes import dtype_of, extents_of
 from .torch_checked import check
 from .torch_operators import translations
 

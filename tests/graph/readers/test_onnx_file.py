@@ -7,13 +7,13 @@ import pickle
 import numpy as np
 import onnx_ir
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import load
 from gensor_kernels.graph.readers.onnx_file import library
 
-from ..models import model, node, nodes_of, proto
+from ..models import by_onnxruntime, model, node, nodes_of, operators, proto
 
 pytestmark = pytest.mark.usefixtures("emulator")
 ROWS = "s = Shape(x); rows = Gather(s, zero); c = Equal(rows, one)"
@@ -92,6 +92,34 @@ def test_branches_that_shapes_decide(opset, rows):
         check(made, np.maximum(x[0] if count == 1 else x, 0), x)
 
 
+#: Paddings of the last two axes as PyTorch exports F.pad: extended by zeros, turned, and cast.
+PADDED = (
+    "n = Shape(pads); rest = Sub(eight, n); zeros = ConstantOfShape<value = int64[1] {0}>(rest)",
+    "whole = Concat<axis = 0>(pads, zeros); pairs = Reshape(whole, two)",
+    "turned = Slice(pairs, last, least, zero, last)",
+    "columns = Transpose<perm = [1, 0]>(turned); row = Reshape(columns, last); all = Cast<to = 7>(row)",
+    'p = Pad<mode = "constant">(x, all, none); y = Conv<kernel_shape = [3, 3]>(p, w)',
+)
+
+
+@pytest.mark.parametrize("rows", [9, "rows"])
+def test_shapes_after_the_padding_of_pytorch_are_known_and_it_takes_no_launch(rows):
+    w = np.random.default_rng(1).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    integers = {"pads": [1, 0, 2, 1], "two": [-1, 2], "last": [-1], "least": [1 - 2**63], "zero": [0], "eight": [8]}
+    constants = {name: np.array(values) for name, values in integers.items()} | {"none": np.float32(0), "w": w}
+    then, other = "then () => (float[] a) { a = Relu(y) }", "other () => (float[] b) { b = Neg(y) }"
+    nodes = "; ".join(PADDED) + "; s = Shape<start = 2, end = 3>(y); c = Equal(s, ten)"
+    nodes += f"; [turn] z = If<then_branch = {then}, else_branch = {other}>(c); t = Shape(z); o = Reshape(z, t)"
+    given = {"x": ("float32", (1, 3, rows, 11))}
+    made = model(nodes, given, ["o"], constants | {"ten": np.array([10])})
+    graph = made._prepare({"x": (1, 3, 9, 11)}).graph
+    assert operators(graph) == "Conv + Relu" and graph.nodes[0].attribute("pads") == (2, 1, 1, 0)
+    assert all(graph.static(name) == (1, 4, 10, 10) for node in graph.nodes for name in node.outputs)
+    x = np.random.default_rng(2).standard_normal((1, 3, 9, 11)).astype(np.float32)
+    (wanted,) = by_onnxruntime(proto(nodes, given, ["o"], constants | {"ten": np.array([10])}), {"x": x})
+    check(made, wanted, x)
+
+
 def test_nodes_in_any_order_and_branches_that_a_constant_decides():
     constants = {"no": np.array(False), "axes": np.array([0])}
     made = proto(f"y = Relu(z); {branches()}; c = Not(no)", GIVEN, ["y"], constants)
@@ -109,17 +137,6 @@ def test_sequences_that_fold():
     text, constants = "s = SplitToSequence<axis = 1>(x, four); y = SequenceAt(s, one)", {"one": np.int64(1)}
     made = model(text, {"x": ("float32", (2, 8))}, ["y"], constants | {"four": np.array([4, 4])})
     check(made, X[:, 4:], X)
-
-
-@pytest.mark.parametrize("op", ["If", "Loop", "Scan"])
-def test_control_flow_that_inputs_decide(op):
-    made = node(op, ["x"], ["y"], "turn", body=helper.make_graph([], "body", [], []), num_scan_inputs=1)
-    if op == "If":
-        (made,) = nodes_of(branches())
-        made.input[0], made.output[0] = "given", "y"
-    given = GIVEN | {"given": ("bool", ())}
-    with pytest.raises(UnsupportedError, match=rf"^operator {op} \(node 'turn'\) is not served; control flow"):
-        model([made], given, ["y"], {"axes": np.array([0])})
 
 
 def test_operators_that_are_not_served_are_listed_together():

@@ -52,6 +52,21 @@ def test_a_model_becomes_a_shapes_file_and_what_does_not_fit_is_a_sentence(file,
     assert code == 2 and "leave one out" in errors
 
 
+def test_a_number_for_an_input_without_axes_decides_a_branch(tmp_path, gensor_tune):
+    branches = "then_branch = t () => (float[n,4] a) { a = MatMul(x, w) }, "
+    branches += "else_branch = e () => (float[n] b) { b = ReduceMean<keepdims = 0>(x, one) }"
+    given = {"x": ("float32", ("n", 8)), "rate": ("int64", ())}
+    constants = {"w": np.ones((8, 4), np.float32), "one": np.array([1]), "fast": np.int64(16000)}
+    made = proto(f"c = Equal(rate, fast); y = If<{branches}>(c)", given, {"y": ("n", 4)}, constants)
+    onnx.save(made, tmp_path / "rates.onnx")
+    for rate, op in ((16000, "matmul"), (8000, "reduce_mean")):
+        out = tmp_path / f"{rate}.csv"
+        sizes = ("--input", f"rate={rate}", "--input", "n=16")
+        code, _, errors = gensor_tune("shapes", tmp_path / "rates.onnx", *sizes, "-o", out)
+        assert code in (0, None), errors
+        assert [row.workload.operator for row in read_shapes(out)] == [op]
+
+
 def test_a_model_in_16_bits_has_shapes_records_and_layers_of_its_own(file, tmp_path, gensor_tune, needs_emulator):
     """As `gensor_kernels.load(dtype=)` makes it; and `run --db` reads what was tuned."""
     sizes, kinds = ("--input", "x=2x3x8x8"), {}
@@ -110,7 +125,7 @@ def text_model(tmp_path):
 
 
 def test_lists_of_sizes_are_combined(text_model):
-    model = loaded(text_model)
+    model, _ = loaded(text_model)
     found = signatures(model, extents_of(["batch=1,8", "sequence=128,512"]))
     assert [each["ids"] for each in found] == [(1, 128, 16), (1, 512, 16), (8, 128, 16), (8, 512, 16)]
     assert all(each["mask"] == each["ids"] for each in found)
@@ -170,7 +185,7 @@ def test_the_calls_of_a_rehearsal_are_those_of_a_run(file, tmp_path, needs_emula
     out, ran = tmp_path / "shapes.csv", tmp_path / "ran.csv"
     write(file, out, "sm_87", {"x": [(2, 3, 8, 8)]})
     with gensor_kernels.emulated("sm_87"), gensor_kernels.record(ran):
-        loaded(file)(np.ones((2, 3, 8, 8), np.float32))
+        loaded(file)[0](np.ones((2, 3, 8, 8), np.float32))
     both = [{(row.workload.key(), row.count) for row in read_shapes(path)} for path in (out, ran)]
     assert both[0] == both[1] and len(both[0]) == 2
 
