@@ -15,11 +15,13 @@ from .precision import narrow_floats
 from .products import join_gates, join_siblings, move_scales
 from .quantised import quantise
 from .rotary import find_rotary, rotate_elements
+from .transposes import Transposes, move_transposes
 from .views import shorten_views, slice_views
 
 #: Rules that recognise operators and views in the output of exporters, for all dtypes.
 PATTERNS = (
-    *(drop_aliases, shorten_views, move_views, shorten_views, slice_views, shorten_views),
+    *(drop_aliases, shorten_views, move_transposes, shorten_views, move_views, shorten_views, slice_views),
+    shorten_views,
     *(find_gelus, find_swishes, find_layer_norms, find_rms_norms, find_rotary, drop_aliases, move_views, shorten_views),
 )
 #: Rules that fold constants of the file into others.
@@ -52,7 +54,7 @@ def rewrite(graph: Graph, potential: Potential | None = None, options: Options =
     return graph
 
 
-def _apply(graph: Graph, rules: tuple[Rule, ...], potential: Potential | None) -> None:
+def _apply(graph: Graph, rules: tuple[Rule | Transposes, ...], potential: Potential | None) -> None:
     links = Links(graph, potential or predict)
     for rule in rules:
         rule.everywhere(links)
