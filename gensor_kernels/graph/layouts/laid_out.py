@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gensor_kernels.graph.ir.graph import Graph, Node
 
 from .choice import Tensor, choose, total
-from .times import Times, in_order, weight_orders
+from .times import LAST, Times, in_order, weight_orders
 
 #: Operators whose kernels take both layouts, with different times.
 KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAveragePool", "MaxPool")
@@ -19,6 +19,8 @@ REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSu
 WORTHWHILE = 1.01
 #: Operators that can read one layout and write the other; grouped convolutions cannot.
 EITHER = ("Conv", "Elementwise")
+#: Transposes that are views of images with channels last: into the axes (n, c, h, w), and out of them.
+INTO, OUT_OF = (0, 3, 1, 2), LAST
 #: Operators of the array library, which keep the layout that they read at the same time.
 NEUTRAL = (
     *("Abs", "Add", "Cast", "Celu", "Clip", "Concat", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu"),
@@ -75,6 +77,8 @@ def _are_images(graph: Graph, names: Iterable[str]) -> bool:
 
 
 def _takes_both(graph: Graph, node: Node) -> bool:
+    if node.op == "Transpose":
+        return node.attribute("perm") in (INTO, OUT_OF) and _are_images(graph, (node.inputs[0], node.outputs[0]))
     if node.op not in (*KERNELS, *NEUTRAL, *REDUCTIONS):
         return False
     known = all(graph.shape(each) is not None for each in (*node.reads(), *node.outputs) if each)
@@ -85,6 +89,10 @@ def _takes_both(graph: Graph, node: Node) -> bool:
     images = node.reads() if node.op in NEUTRAL else node.inputs[:1]
     whole = len(node.outputs) == 1 or node.op == "Split"
     return known and whole and any(_is_image(graph, each) for each in images) and _are_images(graph, node.outputs)
+
+
+def _transposes(node: Node, order: tuple[int, ...]) -> bool:
+    return node.op == "Transpose" and node.attribute("perm") == order
 
 
 class _Choice:
@@ -98,12 +106,24 @@ class _Choice:
             if math.isinf(first) and math.isinf(last):  # unknown: as in the file
                 self.own[number] = (0.0, math.inf)
         self.number = {id(node): number for number, node in enumerate(self.nodes, 1)}
+        #: The same without Transposes that read or write other tensors than images.
+        self.reader = self._without(INTO)
+        self.writer = self._without(OUT_OF)
         self.names = self._tensors()
         self.laid: dict[tuple[str, tuple[int, ...]], str] = {}
+
+    def _without(self, order: tuple[int, ...]) -> dict[int, int]:
+        return {id(node): self.number[id(node)] for node in self.nodes if not _transposes(node, order)}
 
     def _both(self, node: Node) -> tuple[float, float]:
         if node.op in NEUTRAL:
             return 0.0, 0.0
+        if node.op == "Transpose":
+            # A result without readers is copied for the caller in any case.
+            read = any(node.outputs[0] in each.reads() for each in self.graph.nodes)
+            free = node.outputs[0] in self.graph.outputs and not read
+            image = node.outputs[0] if _transposes(node, INTO) else node.inputs[0]
+            return 0.0 if free else self.times.conversion(image), 0.0
         first, last = (self.times.of(replace(node, layout=each), each == "last") for each in ("first", "last"))
         return first, last
 
@@ -112,11 +132,11 @@ class _Choice:
 
     def _tensors(self) -> dict[str, tuple[int, tuple[int, ...]]]:
         """Return (writer, readers) of the images between nodes, by name."""
-        made = {name: self.number[id(node)] for node in self.nodes for name in node.outputs}
+        made = {name: self.writer.get(id(node), 0) for node in self.nodes for name in node.outputs}
         readers: dict[str, set[int]] = {}
         for node in self.graph.nodes:
             for name in self._images(node):
-                readers.setdefault(name, set()).add(self.number.get(id(node), 0))
+                readers.setdefault(name, set()).add(self.reader.get(id(node), 0))
         for name in filter(lambda each: _is_image(self.graph, each), self.graph.outputs):
             readers.setdefault(name, set()).add(0)
         wanted = {name: tuple(sorted(each)) for name, each in readers.items()}
@@ -167,30 +187,36 @@ class _Choice:
         if predicted * WORTHWHILE > first_us:
             return Layouts(0, 0, first_us, first_us)
         graph = self.graph
-        numbers = [self.number.get(id(node), 0) for node in graph.nodes]
+        numbers, readers = ([found.get(id(node), 0) for node in graph.nodes] for found in (self.number, self.reader))
         for place, number in enumerate(numbers):
             if number:
-                node = replace(graph.nodes[place], layout="last" if last[number] else "first")
+                is_last = last[number] or (graph.nodes[place].op == "Transpose" and not self.own[number][False])
+                node = replace(graph.nodes[place], layout="last" if is_last else "first")
                 graph.nodes[place] = self._with_constants(node) if last[number] else node
         copies: dict[int, list[Node]] = {}
         for name, tensor in tensors.items():
             if tensor.conversion and tensor.crossing(last)[1]:
-                place, node = self._convert(name, tensor, last, numbers)
+                place, node = self._convert(name, tensor, [last[each] for each in readers], numbers, last[tensor.made])
                 copies.setdefault(place, []).append(node)
         for place in sorted(copies, reverse=True):
             graph.nodes[place:place] = copies[place]
         graph.tidy()
         return Layouts(sum(last), sum(map(len, copies.values())), predicted, first_us)
 
-    def _convert(self, name: str, tensor: Tensor, last: list[bool], numbers: list[int]) -> tuple[int, Node]:
-        """Let readers of the other layout read a copy; return the place and the node that makes it."""
-        graph, side = self.graph, not last[tensor.made]
+    def _convert(
+        self, name: str, tensor: Tensor, reads_last: list[bool], numbers: list[int], is_last: bool
+    ) -> tuple[int, Node]:
+        """Let readers of the other layout read a copy; return the place and the node that makes it.
+
+        `reads_last` is, for each node of the graph, whether it reads channels last.
+        """
+        graph, side = self.graph, not is_last
         copy = f"{name}.{'last' if side else 'first'}"
         while graph.spec(copy) is not None:
             copy += "."
         graph.specs[copy] = graph.spec(name)  # type: ignore[assignment]
         readers = [place for place, node in enumerate(graph.nodes) if name in node.reads()]
-        there = [place for place in readers if last[numbers[place]] == side]
+        there = [place for place in readers if reads_last[place] == side]
         node = Node("Layout", (name,), (copy,), {}, copy, layout="last" if side else "first")
         if name in graph.outputs and not side:  # a result keeps its name
             place = numbers.index(tensor.made) + 1

@@ -32,7 +32,11 @@ def _reshape(run: Run, node: Node, x: Tensor, shape: Tensor) -> Tensor:
 
 
 def _transpose(run: Run, node: Node, x: Tensor) -> Tensor:
-    return x.transpose(node.attribute("perm") or tuple(reversed(range(x.ndim))))
+    view = x.transpose(node.attribute("perm") or tuple(reversed(range(x.ndim))))
+    if node.layout != "first":
+        return view
+    xp, view = run.together(view)
+    return xp.ascontiguousarray(view)
 
 
 def _flatten(run: Run, node: Node, x: Tensor) -> Tensor:

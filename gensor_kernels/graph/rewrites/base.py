@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -70,19 +69,6 @@ def is_last(axis: int, shape: Sequence[object]) -> bool:
     return axis in (-1, len(shape) - 1)
 
 
-def close(value: float | None, wanted: float) -> bool:
-    """Return whether a constant is a number, up to the rounding of 16-bit constants."""
-    return value is not None and math.isclose(value, wanted, rel_tol=2e-3)
-
-
-def other(graph: Graph, node: Node, wanted: float) -> str | None:
-    """Return the other operand of a node with a constant of this value, or None."""
-    for value, constant in (node.inputs, node.inputs[::-1]):
-        if close(number(graph, constant), wanted):
-            return value
-    return None
-
-
 def other_operand(node: Node, name: str) -> str:
     """Return the other one of a node's two operands."""
     first, second = node.inputs
@@ -95,12 +81,6 @@ def axes_of(graph: Graph, node: Node) -> tuple[int, ...] | None:
     if node.input(1) not in graph.constants or shape is None:
         return None
     return tuple(sorted(int(each) % len(shape) for each in graph.constants[node.inputs[1]].ravel()))
-
-
-def last_axis(graph: Graph, node: Node) -> bool:
-    """Return whether a reduction is over the last axis, which it keeps."""
-    shape = graph.shape(node.inputs[0])
-    return bool(shape) and axes_of(graph, node) == (len(shape or ()) - 1,) and node.attribute("keepdims") == 1
 
 
 def channels(constant: np.ndarray, count: int, rank: int) -> np.ndarray | None:
