@@ -22,6 +22,7 @@ from .contraction.wgmma.family import ContractionWgmma
 from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
+from .pointwise.family import PointwiseFamily
 from .rows.family import RowsFamily
 from .window.family import Window
 from .window.groups.family import WindowGroups
@@ -45,6 +46,7 @@ FAMILIES: dict[str, Family] = {
         PREPARED,
         Gemv(),
         RowsFamily(),
+        PointwiseFamily(),
         Window(),
         WindowGroups(),
         Attention(),

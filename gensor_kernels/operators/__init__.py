@@ -45,6 +45,7 @@ _DECLARED = {
     "rows.scans": "cumsum cumprod",
     "rows.norms": "layernorm rmsnorm",
     "rows.elementwise": "elementwise",
+    "pointwise.pointwise": " ".join(f"pointwise{count}" for count in range(1, 9)),
     "windows.depthwise": "depthwise_conv2d",
     "windows.depthwise_prologue": "depthwise_conv2d_prologue depthwise_conv2d_prologue1 depthwise_conv2d_prologue2",
     "windows.pooling": "max_pool2d avg_pool2d global_avg_pool2d",

@@ -97,7 +97,7 @@ def columns(op: str) -> tuple[str, ...]:
     """Return the columns of an operator's rows other than the common columns."""
     declared = operator(op)
     return (
-        *(("prologue",) if "_prologue" in op else ()),
+        *(("prologue",) if "_prologue" in op else ("program",) if op.startswith("pointwise") else ()),
         *declared.size_names,
         *(f"dtype_{name}" for name in declared.names[1:-1]),
         *(f"{what}_{name}" for what in ("layout", "align") for name in declared.names),
@@ -115,6 +115,7 @@ def cells_of(workload: Workload) -> dict[str, object]:
         "out": NAMES[types[output]],
         "epilogue": join(workload.epilogue),
         **({"prologue": join(workload.prologue)} if workload.prologue else {}),
+        **({"program": workload.program} if workload.program else {}),
         **dict(workload.sizes),
         **{f"dtype_{name}": NAMES[types[name]] for name in others if types[name] != types[first]},
         **{f"layout_{name}": layout for name, layout in workload.layout},
@@ -149,6 +150,7 @@ def workload_of(op: str, cells: Mapping[str, str]) -> Workload:
             alignment=tuple((name, int(_choice(text, f"align_{name}", _WIDTHS))) for name in types),
             epilogue=split(text.get("epilogue") or "none"),
             prologue=split(text.get("prologue") or "none"),
+            program=text.get("program") or "" if op.startswith("pointwise") else "",
         )
         _check(found)
     except (ValueError, ArithmeticError) as error:

@@ -84,7 +84,7 @@ class Candidate:
     @property
     def fixes_epilogue(self) -> bool:
         """Whether one epilogue is compiled in; otherwise the epilogue is data, and the binary serves any."""
-        return bool(json.loads(self.constants)["EPILOGUE_CODES"])
+        return bool(json.loads(self.constants).get("EPILOGUE_CODES"))
 
     @property
     def entry(self) -> str:

@@ -47,6 +47,7 @@ _KINDS: tuple[tuple[tuple[str, ...], Callable[[Line], Read], tuple[str, ...]], .
     (("conv2d", "grouped_conv2d", "depthwise_conv2d", "conv1d", "conv2d_transpose"), readers.convolution, _WINDOW),
     (("max_pool2d", "avg_pool2d", "global_avg_pool2d", "adaptive_avg_pool2d"), readers.pool, _POOL),
     ((*readers.ROWS, *readers.ELEMENTWISE), readers.reduction, ("shape", "axes")),
+    (("pointwise",), readers.program, ("program", "shape")),
     (("attention",), readers.attend, (*_ATTENTION, "keys")),
     (("attention_ragged",), readers.attend_sequences, (*_ATTENTION, "keys")),
     (("attention_paged", "attention_ragged_paged"), readers.attend_sequences, (*_ATTENTION, *_PAGES)),

@@ -8,6 +8,7 @@ from typing import Any
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator, shape_row
 from gensor_kernels.operators.attention import attention, forms, sequences
+from gensor_kernels.operators.pointwise import views as pointwise
 from gensor_kernels.operators.products import block_scaled, gated, matmul, matmul_prologue, normed, quantised, ragged
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.rows import views as rows
@@ -194,6 +195,15 @@ def reduction(line: Line) -> Read:
         return Read(rows.workload(op, shape, axes, types.dtype, out=types.out, epilogue=more))
     except ValueError as error:
         raise line.fail("axes", str(error)) from None
+
+
+def program(line: Line) -> Read:
+    """Read an element-wise `program` of arrays whose shapes `shape` has, joined by `;`, and which broadcast."""
+    try:
+        shapes = [[int(extent) for extent in each.split("x")] for each in line.text("shape").split(";")]
+        return Read(pointwise.workload(line.text("program"), shapes))
+    except ValueError as error:
+        raise line.fail("shape", str(error)) from None
 
 
 def attend(line: Line) -> Read:

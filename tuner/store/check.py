@@ -88,7 +88,7 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
 
 def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, Workload]:
     """Return the candidate of a kernel's Program, and a Workload of its class with the compiled-in epilogue."""
-    epilogue = _fixed_epilogue(json.loads(binary.constants)["EPILOGUE_CODES"])
+    epilogue = _fixed_epilogue(json.loads(binary.constants).get("EPILOGUE_CODES", 0))
     workload = class_workload(kernel.class_key).with_epilogue(epilogue)
     made = candidate(family, program_from_json(kernel.program), workload)
     return Candidate(made.program, canonical(json.loads(made.constants))), workload

@@ -20,6 +20,7 @@ from gensor_kernels.operators.attention.sequences import Sequences
 from gensor_kernels.operators.declaration.operator import Operator
 from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
+from gensor_kernels.operators.pointwise.pointwise import AXES, PointOperator, layout_axes
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_product import Convolution
 
@@ -82,6 +83,8 @@ def cuts_of(workload: Workload) -> Cuts:
         return _attention(workload)
     if isinstance(declared, Convolution):
         return _convolution(workload, declared)
+    if isinstance(declared, PointOperator):
+        return _pointwise(workload, declared)
     return _plain(workload, declared)
 
 
@@ -123,6 +126,21 @@ def _is_free(name: str, stage: Expression) -> bool:
             if not plain or index.terms[0][1] != 1 or not isinstance(extent, Axis) or extent.name != name:
                 return False
     return True
+
+
+# ---- element-wise programs: every axis
+
+
+def _pointwise(workload: Workload, declared: PointOperator) -> Cuts:
+    along = {each.name: layout_axes(workload, each.name)[0] for each in declared.operands(workload)}
+
+    def part(ranges: Ranges) -> Part:
+        slices = {
+            name: tuple(slice(*ranges[axis]) if axis in axes else ALL for axis in AXES) for name, axes in along.items()
+        }
+        return Part(workload.with_sizes(**{name: end - start for name, (start, end) in ranges.items()}), slices)
+
+    return Cuts(dict(workload.sizes), part)
 
 
 # ---- convolutions: images, filters, rows of the output

@@ -30,6 +30,7 @@ FUNCTIONS = {
     "rows.scans": ("rows", "SCANNED"),
     "rows.norms": ("rows", "COMPOSED"),
     "rows.elementwise": ("rows", "COMPOSED"),
+    "pointwise.pointwise": ("pointwise", "COMPOSED"),
     "windows.conv": ("convolution", "CONVOLUTION"),
     "windows.depthwise": ("window", "DEPTHWISE"),
     "windows.pooling": ("window", "POOLING"),
@@ -80,6 +81,10 @@ def library_call(
 
 def function_of(workload: Workload) -> Function | None:
     """Return the Function that computes a Workload, or None of products, sums of products and what has no call."""
+    if workload.program:
+        from .pointwise import function_of
+
+        return function_of(workload.program)
     return _function_of(workload.operator)
 
 

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 
     from .plan import Call
 
-#: Functions of NumPy that are also one pass over their arrays in the library.
-_PASSES = frozenset(
-    "abs add divide exp isfinite log maximum minimum multiply sqrt subtract tanh trunc where".split()  # noqa: SIM905
-)
 #: Reductions whose result has the dtype of the array, and reductions to positions.
 _REDUCTIONS = frozenset("max mean min nanmax nanmean nanmin nansum prod sum".split())  # noqa: SIM905
 _POSITIONS = frozenset({"argmax", "argmin"})
@@ -222,9 +218,10 @@ class _Namespace:
             return partial(self._library.reduce, name)
         if name in _SCANS:
             return self._library.scan
-        if name not in _PASSES:
+        function = getattr(np, name)
+        if name != "where" and not isinstance(function, np.ufunc):
             raise AttributeError(f"the library's {name} is not counted")
-        return partial(self._library.each, getattr(np, name))
+        return partial(self._library.each, function)  # one pass over its arrays, in the library too
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> _Counted:
         return self._library.make(shape, dtype)

@@ -101,7 +101,7 @@ class Kernel:
 
 def types_of(workload: Workload) -> tuple[object, ...]:
     """Return the properties that Workloads served by one binary have in common."""
-    return workload.operator, workload.dtypes, workload.accumulator, workload.math
+    return workload.operator, workload.dtypes, workload.accumulator, workload.math, workload.program
 
 
 def fits_class(mine: Workload, workload: Workload) -> bool:

@@ -133,6 +133,7 @@ def feature(name: str, missing: str) -> Need:
 
 PRODUCTS = _only(lambda workload: product(workload) is not None, "is no matrix product")
 ROWS = _only(lambda workload: operator(workload.operator).rows(workload) is not None, "has no rows")
+POINTWISE = _only(lambda workload: bool(workload.program), "is no element-wise program")
 SLIDING = _only(
     lambda workload: isinstance(operator(workload.operator), Sliding), "is no reduction over a sliding window"
 )

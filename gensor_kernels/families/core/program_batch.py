@@ -133,7 +133,7 @@ class Roster:
 def _sizeless(workload: Workload) -> tuple[object, ...]:
     """Everything of a Workload but its sizes."""
     w = workload
-    return w.operator, w.dtypes, w.accumulator, w.math, w.layout, w.alignment, w.epilogue, w.prologue
+    return w.operator, w.dtypes, w.accumulator, w.math, w.layout, w.alignment, w.epilogue, w.prologue, w.program
 
 
 def on_lattice(values: np.ndarray, coordinates: Sequence[Coordinate]) -> np.ndarray:

@@ -131,6 +131,8 @@ class Workload:
         Operation names in the order of their application.
     prologue : tuple[str, ...]
         Operation names applied to the first operand as it is read (declaration/prologue.py).
+    program : str
+        What an element-wise operator computes (expression/program.py), empty for all others.
 
     Raises
     ------
@@ -158,6 +160,7 @@ class Workload:
     alignment: tuple[tuple[str, int], ...]
     epilogue: tuple[str, ...] = ()
     prologue: tuple[str, ...] = ()
+    program: str = ""
 
     def __post_init__(self) -> None:
         for field in ("sizes", "dtypes", "layout", "alignment"):
@@ -189,6 +192,10 @@ class Workload:
             raise UnsupportedError(f"prologue operation {foreign[0]!r} is not one of {', '.join(PROLOGUES)}")
         if bool(self.prologue) != ("_prologue" in self.operator):
             raise ValueError(f"{self.operator} with the prologue {self.prologue}")
+        if bool(self.program) != self.operator.startswith("pointwise"):
+            raise ValueError(f"{self.operator} with the program {self.program[:80]!r}")
+        if self.program and self.epilogue:
+            raise UnsupportedError("an element-wise program has no epilogue: operations are steps of it")
 
     def _check_complex(self) -> None:
         complexes = {facts(name).is_complex for name in {self.accumulator, *self.dtype.values()}}
@@ -203,7 +210,8 @@ class Workload:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.operator, self.sizes, self.dtypes, self.math, self.layout, self.alignment, self.epilogue))
+        rest = (self.layout, self.alignment, self.epilogue, self.program)
+        return hash((self.operator, self.sizes, self.dtypes, self.math, *rest))
 
     def __hash__(self) -> int:
         return self._hash  # one prediction makes dozens of look-ups by Workload
@@ -275,15 +283,20 @@ class Workload:
         return replace(self, epilogue=tuple(epilogue))
 
     def _class(self) -> dict[str, object]:
-        # Keys that are older than prologues lack the field.
-        return ({"prologue": list(self.prologue)} if self.prologue else {}) | {
-            "operator": self.operator,
-            "dtypes": dict(self.dtypes),
-            "accumulator": self.accumulator,
-            "math": self.math,
-            "layout": dict(self.layout),
-            "alignment": dict(self.alignment),
-        }
+        # Keys that are older than prologues, or programs, lack the field.
+        more: dict[str, object] = {"prologue": list(self.prologue)} if self.prologue else {}
+        return (
+            more
+            | ({"program": self.program} if self.program else {})
+            | {
+                "operator": self.operator,
+                "dtypes": dict(self.dtypes),
+                "accumulator": self.accumulator,
+                "math": self.math,
+                "layout": dict(self.layout),
+                "alignment": dict(self.alignment),
+            }
+        )
 
     def key(self) -> str:
         """Return canonical JSON of all fields: sorted keys, no spaces."""
@@ -301,7 +314,7 @@ class Workload:
     def from_json(cls, text: str) -> Workload:
         """Return the Workload whose :meth:`key` is ``text``; ValueError names a missing or unknown field."""
         fields = json.loads(text)
-        if not isinstance(fields, dict) or set(fields) | {"prologue"} != set(cls.__dataclass_fields__):
+        if not isinstance(fields, dict) or set(fields) | {"prologue", "program"} != set(cls.__dataclass_fields__):
             raise ValueError(f"a workload has the fields {', '.join(cls.__dataclass_fields__)}: {text[:200]}")
         return cls(**fields)
 

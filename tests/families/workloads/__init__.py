@@ -14,6 +14,8 @@ from gensor_kernels.families.space import FamilySpace
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 
+#: The modules of this folder.
+KINDS = ("products", "images", "attention", "rows", "pointwise", "window")
 #: Some of a Workload's starters; the number is the Workload's place in its family's list.
 Choice = Callable[[list[Program], int], Sequence[Program]]
 
@@ -50,7 +52,7 @@ class Contract:
 
 @cache
 def contracts() -> dict[str, Contract]:
-    modules = (import_module(f"{__name__}.{kind}") for kind in ("products", "images", "attention", "rows", "window"))
+    modules = (import_module(f"{__name__}.{kind}") for kind in KINDS)
     return {name: found for module in modules for name, found in module.CONTRACTS.items()}
 
 

@@ -3,7 +3,7 @@
 from tests.families.workloads import images
 from tests.mutator.engine.configuration import Configuration
 
-from . import attention, contraction, gemv, rows, wgmma, window
+from . import attention, contraction, gemv, pointwise, rows, wgmma, window
 
 __all__ = ["Configuration", "configurations"]
 
@@ -21,6 +21,7 @@ def configurations() -> list[Configuration]:
         *images.patch_configurations(),
         *images.strip_configurations(),
         *rows.rows_configurations(),
+        *pointwise.pointwise_configurations(),
         *gemv.gemv_configurations(),
         *wgmma.wgmma_configurations(),
         *wgmma.aligned_configurations(),

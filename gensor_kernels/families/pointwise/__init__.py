@@ -1,0 +1,1 @@
+"""Element-wise programs of several arrays, in one launch."""

@@ -1,0 +1,372 @@
+// The operations of a program, on float, double, int and long long, with NumPy's meaning.
+#pragma once
+#include "intrinsics.cuh"
+#include "pointwise_program.cuh"
+
+#ifdef __CUDACC__
+#define MATH(name) name
+#else
+#define MATH(name) __builtin_##name
+#endif
+
+// A function of the mathematical library, of floats and of doubles.
+#define POINTWISE_FUNCTION(name)                                                                                       \
+    DEVICE float name##_of(float x) {                                                                                  \
+        return MATH(name##f)(x);                                                                                       \
+    }                                                                                                                  \
+    DEVICE double name##_of(double x) {                                                                                \
+        return MATH(name)(x);                                                                                          \
+    }
+POINTWISE_FUNCTION(exp2)
+POINTWISE_FUNCTION(expm1)
+POINTWISE_FUNCTION(log2)
+POINTWISE_FUNCTION(log10)
+POINTWISE_FUNCTION(log1p)
+POINTWISE_FUNCTION(sin)
+POINTWISE_FUNCTION(cos)
+POINTWISE_FUNCTION(tan)
+POINTWISE_FUNCTION(asin)
+POINTWISE_FUNCTION(acos)
+POINTWISE_FUNCTION(atan)
+POINTWISE_FUNCTION(sinh)
+POINTWISE_FUNCTION(cosh)
+POINTWISE_FUNCTION(asinh)
+POINTWISE_FUNCTION(acosh)
+POINTWISE_FUNCTION(atanh)
+POINTWISE_FUNCTION(floor)
+POINTWISE_FUNCTION(ceil)
+POINTWISE_FUNCTION(rint)
+POINTWISE_FUNCTION(trunc)
+#undef POINTWISE_FUNCTION
+DEVICE float fmod_of(float a, float b) {
+    return MATH(fmodf)(a, b);
+}
+DEVICE double fmod_of(double a, double b) {
+    return MATH(fmod)(a, b);
+}
+DEVICE float pow_of(float a, float b) {
+    return MATH(powf)(a, b);
+}
+DEVICE double pow_of(double a, double b) {
+    return MATH(pow)(a, b);
+}
+DEVICE float atan2_of(float a, float b) {
+    return MATH(atan2f)(a, b);
+}
+DEVICE double atan2_of(double a, double b) {
+    return MATH(atan2)(a, b);
+}
+
+// Unsigned numbers wrap around where signed ones must not.
+template <class T>
+struct Unsigned;
+template <>
+struct Unsigned<i32> {
+    typedef u32 Type;
+};
+template <>
+struct Unsigned<i64> {
+    typedef u64 Type;
+};
+template <class T>
+using unsigned_t = typename Unsigned<T>::Type;
+
+// Truncates towards zero and saturates; NaN gives 0.
+template <class T>
+DEVICE i64 to_long(T value) {
+    if (value != value)
+        return 0;
+    if (value >= T(9223372036854775808.0))
+        return 9223372036854775807ll;
+    return value <= T(-9223372036854775808.0) ? -9223372036854775807ll - 1 : (i64)value;
+}
+
+// A number of another type, of the type code CODE.
+template <u64 CODE, class From>
+DEVICE typename Coded<CODE>::Held cast(From x) {
+    constexpr bool REAL = same_type<From, float> || same_type<From, double>;
+    typedef typename Coded<CODE>::Held To;
+    typedef typename Coded<CODE>::Stored Stored;
+    if constexpr (CODE == B1)
+        return x != From(0);
+    else if constexpr (CODE == F2 || CODE == BF) {
+        if constexpr (same_type<From, i64>)
+            return to_float(Narrow<Stored>::from((double)x));
+        else
+            return to_float(Narrow<Stored>::from(x));
+    } else if constexpr (is_real(CODE) || !REAL) {
+        return (To)(Stored)x;
+    } else if constexpr (same_type<To, i64>) {
+        return (To)(Stored)to_long(x);
+    } else {
+        return (To)(Stored)to_int(x);
+    }
+}
+
+// The remainder of a division that rounds down, as a number between zero and the divisor.
+template <class T>
+DEVICE T remainder_down(T a, T b) {
+    const T rest = fmod_of(a, b);
+    return rest != T(0) && (rest < T(0)) != (b < T(0)) ? rest + b : rest;
+}
+template <class T>
+DEVICE T quotient_down(T a, T b) {
+    const T rest = fmod_of(a, b);
+    if (b == T(0))
+        return a / b;
+    T quotient = (a - rest) / b;
+    if (rest != T(0) && (rest < T(0)) != (b < T(0)))
+        quotient = quotient - T(1);
+    const T down = floor_of(quotient);
+    return quotient - down > T(0.5) ? down + T(1) : down;
+}
+
+template <u64 NAME, class T>
+DEVICE T real_of_one(T x) {
+    if constexpr (NAME == letters("neg"))
+        return -x;
+    else if constexpr (NAME == letters("abs"))
+        return x < T(0) ? -x : x + T(0); // +0 of -0
+    else if constexpr (NAME == letters("sign"))
+        return x != x ? x : T((x > T(0)) - (x < T(0)));
+    else if constexpr (NAME == letters("sqrt"))
+        return sqrt_(x);
+    else if constexpr (NAME == letters("rsqrt"))
+        return T(1) / sqrt_(x);
+    else if constexpr (NAME == letters("recip"))
+        return T(1) / x;
+    else if constexpr (NAME == letters("exp"))
+        return exp_(x);
+    else if constexpr (NAME == letters("exp2"))
+        return exp2_of(x);
+    else if constexpr (NAME == letters("expm1"))
+        return expm1_of(x);
+    else if constexpr (NAME == letters("log"))
+        return log_(x);
+    else if constexpr (NAME == letters("log2"))
+        return log2_of(x);
+    else if constexpr (NAME == letters("log10"))
+        return log10_of(x);
+    else if constexpr (NAME == letters("log1p"))
+        return log1p_of(x);
+    else if constexpr (NAME == letters("sin"))
+        return sin_of(x);
+    else if constexpr (NAME == letters("cos"))
+        return cos_of(x);
+    else if constexpr (NAME == letters("tan"))
+        return tan_of(x);
+    else if constexpr (NAME == letters("asin"))
+        return asin_of(x);
+    else if constexpr (NAME == letters("acos"))
+        return acos_of(x);
+    else if constexpr (NAME == letters("atan"))
+        return atan_of(x);
+    else if constexpr (NAME == letters("sinh"))
+        return sinh_of(x);
+    else if constexpr (NAME == letters("cosh"))
+        return cosh_of(x);
+    else if constexpr (NAME == letters("tanh"))
+        return tanh_(x);
+    else if constexpr (NAME == letters("asinh"))
+        return asinh_of(x);
+    else if constexpr (NAME == letters("acosh"))
+        return acosh_of(x);
+    else if constexpr (NAME == letters("atanh"))
+        return atanh_of(x);
+    else if constexpr (NAME == letters("erf"))
+        return erf_(x);
+    else if constexpr (NAME == letters("sigmoid"))
+        return T(1) / (T(1) + exp_(-x));
+    else if constexpr (NAME == letters("floor"))
+        return floor_of(x);
+    else if constexpr (NAME == letters("ceil"))
+        return ceil_of(x);
+    else if constexpr (NAME == letters("rint"))
+        return rint_of(x);
+    else {
+        static_assert(NAME == letters("trunc"), "The operation is one of program.py.");
+        return trunc_of(x);
+    }
+}
+
+template <u64 NAME, class T>
+DEVICE T real_of_two(T a, T b) {
+    if constexpr (NAME == letters("add"))
+        return a + b;
+    else if constexpr (NAME == letters("sub"))
+        return a - b;
+    else if constexpr (NAME == letters("mul"))
+        return a * b;
+    else if constexpr (NAME == letters("div"))
+        return a / b;
+    else if constexpr (NAME == letters("max"))
+        return max_(a, b);
+    else if constexpr (NAME == letters("min"))
+        return min_(a, b);
+    else if constexpr (NAME == letters("pow"))
+        return pow_of(a, b);
+    else if constexpr (NAME == letters("atan2"))
+        return atan2_of(a, b);
+    else if constexpr (NAME == letters("floordiv"))
+        return quotient_down(a, b);
+    else if constexpr (NAME == letters("mod"))
+        return remainder_down(a, b);
+    else {
+        static_assert(NAME == letters("fmod"), "The operation is one of program.py.");
+        return fmod_of(a, b);
+    }
+}
+
+// Quotient and rest of a division that truncates: 0 by a divisor of 0, and without the overflow of the least integer.
+template <class T>
+DEVICE T quotient_of(T a, T b) {
+    if (b == T(0))
+        return T(0);
+    return b == T(-1) ? T(unsigned_t<T>(0) - unsigned_t<T>(a)) : T(a / b);
+}
+template <class T>
+DEVICE T rest_of(T a, T b) {
+    return b == T(0) || b == T(-1) ? T(0) : T(a % b);
+}
+
+template <u64 NAME, int BITS, class T>
+DEVICE T whole_of_two(T a, T b) {
+    typedef unsigned_t<T> U;
+    if constexpr (NAME == letters("add"))
+        return T(U(a) + U(b));
+    else if constexpr (NAME == letters("sub"))
+        return T(U(a) - U(b));
+    else if constexpr (NAME == letters("mul"))
+        return T(U(a) * U(b));
+    else if constexpr (NAME == letters("max"))
+        return a > b ? a : b;
+    else if constexpr (NAME == letters("min"))
+        return a < b ? a : b;
+    else if constexpr (NAME == letters("and"))
+        return a & b;
+    else if constexpr (NAME == letters("or"))
+        return a | b;
+    else if constexpr (NAME == letters("xor"))
+        return a ^ b;
+    else if constexpr (NAME == letters("shl"))
+        return b < T(0) || b >= T(BITS) ? T(0) : T(U(a) << U(b & T(8 * sizeof(T) - 1)));
+    else if constexpr (NAME == letters("shr"))
+        return b < T(0) || b >= T(BITS) ? (a < T(0) ? T(-1) : T(0)) : T(a >> (b & T(8 * sizeof(T) - 1)));
+    else if constexpr (NAME == letters("truncdiv"))
+        return quotient_of(a, b);
+    else if constexpr (NAME == letters("fmod"))
+        return rest_of(a, b);
+    else {
+        const T rest = rest_of(a, b);
+        const bool down = rest != T(0) && (rest < T(0)) != (b < T(0));
+        if constexpr (NAME == letters("floordiv"))
+            return quotient_of(a, b) - T(down);
+        else {
+            static_assert(NAME == letters("mod"), "The operation is one of program.py.");
+            return down ? rest + b : rest;
+        }
+    }
+}
+
+template <u64 NAME, bool LOGICAL, class T>
+DEVICE T whole_of_one(T x) {
+    typedef unsigned_t<T> U;
+    if constexpr (NAME == letters("neg"))
+        return T(U(0) - U(x));
+    else if constexpr (NAME == letters("abs"))
+        return x < T(0) ? T(U(0) - U(x)) : x;
+    else if constexpr (NAME == letters("sign"))
+        return T((x > T(0)) - (x < T(0)));
+    else {
+        static_assert(NAME == letters("not"), "The operation is one of program.py.");
+        return LOGICAL ? T(x == T(0)) : T(~x);
+    }
+}
+
+template <u64 NAME, class T>
+DEVICE i32 decide(T a, T b) {
+    if constexpr (NAME == letters("lt"))
+        return a < b;
+    else if constexpr (NAME == letters("le"))
+        return a <= b;
+    else if constexpr (NAME == letters("gt"))
+        return a > b;
+    else if constexpr (NAME == letters("ge"))
+        return a >= b;
+    else if constexpr (NAME == letters("eq"))
+        return a == b;
+    else if constexpr (NAME == letters("ne"))
+        return a != b;
+    else if constexpr (NAME == letters("isnan"))
+        return a != a;
+    else {
+        const bool finite = a - a == T(0);
+        return NAME == letters("isfinite") ? finite : !finite && a == a;
+    }
+}
+
+// The values of one element, by their types. Indices are constants, so that all of them are registers.
+struct Values {
+    float real[VALUES];
+    double wide[VALUES];
+    i32 whole[VALUES];
+    i64 large[VALUES];
+
+    template <class T>
+    MEMBER T &at(int value) {
+        if constexpr (same_type<T, float>)
+            return real[value];
+        else if constexpr (same_type<T, double>)
+            return wide[value];
+        else if constexpr (same_type<T, i32>)
+            return whole[value];
+        else
+            return large[value];
+    }
+    template <int VALUE>
+    MEMBER held_t<VALUE> &of() {
+        return at<held_t<VALUE>>(VALUE);
+    }
+};
+
+template <int NUMBER>
+DEVICE void execute(Values &values) {
+    constexpr Instruction STEP = instruction(NUMBER);
+    constexpr u64 NAME = STEP.name, CODE = STEP.dtype;
+    constexpr int A = STEP.argument[0], B = STEP.argument[1], C = STEP.argument[2];
+    typedef typename Coded<CODE>::Held T;
+    auto &result = values.of<INPUTS + NUMBER>();
+    if constexpr (NAME == CONSTANT) {
+        if constexpr (is_real(CODE))
+            result = (T)bit_cast<double>((u64)STEP.bits);
+        else
+            result = (T)(typename Coded<CODE>::Stored)STEP.bits;
+    } else if constexpr (NAME == letters("cast")) {
+        result = cast<CODE>(values.of<A>());
+    } else if constexpr (NAME == letters("where")) {
+        result = values.of<A>() ? values.of<B>() : values.of<C>();
+    } else if constexpr (is_predicate(NAME)) {
+        result = decide<NAME>(values.of<A>(), values.of<B>());
+    } else if constexpr (is_real(CODE)) {
+        if constexpr (takes_two(NAME))
+            result = real_of_two<NAME>(values.of<A>(), values.of<B>());
+        else
+            result = real_of_one<NAME>(values.of<A>());
+    } else {
+        T found;
+        if constexpr (takes_two(NAME))
+            found = whole_of_two<NAME, 8 * (int)sizeof(typename Coded<CODE>::Stored)>(values.of<A>(), values.of<B>());
+        else
+            found = whole_of_one<NAME, CODE == B1>(values.of<A>());
+        result = (T)(typename Coded<CODE>::Stored)found;
+    }
+}
+
+// Executes the program from the instruction NUMBER on.
+template <int NUMBER>
+DEVICE void execute_all(Values &values) {
+    if constexpr (NUMBER < INSTRUCTIONS) {
+        execute<NUMBER>(values);
+        execute_all<NUMBER + 1>(values);
+    }
+}

@@ -1,0 +1,1 @@
+"""Programs of element-wise operations on several arrays: one operator for every expression of them."""
