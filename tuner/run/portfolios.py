@@ -183,7 +183,8 @@ def ranked(store: Store, arch: Arch, drawn: Sequence[Workload] = ()) -> dict[str
         sample = load.class_workload(class_key)
         shelves = library.shelves(sample)
         few = [each for shelf in shelves for each in (*shelf.portfolio, *shelf.others) if each.digest in column]
-        asked = list(dict.fromkeys([*sizes[class_key], *usual(sample)]))
+        # Without any other size, the smallest keeps a kernel for the class.
+        asked = list(dict.fromkeys([*sizes[class_key], *usual(sample)])) or [sample]
         columns = np.array([column[each.digest] for each in few], np.intp)
         preferences = (known.spill_free[columns], SPILL_FREE), (known.clean[columns], CLEAN)
         each = [regrets(preferring(_seconds(few, asked, own, part), *preferences)) for part, own in parts.items()]

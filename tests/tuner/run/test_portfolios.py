@@ -233,6 +233,13 @@ def test_drawn_sizes_count_in_classes_that_have_kernels(copy, tuned, monkeypatch
     assert order[0] == best
 
 
+def test_classes_without_sizes_keep_a_kernel(copy, monkeypatch):
+    monkeypatch.setattr(portfolios, "usual", lambda sample: [])
+    copy.connection.execute("DELETE FROM record")
+    classes = {row.digest: row.class_key for row in copy.rows(Kernel)}
+    assert {classes[digest] for digest in ranked(copy, ARCH)} == set(classes.values())
+
+
 def test_kernels_are_chosen_for_all_parts_and_most_for_the_worst_served():
     both = [1.7, 1.7]  # regrets of a kernel for one size on two parts
     found = order([(np.array([[[1.0, 1.9], [1.8, 1.0], both]]), range(3))], [1.0, 1.0, 1.0], ["k"] * 3)
