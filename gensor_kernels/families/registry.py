@@ -22,6 +22,7 @@ from .contraction.wgmma.family import ContractionWgmma
 from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
+from .recurrent.family import RecurrentFamily
 from .rows.family import RowsFamily
 from .window.family import Window
 from .window.groups.family import WindowGroups
@@ -44,6 +45,7 @@ FAMILIES: dict[str, Family] = {
         FLOATS_WGMMA,
         PREPARED,
         Gemv(),
+        RecurrentFamily(),
         RowsFamily(),
         Window(),
         WindowGroups(),

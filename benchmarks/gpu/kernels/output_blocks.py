@@ -20,6 +20,7 @@ from gensor_kernels.operators.attention.sequences import Sequences
 from gensor_kernels.operators.declaration.operator import Operator
 from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
+from gensor_kernels.operators.recurrent.recurrent import Recurrent
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_product import Convolution
 
@@ -82,6 +83,8 @@ def cuts_of(workload: Workload) -> Cuts:
         return _attention(workload)
     if isinstance(declared, Convolution):
         return _convolution(workload, declared)
+    if isinstance(declared, Recurrent):
+        return _recurrent(workload, declared)
     return _plain(workload, declared)
 
 
@@ -123,6 +126,23 @@ def _is_free(name: str, stage: Expression) -> bool:
             if not plain or index.terms[0][1] != 1 or not isinstance(extent, Axis) or extent.name != name:
                 return False
     return True
+
+
+# ---- recurrences: entries of the batch
+
+
+def _recurrent(workload: Workload, declared: Recurrent) -> Cuts:
+    places = {"a": 1, "d": 2, "e": 0, "l": 2, "c": 1}
+
+    def part(ranges: Ranges) -> Part:
+        entries = slice(*ranges["batch"])
+        slices = {
+            each.name: tuple(entries if axis == places.get(each.name) else ALL for axis in range(len(each.shape)))
+            for each in declared.operands(workload)
+        }
+        return Part(workload.with_sizes(batch=entries.stop - entries.start), slices)
+
+    return Cuts({"batch": workload.size["batch"]}, part)
 
 
 # ---- convolutions: images, filters, rows of the output

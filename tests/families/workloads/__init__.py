@@ -50,7 +50,10 @@ class Contract:
 
 @cache
 def contracts() -> dict[str, Contract]:
-    modules = (import_module(f"{__name__}.{kind}") for kind in ("products", "images", "attention", "rows", "window"))
+    modules = (
+        import_module(f"{__name__}.{kind}")
+        for kind in ("products", "images", "attention", "recurrent", "rows", "window")
+    )
     return {name: found for module in modules for name, found in module.CONTRACTS.items()}
 
 
