@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from gensor_kernels import config
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import elementwise
 from gensor_kernels.dispatch.functions.recurrent import (
@@ -17,8 +19,9 @@ from gensor_kernels.dispatch.functions.recurrent import (
     Recurrence,
     walk_steps,
 )
+from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
-from gensor_kernels.operators.recurrent.recurrent import GATES
+from gensor_kernels.operators.recurrent.recurrent import GATES, WITH_VECTOR
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import Dtype
@@ -124,8 +127,13 @@ def walk(
     xp, (directions, rows, hidden) = device.xp, network.r.shape
     at_once = all(cell.is_plain for cell in cells) and 0 < rows * hidden * dtype.itemsize <= MOST_WEIGHTS
     at_once = at_once and steps * batch > 0 and (directions == 1 or not cells[0].reverse)
+    parameters = _parameters(cells, network.peepholes is not None, False)
+    kind = _Kind(parameters, (steps, batch, directions, rows), tuple(network.r.shape), dtype, wide, precision)
+    # A call that is recorded or tuned is one of the recurrence, whatever serves it.
+    is_asked_for = record.active or config.tune_mode() == "now"
+    at_once = at_once and (is_asked_for or _is_served(runtime, kind))
     if asking.get():
-        _ask(runtime, x, network, (steps, batch), cells if at_once else (), dtype, options)
+        _ask(runtime, x, network, kind, at_once, options)
     bias, vector = _biases(xp, network, cells[0], wide)
     inputs = call(matmul, x, network.w.reshape(directions * rows, x.shape[2]).T, bias=bias, **options)
     inputs = inputs.reshape(*x.shape[:2], directions, rows)
@@ -176,35 +184,63 @@ def _serve(
 
 
 def _ask(
-    runtime: Runtime,
-    x: DeviceArray,
-    network: Network,
-    sizes: tuple[int, int],
-    cells: Sequence[Cell],
-    dtype: Dtype,
-    options: dict[str, Any],
+    runtime: Runtime, x: DeviceArray, network: Network, kind: _Kind, at_once: bool, options: dict[str, Any]
 ) -> None:
-    """Raise the Question of a layer: the product of its inputs, and the recurrence of its cells; without cells, the
-    products of its steps."""
-    (steps, batch), (directions, rows, hidden), device = sizes, network.r.shape, runtime.device
-    wide = np.dtype(options["dtype"])
-    inputs = device.empty((steps, batch, directions, rows), wide)
+    """Raise the Question of a layer: the product of its inputs, and the recurrence, or the products of its steps."""
+    (steps, batch, directions, rows), device, wide = kind.inputs, runtime.device, kind.wide
     is_biased = network.w_bias is not None or network.r_bias is not None
     bias = device.empty((directions * rows,), wide) if is_biased else None
-    w, r = device.empty((directions * rows, x.shape[2]), network.w.dtype), device.empty((rows, hidden), dtype)
+    w, r = device.empty((directions * rows, x.shape[2]), network.w.dtype), device.empty(kind.r[1:], kind.dtype)
     asked = [_question(lambda: matmul(x, w.T, bias=bias, **options))]
-    if cells:
-        kind, has_peepholes = cells[0].kind, network.peepholes is not None
-        state = device.empty((2 if kind == "lstm" else 1, directions, batch, hidden), wide)
-        width = hidden if kind == "gru" else 3 * hidden
-        more = [device.empty((directions, width), wide)] if kind == "gru" or has_peepholes else []
-        lengths, parameters = device.empty((batch,), np.dtype(np.int32)), _parameters(cells, has_peepholes, False)
-        given = (inputs, device.empty(network.r.shape, dtype), state, lengths, *more, state)
-        asked.append(_question(lambda: runtime.serve(RECURRENCE, given, parameters, None, (), options["precision"])))
+    if at_once:
+        asked.append(_question(lambda: kind.serve(runtime)))
     else:
-        h, add = device.empty((batch, hidden), dtype), device.empty((batch, rows), wide)
+        h, add = device.empty((batch, kind.r[2]), kind.dtype), device.empty((batch, rows), wide)
         asked += [_question(lambda: matmul(h, r.T, add=add, **options))] * (steps * directions)
     raise Question(steps=tuple(each for each in asked if each is not None))
+
+
+class _Kind(NamedTuple):
+    """All that the choice of a kernel for a recurrence depends on: shapes, dtypes and parameters."""
+
+    parameters: Parameters
+    inputs: tuple[int, ...]
+    r: tuple[int, ...]
+    dtype: Dtype
+    wide: Dtype
+    precision: str | None
+
+    def serve(self, runtime: Runtime) -> DeviceArray:
+        """Make a call of this kind on arrays that are not initialised, to ask about it."""
+        (_, batch, directions, _), hidden, empty = self.inputs, self.r[2], runtime.device.empty
+        kind, operator = self.parameters.kind, self.parameters.operator
+        state = empty((2 if kind == "lstm" else 1, directions, batch, hidden), self.wide)
+        width = hidden if kind == "gru" else 3 * hidden
+        more = [empty((directions, width), self.wide)] if operator in WITH_VECTOR else []
+        lengths, r = empty((batch,), np.dtype(np.int32)), empty(self.r, self.dtype)
+        inputs = (empty(self.inputs, self.wide), r, state, lengths, *more, state)
+        return runtime.serve(RECURRENCE, inputs, self.parameters, None, (), self.precision)
+
+
+#: Whether a kernel serves recurrences, by their kind, for each Runtime and the epoch of its library.
+_known: WeakKeyDictionary[Runtime, tuple[object, dict[_Kind, bool]]] = WeakKeyDictionary()
+
+
+def _is_served(runtime: Runtime, kind: _Kind) -> bool:
+    """Return whether a kernel serves a recurrence: without one, its steps are calls of functions of this package."""
+    from gensor_kernels.dispatch.plans.make import choose
+
+    epoch, answers = _known.get(runtime, (None, {}))
+    if epoch is not runtime.library.epoch:  # other kernels or timings
+        answers = {}
+        _known[runtime] = runtime.library.epoch, answers
+    if kind not in answers:
+        with runtime.dry_run():
+            question = _question(lambda: kind.serve(runtime))
+        answers[kind] = (
+            question is not None and choose(question.call, question.operands, capturing=False)[0].kernel is not None
+        )
+    return answers[kind]
 
 
 def _question(call: Callable[[], Any]) -> Question | None:
