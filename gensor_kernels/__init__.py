@@ -98,13 +98,11 @@ if _TYPE_CHECKING:
         emulated,
         global_avg_pool2d,
         grouped_matmul,
-        gru,
         inner,
         layer_norm,
         linear,
         log_softmax,
         logsumexp,
-        lstm,
         matmul,
         max,
         max_pool2d,
@@ -132,6 +130,7 @@ if _TYPE_CHECKING:
     from .dispatch.observe.counters import counters
     from .dispatch.observe.explanation import Explanation
     from .dispatch.observe.record import record
+    from .dispatch.recurrent.networks import gru, lstm
     from .errors import (
         BuildError,
         ConfigError,
@@ -220,6 +219,7 @@ _MODULES = (
     *(f"dispatch.api.{name}" for name in ("public", "bind", "explain", "norms", "warmup")),
     *(f"dispatch.observe.{name}" for name in ("counters", "explanation", "record")),
     "dispatch.accelerated.accelerate",
+    "dispatch.recurrent.networks",
     *(f"graph.execution.{name}" for name in ("from_torch", "model")),
 )
 

@@ -23,6 +23,7 @@ from .core.family import Family
 from .core.program import Program
 from .gemv.family import Gemv
 from .pointwise.family import PointwiseFamily
+from .recurrent.family import RecurrentFamily
 from .rows.family import RowsFamily
 from .window.family import Window
 from .window.groups.family import WindowGroups
@@ -45,6 +46,7 @@ FAMILIES: dict[str, Family] = {
         FLOATS_WGMMA,
         PREPARED,
         Gemv(),
+        RecurrentFamily(),
         RowsFamily(),
         PointwiseFamily(),
         Window(),

@@ -79,8 +79,10 @@ def compare_parts(operands, made, arrays, steps=(), atol=1e-9):
 
 def compare_native(operands, made, root):
     workload = operands.workload
+    first = operands.operator.names[0]
+    rounded = "c" if workload.operator.startswith("recurrent_") else first  # whose inputs are wider than its results
     native = decode(operands.out.dtype, np.asarray(operands.vendor()()).reshape(made.values.shape))
-    assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[operands.operator.names[0]], 1e-5) * root
+    assert np.max(np.abs(native - made.values)) <= NEAR.get(workload.dtype[rounded], 1e-5) * root
 
 
 def test_every_operator_has_a_row_and_no_row_is_wrong():

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable
 
 from gensor_kernels.operators.attention.forms import FORMS as ATTENTION
+from gensor_kernels.operators.recurrent.recurrent import NAMES as RECURRENT
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.workload import Workload
 
@@ -22,7 +23,7 @@ FUNCTIONS, SUMS = "functions", "tensor sums"
 NONE = "no cause"
 
 _CURVES = {"gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}
-_OPERATORS = {"softmax", "log_softmax", "logsumexp", *ATTENTION}
+_OPERATORS = {"softmax", "log_softmax", "logsumexp", *ATTENTION, *RECURRENT}
 
 
 def causes(workload: Workload, opcodes: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from gensor_kernels.operators.declaration.operator import Operator
 from gensor_kernels.operators.expression.affine import Affine, Axis, IndexValue
 from gensor_kernels.operators.expression.expression import Expression
 from gensor_kernels.operators.pointwise.pointwise import AXES, PointOperator, layout_axes
+from gensor_kernels.operators.recurrent.recurrent import Recurrent
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_product import Convolution
 
@@ -85,6 +86,8 @@ def cuts_of(workload: Workload) -> Cuts:
         return _convolution(workload, declared)
     if isinstance(declared, PointOperator):
         return _pointwise(workload, declared)
+    if isinstance(declared, Recurrent):
+        return _recurrent(workload, declared)
     return _plain(workload, declared)
 
 
@@ -141,6 +144,23 @@ def _pointwise(workload: Workload, declared: PointOperator) -> Cuts:
         return Part(workload.with_sizes(**{name: end - start for name, (start, end) in ranges.items()}), slices)
 
     return Cuts(dict(workload.sizes), part)
+
+
+# ---- recurrences: entries of the batch
+
+
+def _recurrent(workload: Workload, declared: Recurrent) -> Cuts:
+    places = {"a": 1, "d": 2, "e": 0, "l": 2, "c": 1}
+
+    def part(ranges: Ranges) -> Part:
+        entries = slice(*ranges["batch"])
+        slices = {
+            each.name: tuple(entries if axis == places.get(each.name) else ALL for axis in range(len(each.shape)))
+            for each in declared.operands(workload)
+        }
+        return Part(workload.with_sizes(batch=entries.stop - entries.start), slices)
+
+    return Cuts({"batch": workload.size["batch"]}, part)
 
 
 # ---- convolutions: images, filters, rows of the output

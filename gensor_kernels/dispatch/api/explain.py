@@ -171,7 +171,7 @@ def _answer(runtime: Runtime, question: Question) -> Explanation:
     if question.steps:
         steps = [_answer(runtime, each) for each in question.steps]
         main = max(steps, key=lambda each: each.predicted_us or 0.0)
-        return replace(main, reason=f"{len(steps)} contractions, the longest: {main.reason}", steps=tuple(steps))
+        return replace(main, reason=f"{len(steps)} calls, the longest: {main.reason}", steps=tuple(steps))
     if question.call is None:
         return Explanation(4, question.reason, _part(runtime))
     idle = idle_plan(question.call, question.operands)

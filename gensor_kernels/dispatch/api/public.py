@@ -1,6 +1,4 @@
-"""The public names of this folder and of `recurrent`; those that few programs use are found in their modules."""
-
-from gensor_kernels.dispatch.recurrent.networks import gru, lstm
+"""The public names of this folder; those that few programs use are found in their modules."""
 
 from .attention import attention
 from .convolution import conv1d, conv2d, conv_transpose2d
@@ -34,13 +32,11 @@ __all__ = [
     "emulated",
     "global_avg_pool2d",
     "grouped_matmul",
-    "gru",
     "inner",
     "layer_norm",
     "linear",
     "log_softmax",
     "logsumexp",
-    "lstm",
     "matmul",
     "max",
     "max_pool2d",

@@ -36,6 +36,7 @@ FUNCTIONS = {
     "windows.pooling": ("window", "POOLING"),
     "attention.attention": ("attention", "ATTENTION"),
     "attention.sequences": ("attention_sequences", "SEQUENCES"),
+    "recurrent.recurrent": ("recurrent", "RECURRENCE"),
     "products.gated": ("fused_matmul", "GATED"),
     "products.ragged": ("grouped_matmul", "GROUPED_MATMUL"),
     "products.normed": ("fused_matmul", "NORMED"),

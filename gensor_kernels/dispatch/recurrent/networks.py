@@ -52,7 +52,7 @@ def lstm(
     b_ih, b_hh : array, shape (4 hidden,) or (directions, 4 hidden), optional
         Biases; 0 by default.
     hx : (h, c), arrays of shape (directions, batch, hidden), optional
-        Initial states; None and by default 0. Of one sequence (directions, hidden).
+        Initial states; None and by default 0. One sequence has (directions, hidden).
     lengths : array or sequence of int, shape (batch,), optional
         Steps of each sequence, from 0 to `steps`, all by default. No order is needed.
     reverse : bool, default False
@@ -75,8 +75,8 @@ def lstm(
         State h after each step, 0 past the end of a sequence, in the promoted dtype;
         with `batch_first` (batch, steps, ...).
     (h, c) : arrays of shape (directions, batch, hidden)
-        States after the last step, which a next call takes as `hx`. Those of a sequence
-        of length 0 are the initial ones.
+        States after the last step, which a next call takes as `hx`. A sequence of
+        length 0 has the initial ones.
 
     Raises
     ------
@@ -88,8 +88,10 @@ def lstm(
 
     Notes
     -----
-    The inputs of all steps and directions are one product. Gates and c are computed in
-    float32 (float64 for float64); h is rounded to the dtype of the result at every step.
+    The inputs of all steps and directions are one product, and all steps one launch;
+    layers with more than 1 MiB of `w_hh` in a direction, and other activations, take
+    several launches per step. Gates and c are computed in float32 (float64 for float64);
+    h is rounded to the dtype of the result at every step.
     As in `grouped_matmul`, lengths on a GPU stay there, and are not checked: a step is
     computed where it is below the length.
 
@@ -153,7 +155,7 @@ def gru(
     b_ih, b_hh : array, shape (3 hidden,) or (directions, 3 hidden), optional
         Biases; 0 by default.
     hx : array, shape (directions, batch, hidden), optional
-        Initial state; 0 by default. Of one sequence (directions, hidden).
+        Initial state; 0 by default. One sequence has (directions, hidden).
     lengths : array or sequence of int, shape (batch,), optional
         Steps of each sequence, as in `lstm`.
     reverse : bool, default False
@@ -216,7 +218,9 @@ class _Form(NamedTuple):
 
 def _layer(form: _Form, x: DeviceArray, arrays: Sequence[DeviceArray], lengths: Any, precision: Any) -> Any:
     """Return y and the last states of a layer; `arrays` are weights, biases, states and peepholes."""
-    from .cells import DEFAULTS, FUSED, PYTORCH, Cell, Network, walk
+    from gensor_kernels.dispatch.functions.recurrent import DEFAULTS, FUSED, PYTORCH, Cell
+
+    from .layers import Network, walk
 
     kind, activations, clip, reverse, batch_first, linear_before_reset = form
     runtime = current_runtime()
@@ -244,10 +248,9 @@ def _layer(form: _Form, x: DeviceArray, arrays: Sequence[DeviceArray], lengths: 
     if reverse and both:
         raise ValueError(f"{kind}: reverse is for weights of one direction; of two, the second is always reversed")
     cells = [
-        Cell(kind, PYTORCH[kind], names, way, bound, linear_before_reset)
-        for way in ((False, True) if both else (reverse,))
+        Cell(kind, PYTORCH, names, way, bound, linear_before_reset) for way in ((False, True) if both else (reverse,))
     ]
-    found = walk(runtime.device, _call, x, network, cells, batch_first, precision)
+    found = walk(runtime, _call, x, network, cells, batch_first, precision)
     y = found.y.swapaxes(0, 1) if batch_first else found.y
     y = y.reshape(*y.shape[:2], y.shape[2] * y.shape[3])
     return tuple(None if each is None else each[:, 0] for each in (y, found.h, found.c)) if is_one else (y, *found[1:])

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.recurrent.cells import DEFAULTS, FUSED, ONNX, Activation, Cell, Network, walk
+from gensor_kernels.dispatch.functions.recurrent import DEFAULTS, FUSED, ONNX, Activation, Cell
+from gensor_kernels.dispatch.recurrent.layers import Network, walk
+from gensor_kernels.operators.recurrent.recurrent import GATES
 
 from .base import Lowering, Run, Tensor, refusal
 from .elementwise import MAPS
@@ -34,7 +36,7 @@ def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = 
     x, w, r, b, lengths, h, c, peepholes = map(run.device, (x, w, r, b, lengths, h, c, peepholes))
     if batch_first:  # the standard's states begin with the batch, too
         h, c = (None if each is None else each.swapaxes(0, 1) for each in (h, c))
-    half = len(ONNX[kind]) * r.shape[2]
+    half = len(GATES[kind][0]) * r.shape[2]
     biases = (None, None) if b is None else (b[:, :half], b[:, half:])
     if peepholes is not None:  # of the gates i, o and f
         i, o, f = (peepholes[:, place * r.shape[2] : (place + 1) * r.shape[2]] for place in range(3))
@@ -44,7 +46,7 @@ def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = 
     cells = [
         Cell(
             kind,
-            ONNX[kind],
+            ONNX,
             functions[place * count : (place + 1) * count],
             each == "reverse",
             node.attribute("clip"),
@@ -54,7 +56,7 @@ def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = 
         for place, each in enumerate(directions)
     ]
     network = Network(w, r, biases[0], biases[1], h, c, peepholes, lengths)
-    found = walk(run.runtime.device, run.call, x, network, cells, batch_first)
+    found = walk(run.runtime, run.call, x, network, cells, batch_first)
     y = found.y.swapaxes(0, 1) if batch_first else found.y.swapaxes(1, 2)
     states = [each.swapaxes(0, 1) if batch_first else each for each in (found.h, found.c) if each is not None]
     return (y, *states)[: len(node.outputs)]

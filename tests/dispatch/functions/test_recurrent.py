@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from gensor_kernels.dispatch.recurrent import layers
 from tests.public_cases.recurrent import BOUNDS, GATES, agrees, layer
 
 STEPS, BATCH, INPUTS, HIDDEN = 4, 3, 5, 6
@@ -141,6 +142,19 @@ def test_what_does_not_fit_is_refused(call, error, says):
         call()
 
 
-def test_a_layer_is_explained_by_its_products():
+def test_a_layer_is_explained_by_its_calls():
     found = gk.explain(gk.lstm, X, W, R, B, D, (H, C))
-    assert len(found.steps) == 1 + STEPS and all(each.family for each in found.steps)
+    assert [each.family for each in found.steps][1:] == ["recurrent"]
+    by_steps = gk.explain(gk.gru, X, W[:, :18], R[:, :18], linear_before_reset=False)
+    assert len(by_steps.steps) == 1 + STEPS and all(each.family for each in by_steps.steps)
+
+
+@pytest.mark.parametrize("kind", [*GATES])
+def test_large_layers_are_computed_step_by_step(kind, monkeypatch):
+    arrays = drawn(kind, 2)
+    called = []
+    monkeypatch.setattr(layers, "MOST_WEIGHTS", 0)
+    monkeypatch.setattr(layers, "_serve", lambda *given: called.append(given))
+    assert_layer(kind, arrays, lengths=[4, 0, 2])
+    assert_layer(kind, arrays, clip=0.4, batch_first=True)
+    assert not called

@@ -9,6 +9,7 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels import record
 from gensor_kernels.dispatch.observe import record_file
+from gensor_kernels.dispatch.recurrent import layers
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.operators import MODULES, shape_row
@@ -45,6 +46,18 @@ def test_the_recorded_workload_is_the_one_of_explain(host, tmp_path, name):
     assert {row.workload.key() for row in rows} == {each.workload for each in steps}
     assert sum(row.count for row in rows) == 2 * len(steps) and {row.notes["tier"] for row in rows} == {"4"}
     assert not any(note.startswith(("layout", "align", "dtype")) for row in rows for note in row.notes)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_a_layer_is_recorded_as_its_product_and_its_recurrence(host, tmp_path, kind, monkeypatch):
+    """Without a recording, and without a kernel, its steps are products."""
+    function, arguments, keywords = CALLS[kind]
+    with record(tmp_path / "shapes.csv"):
+        wanted = function(*arguments, **keywords)[0]
+    operators = {row.workload.operator for row in read_shapes(tmp_path / "shapes.csv")}
+    assert operators == {"matmul", f"recurrent_{kind}"}
+    monkeypatch.setattr(layers, "_serve", None)
+    np.testing.assert_allclose(function(*arguments, **keywords)[0], wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_calls_without_a_workload_are_unsupported_rows(host, tmp_path):

@@ -15,7 +15,7 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.workload import Workload
 
 #: The modules of this folder.
-KINDS = ("products", "images", "attention", "rows", "pointwise", "window")
+KINDS = ("products", "images", "attention", "recurrent", "rows", "pointwise", "window")
 #: Some of a Workload's starters; the number is the Workload's place in its family's list.
 Choice = Callable[[list[Program], int], Sequence[Program]]
 

@@ -9,10 +9,11 @@ import pytest
 from onnx import helper
 
 import gensor_kernels
-from gensor_kernels.dispatch.recurrent.cells import DEFAULTS, ONNX
+from gensor_kernels.dispatch.functions.recurrent import DEFAULTS
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.readers.onnx_file import Source
+from gensor_kernels.operators.recurrent.recurrent import GATES
 from tests import campaign_size
 
 from ..models import by_onnxruntime, proto
@@ -34,7 +35,7 @@ def emulator():
 
 def drawn(rng, operator, way, steps=4, batch=3, size=5, hidden=6, leave_out=0.0):
     """Arrays of a layer by the names of INPUTS, of which some may be left out, and the attributes."""
-    gates, directions = len(ONNX[operator.lower()]), 2 if way == "bidirectional" else 1
+    gates, directions = len(GATES[operator.lower()][0]), 2 if way == "bidirectional" else 1
     shapes = {
         "X": (steps, batch, size),
         "W": (directions, gates * hidden, size),

@@ -3,7 +3,7 @@
 from tests.families.workloads import images
 from tests.mutator.engine.configuration import Configuration
 
-from . import attention, contraction, gemv, pointwise, rows, wgmma, window
+from . import attention, contraction, gemv, pointwise, recurrent, rows, wgmma, window
 
 __all__ = ["Configuration", "configurations"]
 
@@ -20,6 +20,7 @@ def configurations() -> list[Configuration]:
         *images.phased_configurations(),
         *images.patch_configurations(),
         *images.strip_configurations(),
+        *recurrent.recurrent_configurations(),
         *rows.rows_configurations(),
         *pointwise.pointwise_configurations(),
         *gemv.gemv_configurations(),

@@ -1,0 +1,67 @@
+"""Terms of the recurrent family: every step reads R, from shared memory, the L1 or the L2, and waits for the last."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gensor_kernels.families.contraction.cost import BLOCK_START, granted
+from gensor_kernels.families.core.family import Facts, Points
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms, promised_registers, residency
+
+from .shape import Layer, Shape, shape
+
+#: Registers of addresses, predicates and counters.
+BASE_REGISTERS = 40.0
+#: Clocks of a barrier, of a shuffle, and of a chain of exponentials and quotients of gates.
+BARRIER, SHUFFLE, ACTIVATIONS = 30.0, 25.0, 250.0
+LINE = 128.0
+RATES = {"float32": "fma_f32", "float64": "fma_f64"}
+
+
+def registers(c: Points, e: Layer, s: Shape) -> np.ndarray:
+    """Return the registers that a thread wants: sums, vectors of R and of h."""
+    words = e.word / 4
+    elements = np.asarray(c["vector"]) / e.bytes_r
+    sums = e.gates * np.asarray(c["batch"]) * words
+    loads = e.gates * np.maximum(np.asarray(c["vector"]) / 4, 1) + np.minimum(elements * words, 4)
+    return (BASE_REGISTERS + 1.2 * sums + loads).astype(np.float32)
+
+
+def terms(c: Points, e: Layer, arch: Arch, accumulator: str, facts: Facts | None = None) -> Terms:
+    """Return the Terms of Programs: an iteration is a step of the recurrence."""
+    s = shape(c, e)
+    warps = (s.threads / 32).astype(np.float32)
+    limit = promised_registers(np.maximum(c["min_blocks"], 1) * warps, arch)
+    used, spilled = granted(registers(c, e, s), limit, facts)
+    memory = s.memory.astype(np.float32)
+    residents = np.maximum(residency(warps, used.astype(np.float32), memory, arch), 1.0)
+    elements, batch = np.asarray(c["vector"]) / e.bytes_r, np.asarray(c["batch"])
+    turns = s.passes * s.iterations
+    multiplies = turns * elements * e.gates * batch
+    convert = 0.0 if e.bytes_r == e.word else 1.0
+    loads = turns * (e.gates * (2.0 + convert * elements) + batch * np.maximum(elements * e.word / 16, 1))
+    levels = np.log2(np.asarray(c["lanes"]))
+    joins = s.passes * levels * e.gates * batch * 2.0
+    finish = s.passes * np.ceil(batch / np.asarray(c["lanes"])) * (30.0 * e.gates + 60.0)
+    held = np.asarray(c["held"]) > 0
+    weights = float(e.gates) * e.hidden * e.hidden * e.bytes_r
+    # The L1 has what shared memory leaves of it.
+    room = np.maximum(arch.smem_per_sm - residents * memory, 0.0) / residents
+    missed = np.where(held, 0.0, np.clip(weights - room, 0.0, weights))
+    lines = (
+        turns * warps * (e.gates * np.maximum(32 * np.asarray(c["vector"]) / LINE, 1.0) + batch * elements * e.word / 4)
+    )
+    wait = arch.l2_latency * np.where(held, 1.0, 2.0) + SHUFFLE * levels + ACTIVATIONS + BARRIER
+    once = weights * e.directions + float(e.steps) * e.batch * e.directions * e.hidden * (e.gates * e.word + e.bytes_r)
+    like = np.ones(len(warps))
+    values = {
+        "blocks": s.blocks * like, "residents": residents, "warps": warps, "iterations": e.steps * like,
+        "math": multiplies * (128.0 / arch.rate(RATES[accumulator])), "multiplies": multiplies,
+        "issue": loads + joins + finish + spilled, "wavefronts": lines + spilled * warps, "chain": s.passes * wait,
+        "l2_bytes": missed + batch * e.hidden * (e.gates * e.word + e.bytes_r), "dram_bytes": once * like,
+        "in_flight": like, "exposed": 0.5 * like, "prologue": (BLOCK_START + arch.dram_latency) * like,
+        "epilogue": arch.l2_latency * like, "epilogue_busy": 0.0 * like, "epilogue_bytes": 0.0 * like,
+        "after": 0.0 * like, "registers": used, "shared_bytes": memory,
+    }  # fmt: skip
+    return Terms(**{name: np.asarray(value, dtype=np.float32) for name, value in values.items()})
