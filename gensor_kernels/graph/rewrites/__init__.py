@@ -14,6 +14,7 @@ from .integers import (
     dequantise_constants,
     dequantise_others,
     move_integers,
+    multiply_dynamic,
     multiply_integers,
     requantise,
     sign_integers,
@@ -32,7 +33,7 @@ PATTERNS = (
     *(find_gelus, find_swishes, find_layer_norms, find_rms_norms, find_rotary, drop_aliases, move_views, shorten_views),
 )
 #: Rules that form products and convolutions of quantised tensors.
-INTEGERS = (sign_integers, move_integers, multiply_integers, convolve_integers)
+INTEGERS = (sign_integers, move_integers, multiply_integers, multiply_dynamic, convolve_integers)
 #: Rules that fold constants of the file into others.
 FOLDS = (turn_constants, unfold_batch_norms, fold_channel_scales, fold_paddings)
 #: Rules that form kernels, which depend on the dtype.

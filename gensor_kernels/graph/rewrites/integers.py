@@ -18,6 +18,8 @@ from .base import floats, rule
 from .quantised import find_weights
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
+#: The standard's number of int32.
+INT32 = 6
 #: Operators of integers whose results are elements of their first input.
 MOVES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 #: Products of int8 that an int32 surely holds.
@@ -53,12 +55,14 @@ def find_quantised(links: Links, name: str) -> Quantised | None:
     return Quantised(node.inputs[0], scale.astype(np.float64), int(zero.ravel()[0]), axis)
 
 
-@rule("SignedIntegers", "QuantizeLinear", "DequantizeLinear", "MatMulInteger")
+@rule("SignedIntegers", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger")
 def sign_integers(links: Links, node: Node) -> bool:
-    """Make uint8 tensors with known zero points int8, both 128 less: kernels multiply int8."""
+    """Make uint8 tensors and their zero points int8, both 128 less: kernels multiply int8."""
     graph = links.graph
     if node.op == "QuantizeLinear":
         return _sign_result(links, node)
+    if node.op == "DynamicQuantizeLinear":
+        return _sign_dynamic(links, node)
     operand, zero = (0, 2) if node.op == "DequantizeLinear" else (1, 3)
     constant = graph.constants.get(node.input(operand))
     if constant is None or constant.dtype != UINT8 or not _has_known_zero(graph, node, zero):
@@ -96,6 +100,27 @@ def _sign_result(links: Links, node: Node) -> bool:
     for name in moved:
         if (found := graph.spec(name)) is not None:
             graph.specs[name] = found._replace(dtype=INT8)
+    return True
+
+
+def _sign_dynamic(links: Links, node: Node) -> bool:
+    """Let a DynamicQuantizeLinear give int8, if only products read it, as their first operand, with its zero point."""
+    if node.attribute("signed") or not all(node.outputs):
+        return False
+    y, _, zero = node.outputs
+    readers = [each for name in (y, zero) for each in links.readers(name)]
+    if (
+        links.is_result(y)
+        or links.is_result(zero)
+        or not all(
+            each.op in ("MatMulInteger", "ConvInteger") and (each.inputs[0], each.input(2)) == (y, zero)
+            for each in readers
+        )
+    ):
+        return False
+    for name in (y, zero):
+        links.graph.specs[name] = links.graph.specs[name]._replace(dtype=INT8)
+    links.change(node, attributes={**node.attributes, "signed": 1})
     return True
 
 
@@ -159,6 +184,39 @@ def multiply_integers(links: Links, node: Node) -> bool:
             return False
         term = term + node.attribute("beta") * bias.astype(np.float64)
     _put(links, node, "IntegerMatMul", (a.x, name), factor, term, {})
+    return True
+
+
+@rule("DynamicProducts", "MatMulInteger")
+def multiply_dynamic(links: Links, node: Node) -> bool:
+    """Cast(MatMulInteger(a, b, zero)) -> IntegerMatMul(a, b; add -zero * columns), of int8 and a constant `b`.
+
+    The sums of the columns of `b` are constants; zero points may be computed.
+    """
+    graph, cast = links.graph, links.reader(node.outputs[0], "Cast")
+    matrix, given, zeros = (
+        graph.constants.get(node.inputs[1]),
+        graph.spec(node.inputs[0]),
+        graph.constants.get(node.input(3)),
+    )
+    if cast is None or matrix is None or given is None or not floats(graph, cast.outputs[0]):
+        return False
+    if given.dtype != INT8 or matrix.dtype != INT8 or matrix.ndim != 2 or len(matrix) > MOST_TERMS:
+        return False
+    shape, result = graph.shape(node.input(2)) if node.input(2) else (), graph.spec(cast.outputs[0])
+    if (node.input(3) and (zeros is None or zeros.any())) or shape not in ((), (1,)) or result is None:
+        return False
+    nodes, steps = list[Node](), list[Step]()
+    if node.input(2):
+        columns = graph.derived.array("columns", [matrix], lambda: -matrix.sum(axis=0, dtype=np.int32))
+        name = graph.add(f"{node.inputs[1]}.columns", columns)
+        wide, term = (links.fresh(f"{node.outputs[0]}.{what}", name) for what in ("zero", "term"))
+        nodes.append(Node("Cast", (node.inputs[2],), (wide,), {"to": INT32}, wide))
+        nodes.append(Node("Mul", (wide, name), (term,), {}, term))
+        steps.append(Step("add", term))
+    attributes = {"to": result.dtype.name}
+    product = Node("IntegerMatMul", node.inputs[:2], cast.outputs, attributes, node.name, tuple(steps), (cast.op,))
+    links.replace(cast, *nodes, product)
     return True
 
 
