@@ -183,8 +183,7 @@ def multiply_integers(links: Links, node: Node) -> bool:
         if bias is None:
             return False
         term = term + node.attribute("beta") * bias.astype(np.float64)
-    _put(links, node, "IntegerMatMul", (a.x, name), factor, term, {})
-    return True
+    return _put(links, node, "IntegerMatMul", (a.x, name), factor, term, {})
 
 
 @rule("DynamicProducts", "MatMulInteger")
@@ -243,8 +242,7 @@ def convolve_integers(links: Links, node: Node) -> bool:
             return False
         term = term + bias.astype(np.float64).reshape(each)
     window = {name: node.attribute(name) for name in ("auto_pad", "dilations", "group", "pads", "strides")}
-    _put(links, node, "IntegerConv", (x.x, w.x), factor, term, window)
-    return True
+    return _put(links, node, "IntegerConv", (x.x, w.x), factor, term, window)
 
 
 def _inside(node: Node, filters: np.ndarray, shape: Sequence[int], result: Sequence[int]) -> np.ndarray:
@@ -280,15 +278,28 @@ def _put(
     factor: np.ndarray,
     term: np.ndarray,
     more: dict[str, object],
-) -> None:
-    """Put a node of integers, whose epilogue multiplies by a factor and adds a term, in the place of one of floats."""
+) -> bool:
+    """Put a node of integers, whose epilogue multiplies by a factor and adds a term, in the place of one of floats.
+
+    Return False where it is predicted to be slower, as for want of kernels.
+    """
     graph, steps = links.graph, [_scaled(links.graph, node, factor)]
     if term.any():
         steps.append(Step("add", graph.add(f"{node.outputs[0]}.term", term.astype(np.float32))))
     spec = graph.spec(node.outputs[0])
     assert spec is not None
     attributes = {**more, "to": spec.dtype.name}
-    links.replace(node, Node(op, inputs, node.outputs, attributes, node.name, tuple(steps), node.joined))
+    new = Node(op, inputs, node.outputs, attributes, node.name, tuple(steps), node.joined)
+    if links.is_slower([new], [_pass(node.inputs[0], node), node]):
+        links.why = "in int8, it is predicted to be slower"
+        return False
+    links.replace(node, new)
+    return True
+
+
+def _pass(name: str, node: Node) -> Node:
+    """Return a pass over a tensor, which takes no longer than to quantise it or to dequantise it."""
+    return Node("Elementwise", (name,), (f"{node.outputs[0]}.pass",), {}, node.name, (Step("relu"),))
 
 
 def _scaled(graph: Graph, node: Node, factor: np.ndarray) -> Step:
@@ -346,6 +357,10 @@ def requantise(links: Links, node: Node) -> bool:
         Step("add", number(zero - ROUNDER, "down")),
     )
     attributes = {**product.attributes, "to": "int8"}
+    taken = replace(product, outputs=node.outputs, epilogue=new, attributes=attributes)
+    if links.is_slower([taken], [product, _pass(node.inputs[0], node)]):
+        links.why = "with the rounding in the product, it is predicted to be slower"
+        return False
     links.take_in(product, node, epilogue=new, attributes=attributes, joined=(*product.joined, node.op))
     return True
 

@@ -6,8 +6,10 @@ import pytest
 from onnx import helper, numpy_helper
 
 from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.readers.onnx_file import Source
+from gensor_kernels.graph.rewrites import rewrite
 from tests.graph.models import by_onnxruntime, nodes_of, proto
 
 RNG = np.random.default_rng(7)
@@ -154,6 +156,29 @@ def test_what_is_no_kernel_of_int8_is_dequantised_once(emulator):
     graph, found, wanted = run("f = DequantizeLinear(w, t, z); y = MatMul(x, f)", {"x": floats(5, 16)}, constants)
     assert kinds_of(graph) == ["MatMul"]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("slow", ["IntegerMatMul", "rounded"])
+def test_predicted_times_decide(slow):
+    """Integers are not multiplied, or their result not rounded in the product, where kernels are slow or missing."""
+    nodes = nodes_of(
+        "d = DequantizeLinear(x, s); f = DequantizeLinear(w, s); m = MatMul(d, f); q = QuantizeLinear(m, s, n)"
+    )
+    specs = {name: Spec(np.dtype("float32"), shape) for name, shape in (("d", (5, 16)), ("f", (16, 6)), ("m", (5, 6)))}
+    specs["q"] = Spec(np.dtype("int8"), (5, 6))
+    constants = {"s": np.array(0.02, "float32"), "w": integers("int8", 16, 6), "n": np.array(3, "int8")}
+    made = [Node(each.op_type, tuple(each.input), tuple(each.output), {}, each.output[0]) for each in nodes]
+    graph = Graph(made, {"x": Spec(np.dtype("int8"), (5, 16))}, ["q"], constants, specs)
+
+    def potential(_, nodes):
+        rounded = any(node.attributes.get("to") == "int8" for node in nodes)
+        return 9.0 if (rounded if slow == "rounded" else nodes[0].op == slow) else 1.0
+
+    rest = (
+        ["IntegerMatMul", "QuantizeLinear"] if slow == "rounded" else ["DequantizeLinear", "MatMul", "QuantizeLinear"]
+    )
+    assert kinds_of(rewrite(graph, potential)) == rest
+    assert any("predicted to be slower" in each.why for each in graph.decisions)
 
 
 def of_bits(kind, *shape):
