@@ -110,7 +110,7 @@ def _dynamic_quantize(run: Run, node: Node, x: Tensor) -> Tensor:
 
 
 def _signed(run: Run, x: Tensor, zero: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Return a tensor as int8, and its zero point as int32; None for 0. Kernels multiply int8."""
+    """Return a tensor as int8, and its zero point as int32, which is None where it is 0: kernels multiply int8."""
     shift = 128 if name_of(x) == "uint8" else 0
     if shift:
         x = (x ^ x.dtype.type(128)).view(np.int8)

@@ -10,7 +10,7 @@ import numpy as np
 from .onnx_lifting import Step, foreign
 from .onnx_quantised import product_of
 
-#: What onnxruntime adds to scores of keys that a mask hides.
+#: Term that onnxruntime adds to scores of keys that a mask hides.
 HIDDEN = -10000.0
 #: Shape that merges the heads of a tensor (batch, rows, heads, size).
 MERGED = (0, 0, -1)

@@ -98,7 +98,7 @@ class _Lifting:
         return found
 
     def shape(self, name: str) -> tuple[int | str, ...] | None:
-        """Return the shape of a tensor, with names of sizes and 0 for unknown ones; None for an unknown rank."""
+        """Return the shape of a tensor, with names of sizes, and "" for unknown ones, or None for an unknown rank."""
         return self._shapes.get(name)
 
     def rank(self, name: str) -> int | None:

@@ -281,7 +281,7 @@ def _put(
 ) -> bool:
     """Put a node of integers, whose epilogue multiplies by a factor and adds a term, in the place of one of floats.
 
-    Return False where it is predicted to be slower, as for want of kernels.
+    Return False where it is predicted to be slower, as without kernels.
     """
     graph, steps = links.graph, [_scaled(links.graph, node, factor)]
     if term.any():

@@ -59,7 +59,7 @@ class Weights(NamedTuple):
     numbers: np.ndarray
     #: Of 16 bits: (n,) or (n, groups).
     scales: np.ndarray
-    #: Of the shape of the scales, or None for 0 (of 4 bits: 8).
+    #: Zero points in the shape of the scales, or None for 0 (of 4 bits: 8).
     zeros: np.ndarray | None
     kind: str
 
@@ -82,7 +82,7 @@ def keep_weights(links: Links, node: Node) -> bool:
 def find_weights(links: Links, node: Node) -> Weights | None:
     """Return the weights of a 16-bit product that a DequantizeLinear of constants makes, if kernels can read them.
 
-    Casts and transposes may be between. None for scales along both axes, or along k without blocks of GROUPS.
+    Casts and transposes may be between. Scales along both axes, or along k without blocks of GROUPS, give None.
     """
     graph, spec = links.graph, links.graph.spec(node.inputs[0])
     if spec is None or spec.dtype.name not in ("float16", "bfloat16") or node.attribute("transA"):

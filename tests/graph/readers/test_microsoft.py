@@ -1,5 +1,7 @@
 """Operators of com.microsoft compared with onnxruntime."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,6 +11,7 @@ from onnx import helper
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.readers.onnx_file import Source
+from gensor_kernels.graph.readers.onnx_lifting import FOREIGN
 from tests.graph.models import by_onnxruntime, proto
 
 from ..networks import exported_graphs
@@ -315,3 +318,9 @@ def test_plans_of_models_that_onnxruntime_optimised_have_the_same_nodes(emulator
         found, wanted = Model(Source(optimised), "model")(**given), by_onnxruntime(made, given)
         for each, want in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
             assert_close(each, want)
+
+
+def test_the_documentation_lists_every_operator():
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "onnx.md").read_text()
+    listed = page.split("quantiser write are lifted, too: ")[1].split(".\n")[0].replace("\n", " ").split(", ")
+    assert listed == sorted(operator for domain, operator in FOREIGN if domain == "com.microsoft")

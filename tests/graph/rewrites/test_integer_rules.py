@@ -62,7 +62,7 @@ def kinds_of(graph):
 def test_convolutions_are_one_launch_each_with_their_padding_and_activation(
     emulator, attributes, kind, zero, activation
 ):
-    """The second quantised tensor has another zero point; filters have scales of their own."""
+    """The second quantised tensor has another zero point; each filter has a scale."""
     text = f"d = DequantizeLinear(x, s, z); f = DequantizeLinear<axis=0>(w, t); c = Conv<{attributes}>(d, f, b);"
     text += (
         f"r = {activation}(c, low, high);" if activation == "Clip" else f"r = {activation}(c);" if activation else ""
