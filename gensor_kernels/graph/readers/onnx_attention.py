@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.graph.lowerings.caches import GROWS
+
 from .onnx_lifting import Step, foreign
 from .onnx_quantised import product_of
 
@@ -103,7 +105,8 @@ def _group_query(step: Step) -> None:
         rows_of = _split_heads(step, new, kv_heads)
         cache = cache if is_fixed else step.add("Concat", cache, rows_of, axis=2)
         caches.append(name or step.lifting.name())
-        step.make(caches[-1], "TensorScatter", cache, rows_of, begins, axis=2)
+        grows = {} if is_fixed else {GROWS: 1}
+        step.make(caches[-1], "TensorScatter", cache, rows_of, begins, axis=2, **grows)
     ends = step.add("Add", begins, rows)
     found = step.add(
         "Attention", _split_heads(step, q, heads), *caches, extra, "", "", ends, scale=_scale(step), **more

@@ -5,7 +5,7 @@ from gensor_kernels.graph.ir.links import Links, Potential
 from gensor_kernels.graph.ir.options import DEFAULT, Options
 from gensor_kernels.graph.lowerings.predicted import predict
 
-from .attention import drop_guards, group_heads, join_attention, put_heads_last, simplify_masks
+from .attention import drop_guards, group_heads, grow_caches, join_attention, put_heads_last, simplify_masks
 from .base import Rule
 from .convolutions import fold_channel_scales, fold_paddings, unfold_batch_norms
 from .elementwise import drop_aliases, find_gelus, find_swishes, join_epilogues, make_elementwise, turn_constants
@@ -39,7 +39,7 @@ FOLDS = (turn_constants, unfold_batch_norms, fold_channel_scales, fold_paddings)
 #: Rules that form kernels, which depend on the dtype.
 KERNELS = (
     *(*INTEGERS, dequantise_constants),
-    *(move_scales, drop_guards, join_attention, shorten_views, group_heads, simplify_masks, shorten_views),
+    *(grow_caches, move_scales, drop_guards, join_attention, shorten_views, group_heads, simplify_masks, shorten_views),
     *(put_heads_last, move_views, shorten_views, join_gates, join_siblings, rotate_elements),
     *(*FOLDS, make_elementwise, join_epilogues, requantise, keep_weights, dequantise_others, join_norms),
 )
