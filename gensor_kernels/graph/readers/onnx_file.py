@@ -1,7 +1,7 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-onnx_lifting lifts old versions of operators. onnxscript's optimiser simplifies a model once; for every
-signature of inputs it only infers shapes and folds the constants that depend on them.
+onnx_lifting lifts operators of old versions and of com.microsoft. onnxscript's optimiser simplifies a model once; for
+every signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import OPSET, Extents, Graph, Node, Spec
 from gensor_kernels.shown import printable, shown
 
-from . import onnx_attention, onnx_limits, onnx_microsoft, onnx_weights  # noqa: F401 - two register what they lift
+from . import onnx_attention, onnx_limits, onnx_microsoft, onnx_versions, onnx_weights  # noqa: F401 - register steps
 from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
 from .onnx_weights import in_memory, pack, unpack
