@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gensor_kernels.dispatch.calls.arguments import Operation, plain_operations
+import numpy as np
+
+from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, plain_operations
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters, read_parameters
 from gensor_kernels.dispatch.calls.whole import pair, whole
 from gensor_kernels.shown import shown
@@ -122,6 +125,30 @@ def conv2d(
     """
     parameters = read_parameters(stride, padding, dilation, groups, layout, w)
     return _convolution(x, w, parameters, bias, add, activation, out, precision, prologue)
+
+
+def conv2d_to(
+    x: DeviceArray,
+    w: DeviceArray,
+    epilogue: Items,
+    dtype: str,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | Sequence[Sequence[int]] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+    out: DeviceArray = None,
+) -> DeviceArray:
+    """Compute a convolution with operations in any order and a result of another dtype, for models of integers.
+
+    Arrays of the epilogue broadcast to the result. An int8 result drops the fraction that operations leave. TypeError
+    for a dtype that kernels do not write from their sums.
+    """
+    parameters = read_parameters(stride, padding, dilation, groups, layout, w)
+    promoted = np.promote_types(x.dtype, w.dtype)
+    if dtype not in (promoted.name, *WIDER_RESULTS.get(promoted.name, ())):
+        raise TypeError(f"conv2d: a result of {dtype} is not computed of {promoted.name}: cast x and w")
+    return _convolution(x, w, replace(parameters, dtype=dtype), None, None, None, out, None, None, None, epilogue)
 
 
 @public
@@ -320,6 +347,7 @@ def _convolution(
     precision: str | None,
     prologue: Any,
     lifted: int | None = None,
+    epilogue: Items | None = None,
 ) -> DeviceArray:
     """Compute a convolution of images; `lifted` is the axis of the result that `add` and `out` of `conv1d` lack."""
     from gensor_kernels.dispatch.functions.convolution import CONVOLUTION
@@ -331,7 +359,7 @@ def _convolution(
             raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {shown(precision)}")
         if bias is not None:
             bias = _bias(bias, w, p)
-        steps = plain_operations("a convolution", 1, bias, term, activation)
+        steps = plain_operations("a convolution", 1, bias, term, activation, epilogue)
         runtime = current_runtime()
         if prologue is not None:
             from gensor_kernels.dispatch.functions.prologue_convolution import PROLOGUE_CONVOLUTION, PROLOGUE_DEPTHWISE
@@ -408,7 +436,8 @@ def _product(
     x: DeviceArray, w: DeviceArray, steps: tuple[Operation, ...], out: DeviceArray, precision: str | None, p: Parameters
 ) -> DeviceArray:
     """Return a convolution of 1 x 1 as a matrix product without copies, or None if the layouts do not allow that."""
-    flat, dtype = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]]), "int32" if x.dtype == w.dtype == "int8" else None
+    flat = w.reshape(w.shape[0], x.shape[IMAGES[p.layout][3]])
+    dtype = p.dtype or ("int32" if x.dtype == w.dtype == "int8" else None)
     if p.layout == "NHWC":
         return current_runtime().call(x, flat.T, out, steps, dtype, precision)
     n, _, h, width = x.shape

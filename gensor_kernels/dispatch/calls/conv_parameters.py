@@ -26,6 +26,8 @@ class Parameters:
     layout: str
     sizes: tuple[tuple[str, int], ...]
     transposed: bool = False
+    #: Dtype of the result, "" for that of the operands (int32 for int8).
+    dtype: str = ""
 
     @property
     def weights(self) -> tuple[int, ...]:

@@ -37,7 +37,7 @@ class Convolution(Function):
         x, w = inputs
         sizes = full_sizes(x.shape, w.shape, parameters)
         dtype = np.promote_types(x.dtype, w.dtype)
-        dtype = np.dtype(np.int32) if dtype == np.int8 else dtype
+        dtype = np.dtype(parameters.dtype or (np.int32 if dtype == np.int8 else dtype))
         oh, ow = (output_size(sizes, side, parameters.transposed) for side in "hw")
         grouped = parameters.transposed and sizes["groups"] > 1  # no kernel writes these with channels innermost
         if parameters.layout == "NHWC":

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from gensor_kernels.devices.device import Device
     from gensor_kernels.dispatch.calls.array import DeviceArray
 
+#: Operators that rules fold, after others have found the integers before them.
+QUANTISED = ("DequantizeLinear",)
+
 
 def fold(graph: Graph) -> None:
     """Replace nodes whose inputs are all constants, and shapes that are known, by their results.
 
-    Nodes that only the device computes stay. UnsupportedError names a node whose result exceeds the memory for computed
-    constants; a result is freed after its last reader.
+    Nodes that only the device computes stay, and those of QUANTISED. UnsupportedError names a node whose result exceeds
+    the memory for computed constants; a result is freed after its last reader.
     """
     run, kept = Host(), []
     fixed, held = set(graph.constants), dict[str, int]()
@@ -43,7 +46,7 @@ def fold(graph: Graph) -> None:
             graph.constants[node.outputs[0]] = LOWERINGS[node.op](run, node, stand_in)
             fixed.update(node.outputs)
             continue
-        if node.op not in LOWERINGS or not fixed.issuperset(node.reads()):
+        if node.op not in LOWERINGS or node.op in QUANTISED or not fixed.issuperset(node.reads()):
             kept.append(node)
             continue
         sizes = _sizes(graph, node)

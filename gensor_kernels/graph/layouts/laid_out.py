@@ -12,20 +12,20 @@ from .choice import Tensor, choose, total
 from .times import LAST, Times, in_order, weight_orders
 
 #: Operators whose kernels take both layouts, with different times.
-KERNELS = ("AveragePool", "Conv", "ConvTranspose", "Elementwise", "GlobalAveragePool", "MaxPool")
+KERNELS = ("AveragePool", "Conv", "ConvTranspose", "IntegerConv", "Elementwise", "GlobalAveragePool", "MaxPool")
 #: Reductions of whole images, which read both layouts and write vectors.
 REDUCTIONS = ("GlobalMaxPool", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum")
 #: Predicted times must fall by this factor before a graph is changed.
 WORTHWHILE = 1.01
 #: Operators that can read one layout and write the other; grouped convolutions cannot.
-EITHER = ("Conv", "Elementwise")
+EITHER = ("Conv", "Elementwise", "IntegerConv")
 #: Transposes that are views of images with channels last: into the axes (n, c, h, w), and out of them.
 INTO, OUT_OF = (0, 3, 1, 2), LAST
 #: Operators of the array library, which keep the layout that they read at the same time.
 NEUTRAL = (
     *("Abs", "Add", "Cast", "Celu", "Clip", "Concat", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu"),
     *("Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Reciprocal", "Selu", "Softplus", "Sqrt", "Sub", "Sum"),
-    *("Slice", "Split", "Swish", "ThresholdedRelu"),
+    *("QuantizeLinear", "DequantizeLinear", "Slice", "Split", "Swish", "ThresholdedRelu"),
 )
 
 
@@ -58,7 +58,7 @@ def choose_layouts(graph: Graph) -> Layouts | None:
     channels last have channels first. Returns None for a graph without images.
     """
     places = [place for place, node in enumerate(graph.nodes) if _takes_both(graph, node)]
-    if not any(graph.nodes[place].op in KERNELS[:3] for place in places):
+    if not any(graph.nodes[place].op in KERNELS[:4] for place in places):
         return None
     return _Choice(graph, places).apply()
 
@@ -67,7 +67,7 @@ def _is_image(graph: Graph, name: str) -> bool:
     spec = graph.spec(name) if name else None
     if spec is None or spec.shape is None or len(spec.shape) != 4:
         return False
-    return spec.dtype.name in ("float16", "bfloat16", "float32") and all(
+    return spec.dtype.name in ("float16", "bfloat16", "float32", "int8") and all(
         isinstance(each, int) and each > 0 for each in spec.shape
     )
 

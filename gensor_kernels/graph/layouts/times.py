@@ -66,7 +66,7 @@ def weight_orders(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int,
     """
     if node.op == "ConvTranspose":
         return (1, 0, 2, 3), (1, 2, 3, 0)
-    if node.op != "Conv":
+    if node.op not in ("Conv", "IntegerConv"):
         return None
     shape, groups = graph.shape(node.inputs[1]), node.attribute("group")
     depthwise = shape is not None and groups > 1 and shape[0] == groups and shape[1] == 1

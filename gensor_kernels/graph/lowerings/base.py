@@ -120,6 +120,14 @@ def channels_first(array: Tensor) -> Tensor:
     return array.transpose(0, 3, 1, 2)
 
 
+def last_step(step: Any) -> Any:
+    """Return an operation with its array as a view with the axes (n, h, w, c); a bias along w is a term."""
+    if isinstance(step, str) or not hasattr(step[1], "ndim"):
+        return step
+    name, array, *rest = step
+    return ("add" if name == "bias" else name, channels_last(array), *rest)
+
+
 def upload(device: Device, value: np.ndarray) -> Tensor:
     """Return a copy of a NumPy array on the device, in new memory and with the same order of axes."""
     order = sorted(range(value.ndim), key=lambda axis: -value.strides[axis])
@@ -166,6 +174,7 @@ WINDOWS = {
     "AveragePool": "poolings",
     "Conv": "convolutions",
     "ConvInteger": "convolutions",
+    "IntegerConv": "convolutions",
     "ConvTranspose": "transposed convolutions",
     "MaxPool": "poolings",
 }

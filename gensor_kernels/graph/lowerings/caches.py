@@ -14,6 +14,9 @@ from .base import IN_PLACE, Lowering, Run, Tensor, refusal
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
+#: Attribute of a TensorScatter into a cache that was made longer by the new rows, as a single batch entry fills it.
+GROWS = "grows"
+
 
 class Pages(NamedTuple):
     """Keys and values of a cache as pages, (pages, kv_heads, page_size, head), and the pages of each batch entry."""

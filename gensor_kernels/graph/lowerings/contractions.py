@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gensor_kernels.dispatch.api.convolution import conv2d, conv_transpose2d
+from gensor_kernels.dispatch.api.convolution import conv2d, conv2d_to, conv_transpose2d
 from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, refusal, window_of
+from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, last_step, name_of, refusal, window_of
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from gensor_kernels.graph.ir.graph import Node
 
 T = TypeVar("T")
@@ -42,8 +44,8 @@ def _gemm(run: Run, node: Node, a: Tensor, b: Tensor, c: Tensor = None) -> Tenso
     return run.call(matmul, a, b, **_epilogue(items + run.epilogue(node)))
 
 
-def _linear(run: Run, node: Node, x: Tensor, numbers: Tensor, scales: Tensor) -> Tensor:
-    return run.call(linear, x, numbers, scales=scales, **_epilogue(run.epilogue(node)))
+def _linear(run: Run, node: Node, x: Tensor, numbers: Tensor, scales: Tensor, zeros: Tensor = None) -> Tensor:
+    return run.call(linear, x, numbers, scales=scales, zeros=run.device(zeros), **_epilogue(run.epilogue(node)))
 
 
 def _matmul_gate(run: Run, node: Node, a: Tensor, b: Tensor, bias: Tensor = None) -> Tensor:
@@ -64,25 +66,50 @@ def _einsum(run: Run, node: Node, *values: Tensor) -> Tensor:
 
 
 def _conv(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = None) -> Tensor:
-    spatial, strides, dilations = window_of(node, x)
-    pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
     more: dict[str, Any] = {}
     for item in run.epilogue(node):
         if isinstance(item, str):
             more["activation"] = item
         else:
-            more["add"] = two_axes(item[1], spatial)
+            more["add"] = two_axes(item[1], x.ndim - 2)
+    more["add"] = channels_last(more.get("add")) if node.layout == "last" else more.get("add")
+    return _convolve(run, node, conv2d, (x, w, bias), x.dtype, more)
+
+
+def _integer_conv(run: Run, node: Node, x: Tensor, w: Tensor) -> Tensor:
+    steps = [step if isinstance(step, str) else (step[0], two_axes(step[1], x.ndim - 2)) for step in run.epilogue(node)]
+    steps = [last_step(step) for step in steps] if node.layout == "last" else steps
+    dtype = node.attribute("to")
+    return _convolve(run, node, conv2d_to, (x, w), dtype, {"epilogue": steps, "dtype": dtype})
+
+
+def _integer_matmul(run: Run, node: Node, a: Tensor, b: Tensor) -> Tensor:
+    return run.call(matmul, a, b, dtype=node.attribute("to"), epilogue=run.epilogue(node))
+
+
+def _convolve(
+    run: Run,
+    node: Node,
+    function: Callable[..., Any],
+    given: Sequence[Tensor],
+    dtype: DTypeLike,
+    more: dict[str, Any],
+) -> Tensor:
+    """Call a function of convolutions with the node's window and layout."""
+    x, w, *rest = given
+    spatial, strides, dilations = window_of(node, x)
+    pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
     more |= {"stride": two(strides, 1), "padding": two(pads, (0, 0)), "dilation": two(dilations, 1)}
     more["groups"] = node.attribute("group")
     if node.layout == "last":
-        more |= {"add": channels_last(more.get("add")), "layout": "NHWC"}
-        return channels_first(run.call(conv2d, channels_last(x), channels_last(w), bias, **more))
+        more["layout"] = "NHWC"
+        return channels_first(run.call(function, channels_last(x), channels_last(w), *rest, **more))
     if node.layout == "first" and not x.flags.c_contiguous:
         sizes = zip(x.shape[2:], w.shape[2:], *(more[each] for each in ("stride", "padding", "dilation")), strict=True)
         image = [(extent + sum(pair) - (taps - 1) * far - 1) // by + 1 for extent, taps, by, pair, far in sizes]
-        more["out"] = run.xp.empty((x.shape[0], w.shape[0], *image), x.dtype)
-    y = run.call(conv2d, x, w, bias, **more)
+        more["out"] = run.xp.empty((x.shape[0], w.shape[0], *image), dtype)
+    y = run.call(function, x, w, *rest, **more)
     return y if spatial == 2 else y[:, :, 0]
 
 
@@ -139,8 +166,8 @@ def padding(
 
 
 def two_axes(array: Tensor, spatial: int) -> Tensor:
-    """Return a tensor with two spatial axes."""
-    return array if spatial == 2 or array.ndim < 3 else array[:, :, None]
+    """Return a tensor with two spatial axes; numbers, and arrays along the last axis, as they are."""
+    return array if spatial == 2 or getattr(array, "ndim", 0) < 2 else array[..., None, :]
 
 
 def two(values: Sequence[T], first: T) -> tuple[T, ...]:
@@ -153,6 +180,8 @@ LOWERINGS: dict[str, Lowering] = {
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
     "GatedMatMul": _matmul_gate,
+    "IntegerConv": _integer_conv,
+    "IntegerMatMul": _integer_matmul,
     "Gemm": _gemm,
     "MatMul": _matmul,
     "QuantisedLinear": _linear,

@@ -11,7 +11,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.api.norms import elementwise
 
-from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, name_of, refusal
+from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, last_step, name_of, refusal
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
@@ -143,16 +143,8 @@ def _fold(op: str) -> Lowering:
 def _chain(run: Run, node: Node, x: Tensor) -> Tensor:
     steps = run.epilogue(node)
     if node.layout == "last":
-        return channels_first(run.call(elementwise, channels_last(x), [_channels_last_step(each) for each in steps]))
+        return channels_first(run.call(elementwise, channels_last(x), [last_step(each) for each in steps]))
     return run.call(elementwise, x, steps)
-
-
-def _channels_last_step(step: Any) -> Any:
-    """Return an operation with its array as a view with the axes (n, h, w, c); a bias along w is a term."""
-    if isinstance(step, str) or not hasattr(step[1], "ndim"):
-        return step
-    name, array, *rest = step
-    return ("add" if name == "bias" else name, channels_last(array), *rest)
 
 
 def _relu(run: Run, node: Node, x: Tensor) -> Tensor:

@@ -98,18 +98,19 @@ def _spread(xp: ModuleType, node: Node, value: Tensor, shape: tuple[int, ...]) -
 
 
 def _dynamic_quantize(run: Run, node: Node, x: Tensor) -> Tensor:
-    """Quantise to uint8 by the least and the largest element, 0 included."""
+    """Quantise to uint8 by the least and the largest element, 0 included; to int8, 128 less, in `signed` nodes."""
+    least, dtype = (-128, np.int8) if node.attribute("signed") else (0, np.uint8)
     xp, x = run.together(x)
     low, high = xp.minimum(x.min(), x.dtype.type(0)), xp.maximum(x.max(), x.dtype.type(0))
     scale = (high - low) / x.dtype.type(255)
     scale = xp.where(scale == 0, x.dtype.type(1), scale)
-    zero = xp.clip(xp.rint(-low / scale), 0, 255)
-    y = xp.clip(xp.rint(x / scale) + zero, 0, 255)
-    return y.astype(np.uint8), xp.asarray(scale), zero.astype(np.uint8)
+    zero = xp.clip(xp.rint(-low / scale), 0, 255) + x.dtype.type(least)
+    y = xp.clip(xp.rint(x / scale) + zero, least, least + 255)
+    return y.astype(dtype), xp.asarray(scale), zero.astype(dtype)
 
 
 def _signed(run: Run, x: Tensor, zero: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Return a tensor as int8, and its zero point as int32; None for 0. Kernels multiply int8."""
+    """Return a tensor as int8, and its zero point as int32, which is None where it is 0: kernels multiply int8."""
     shift = 128 if name_of(x) == "uint8" else 0
     if shift:
         x = (x ^ x.dtype.type(128)).view(np.int8)

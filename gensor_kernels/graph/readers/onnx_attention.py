@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from gensor_kernels.graph.lowerings.caches import GROWS
+
 from .onnx_lifting import Step, foreign
 from .onnx_quantised import product_of
 
-#: What onnxruntime adds to scores of keys that a mask hides.
+#: Term that onnxruntime adds to scores of keys that a mask hides.
 HIDDEN = -10000.0
 #: Shape that merges the heads of a tensor (batch, rows, heads, size).
 MERGED = (0, 0, -1)
@@ -103,7 +105,8 @@ def _group_query(step: Step) -> None:
         rows_of = _split_heads(step, new, kv_heads)
         cache = cache if is_fixed else step.add("Concat", cache, rows_of, axis=2)
         caches.append(name or step.lifting.name())
-        step.make(caches[-1], "TensorScatter", cache, rows_of, begins, axis=2)
+        grows = {} if is_fixed else {GROWS: 1}
+        step.make(caches[-1], "TensorScatter", cache, rows_of, begins, axis=2, **grows)
     ends = step.add("Add", begins, rows)
     found = step.add(
         "Attention", _split_heads(step, q, heads), *caches, extra, "", "", ends, scale=_scale(step), **more

@@ -1,7 +1,7 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-onnx_lifting lifts old versions of operators. onnxscript's optimiser simplifies a model once; for every
-signature of inputs it only infers shapes and folds the constants that depend on them.
+onnx_lifting lifts operators of old versions and of com.microsoft. onnxscript's optimiser simplifies a model once; for
+every signature of inputs it only infers shapes and folds the constants that depend on them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from gensor_kernels.graph.failures import failing, first_line
 from gensor_kernels.graph.ir.graph import OPSET, Graph, Spec
 from gensor_kernels.shown import shown
 
-from . import onnx_attention, onnx_control, onnx_limits, onnx_microsoft, onnx_weights  # noqa: F401 - two register what they lift
+from . import (  # noqa: F401 - some register what they lift
+    onnx_attention,
+    onnx_control,
+    onnx_limits,
+    onnx_microsoft,
+    onnx_versions,
+    onnx_weights,
+)
 from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
 from .onnx_nodes import dtype_of, extents_of, node_of

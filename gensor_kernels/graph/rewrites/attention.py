@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.graph.lowerings.caches import GROWS
 
 from .base import is_last, number, products, rule
 from .views import reshape, swap_last_axes
@@ -227,4 +229,34 @@ def put_heads_last(links: Links, node: Node) -> bool:
     if turn.attribute("perm") != (0, 2, 1, 3):
         return False
     links.take_in(node, turn, attributes=node.attributes | {"heads_last": 1})
+    return True
+
+
+@rule("GrowingCaches", "Attention")
+def grow_caches(links: Links, node: Node) -> bool:
+    """Attention(q, TensorScatter(Concat(past, k), k), ...; sizes) -> Attention(q, k, v, past), of one batch entry.
+
+    Rows of several entries begin at different places; those of one begin after the past, and without a past all begin
+    at 0.
+    """
+    shape = links.graph.static(node.inputs[0])
+    if not node.input(6) or shape is None or len(node.outputs) > 1:
+        return False
+    new, past, caches = list[str](), list[str](), list[Node]()
+    for name in node.inputs[1:3]:
+        cache = links.maker(name, "TensorScatter")
+        if cache is None or not cache.attribute(GROWS):
+            return False
+        grown = links.maker(cache.inputs[0], "Concat")
+        is_first = cache.inputs[0] == cache.inputs[1]  # without a past
+        if not is_first and (grown is None or shape[0] != 1):
+            return False
+        caches.append(cache)
+        new.append(cache.inputs[1])
+        past.append("" if grown is None or is_first else grown.inputs[0])
+    for cache in caches:
+        links.remove(cache)
+    inputs, outputs = (node.inputs[0], *new, node.input(3), *past), (*node.outputs, *node.inputs[1:3])
+    links.put(node, replace(node, inputs=inputs, outputs=outputs))
+    links.drop([*(cache.inputs[0] for cache in caches), node.inputs[6]])
     return True

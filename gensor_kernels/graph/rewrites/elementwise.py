@@ -170,11 +170,11 @@ def join_epilogues(links: Links, node: Node) -> bool:
 
 
 #: Steps of an epilogue that a node of this operator needs for itself.
-OWN = {"Gemm": 2, "MatMul": 0, "Elementwise": 0, "GatedMatMul": 1}
+OWN = {"Gemm": 2, "MatMul": 0, "Elementwise": 0, "GatedMatMul": 1, "IntegerConv": 0, "IntegerMatMul": 0}
 
 
 def _fits(graph: Graph, node: Node, steps: Sequence[Step]) -> bool:
-    if not floats(graph, node.inputs[0]):
+    if not floats(graph, node.outputs[0]):
         return False
     if node.op == "Conv":
         names = [step.name for step in steps]

@@ -1,16 +1,21 @@
-"""Weights of products in 8 or 4 bits, with scales that need no data."""
+"""Weights of products in 8 or 4 bits: of the file, or with scales that need no data."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.ir.graph import Graph, Node, Step
+from gensor_kernels.graph.ir.links import Links
 from gensor_kernels.operators.types.epilogue import MAX_STEPS
 from gensor_kernels.shown import shown
+
+from .base import rule
 
 #: Elements of a weight matrix below which a product gains nothing from fewer bytes.
 LEAST = 1 << 14
@@ -46,6 +51,114 @@ def quantise(graph: Graph, weights: str) -> None:
         graph.nodes[place] = replace(
             node, op="QuantisedLinear", inputs=inputs, epilogue=steps, joined=joined, attributes={"weights": weights}
         )
+
+
+class Weights(NamedTuple):
+    """A matrix (n, k) of a file: int8, or uint8 with two numbers of 4 bits in a byte."""
+
+    numbers: np.ndarray
+    #: Of 16 bits: (n,) or (n, groups).
+    scales: np.ndarray
+    #: Zero points in the shape of the scales, or None for 0 (of 4 bits: 8).
+    zeros: np.ndarray | None
+    kind: str
+
+
+@rule("QuantisedWeights", "MatMul", "Gemm")
+def keep_weights(links: Links, node: Node) -> bool:
+    """MatMul(x, DequantizeLinear(w)) -> QuantisedLinear(x, w, scales, zeros), for x of 16 bits and constants."""
+    graph, found, steps = links.graph, find_weights(links, node), _steps(links.graph, node)
+    if found is None or steps is None or len(steps) > MAX_STEPS or not PLAIN.issuperset(step.name for step in steps):
+        return False
+    parts = {"numbers": found.numbers, "scales": found.scales, "zeros": found.zeros}
+    names = [graph.add(f"{node.inputs[1]}.{what}", each) for what, each in parts.items() if each is not None]
+    joined = node.joined if node.op == "MatMul" or len(node.inputs) < 3 else ("Add", *node.joined)
+    attributes = {"weights": found.kind}
+    new = Node("QuantisedLinear", (node.inputs[0], *names), node.outputs, attributes, node.name, steps, joined)
+    links.replace(node, new)
+    return True
+
+
+def find_weights(links: Links, node: Node) -> Weights | None:
+    """Return the weights of a 16-bit product that a DequantizeLinear of constants makes, if kernels can read them.
+
+    Casts and transposes may be between. Scales along both axes, or along k without blocks of GROUPS, give None.
+    """
+    graph, spec = links.graph, links.graph.spec(node.inputs[0])
+    if spec is None or spec.dtype.name not in ("float16", "bfloat16") or node.attribute("transA"):
+        return None
+    across, maker = bool(node.attribute("transB")), links.maker(node.inputs[1])
+    while maker is not None and maker.op in ("Cast", "Transpose"):
+        across ^= maker.op == "Transpose"
+        maker = links.maker(maker.inputs[0])
+    if maker is None or maker.op != "DequantizeLinear" or not all(each in graph.constants for each in maker.reads()):
+        return None
+    given = [graph.constants[each] for each in maker.reads()]
+    if given[0].ndim != 2 or given[0].dtype.name not in ("int8", "int4", "uint4"):
+        return None
+    key, attributes = repr(sorted(maker.attributes.items())), (maker.attribute("axis"), maker.attribute("block_size"))
+
+    @cache
+    def make() -> tuple[np.ndarray | None, ...]:
+        return _arranged(given, across, *attributes, spec.dtype)
+
+    def kept(place: int) -> np.ndarray | None:
+        how = ("kept", place, key, across, spec.dtype.name)
+        found = graph.derived.array(how, given, lambda: _or_empty(make()[place]))
+        return found if found.size else None
+
+    numbers, scales = kept(0), kept(1)
+    if numbers is None or scales is None:
+        return None
+    return Weights(numbers, scales, kept(2), "int8" if given[0].dtype == np.int8 else "int4")
+
+
+def _or_empty(array: np.ndarray | None) -> np.ndarray:
+    return np.zeros(0) if array is None else array
+
+
+def _arranged(
+    given: Sequence[np.ndarray], across: bool, axis: int, block: int, dtype: np.dtype[np.generic]
+) -> tuple[np.ndarray | None, ...]:
+    """Return (numbers, scales, zeros) as kernels read them, of weights, scales and zero points; `across` if (n, k)."""
+    w, *rest = given
+    axis %= 2
+    of_k = axis == (1 if across else 0)
+    matrix = np.ascontiguousarray(w if across else w.T)
+    n, k = matrix.shape
+    is_wide, offset = w.dtype == np.int8, 8 if w.dtype.name == "int4" else 0
+    if rest[0].size == 1 and not block:
+        scales, zeros = (np.broadcast_to(each.reshape(1), (n,)) for each in (rest[0], _zeros(rest)))
+    elif not block:
+        if of_k:
+            return None, None, None
+        scales, zeros = rest[0].ravel(), np.broadcast_to(_zeros(rest).ravel(), (n,))
+    else:
+        if not of_k or k % block or (block not in GROUPS and block % GROUPS[0]):
+            return None, None, None
+        times = max(block // GROUPS[0], 1)
+        groups = rest[0] if across else rest[0].T
+        scales = np.repeat(groups, times, axis=1)
+        points = _zeros(rest)
+        zeros = np.broadcast_to(
+            np.repeat(points if across or points.size == 1 else points.T, times, axis=-1), scales.shape
+        )
+    narrow = scales.astype(dtype)
+    if (np.abs(narrow.astype(np.float64) - scales) > np.abs(scales.astype(np.float64)) * 2.0**-8).any():
+        return None, None, None  # too small or too large for 16 bits
+    if is_wide:
+        return matrix, np.ascontiguousarray(narrow), np.ascontiguousarray(zeros, np.int8) if zeros.any() else None
+    if k % 2:
+        return None, None, None
+    pairs = (matrix.astype(np.int8) + offset).astype(np.uint8)
+    zeros = (zeros + offset).astype(np.uint8)
+    packed = np.ascontiguousarray(pairs[:, ::2] | pairs[:, 1::2] << 4)
+    return packed, np.ascontiguousarray(narrow), None if (zeros == 8).all() else np.ascontiguousarray(zeros)
+
+
+def _zeros(rest: Sequence[np.ndarray]) -> np.ndarray:
+    """Return zero points as int8, 0 where there are none."""
+    return rest[1].astype(np.int8) if len(rest) > 1 else np.zeros(1, np.int8)
 
 
 def product_dtype(graph: Graph, node: Node, weights: str) -> np.dtype[np.generic]:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from gensor_kernels.dispatch.api.convolution import conv2d_to
 from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.dispatch.calls.conv_parameters import Parameters as Windows
@@ -72,6 +73,35 @@ def test_zeros_of_the_padding_are_operands(groups, value, no_databases):
     by_library = convolve(FakeDevice(), x, w, full_sizes(x.shape, w.shape, p), p, None)
     np.testing.assert_allclose(found, by_library, rtol=1e-4, atol=1e-5)
     assert np.isnan(found[0, :, 0]).all()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("taps, groups", [(3, 1), (1, 1), (3, 8)])
+def test_sums_of_int8_become_other_types_through_an_epilogue(layout, taps, groups):
+    """The first operation is on integers; an int8 result drops the fraction, and the library computes the same."""
+    rng = np.random.default_rng(1)
+    x, w = (rng.integers(-128, 128, shape).astype("int8") for shape in ((2, 8, 6, 5), (8, 8 // groups, taps, taps)))
+    z, s = rng.integers(-99, 99, (8, 1, 1)).astype("int32"), rng.random((8, 1, 1)).astype("float32") / 200
+    with gk.emulated("sm_87"):
+        sums = gk.conv2d(x, w, padding=taps // 2, groups=groups)
+        turn = [0, 2, 3, 1] if layout == "NHWC" else [0, 1, 2, 3]
+        x, w = x.transpose(turn), w.transpose(turn)
+        z, s = (each.reshape(8) if layout == "NHWC" else each for each in (z, s))
+        steps = [("add", z), ("mul", s)]
+        wanted = (sums.transpose(turn) + z) * s
+        more = {"padding": taps // 2, "groups": groups, "layout": layout}
+        for dtype, bound in (("float32", 1e-5), ("float16", 1e-3), ("bfloat16", 8e-3)):
+            found = conv2d_to(x, w, steps, dtype, **more)
+            assert found.dtype.name == dtype
+            np.testing.assert_allclose(found.astype("float32"), wanted, rtol=bound, atol=bound)
+        clamped = [*steps, "relu6", ("scale", 10)]
+        found, wanted = conv2d_to(x, w, clamped, "int8", **more), 10 * np.clip(wanted, 0, 6)
+        assert (
+            found.dtype == np.int8
+            and (np.abs(found - np.trunc(wanted)) <= (wanted % 1 < 1e-3) + (wanted % 1 > 0.999)).all()
+        )
+        with pytest.raises(TypeError, match="a result of float64 is not computed of int8"):
+            conv2d_to(x, w, steps, "float64", **more)
 
 
 NAN, INF = float("nan"), float("inf")

@@ -1,5 +1,7 @@
 """Operators of com.microsoft compared with onnxruntime."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,6 +11,7 @@ from onnx import helper
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.readers.onnx_file import Source
+from gensor_kernels.graph.readers.onnx_lifting import FOREIGN
 from tests.graph.models import by_onnxruntime, proto
 
 from ..networks import exported_graphs
@@ -315,3 +318,57 @@ def test_plans_of_models_that_onnxruntime_optimised_have_the_same_nodes(emulator
         found, wanted = Model(Source(optimised), "model")(**given), by_onnxruntime(made, given)
         for each, want in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
             assert_close(each, want)
+
+
+@pytest.mark.parametrize("batch, past", [(1, 16), (1, 0), (2, 0), (2, 6)])
+def test_a_layer_of_a_language_model_in_four_bits(emulator, batch, past):
+    """As onnxruntime's generator writes it, in 16 bits and with sizes by name: weights stay in 4 bits.
+
+    With one batch entry, keys and values are appended in the Attention; others begin at different places.
+    """
+    half, width, rows, nodes = np.float16, WIDTH, 1 if past else 3, []
+    constants = {name: (draw(width) / 4 + 1).astype(half) for name in ("g", "h")}
+    constants |= {"cos": angles()["c"].astype(half), "sin": angles()["s"].astype(half)}
+
+    def add(operator, inputs, outputs, domain="com.microsoft", **attributes):
+        nodes.append(helper.make_node(operator, inputs.split(), outputs.split(), outputs, domain=domain, **attributes))
+
+    def multiply(x, k, n, result):
+        constants[f"{result}.w"] = integers(256, n, k // 32, 16, dtype="uint8")
+        constants[f"{result}.s"] = np.abs(draw(n, k // 32) / 50).astype(half) + half(0.01)
+        add("MatMulNBits", f"{x} {result}.w {result}.s", result, K=k, N=n, bits=4, block_size=32)
+
+    add("SimplifiedLayerNormalization", "x g", "n", "", axis=-1)
+    multiply("n", width, 2 * width, "qkv")
+    nodes.append(helper.make_node("GroupQueryAttention", ["qkv", "", "", *"pvct", "cos", "sin"], [*"aij"], "attend"))
+    nodes[-1].domain = "com.microsoft"
+    nodes[-1].attribute.extend(helper.make_attribute(*each) for each in (("num_heads", HEADS), ("kv_num_heads", 2)))
+    nodes[-1].attribute.append(helper.make_attribute("do_rotary", 1))
+    multiply("a", width, width, "o")
+    nodes.append(
+        helper.make_node("SkipSimplifiedLayerNormalization", [*"xoh"], ["m", "", "", "r"], "skip", epsilon=1e-5)
+    )
+    nodes[-1].domain = "com.microsoft"
+    multiply("m", width, 2 * width, "gate")
+    add("Sigmoid", "gate", "z", "")
+    add("Mul", "gate z", "u", "")
+    multiply("u", 2 * width, width, "d")
+    add("Add", "r d", "y", "")
+    caches = ("float16", ("batch", 2, "past", SIZE))
+    inputs = {"x": ("float16", ("batch", "rows", width)), "p": caches, "v": caches, "c": ("int32", ("batch",))}
+    made = proto(nodes, inputs | {"t": ("int32", ())}, {"y": None, "i": None, "j": None}, constants, 17)
+    made.opset_import.add(domain="com.microsoft", version=1)
+    given = {"x": draw(batch, rows, width).astype(half), "c": np.full(batch, past + rows - 1, "int32")}
+    given |= {name: draw(batch, 2, past, SIZE).astype(half) for name in "pv"} | {"t": np.array(past + rows, "int32")}
+    model = Model(Source(made), "model")
+    for each, want in zip(model(**given), by_onnxruntime(made, given), strict=True):
+        assert_close(each, want, 4e-3 * np.abs(want).max())
+    ops = [node.op for node in model._plan(given).graph.nodes]
+    assert ops.count("QuantisedLinear") == 4 and not {"MatMul", "DequantizeLinear"} & {*ops}
+    assert ops.count("TensorScatter") == ops.count("Concat") == (0 if batch == 1 or not past else 2)
+
+
+def test_the_documentation_lists_every_operator():
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "onnx.md").read_text()
+    listed = page.split("quantiser write are lifted, too: ")[1].split(".\n")[0].replace("\n", " ").split(", ")
+    assert listed == sorted(operator for domain, operator in FOREIGN if domain == "com.microsoft")

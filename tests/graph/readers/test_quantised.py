@@ -92,7 +92,14 @@ def test_statically_quantised_models(emulator, tmp_path, name, form, kinds, per_
         **{"quant_format": QuantFormat[form], "activation_type": activations, "weight_type": weights},
         per_channel=per_channel,
     )
-    compare(quantised := onnx.load(tmp_path / "quantised.onnx"), {"x": x}, scale=quantum(quantised))
+    quantised = onnx.load(tmp_path / "quantised.onnx")
+    made = compare(quantised, {"x": x}, scale=quantum(quantised))._plan({"x": x}).graph
+    if weights == QuantType.QUInt8:  # with zero points
+        return
+    own = [node for node in made.nodes if node.op in ("IntegerConv", "IntegerMatMul")]
+    assert not {"Conv", "Gemm", "MatMul"} & {node.op for node in made.nodes}
+    assert len(own) == {"convolutions": 4, "products": 3}[name]
+    assert all(node.attribute("to") == "int8" for node in own)
 
 
 @pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
@@ -103,7 +110,9 @@ def test_dynamically_quantised_models(emulator, tmp_path, name, weights):
     quantization.quantize_dynamic(tmp_path / "float.onnx", tmp_path / "quantised.onnx", weight_type=weights)
     quantised = onnx.load(tmp_path / "quantised.onnx")
     assert any(each.op_type.endswith("Integer") for each in quantised.graph.node)
-    compare(quantised, {"x": x})
+    ops = [node.op for node in compare(quantised, {"x": x})._plan({"x": x}).graph.nodes]
+    if weights == QuantType.QInt8:
+        assert "MatMulInteger" not in ops and ops.count("IntegerMatMul") == {"convolutions": 1, "products": 3}[name]
 
 
 ZEROS = {"rows": np.arange(5, dtype="uint8"), "columns": np.arange(-3, 3, dtype="int8")}
