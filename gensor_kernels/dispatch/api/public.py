@@ -14,6 +14,7 @@ from .pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .prepack import prepack
 from .reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
 from .scaled_matmul import scaled_matmul
+from .volumes import conv3d
 
 __all__ = [
     "argmax",
@@ -22,6 +23,7 @@ __all__ = [
     "avg_pool2d",
     "conv1d",
     "conv2d",
+    "conv3d",
     "conv_transpose2d",
     "cumprod",
     "cumsum",

@@ -319,7 +319,7 @@ class Recording:
 def refuse_early(graph: Graph, options: Options) -> None:
     """Raise UnsupportedError, when a model is made, for what no plan of its graph can compute.
 
-    That is windows over more than two axes, complex numbers, and quantised float32 products.
+    That is windows over more than three axes, complex numbers, and quantised float32 products.
     """
     for name, spec in (*graph.inputs.items(), *graph.specs.items()):
         if spec.dtype.kind == "c":

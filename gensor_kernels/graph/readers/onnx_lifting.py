@@ -226,6 +226,22 @@ def _gemm(step: Step) -> None:
     step.pop("broadcast")
 
 
+@_below(20, "DFT")
+def _dft(step: Step) -> None:
+    step.input(2, step.constant(step.pop("axis", 1)))
+
+
+@_below(20, "GridSample")
+def _grid_sample(step: Step) -> None:
+    mode = step.pop("mode", "bilinear")
+    step.set("mode", {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))
+
+
+@_below(16, "RoiAlign")
+def _roi_align(step: Step) -> None:
+    step.set("coordinate_transformation_mode", "output_half_pixel")
+
+
 @_below(14, "BatchNormalization")
 def _batch_norm(step: Step) -> None:
     training = any(step.node.output[1:]) or (step.lifting.version < 7 and not step.pop("is_test", 0))
