@@ -1,7 +1,7 @@
 """The public names of this folder; those that few programs use are found in their modules."""
 
 from .attention import attention
-from .convolution import conv1d, conv2d, conv_transpose2d
+from .convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from .current import emulated, refresh
 from .deterministic import deterministic
 from .grouped_matmul import grouped_matmul
@@ -14,7 +14,6 @@ from .pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .prepack import prepack
 from .reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
 from .scaled_matmul import scaled_matmul
-from .volumes import conv3d
 
 __all__ = [
     "argmax",

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from gensor_kernels.dispatch.api.convolution import conv2d, conv_transpose2d
+from gensor_kernels.dispatch.api.convolution import conv2d, conv3d, conv_transpose2d
 from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
-from gensor_kernels.dispatch.api.volumes import conv3d
 
 from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, name_of, window_of
 from .elementwise import wide
