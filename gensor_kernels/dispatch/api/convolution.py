@@ -18,6 +18,7 @@ from gensor_kernels.dispatch.calls.volumes import (
     three,
 )
 from gensor_kernels.dispatch.calls.whole import pair, whole
+from gensor_kernels.dispatch.observe.dry_run import asking
 from gensor_kernels.shown import is_masked, shown
 
 from .current import current_runtime
@@ -338,7 +339,9 @@ def conv3d(
         ]
         shape = result_shape(x, w, count, sides, depth)
         check_out(out, shape)
-        volumes, filters = slices_of(device, x, w, count, steps[0], holes[0], pads[0], whole("groups", groups, 1), last)
+        volumes, filters = slices_of(
+            device, x, w, count, steps[0], holes[0], pads[0], whole("groups", groups, 1), last, asking.get()
+        )
         term = None
         if add is not None:
             term = spread(device, add, shape)

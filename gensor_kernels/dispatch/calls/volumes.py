@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gensor_kernels.dispatch.observe.dry_run import asking
 from gensor_kernels.shown import shown
 
 from .whole import pair, whole
@@ -51,8 +50,12 @@ def slices_of(
     pads: tuple[int, int],
     groups: int,
     last: bool,
+    is_dry: bool,
 ) -> tuple[DeviceArray, DeviceArray]:
-    """Return one image for each slice of the result, whose channels are the slices under its taps, and the filters."""
+    """Return one image for each slice of the result, whose channels are the slices under its taps, and the filters.
+
+    In a dry run the images are new memory: nothing is computed.
+    """
     xp, taps = device.xp, w.shape[1 if last else 2]
     if last:
         n, _, h, width, c = x.shape
@@ -63,7 +66,7 @@ def slices_of(
         n, c, _, h, width = x.shape
         filters = w.reshape(w.shape[0], w.shape[1] * taps, *w.shape[3:])
         shape = (n * count, c * taps, h, width)
-    if asking.get():  # nothing is computed
+    if is_dry:
         return device.empty(shape, x.dtype), filters
     if any(pads):
         around = [(0, 0)] * 5

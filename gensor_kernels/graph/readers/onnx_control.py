@@ -37,7 +37,8 @@ def take_out(model: ir.Model) -> bool:
     """
     from onnx_ir.passes import common
 
-    if not any(each.op_type in _Taking.STEPS and each.domain in STANDARD for each in model.graph):
+    operators = {each.op_type for each in model.graph if each.domain in STANDARD}
+    if operators.isdisjoint(_Taking.STEPS.keys() - {"Identity"}):
         return False
     taking = _Taking(model.graph)
     changed = taking.all()
