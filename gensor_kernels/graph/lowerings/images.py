@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gensor_kernels.dispatch.api.matmul import matmul
+
 from .base import Lowering, Run, Tensor, refusal
 from .elementwise import wide
 from .resize import cubic
@@ -101,6 +103,32 @@ def _affine_grid(run: Run, node: Node, theta: Tensor, size: Tensor) -> Tensor:
     xp, theta, base = run.together(theta, places.reshape(-1, len(extents) + 1).astype(np.float32))
     found = xp.matmul(base.astype(wide(xp, theta).dtype), wide(xp, theta).transpose(0, 2, 1))
     return found.reshape(n, *extents, len(extents)).astype(theta.dtype)
+
+
+def _deform_conv(
+    run: Run, node: Node, x: Tensor, w: Tensor, offsets: Tensor, bias: Tensor = None, mask: Tensor = None
+) -> Tensor:
+    """Convolve an image at places that are moved: sample what is under the taps, and multiply by the weights."""
+    xp, x, w, offsets, bias, mask = run.together(x, w, offsets, bias, mask)
+    (n, c), (filters, share, *taps), sides = x.shape[:2], w.shape, offsets.shape[2:]
+    parts, groups, count = node.attribute("offset_group"), node.attribute("group"), math.prod(taps)
+    if len(taps) != 2:
+        raise refusal(node, f"convolutions at moved places have two spatial axes, not {len(taps)}")
+    strides, dilations = (node.attribute(name) or (1, 1) for name in ("strides", "dilations"))
+    pads = node.attribute("pads") or (0, 0)
+    moved = wide(xp, offsets).reshape(n * parts, count, 2, *sides)
+    axes = []
+    for axis, grid in enumerate(np.meshgrid(*map(np.arange, taps), indexing="ij")):
+        tap = grid.reshape(-1, 1, 1) * dilations[axis] - pads[axis]
+        base = np.arange(sides[axis]).reshape((-1, 1) if axis == 0 else (1, -1)) * strides[axis]
+        axes.append(list(_taps(xp, moved[:, :, axis] + xp.asarray((tap + base).astype(moved.dtype)), "linear")))
+    found = _sampled(xp, x.reshape(n * parts, c // parts, *x.shape[2:]), axes, is_open=True)
+    if mask is not None:
+        found = found * wide(xp, mask).reshape(n * parts, 1, count, *sides)
+    columns = found.astype(x.dtype).reshape(n, groups, share * count, math.prod(sides))
+    y = run.call(matmul, w.reshape(groups, filters // groups, share * count), columns)
+    y = y.reshape(n, filters, *sides)
+    return y if bias is None else y + bias.reshape(-1, 1, 1)
 
 
 def _roi_align(run: Run, node: Node, x: Tensor, rois: Tensor, batches: Tensor) -> Tensor:
@@ -250,6 +278,7 @@ LOWERINGS: dict[str, Lowering] = {
     "AffineGrid": _affine_grid,
     "CenterCropPad": _center_crop_pad,
     "Col2Im": _col2im,
+    "DeformConv": _deform_conv,
     "GridSample": _grid_sample,
     "MaxUnpool": _max_unpool,
     "NonMaxSuppression": _non_max_suppression,

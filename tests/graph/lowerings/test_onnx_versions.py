@@ -126,6 +126,12 @@ FOUND = [
         for operator in ("Conv", "ConvTranspose")
         for more in ({"strides": [2, 1, 2]}, {"dilations": [1, 1, 2], "pads": [1, 1, 0, 0, 1, 1]})
     ),
+    Case(
+        "DeformConv",
+        19,
+        [floats(2, 4, 7, 8), floats(6, 2, 3, 2), floats(2, 24, 3, 6), floats(6), floats(2, 12, 3, 6)],
+        {"group": 2, "offset_group": 2, "strides": [2, 1], "dilations": [1, 2], "kernel_shape": [3, 2]},
+    ),
     *(Case("STFT", 17, [floats(2, 40, 1), np.int64(5), floats(9)], {"onesided": half}, known={1}) for half in (0, 1)),
     *(Case("Unique", 11, [scales(3, 1, 3, 2, 1)], {"sorted": in_order}, outputs=4) for in_order in (0, 1)),
     Case("ReverseSequence", 10, [floats(3, 4, 2), integers(1, 3, 0, 2)], {"batch_axis": 1, "time_axis": 0}),
