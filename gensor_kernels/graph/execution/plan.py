@@ -160,7 +160,7 @@ class Plan:
         return results
 
     def _split(self, count: int) -> tuple[Plan, Plan] | None:
-        """Return plans of the first nodes and of the others; None where the first ones are few."""
+        """Return plans of the first nodes and of the others, or None where there are few before."""
         nodes, outputs = self.graph.nodes, self.graph.outputs
         later = {*outputs, *(name for node in nodes[count:] for name in node.reads())}
         handed = [name for node in nodes[:count] for name in node.outputs if name in later]

@@ -259,7 +259,7 @@ def _non_max_suppression(
 
 
 def _suppressed(low: np.ndarray, high: np.ndarray, limit: float, most: int) -> list[int]:
-    """Return the places of boxes, in order, of which none before overlaps by more than a share of their union."""
+    """Return the places of boxes, in order, that overlap no earlier one by more than a share of their union."""
     sizes, kept = (high - low).prod(-1), list[int]()
     left = np.arange(len(sizes))
     while len(left) and len(kept) < most:

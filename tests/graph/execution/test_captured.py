@@ -277,7 +277,7 @@ def test_a_model_that_reads_data_back_stays_eager_and_says_so(opened):
 
 
 def test_nodes_before_the_first_one_that_reads_data_back_are_captured(opened):
-    """Of two results one is made before, and its memory is the caller's."""
+    """One of two results is made before, and its memory is the caller's."""
     machine = opened()
     inputs = {"x": ("float32", (64, 64)), "s": ("int64", (2,))}
     text = f"{LAYERS}; [turn] z = Reshape(y, s); r = Relu(z)"

@@ -74,7 +74,7 @@ CACHE = [np.zeros((2, 1, 8, 4), "float32"), floats(2, 1, 3, 4), integers(7, 3)]
 BOXES, SCORES = 9 * np.abs(floats(2, 20, 4)), np.abs(floats(2, 3, 20))
 ROIS, BINS = scales([1, 1, 6, 8], [0, 2, 9, 3]), {"output_height": 2, "output_width": 3}
 WINDOW = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1], "ceil_mode": 1}
-#: Calls that were wrong, circular caches, and forms that none of onnx's calls has.
+#: Calls that were wrong, circular caches, and forms that onnx's calls do not have.
 FOUND = [
     *(Case("TensorScatter", 24, CACHE, {"mode": "circular"}, known=known) for known in (set(), {2})),
     Case("Attention", 23, HEADS, {"scale": 0.0}),
