@@ -186,7 +186,7 @@ class _Taking:
     def _adopt(self, body: ir.Graph, values: Sequence[ir.Value]) -> None:
         """Make initializers of a graph of a node initializers of the whole graph."""
         for value in values:
-            body.initializers.pop(value.name)
+            body.initializers.pop(value.name or "")
             value.name = f"{self._before.name}.{value.name}"
             while value.name in self.graph.initializers:
                 value.name += "_"
