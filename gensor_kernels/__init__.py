@@ -13,7 +13,7 @@ Products
     define             an operator of your own: a sum of products with an epilogue
 
 Neural networks
-    conv2d             convolution with a fused epilogue; also conv1d,
+    conv2d             convolution with a fused epilogue; also conv1d, conv3d,
                        conv_transpose2d
     max_pool2d         pooling; also avg_pool2d, global_avg_pool2d
     attention          fused attention
@@ -88,6 +88,7 @@ if _TYPE_CHECKING:
         avg_pool2d,
         conv1d,
         conv2d,
+        conv3d,
         conv_transpose2d,
         cumprod,
         cumsum,
@@ -164,6 +165,7 @@ __all__ = [
     "bind",
     "conv1d",
     "conv2d",
+    "conv3d",
     "conv_transpose2d",
     "counters",
     "cumprod",

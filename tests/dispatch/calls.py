@@ -86,6 +86,8 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "conv2d, depthwise": (gk.conv2d, (IMAGE, TAPS[:4, :1]), dict(groups=4, padding=(1, 0))),
     "conv2d, prologue": (gk.conv2d, (IMAGE, TAPS), dict(padding=1, prologue=[("bias", drawn(4)), "gelu"])),
     "conv1d": (gk.conv1d, (IMAGE[:, :, 0], TAPS[:, :, 0]), dict(padding=1)),
+    "conv3d": (gk.conv3d, (IMAGE[:, :, None].repeat(3, 2), TAPS[:, :, None].repeat(2, 2)), dict(padding=1)),
+    "conv3d, rows": (gk.conv3d, (IMAGE[:, :, None].repeat(3, 2), drawn(8, 4, 2, 1, 1)), {}),
     "conv_transpose2d": (gk.conv_transpose2d, (IMAGE, TAPS[:4]), dict(stride=2)),
     "max_pool2d": (gk.max_pool2d, (IMAGE, 3, 2, 1), dict(ceil_mode=True)),
     "avg_pool2d": (gk.avg_pool2d, (IMAGE, 2), {}),

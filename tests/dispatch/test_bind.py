@@ -22,6 +22,7 @@ DISPATCHED = {
     *("einsum, prologue", "conv_transpose2d", "global_avg_pool2d", "attention, sequences", "attention, pages", "std"),
     *(
         "conv1d",
+        "conv3d",
         "conv2d, channels last",
         "conv2d, copied",
         "nansum",

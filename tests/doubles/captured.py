@@ -138,6 +138,7 @@ CALLS = {
     "conv2d 1x1": lambda: of(gk.conv2d, image(), half(32, 32, 1, 1)),
     "conv2d prologue": lambda: of(gk.conv2d, image(), half(32, 32, 3, 3), prologue=["relu"]),
     "depthwise": lambda: of(gk.conv2d, image(), half(32, 1, 3, 3), groups=32),
+    "conv3d": lambda: of(gk.conv3d, half(1, 32, 4, 10, 10), half(32, 32, 3, 1, 1)),
     "conv1d": lambda: of(gk.conv1d, half(2, 32, 100), half(32, 32, 3), padding=1),
     "transposed": lambda: of(gk.conv_transpose2d, image(), half(32, 32, 3, 3), stride=2),
     "max_pool2d": lambda: of(gk.max_pool2d, image(), 2),
@@ -166,5 +167,5 @@ CALLS = {
 }
 #: Functions of CuPy that the double lacks: the library alone cannot serve these calls over it.
 UNSERVED = {"quantised", "grouped", "conv2d", "conv2d float32", "conv2d NHWC", "conv2d 1x1", "conv2d prologue"}
-UNSERVED |= {"depthwise", "conv1d", "transposed", "attention", "attention split", "attention mask", "define"}
+UNSERVED |= {"depthwise", "conv1d", "conv3d", "transposed", "attention", "attention split", "attention mask", "define"}
 UNSERVED |= {"attention sinks", "attention lse", "attention pair"}

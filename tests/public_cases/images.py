@@ -16,7 +16,8 @@ from .drawing import FLOATS, Draw, dtype_of
 from .references import ACTIVATIONS, agree, product_agrees, prologue, wide
 from .serving import Served
 
-LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1)}  # channels last
+LAST = {3: (0, 2, 1), 4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}  # channels last
+LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
 
 
 def operand(draw: Draw, shape: tuple[int, ...], dtype: str, last: bool, **more: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +31,7 @@ def operand(draw: Draw, shape: tuple[int, ...], dtype: str, last: bool, **more: 
 
 
 def convolution(name: str, draw: Draw, served: Served) -> None:
-    dtype, rank = draw.pick((*FLOATS, "int8")), 3 if name == "conv1d" else 4
+    dtype, rank = draw.pick((*FLOATS, "int8")), {"conv1d": 3, "conv3d": 5}.get(name, 4)
     spatial, last, transposed = rank - 2, draw.often(0.4), name == "conv_transpose2d"
     draw.traits |= {"channels last"} if last else set()
     groups = draw.pick([1, 1, 2, 3])
@@ -40,7 +41,7 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
     # ONNX's evaluator multiplies elements between the taps by 0, infinities as well.
     holes = [1 if draw.special else draw.pick([1, 1, 2]) for _ in range(spatial)]
     pads = [(draw.pick([0, 1, 2]), draw.pick([0, 1, 2])) for _ in range(spatial)]
-    sides = [draw.pick([5, 6, 9, 12]) for _ in range(spatial)]
+    sides = [draw.pick([5, 6, 9, 12] if spatial < 3 else [5, 6]) for _ in range(spatial)]
     n = draw.pick([1, 2, 3, 0]) if draw.often(0.5) else 2
     # Infinities of weights would meet the zeros of padding, which a scattered sum does not have.
     x, image = operand(draw, (n, c, *sides), dtype, last)
@@ -49,7 +50,7 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
     other = draw.pick(["float16", "float32", "float64"]) if mixed else dtype
     w, weights = operand(draw, shape, other, last, special=False)
     own, dtype = dtype, np.promote_types(dtype_of(dtype), dtype_of(other)).name
-    layout = ("NWC" if last else "NCW") if rank == 3 else ("NHWC" if last else "NCHW")
+    layout = LAYOUTS[rank][last]
     if draw.refuses(0.05, "shapes that do not fit"):
         wrong = draw.pick([w[..., None], w[0], np.concatenate([w] * 3, rank - 1 if last else 1)])
         served.call(getattr(gk, name), x, wrong, groups=c + 1 if transposed else groups, layout=layout)
@@ -83,8 +84,10 @@ def convolution(name: str, draw: Draw, served: Served) -> None:
         epilogue.append(Step(keywords["activation"]))
         draw.traits.add("activation")
     share = 0.25 if name == "conv2d" else 0.08
-    keywords["prologue"], before = None, []
-    if own == other:
+    before: list[Any] = []
+    if name != "conv3d":
+        keywords["prologue"] = None
+    if own == other and name != "conv3d":
         keywords["prologue"], before = prologue(draw, dtype, c, trailing=spatial, share=share)
     keywords["out"] = draw.out(over, "int32" if dtype == "int8" else dtype)
     found = served.call(getattr(gk, name), x, w, **keywords)
@@ -221,6 +224,6 @@ def _mean(image: np.ndarray) -> np.ndarray:
 
 
 CASES = {
-    **{name: functools.partial(convolution, name) for name in ("conv1d", "conv2d", "conv_transpose2d")},
+    **{name: functools.partial(convolution, name) for name in ("conv1d", "conv2d", "conv3d", "conv_transpose2d")},
     **{name: functools.partial(pooling, name) for name in ("max_pool2d", "avg_pool2d", "global_avg_pool2d")},
 }

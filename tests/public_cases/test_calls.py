@@ -119,7 +119,7 @@ CLASSES = {
     "define": ("complex64", "batch", "two k", "no k", "scale", "bias", "add", "mul", "mask", "activation"),
     "attention": ("out", "boolean mask", "added mask", "causal True", "causal upper_left", "causal False", "window",
                   "soft cap", "heads of another size"),
-    **dict.fromkeys(("conv1d", "conv2d", "conv_transpose2d"), ("int8", "out", "channels last", "activation")),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d", "conv_transpose2d"), ("int8", "out", "channels last", "activation")),
     **dict.fromkeys(("max_pool2d", "avg_pool2d", "global_avg_pool2d"), ("out", "channels last")),
     **dict.fromkeys(("mean", "nanmean", "prod", "var", "std"), ("out", "several axes")),
     **dict.fromkeys(("sum", "nansum", "max", "min", "nanmax", "nanmin"), ("out", "several axes", "int8", "int32")),

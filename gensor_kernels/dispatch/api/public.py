@@ -1,7 +1,7 @@
 """The public names of this folder; those that few programs use are found in their modules."""
 
 from .attention import attention
-from .convolution import conv1d, conv2d, conv_transpose2d
+from .convolution import conv1d, conv2d, conv3d, conv_transpose2d
 from .current import emulated, refresh
 from .deterministic import deterministic
 from .grouped_matmul import grouped_matmul
@@ -22,6 +22,7 @@ __all__ = [
     "avg_pool2d",
     "conv1d",
     "conv2d",
+    "conv3d",
     "conv_transpose2d",
     "cumprod",
     "cumsum",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from gensor_database.text import duration, span
@@ -61,6 +61,9 @@ def _bytes(count: int) -> str:
 
 def memory_of(plan: Plan, stream: int) -> Memory:
     """Return the memory of a plan after its first run, and how its calls on a stream run."""
+    if plan.parts is not None:
+        head = memory_of(plan.parts[0], stream)
+        return replace(head, runs=f"{head.runs}, until {plan.eager}; from then on node by node")
     layout, bound = plan.layout, plan.bound.get(stream)
     weights = sum(each.nbytes for each in plan.graph.constants.values())
     if bound is not None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gensor_kernels.dispatch.calls.array import DeviceArray
     from gensor_kernels.graph.ir.graph import Spec
-    from gensor_kernels.graph.readers.onnx_file import ArrayLike, Source
+    from gensor_kernels.graph.readers.onnx_file import Source, Values
     from gensor_kernels.graph.rewrites.state import State
 
     from .bound import Arenas
@@ -340,7 +340,7 @@ def _check(name: str, array: DeviceArray, spec: Spec, sizes: dict[str, int]) -> 
 def load(
     path: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
-    inputs: Mapping[str, ArrayLike] | None = None,
+    inputs: Values | None = None,
     dtype: Literal["float16", "bfloat16"] | None = None,
     weights: Literal["int8", "int4"] | None = None,
 ) -> Model:
@@ -355,8 +355,8 @@ def load(
         An ONNX file, whose external data, if any, is in its folder; or the
         content of such a file, as bytes or as onnx reads it, without external data.
     inputs : dict of str to number or array, optional
-        Inputs that never change, by name: they become constants, which may decide branches and
-        loops of the file, and calls take the others alone.
+        Inputs that never change, by name: they become constants, which may decide
+        branches and loops of the file, and calls take the others alone.
     dtype : {None, "float16", "bfloat16"}, optional
         Compute float32 tensors in 16 bits; weights are cast once. Inputs and results keep
         the dtypes of the file.
@@ -376,8 +376,8 @@ def load(
     FileNotFoundError
         If there is no such file.
     ModelError
-        If it is not a valid model, a value does not fit its input, or packages of the `onnx` extra
-        are missing.
+        If it is not a valid model, a value does not fit its input, or packages of the
+        `onnx` extra are missing.
     UnsupportedError
         If operators are not served; the text names all of them.
     ValueError
@@ -398,4 +398,4 @@ def load(
 
     options = Options(dtype, weights).validate()
     name = os.path.basename(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "model"
-    return Model(read(path, inputs or {}), name, options)
+    return Model(read(path, inputs), name, options)

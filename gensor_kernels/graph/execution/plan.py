@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 #: Operators whose results follow from shapes alone.
 OF_SHAPES = ("Shape", "Size")
+#: Nodes before the first one that reads data back to the host from which they are bound on their own.
+LEAST_BOUND = 4
 #: Recorded runs without a bound plan after which a plan runs node by node.
 MOST_ATTEMPTS = 8
 
@@ -93,6 +96,8 @@ class Plan:
         self.layout: Layout | None = None
         #: Why every call computes node by node, or "".
         self.eager = ""
+        #: Where a node reads data back to the host: a plan of those before it, which is bound, and one of the others.
+        self.parts: tuple[Plan, Plan] | None = None
         self.bound: dict[int, Bound] = {}
         self._attempts = 0
         self.after_fork()
@@ -118,6 +123,11 @@ class Plan:
         bound = self.bound.get(stream)
         if bound is not None and bound.runtime is runtime and not record.active and bound.holds():
             return bound(inputs)
+        if self.parts is not None:
+            head, tail = self.parts
+            values = dict(zip(self.graph.inputs, inputs, strict=True))
+            values.update(zip(head.graph.outputs, head(runtime, inputs), strict=True))
+            return tail.run(values)
         # Every call of a node is counted while calls are recorded.
         if self.eager or record.active or (config.disabled() and not device.emulated):
             return self._by_nodes(inputs)
@@ -139,6 +149,7 @@ class Plan:
         self.layout, reader = recording.layout(), recording.run.reader
         if reader is not None:
             self.eager = f"node {shown(reader.name)} ({reader}) reads data back to the host"
+            self.parts = self._split(next(place for place, each in enumerate(self.graph.nodes) if each is reader))
         elif (bound := recording.close()) is not None:
             self._attempts = 0
             self.arenas.keep(bound, self.bound, stream)
@@ -147,6 +158,26 @@ class Plan:
             if self._attempts == MOST_ATTEMPTS:
                 self.eager = f"{MOST_ATTEMPTS} runs in a row requested memory in different orders"
         return results
+
+    def _split(self, count: int) -> tuple[Plan, Plan] | None:
+        """Return plans of the first nodes and of the others, or None where there are few before."""
+        nodes, outputs = self.graph.nodes, self.graph.outputs
+        later = {*outputs, *(name for node in nodes[count:] for name in node.reads())}
+        handed = [name for node in nodes[:count] for name in node.outputs if name in later]
+        if count < LEAST_BOUND or not handed:
+            return None
+        specs = {name: self.graph.specs[name] for name in handed if name in self.graph.specs}
+        head = replace(self.graph, nodes=nodes[:count], outputs=handed)
+        tail = replace(self.graph, nodes=nodes[count:], inputs=self.graph.inputs | specs)
+        return self._part(head), self._part(tail)
+
+    def _part(self, graph: Graph) -> Plan:
+        """Return a plan of some of the nodes, which has the same constants and state."""
+        part = copy.copy(self)
+        part.graph, part.ends = graph, list(graph.last_reads())
+        part.read = {*(name for node in graph.nodes for name in node.reads()), *graph.outputs}
+        part._begin(self.state)
+        return part
 
     def _by_nodes(self, inputs: Sequence[DeviceArray]) -> tuple[DeviceArray, ...]:
         return self.run(dict(zip(self.graph.inputs, inputs, strict=True)))
@@ -319,7 +350,7 @@ class Recording:
 def refuse_early(graph: Graph, options: Options) -> None:
     """Raise UnsupportedError, when a model is made, for what no plan of its graph can compute.
 
-    That is windows over more than two axes, complex numbers, and quantised float32 products.
+    That is windows over more than three axes, complex numbers, and quantised float32 products.
     """
     for name, spec in (*graph.inputs.items(), *graph.specs.items()):
         if spec.dtype.kind == "c":

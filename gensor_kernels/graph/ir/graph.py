@@ -152,8 +152,14 @@ def _defaults(op: str) -> dict[str, Any]:
     """Return default values of an operator's attributes by the ONNX standard."""
     from onnx import defs, helper
 
-    found = {}
-    for name, each in defs.get_schema(op, OPSET).attributes.items() if defs.has(op) else ():
+    found: dict[str, Any] = {}
+    if not defs.has(op):
+        return found
+    try:
+        schema = defs.get_schema(op, OPSET)
+    except defs.SchemaError:  # an operator of a later version
+        schema = defs.get_schema(op)
+    for name, each in schema.attributes.items():
         value = helper.get_attribute_value(each.default_value) if each.default_value.type else None
         # The standard's numbers are decimal, and stored in 32 bits.
         found[name] = float(str(np.float32(value))) if isinstance(value, float) else _plain(value)

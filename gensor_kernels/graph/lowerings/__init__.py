@@ -10,14 +10,30 @@ from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.failures import REMEDY, fail
 from gensor_kernels.shown import shown
 
-from . import arrays, attention, caches, contractions, elementwise, quantised, recurrent, resize, rows, windows
+from . import (
+    arrays,
+    attention,
+    caches,
+    contractions,
+    elementwise,
+    images,
+    quantised,
+    recurrent,
+    resize,
+    rows,
+    signals,
+    windows,
+)
 
 if TYPE_CHECKING:
     from gensor_kernels.graph.ir.graph import Node
 
     from .base import Run, Tensor
 
-MODULES = (arrays, attention, caches, contractions, elementwise, quantised, recurrent, resize, rows, windows)
+MODULES = (
+    *(arrays, attention, caches, contractions, elementwise, images),
+    *(quantised, recurrent, resize, rows, signals, windows),
+)
 #: Lowerings by operator.
 LOWERINGS = {operator: lowering for module in MODULES for operator, lowering in module.LOWERINGS.items()}
 

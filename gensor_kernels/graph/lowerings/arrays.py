@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -285,6 +286,11 @@ def _one_hot(run: Run, node: Node, indices: Tensor, depth: Tensor, values: Tenso
 
 
 def _cumsum(run: Run, node: Node, x: Tensor, axis: Tensor) -> Tensor:
+    return _running(run, node, x, axis, norms.cumsum)
+
+
+def _running(run: Run, node: Node, x: Tensor, axis: Tensor, function: Callable[..., Tensor]) -> Tensor:
+    """Return running sums or products along an axis, from either end, with or without the element itself."""
     xp, x = run.together(x)
     along = normal_axis(int(run.host(axis)), x.ndim)
     back, exclusive = node.attribute("reverse"), node.attribute("exclusive")
@@ -292,13 +298,18 @@ def _cumsum(run: Run, node: Node, x: Tensor, axis: Tensor) -> Tensor:
     shifted = exclusive and x.shape[along] > 0
     outer = (slice(None),) * along
     turned = turned[(*outer, slice(-1))] if shifted else turned
-    if is_served(turned) or (turned.size and name_of(x) == "int64" and xp is not np):
-        total = run.call(norms.cumsum, turned, along)
+    if is_served(turned) or (function is norms.cumsum and turned.size and name_of(x) == "int64" and xp is not np):
+        total = run.call(function, turned, along)
     else:
-        total = xp.cumsum(turned, axis=along, dtype=x.dtype)
+        total = getattr(xp, function.__name__)(turned, axis=along, dtype=x.dtype)
     if shifted:
-        total = xp.concatenate([xp.zeros_like(x[(*outer, slice(1))]), total], axis=along)
+        first = xp.full_like(x[(*outer, slice(1))], function is norms.cumprod)
+        total = xp.concatenate([first, total], axis=along)
     return xp.flip(total, along) if back else total
+
+
+def _cumprod(run: Run, node: Node, x: Tensor, axis: Tensor) -> Tensor:
+    return _running(run, node, x, axis, norms.cumprod)
 
 
 def _top_k(run: Run, node: Node, x: Tensor, k: Tensor) -> Tensor:
@@ -337,14 +348,57 @@ def _compress(run: Run, node: Node, x: Tensor, condition: Tensor) -> Tensor:
     return xp.take(x.ravel() if axis is None else x, xp.asarray(places), axis=0 if axis is None else axis)
 
 
+def _reverse_sequence(run: Run, node: Node, x: Tensor, lengths: Tensor) -> Tensor:
+    """Reverse the first elements along the time axis, as many as each row of the batch has."""
+    xp, x, lengths = run.together(x, lengths)
+    time, batch = node.attribute("time_axis"), node.attribute("batch_axis")
+    place = xp.arange(x.shape[time])
+    places = xp.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+    places = places if batch < time else places.T
+    places = places.reshape([extent if axis in (time, batch) else 1 for axis, extent in enumerate(x.shape)])
+    return xp.take_along_axis(x, xp.broadcast_to(places, x.shape), axis=time)
+
+
+def _unique(run: Run, node: Node, x: Tensor) -> tuple[Tensor, ...]:
+    """Return distinct elements, or slices, where each is first, which one each is, and how often it occurs."""
+    run.reads_back()
+    axis, given = node.attribute("axis"), run.host(x)
+    given = given.reshape(-1) if axis is None else given
+    own = given.astype(np.float32) if name_of(given) == "bfloat16" else given
+    _, first, which, count = np.unique(own, True, True, True, axis=0 if axis is None else axis)
+    which = which.reshape(-1)
+    if not node.attribute("sorted"):
+        order = np.argsort(first)
+        first, which, count = first[order], np.argsort(order)[which], count[order]
+    found = np.take(given, first, axis=0 if axis is None else axis)
+    return (found, *(each.astype(np.int64) for each in (first, which, count)))
+
+
+def _det(run: Run, node: Node, x: Tensor) -> Tensor:
+    xp, x = run.together(x)
+    return xp.asarray(xp.linalg.det(wide(xp, x))).astype(x.dtype)
+
+
+def _bit_cast(run: Run, node: Node, x: Tensor) -> Tensor:
+    from onnx import helper
+
+    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(node.attribute("to")))
+    if dtype.itemsize != x.dtype.itemsize or dtype.kind in "OSU":
+        raise refusal(node, f"elements of {x.dtype} are not as large as those of {dtype}")
+    return x.view(dtype)
+
+
 LOWERINGS: dict[str, Lowering] = {
+    "BitCast": _bit_cast,
     "Cast": _cast,
     "CastLike": _cast,
     "Compress": _compress,
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
+    "CumProd": _cumprod,
     "CumSum": _cumsum,
     "DepthToSpace": _depth_to_space,
+    "Det": _det,
     "Expand": _expand,
     "EyeLike": _eye_like,
     "Flatten": _flatten,
@@ -357,6 +411,7 @@ LOWERINGS: dict[str, Lowering] = {
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
+    "ReverseSequence": _reverse_sequence,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,
     "Shape": _shape,
@@ -369,5 +424,6 @@ LOWERINGS: dict[str, Lowering] = {
     "TopK": _top_k,
     "Transpose": _transpose,
     "Trilu": _trilu,
+    "Unique": _unique,
     "Unsqueeze": _unsqueeze,
 }

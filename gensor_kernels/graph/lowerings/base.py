@@ -176,14 +176,15 @@ WINDOWS = {
     "ConvInteger": "convolutions",
     "IntegerConv": "convolutions",
     "ConvTranspose": "transposed convolutions",
+    "LpPool": "poolings",
     "MaxPool": "poolings",
 }
 
 
 def spatial_axes(node: Node, rank: int) -> int:
-    """Return the number of spatial axes of a tensor under a window; UnsupportedError unless it is one or two."""
-    if rank not in (3, 4):
-        raise refusal(node, f"{WINDOWS[node.op]} have one or two spatial axes, not {rank - 2}")
+    """Return the number of spatial axes of a tensor under a window; UnsupportedError unless it is one to three."""
+    if rank not in (3, 4, 5):
+        raise refusal(node, f"{WINDOWS[node.op]} have one to three spatial axes, not {rank - 2}")
     return rank - 2
 
 

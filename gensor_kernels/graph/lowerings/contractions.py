@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gensor_kernels.dispatch.api.convolution import conv2d, conv2d_to, conv_transpose2d
+from gensor_kernels.dispatch.api.convolution import conv2d, conv2d_to, conv3d, conv_transpose2d
 from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul
 
-from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, last_step, name_of, refusal, window_of
+from .base import FLOATS, Lowering, Run, Tensor, channels_first, channels_last, last_step, name_of, window_of
+from .elementwise import wide
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -102,6 +103,8 @@ def _convolve(
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
     more |= {"stride": two(strides, 1), "padding": two(pads, (0, 0)), "dilation": two(dilations, 1)}
     more["groups"] = node.attribute("group")
+    if spatial == 3:
+        return run.call(conv3d, x, w, *rest, **more)
     if node.layout == "last":
         more["layout"] = "NHWC"
         return channels_first(run.call(function, channels_last(x), channels_last(w), *rest, **more))
@@ -131,9 +134,12 @@ def _conv_transpose(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = N
         total = [size - each for size, each in zip(full, wanted, strict=True)]
         pads = [(each // 2, each - each // 2) for each in total]
         pads = pads if mode == "SAME_UPPER" else [(high, low) for low, high in pads]
-    if any(min(pair) < 0 for pair in pads):
-        raise refusal(node, f"an output of {tuple(wanted or ())} is larger than the convolution's, {tuple(full)}")
+    # Zeros at the end of a result that is to be larger than the convolution's.
+    extra = [each - min(sum(pair), 0) for each, pair in zip(extra, pads, strict=True)]
+    pads = [pair if sum(pair) > 0 else (max(pair[0], 0), max(pair[1], 0)) for pair in pads]
     x, w = two_axes(run.device(x), spatial), two_axes(run.device(w), spatial)
+    if spatial == 3:
+        return _conv_transpose3d(run, node, x, w, bias, list(zip(strides, dilations, pads, extra, strict=True)))
     more: dict[str, Any] = {"stride": two(strides, 1), "padding": two(pads, (0, 0)), "dilation": two(dilations, 1)}
     more |= {"output_padding": two(extra, 0), "groups": node.attribute("group")}
     if node.layout == "last":
@@ -141,6 +147,32 @@ def _conv_transpose(run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor = N
         return channels_first(y)
     y = run.call(conv_transpose2d, x, w, bias, **more)
     return y if spatial == 2 else y[:, :, 0]
+
+
+def _conv_transpose3d(
+    run: Run, node: Node, x: Tensor, w: Tensor, bias: Tensor, axes: list[tuple[int, int, tuple[int, int], int]]
+) -> Tensor:
+    """Transpose a convolution of each slice, with a filter per tap along the depth, and add the results up.
+
+    `axes` have a stride, a dilation, paddings and the output padding along depth, rows and columns.
+    """
+    (step, hole, (low, high), extra), *rest = axes
+    strides, dilations, pads, extras = (list(each) for each in zip(*rest, strict=True))
+    more: dict[str, Any] = {"stride": strides, "padding": pads, "dilation": dilations, "output_padding": extras}
+    n, c, d, *_ = x.shape
+    share, taps = w.shape[1:3]
+    slices = x.swapaxes(1, 2).reshape(n * d, c, *x.shape[3:])
+    filters = w.reshape(c, share * taps, *w.shape[3:])
+    groups = node.attribute("group")
+    found = run.call(conv_transpose2d, slices, filters, None, groups=groups, **more)
+    parts = wide(run.xp, found).reshape(n, d, share * groups, taps, *found.shape[2:])
+    whole = max((d - 1) * step + (taps - 1) * hole + 1 + extra, 0)
+    total = run.xp.zeros((n, share * groups, whole, *found.shape[2:]), parts.dtype)
+    for tap in range(taps):
+        total[:, :, tap * hole : tap * hole + (d - 1) * step + 1 : step] += parts[:, :, :, tap].swapaxes(1, 2)
+    if bias is not None:
+        total += wide(run.xp, run.device(bias)).reshape(-1, 1, 1, 1)
+    return total[:, :, low : whole - high].astype(x.dtype)
 
 
 def _pairs(pads: Sequence[int]) -> list[tuple[int, int]]:
@@ -166,13 +198,13 @@ def padding(
 
 
 def two_axes(array: Tensor, spatial: int) -> Tensor:
-    """Return a tensor with two spatial axes; numbers, and arrays along the last axis, as they are."""
-    return array if spatial == 2 or getattr(array, "ndim", 0) < 2 else array[..., None, :]
+    """Return a tensor with one spatial axis as one with two; numbers, and arrays along the last axis, as they are."""
+    return array if spatial > 1 or getattr(array, "ndim", 0) < 2 else array[..., None, :]
 
 
 def two(values: Sequence[T], first: T) -> tuple[T, ...]:
-    """Return values for two spatial axes; `first` for the one that a tensor lacks."""
-    return tuple(values) if len(values) == 2 else (first, *values)
+    """Return values for two or three spatial axes; `first` for the one that a tensor lacks."""
+    return tuple(values) if len(values) > 1 else (first, *values)
 
 
 LOWERINGS: dict[str, Lowering] = {

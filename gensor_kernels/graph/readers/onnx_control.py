@@ -37,7 +37,8 @@ def take_out(model: ir.Model) -> bool:
     """
     from onnx_ir.passes import common
 
-    if not any(each.op_type in _Taking.STEPS and each.domain in STANDARD for each in model.graph):
+    operators = {each.op_type for each in model.graph if each.domain in STANDARD}
+    if operators.isdisjoint(_Taking.STEPS.keys() - {"Identity"}):
         return False
     taking = _Taking(model.graph)
     changed = taking.all()
@@ -156,6 +157,7 @@ class _Taking:
         """Compute a graph of a node before it, and return its results."""
         import onnx_ir as ir
 
+        self._hoist(body)
         copy = body.clone(allow_outer_scope_values=True)
         instead = dict(zip(copy.inputs, given, strict=True))
         results, nodes = [instead.get(each, each) for each in copy.outputs], [*copy]
@@ -165,10 +167,7 @@ class _Taking:
         copy.outputs.clear()
         for old, new in instead.items():
             ir.convenience.replace_all_uses_with(old, new)
-        for name, value in [*copy.initializers.items()]:
-            copy.initializers.pop(name)
-            value.name = f"{self._before.name}.{name}.{self.left}"
-            self.graph.register_initializer(value)
+        self._adopt(copy, [*copy.initializers.values()])
         copy.remove(nodes)
         for node in nodes:
             node.name = f"{self._before.name}.{node.name}"
@@ -176,6 +175,22 @@ class _Taking:
                 value.shape = None  # it may differ between iterations
         self.graph.insert_before(self._before, nodes)
         return results
+
+    def _hoist(self, body: ir.Graph) -> None:
+        """Move the constants of a graph of a node out of it, so that its copies share them."""
+        constants = [node for node in body if node.op_type == "Constant" and not body.outputs.count(node.outputs[0])]
+        body.remove(constants)
+        self.graph.insert_before(self._before, constants)
+        self._adopt(body, [value for value in body.initializers.values() if not body.outputs.count(value)])
+
+    def _adopt(self, body: ir.Graph, values: Sequence[ir.Value]) -> None:
+        """Make initializers of a graph of a node initializers of the whole graph."""
+        for value in values:
+            body.initializers.pop(value.name or "")
+            value.name = f"{self._before.name}.{value.name}"
+            while value.name in self.graph.initializers:
+                value.name += "_"
+            self.graph.register_initializer(value)
 
     def known(self, value: ir.Value | None) -> np.ndarray | None:
         """Return the elements of a value that follows from constants and shapes alone, if they are few."""

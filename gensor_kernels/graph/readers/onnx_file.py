@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 #: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
-#: Arrays, numbers, and nested lists of numbers.
-ArrayLike: TypeAlias = Any
+#: Arrays, numbers, and nested lists of numbers, by name.
+Values: TypeAlias = Mapping[str, Any]
 #: Names of sizes; exporters write others, such as "?" and "-1", for any number of unrelated sizes.
 SIZE = re.compile(r"[^\W\d][\w.]*")
 #: dtypes of weights whose arrays are made once.
@@ -68,13 +68,13 @@ class Source:
     bounds: Mapping[str, tuple[float, float]] = {}
     _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
 
-    def __init__(self, model: onnx.ModelProto, folder: Path | None = None, inputs: Mapping[str, ArrayLike] = {}):
+    def __init__(self, model: onnx.ModelProto, folder: Path | None = None, inputs: Values | None = None):
         onnx_limits.refuse_early(model)
         onnx_limits.check(model)
         #: Names of the files next to the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
         operators, weights = onnx_weights.split(model, folder)
-        _fix(operators, weights, inputs)
+        _fix(operators, weights, inputs or {})
         _tidy(operators)
         _check(operators, weights)
         lifted = _lift(operators, weights)
@@ -230,7 +230,7 @@ def _forget_results(model: ir.Model) -> None:
             each.shape = None
 
 
-def read(model: Any, inputs: Mapping[str, ArrayLike] = {}) -> Source:
+def read(model: Any, inputs: Values | None = None) -> Source:
     """Read an ONNX model: a file, whose external data are mapped into memory, its bytes, or an onnx.ModelProto.
 
     `inputs` are values of inputs that become constants. Raises FileNotFoundError, ModelError for what is no valid
@@ -252,12 +252,12 @@ def read(model: Any, inputs: Mapping[str, ArrayLike] = {}) -> Source:
         raise ModelError(f"{file}: {error}") from None
 
 
-def _source(model: onnx.ModelProto, folder: Path | None, inputs: Mapping[str, ArrayLike]) -> Source:
+def _source(model: onnx.ModelProto, folder: Path | None, inputs: Values | None) -> Source:
     with failing("no valid ONNX model"):
         return Source(model, folder, inputs)
 
 
-def _fix(operators: onnx.ModelProto, weights: dict[str, ir.TensorProtocol], inputs: Mapping[str, ArrayLike]) -> None:
+def _fix(operators: onnx.ModelProto, weights: dict[str, ir.TensorProtocol], inputs: Values) -> None:
     """Turn inputs of a model without weights into constants; ModelError for values that do not fit."""
     declared = {each.name: each for each in operators.graph.input}
     for name, value in inputs.items():

@@ -159,6 +159,7 @@ def images():
     for dtype in ("f2", "f4"):
         signal = new(dtype, 1, 80, 3000), new(dtype, 512, 80, 3), new(dtype, 512)
         yield gk.conv1d, signal, {"padding": 1, "activation": "gelu"}
+        yield gk.conv3d, (new(dtype, 1, 64, 16, 56, 56), new(dtype, 64, 64, 3, 3, 3)), {"padding": 1}
         for layout in ("NHWC", "NCHW"):
             for taps, padding in ((2, 0), (4, 1)):
                 x, w = image(dtype, layout, 8, 256, 14, 14), image(dtype, layout, 256, 128, taps, taps)

@@ -276,6 +276,25 @@ def test_a_model_that_reads_data_back_stays_eager_and_says_so(opened):
     assert "node 'turn' (Reshape) reads data back to the host" in str(made.memory(given, size))
 
 
+def test_nodes_before_the_first_one_that_reads_data_back_are_captured(opened):
+    """One of two results is made before, and its memory is the caller's."""
+    machine = opened()
+    inputs = {"x": ("float32", (64, 64)), "s": ("int64", (2,))}
+    text = f"{LAYERS}; [turn] z = Reshape(y, s); r = Relu(z)"
+    made = model(text, inputs, ["y", "r"], {"w1": W1, "w2": W2})
+    kept = []
+    for number, shape in enumerate(([32, 128], [64, 64], [128, 32], [4096, 1], [1, 4096])):
+        (given, x), size = draw(number), filled((2,), np.int64).set(np.array(shape))
+        kept.append((*made(given, size), x, shape))
+    assert machine.context.captured == 1
+    assert "as one CUDA graph, until node 'turn' (Reshape) reads data back" in str(made.memory(given, size))
+    for y, r, x, shape in kept:
+        b = np.maximum(x @ W1, 0)
+        wanted = (np.maximum(b @ W2, b) @ W1).T
+        np.testing.assert_allclose(y.get(), wanted, rtol=2e-4, atol=2e-4)
+        np.testing.assert_allclose(r.get(), np.maximum(wanted, 0).reshape(shape), rtol=2e-4, atol=2e-4)
+
+
 def test_what_cannot_be_captured_runs_in_a_loop(opened, monkeypatch):
     def refuse(self, run):
         raise RuntimeError("no graphs today")

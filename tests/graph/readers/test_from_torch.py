@@ -119,7 +119,7 @@ def branch(x):
     return x + 1 if x.sum() > 0 else x
 
 
-TWO, CUBE = torch.ones(2, 2), torch.ones(1, 1, 4, 4, 4)
+TWO = torch.ones(2, 2)
 META = nn.Linear(2, 2, device="meta").eval()
 NUMBER = "result 1 of the module is the number 7; a model returns tensors alone"
 
@@ -133,7 +133,6 @@ NUMBER = "result 1 of the module is the number 7; a model returns tensors alone"
         (change, TWO, UnsupportedError, "the module changes x in place"),
         (branch, TWO, ModelError, r"torch\.export cannot trace Calling"),
         (torch.special.bessel_j0, TWO, UnsupportedError, "operator '.*bessel_j0.*' .* no translation to ONNX"),
-        (nn.Conv3d(1, 2, 3).eval(), CUBE, UnsupportedError, "node 'conv3d' .*one or two spatial axes, not 3"),
         (nn.ReLU().eval(), torch.ones(3, dtype=torch.complex64), UnsupportedError, "complex64|relu"),
         (lambda x: (x + 1, 7), TWO, UnsupportedError, NUMBER),
         (META, TWO.to("meta"), ModelError, "parameters of the module are on the device meta"),

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import gensor_kernels
 from gensor_kernels.errors import GensorError, ModelError, UnsupportedError
 from gensor_kernels.graph.readers.onnx_control import MOST_ITERATIONS
 
-from ..models import by_onnxruntime, draw, operators, proto
+from ..models import by_onnxruntime, draw, nodes_of, operators, proto
 
 pytestmark = pytest.mark.usefixtures("emulator")
 X = {"x": ("float32", ("n", 8))}
@@ -21,6 +22,8 @@ CONSTANTS = {name: np.int64(value) for name, value in NUMBERS.items()} | {
 CARRIED = "int64 i, bool c, float[N,8] v"
 PLAIN = f"body = b ({CARRIED}) => (bool co, float[N,8] o, float[3,8] s) {{ co = Identity(c) m = MatMul(v, w) "
 PLAIN += "o = Relu(m) s = Neg(o) }"
+FIXED = f"body = b ({CARRIED}) => (bool co, float[N,8] o, float[2] s) <bool co = {{1}}, float[2] s = {{3.0, 4.0}}> "
+FIXED += "{ o = Add(v, v) }"
 COUNTS = f"body = b ({CARRIED}, int64 k) => (bool co, float[N,8] o, int64 ko) {{ ko = Add(k, one) co = Less(ko, five) "
 COUNTS += "o = Add(v, v) }"
 BRANCHES = f"body = b ({CARRIED}) => (bool co, float[N,8] o) {{ co = Identity(c) p = Equal(i, one) "
@@ -51,6 +54,7 @@ def made(text, outputs, more=None):
         (f"y, z = Loop<{PLAIN}>(five, yes, x)", {"y": (None, 8), "z": (None, None, 8)}),
         (f"n = Shape<end = 1>(x); k = Squeeze(n, axes); y, z = Loop<{PLAIN}>(k, yes, x)", ["y", "z"]),
         (f"y, z = Loop<{PLAIN}>(none, yes, x)", ["y", "z"]),
+        (f"y, z = Loop<{FIXED}>(five, yes, x)", ["y", "z"]),
         (f"y, k = Loop<{COUNTS}>(big, yes, x, none); z = Cast<to = 1>(k)", ["y", "z"]),
         (f"y = Loop<{BRANCHES}>(three, yes, x)", ["y"]),
         (f"y = Loop<{NESTED}>(three, yes, x)", ["y"]),
@@ -79,6 +83,26 @@ def test_results_are_those_of_onnxruntime(text, outputs):
     for ours, theirs in zip(found if isinstance(found, tuple) else (found,), by_onnxruntime(model, given), strict=True):
         assert ours.dtype == theirs.dtype and ours.shape == theirs.shape
         np.testing.assert_allclose(ours, theirs, 1e-5, 1e-5)
+
+
+def test_copies_of_a_body_share_its_constants():
+    """Weights in the body of a loop count once among those of the file."""
+    made_ = made(f"y = Loop<{NESTED}>(three, yes, x)", ["y"])
+    body = made_.graph.node[-1].attribute[0].g
+    weights = numpy_helper.from_array(draw(8, 400) / 20, "inner")
+    back = numpy_helper.from_array(draw(400, 8) / 20, "back")
+    body.initializer.append(weights)
+    constant = helper.make_node("Constant", [], ["constant"], value=back)
+    steps = [constant, *nodes_of("p = MatMul(v, inner); q = MatMul(p, constant)")]
+    body.node[-1].input[2] = "q"
+    rest = [*body.node]
+    del body.node[:]
+    body.node.extend([*steps, *rest])
+    x = draw(3, 8)
+    graph = gensor_kernels.load(made_)._prepare({"x": x.shape}).graph
+    assert sorted(value.size for value in graph.constants.values())[-2:] == [3200, 3200]
+    assert sum(value.size == 3200 for value in graph.constants.values()) == 2
+    np.testing.assert_allclose(gensor_kernels.load(made_)(x), by_onnxruntime(made_, {"x": x})[0], 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize(
