@@ -11,7 +11,7 @@ import graphlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+    from gensor_kernels.graph.layouts.laid_out import Layouts
+
 #: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Names of sizes; exporters write others, such as "?" and "-1", for any number of unrelated sizes.
@@ -57,6 +59,8 @@ class Source:
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
     bounds: Mapping[str, tuple[float, float]] = {}
+    #: Whether every operator was found to be served before.
+    is_checked = False
     _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None = None):
@@ -94,6 +98,10 @@ class Source:
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
+
+    def plan(self, key: Hashable) -> tuple[Graph, Layouts | None] | None:
+        """Return a plan that was stored for a signature and a part, or None."""
+        return None
 
     def _with_inputs(self, names: frozenset[str]) -> ir.Model:
         """Return the model with some defaults as inputs."""
