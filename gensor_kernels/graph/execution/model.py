@@ -273,7 +273,7 @@ class Model:
             for (signature, _, fixed, state), plan in self._plans.items()
             if not state and plan.part
         }
-        save(self, self._source, stateless, path)
+        save(self._source, self._name, self._options, stateless, path)
 
     def placed(self, inputs: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

@@ -31,7 +31,6 @@ from gensor_kernels.shown import shown
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from .model import Model, Signature
     from .plan import Plan
 
 MAGIC = b"GENSORM1"
@@ -39,7 +38,7 @@ ALIGN = 256
 FIELDS = ("inputs", "defaults")
 CUT = "the file was cut or changed; save the model again"
 #: Inputs with shapes and dtypes, the part, and whether times were ignored.
-Key = tuple["Signature", str, bool]
+Key = tuple[tuple[tuple[str, tuple[int, ...], str], ...], str, bool]
 
 
 class Stored(NamedTuple):
@@ -74,13 +73,17 @@ class SavedSource(Source):
             self._read = unpack(*self._arrays.model(self._kept))
         return self._read
 
-    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
+    def read_lifted(self) -> None:
+        """Read the model before it was simplified, for calls that override defaults."""
         if self._parts is None and self._lifted is not None:
             onnx, (operators, weights, _) = library(), self._arrays.model(self._lifted)
             import onnx_ir as ir
 
             tensors: dict[str, ir.TensorProtocol] = {name: ir.Tensor(each, name=name) for name, each in weights.items()}
             self._parts = onnx.load_model_from_string(operators), tensors
+
+    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
+        self.read_lifted()
         return super()._with_inputs(names)
 
     def plan(self, key: Hashable) -> tuple[Graph, Layouts | None] | None:
@@ -104,27 +107,26 @@ def _reopen(file: Path) -> SavedSource:
 
 @cache
 def sources() -> str:
-    """Return a digest of everything that turns a model into a plan."""
-    from gensor_kernels import __version__
-
-    found = hashlib.sha256(f"{OPSET} {__version__}".encode())
-    for file in sorted(Path(__file__).parent.parent.rglob("*.py")):
+    """Return a digest of everything that turns a model into a plan; one of its own for a package without sources."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    found = hashlib.sha256(f"{OPSET}".encode() if files else secrets.token_bytes())
+    for file in files:
         found.update(file.read_bytes())
     return found.hexdigest()
 
 
-def save(model: Model, source: Source, plans: Mapping[Key, Plan], path: str | os.PathLike[str]) -> None:
+def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan], path: str | os.PathLike[str]) -> None:
     """Write a model and its plans into a file, which replaces one of this name at once."""
     writer, kept = Writer(), source._current()
-    for name, value in kept.graph.initializers.items():
+    for each, value in kept.graph.initializers.items():
         if value.dtype is not None and value.dtype.name == "STRING":
-            raise UnsupportedError(f"constant {shown(name)} is text, which is not saved")
-    if isinstance(source, SavedSource) and source.defaults:
-        source._with_inputs(frozenset())  # reads what the file has of them
+            raise UnsupportedError(f"constant {shown(each)} is text, which is not saved")
+    if isinstance(source, SavedSource):
+        source.read_lifted()
     header = {
-        **{"name": model._name, "options": list(model._options), "opset": OPSET, "sources": sources()},
-        **{each: [(name, writer.spec(spec)) for name, spec in getattr(model, each).items()] for each in FIELDS},
-        "outputs": model.outputs,
+        **{"name": name, "options": list(options), "opset": OPSET, "sources": sources()},
+        **{each: [(name, writer.spec(spec)) for name, spec in getattr(source, each).items()] for each in FIELDS},
+        "outputs": source.outputs,
         **{"bounds": dict(source.bounds), "remedy": source.remedy},
         "results": {name: dtype.name for name, dtype in source._results.items()},
         "model": writer.model(*pack(kept)),
