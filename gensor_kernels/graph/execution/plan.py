@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -56,7 +56,8 @@ MOST_ATTEMPTS = 8
 class Plan:
     """A graph for inputs of one signature, rewritten, with its constants on one device, and how its calls run.
 
-    The graph has all shapes inferred, and is changed. Plans of a model share `weights` and `arenas`; `state` are inputs
+    The graph has all shapes inferred, and is changed; `ready` are the layouts of one that was rewritten before, True
+    where it has none. Plans of a model share `weights` and `arenas`; `state` are inputs
     that a session keeps. The first calls are recorded, after which each stream has its own memory and launches
     (bound.py).
     """
@@ -68,17 +69,20 @@ class Plan:
         options: Options = DEFAULT,
         state: State | None = None,
         arenas: Arenas | None = None,
+        ready: Layouts | Literal[True] | None = None,
     ):
         self.weights, self.arenas = weights, arenas or Arenas()
-        graph.derived = weights.derived
-        graph.derived.note(graph.constants.values())
-        fold(graph)
-        self.graph = rewrite(graph, options=options)
-        #: Layouts that were chosen by times predicted for the current device, or None without a device.
-        self.layouts: Layouts | None = None
-        if _has_device():
-            self.layouts = choose_layouts(self.graph)
-            prepack_weights(self.graph)
+        graph.derived, self.graph = weights.derived, graph
+        #: Part for which layouts were chosen by predicted times, "" without a device; and the layouts, if any.
+        self.part = part()
+        self.layouts: Layouts | None = ready if isinstance(ready, Layouts) else None
+        if ready is None:
+            graph.derived.note(graph.constants.values())
+            fold(graph)
+            self.graph = rewrite(graph, options=options)
+            if self.part:
+                self.layouts = choose_layouts(self.graph)
+                prepack_weights(self.graph)
         if state is not None:
             keep_state(self.graph, *state)
             self.graph.specs |= {name: self.graph.inputs.pop(name) for name in state.results}
@@ -365,9 +369,10 @@ def refuse_early(graph: Graph, options: Options) -> None:
                 product_dtype(graph, node, options.weights)
 
 
-def _has_device() -> bool:
-    """Return whether there is a device whose kernels' times can be predicted."""
+def part() -> str:
+    """Return the name of the current device's part, whose kernels' times can be predicted, or ""."""
     try:
-        return current_runtime().device.arch is not None
+        arch = current_runtime().device.arch
     except (GensorError, ImportError):
-        return False
+        return ""
+    return "" if arch is None else arch.name

@@ -12,7 +12,7 @@ from gensor_kernels.dispatch.api.convolution import conv2d
 from gensor_kernels.dispatch.api.matmul import matmul
 
 from .arrays import saturated
-from .base import Lowering, Run, Tensor, name_of, window_of
+from .base import Lowering, Run, Tensor, name_of, refusal, window_of
 from .contractions import padding, two, two_axes
 from .elementwise import wide
 
@@ -153,6 +153,8 @@ def _conv_integer(run: Run, node: Node, x: Tensor, w: Tensor, x_zero: Tensor = N
     A convolution of int8, and terms of its filters and its windows: sums of the taps that are inside the image.
     """
     spatial, strides, dilations = window_of(node, x)
+    if spatial == 3:
+        raise refusal(node, "convolutions of integers have one or two spatial axes, not 3")
     pads = padding(node, x.shape[2:], w.shape[2:], strides, dilations)
     x, x_zero = _signed(run, x, x_zero, node.input(2))
     w, w_zero = _signed(run, w, w_zero, node.input(3))

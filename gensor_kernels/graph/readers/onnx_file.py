@@ -1,7 +1,8 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-onnx_lifting lifts operators of old versions and of com.microsoft. onnxscript's optimiser simplifies a model once; for
-every signature of inputs it only infers shapes and folds the constants that depend on them.
+onnx_lifting lifts operators of old versions and of com.microsoft. onnxscript infers shapes and folds constants, once
+for all sizes and once for every signature of inputs. Its rewriting rules are left out: they take ten times as long as
+all else, and the rules of `rewrites` find the same.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import graphlib
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
+    from gensor_kernels.graph.layouts.laid_out import Layouts
+
 #: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
 #: Arrays, numbers, and nested lists of numbers, by name.
@@ -66,6 +69,8 @@ class Source:
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
     bounds: Mapping[str, tuple[float, float]] = {}
+    #: Whether every operator was found to be served before.
+    is_checked = False
     _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
 
     def __init__(self, model: onnx.ModelProto, folder: Path | None = None, inputs: Values | None = None):
@@ -105,6 +110,10 @@ class Source:
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
         return graph
 
+    def plan(self, key: Hashable) -> tuple[Graph, Layouts | None] | None:
+        """Return a plan that was stored for a signature and a part, or None."""
+        return None
+
     def _with_inputs(self, names: frozenset[str]) -> ir.Model:
         """Return the model with some defaults as inputs."""
         if names not in self._overridden and self._parts is not None:
@@ -143,22 +152,20 @@ def _with_weights(lifted: onnx.ModelProto, weights: Mapping[str, ir.TensorProtoc
 def optimise(model: ir.Model, inputs: Iterable[str]) -> ir.Model:
     """Simplify a model of onnx-ir for all sizes, and return it."""
     import onnx_ir as ir
-    from onnxscript.optimizer import optimize_ir
+    from onnx_ir.passes import common
 
     by_name = {each.name: each for each in model.graph.inputs}
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
     with failing("shapes of the model cannot be inferred"):
         model.meta[WEIGHT_BYTES] = onnx_limits.weight_bytes(model)
+        if model.functions:
+            common.InlinePass()(model)
         has_changed = True
         while has_changed:
-            if any(map(_is_misread, model.graph)):
-                _fold(model)
-            else:
-                optimize_ir(model, should_fold=onnx_limits.foldable(model), **LIMITS)
-            model.graph.sort()  # a rule may put a node after its readers
+            _fold(model)
             has_changed = onnx_control.take_out(model)
-    _keep_dtypes(model)
+        _clean(model)
     for name, value in model.graph.initializers.items():
         tensor: Any = value.const_value
         array = tensor.numpy()
@@ -168,23 +175,9 @@ def optimise(model: ir.Model, inputs: Iterable[str]) -> ir.Model:
     return model
 
 
-def _keep_dtypes(model: Any) -> None:
-    """Give weights the dtype of their product: a rule of onnxscript makes bfloat16 weights float32."""
-    import onnx_ir as ir
-
-    for node in model.graph:
-        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.inputs[0].dtype is None:
-            continue
-        for each in filter(None, node.inputs[1:]):
-            if each.is_initializer() and each.const_value is not None and each.dtype != node.inputs[0].dtype:
-                array = each.const_value.numpy().astype(node.inputs[0].dtype.numpy())
-                each.const_value, each.dtype = ir.Tensor(array, name=each.name), node.inputs[0].dtype
-
-
 def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
     """Return a copy of a model for inputs of these shapes: shapes inferred, and constants folded that follow."""
     import onnx_ir as ir
-    from onnx_ir.passes import common
 
     with failing("shapes of the model cannot be inferred"):
         model = optimised.clone()  # weights are shared
@@ -196,14 +189,25 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
         _fold(model)
         while onnx_control.take_out(model):
             _fold(model)
-        cleaning = (
-            common.RemoveUnusedNodesPass(),
-            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-            common.OutputFixPass(),
-            common.NameFixPass(),
-        )
-        ir.passes.Sequential(*cleaning)(model)
+        _clean(model)
     return model
+
+
+def _clean(model: ir.Model) -> None:
+    """Remove what is not read and what is computed twice; constants become initializers."""
+    import onnx_ir as ir
+    from onnx_ir.passes import common
+
+    cleaning = (
+        common.RemoveUnusedNodesPass(),
+        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+        common.LiftSubgraphInitializersToMainGraphPass(),
+        common.DeduplicateInitializersPass(),
+        common.CommonSubexpressionEliminationPass(),
+        common.OutputFixPass(),
+        common.NameFixPass(),
+    )
+    ir.passes.Sequential(*cleaning)(model)
 
 
 def _fold(model: ir.Model) -> None:
@@ -215,12 +219,6 @@ def _fold(model: ir.Model) -> None:
         found: Any = fold_constants_ir(model, onnx_shape_inference=True, should_fold=ask, **LIMITS)
         if not found.modified:
             break
-
-
-def _is_misread(node: ir.Node) -> bool:
-    """Return whether a rule of the optimiser changes a node's results: it pads a convolution as without dilations."""
-    wide = max(node.attributes.get_ints("dilations", ()) or (1,)) > 1
-    return node.op_type == "Conv" and wide and "SAME" in node.attributes.get_string("auto_pad", "")
 
 
 def _forget_results(model: ir.Model) -> None:

@@ -1,4 +1,4 @@
-"""Networks of Keras as tf2onnx writes them before it optimises: a Transpose before and after every convolution."""
+"""Networks of Keras and JAX as tf2onnx writes them: Transposes around every convolution, norms and softmax in parts."""
 
 from __future__ import annotations
 
@@ -94,3 +94,53 @@ def resnet(side: int = 32, width: int = 8) -> tuple[onnx.ModelProto, tuple[int, 
     mean = net.add("ReduceMean", x, net.constant([1, 2]), keepdims=0)
     logits = net.add("Add", net.add("MatMul", mean, net.draw(net.channels[x], 10)), net.draw(10))
     return net.made(net.add("Softmax", logits, axis=-1), shape), shape
+
+
+def classifier(batch: int = 2, tokens: int = 16, width: int = 8) -> tuple[onnx.ModelProto, tuple[int, ...]]:
+    """Return a classifier of bytes as JAX exports it, and the shape of its input of int32."""
+    net, kinds = Network(), 32
+
+    def number(value: float) -> str:
+        return net.constant(np.float32(value))
+
+    def spread(x: str, *shape: int) -> str:
+        """Give a reduced tensor its axes back."""
+        kept = net.constant(np.array(shape))
+        return net.add("Expand", net.add("Reshape", x, kept), kept)
+
+    def norm(x: str, place: int, shape: tuple[int, ...]) -> str:
+        """Normalise along one axis by sums that lose it, as flax does."""
+        along, kept = net.constant([place]), [1 if each == place else size for each, size in enumerate(shape)]
+        share, wide = number(1 / shape[place]), [size if each == place else 1 for each, size in enumerate(shape)]
+        mean = net.add("Mul", net.add("ReduceSum", x, along, keepdims=0), share)
+        square = net.add("Mul", net.add("ReduceSum", net.add("Mul", x, x), along, keepdims=0), share)
+        variance = net.add("Max", number(0), net.add("Sub", square, net.add("Mul", mean, mean)))
+        root = net.add("Sqrt", net.add("Add", spread(variance, *kept), number(1e-6)))
+        factor = net.add("Mul", net.add("Reciprocal", root), net.draw(*wide))
+        centred = net.add("Sub", x, spread(mean, *kept))
+        return net.add("Add", net.add("Mul", centred, factor), net.draw(*wide))
+
+    def gelu(x: str) -> str:
+        cubic = net.add("Mul", net.add("Mul", net.add("Mul", x, x), x), number(0.044715))
+        inner = net.add("Tanh", net.add("Mul", net.add("Add", x, cubic), number(np.sqrt(2 / np.pi))))
+        return net.add("Mul", x, net.add("Mul", net.add("Add", inner, number(1)), number(0.5)))
+
+    column = net.constant(np.array([batch, tokens, 1]))
+    equal = net.add("Equal", net.add("Reshape", "x", column), net.constant(np.arange(kinds, dtype=np.int32)))
+    hot = net.add("Cast", equal, to=1)
+    x = gelu(net.add("Add", net.add("MatMul", hot, net.draw(kinds, width)), net.draw(width)))
+    x = norm(x, 1, (batch, tokens, width))
+    x = net.add("Transpose", net.add("Unsqueeze", x, net.constant([3])), perm=(0, 2, 1, 3))
+    x = net.add("Conv", x, net.draw(2 * width, width, 5, 1))
+    x = net.add("Squeeze", x, net.constant([3]))
+    x = gelu(net.add("Add", x, net.draw(2 * width, 1)))
+    x = net.add("Squeeze", net.add("GlobalMaxPool", x), net.constant([2]))
+    x = norm(x, 1, (batch, 2 * width))
+    x = net.add("Add", net.add("MatMul", x, net.draw(2 * width, 10)), net.draw(10))
+    along = net.constant([1])
+    largest = net.add("Max", number(-np.inf), net.add("ReduceMax", x, along, keepdims=0))
+    parts = net.add("Exp", net.add("Sub", x, spread(largest, batch, 1)))
+    y = net.add("Div", parts, spread(net.add("ReduceSum", parts, along, keepdims=0), batch, 1))
+    made = proto(net.nodes, {"x": ("int32", (batch, tokens))}, [y], net.constants)
+    made.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    return made, (batch, tokens)

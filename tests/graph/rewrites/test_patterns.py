@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from ..models import check, draw, operators
+from gensor_kernels.graph.execution.model import Model
+from gensor_kernels.graph.readers.onnx_file import Source
+
+from ..models import by_onnxruntime, check, draw, operators
+from ..networks.channels_last import classifier
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")
@@ -113,3 +117,16 @@ def test_a_spelling_is_the_operator(expected, text):
         assert found == expected.strip()
     else:
         assert not set(SPELLINGS) & set(found.split(", "))
+
+
+def test_a_classifier_of_jax_has_the_nodes_of_a_clean_export():
+    made, shape = classifier()
+    x = np.random.default_rng(0).integers(0, 32, shape, np.int32)
+    model = Model(Source(made), "model")
+    (wanted,) = by_onnxruntime(made, {"x": x})
+    np.testing.assert_allclose(model(x), wanted, rtol=1e-4, atol=1e-6)
+    (plan,) = model._plans.values()
+    assert operators(plan.graph) == (
+        "Equal, Cast, MatMul + Add + Gelu, LayerNormalization, Conv, Squeeze, Add + Gelu, GlobalMaxPool, Squeeze, "
+        "LayerNormalization, MatMul + Add, Softmax"
+    )

@@ -1,0 +1,314 @@
+"""Models in files of their own: the simplified model, the plans that were made, and all constants, mapped into memory.
+
+A file is MAGIC, the length of a header, the header in JSON, and the bytes of arrays, each at a multiple of ALIGN. It
+holds data alone, nothing that is executed. Plans belong to the sources of this package and to a part: for others, the
+model is planned again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+from collections.abc import Hashable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from gensor_kernels.errors import ModelError, UnsupportedError
+from gensor_kernels.graph.failures import failing
+from gensor_kernels.graph.ir.graph import OPSET, Decision, Graph, Node, Spec, Step
+from gensor_kernels.graph.ir.options import Options
+from gensor_kernels.graph.layouts.laid_out import Layouts
+from gensor_kernels.graph.readers.onnx_file import Source, library
+from gensor_kernels.graph.readers.onnx_weights import pack, unpack
+from gensor_kernels.shown import shown
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from .plan import Plan
+
+MAGIC = b"GENSORM1"
+ALIGN = 256
+FIELDS = ("inputs", "defaults")
+CUT = "the file was cut or changed; save the model again"
+#: Inputs with shapes and dtypes, the part, and whether times were ignored.
+Key = tuple[tuple[tuple[str, tuple[int, ...], str], ...], str, bool]
+
+
+class Stored(NamedTuple):
+    """A plan as a file has it."""
+
+    graph: dict[str, Any]
+    layouts: list[Any] | None
+
+
+class SavedSource(Source):
+    """The simplified model of a file, read once a call needs a plan that the file does not have."""
+
+    is_checked = True
+
+    def __init__(self, header: Mapping[str, Any], arrays: Arrays):
+        self._arrays, self._kept, self._lifted = arrays, header["model"], header["lifted"]
+        self._read: ir.Model | None = None
+        self.inputs, self.defaults = ({name: arrays.spec(spec) for name, spec in header[each]} for each in FIELDS)
+        self.outputs, self.weight_files = list(header["outputs"]), []
+        self.bounds = {name: (float(least), float(most)) for name, (least, most) in header["bounds"].items()}
+        self.remedy = header["remedy"]
+        self._results = {name: _dtype(dtype) for name, dtype in header["results"].items()}
+        self._overridden = {}
+        #: Plans by key, for these sources of the package.
+        self.plans: dict[Key, Stored] = {}
+        if header["sources"] == sources():
+            self.plans = {_key(each["key"]): Stored(each["graph"], each["layouts"]) for each in header["plans"]}
+
+    def _current(self) -> ir.Model:
+        if self._read is None:
+            library()
+            self._read = unpack(*self._arrays.model(self._kept))
+        return self._read
+
+    def read_lifted(self) -> None:
+        """Read the model before it was simplified, for calls that override defaults."""
+        if self._parts is None and self._lifted is not None:
+            onnx, (operators, weights, _) = library(), self._arrays.model(self._lifted)
+            import onnx_ir as ir
+
+            tensors: dict[str, ir.TensorProtocol] = {name: ir.Tensor(each, name=name) for name, each in weights.items()}
+            self._parts = onnx.load_model_from_string(operators), tensors
+
+    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
+        self.read_lifted()
+        return super()._with_inputs(names)
+
+    def plan(self, key: Hashable) -> tuple[Graph, Layouts | None] | None:
+        """Return the graph of a stored plan and its layouts, or None."""
+        found = self.plans.get(key)  # type: ignore[call-overload]
+        if found is None:
+            return None
+        return self._arrays.graph(found.graph), None if found.layouts is None else Layouts(*found.layouts)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the name of the file."""
+        return _reopen, (self._arrays.file,)
+
+
+def _reopen(file: Path) -> SavedSource:
+    found = read(file)
+    if found is None:
+        raise ModelError(f"{file}: no saved model is there")
+    return found[0]
+
+
+@cache
+def sources() -> str:
+    """Return a digest of everything that turns a model into a plan; one of its own for a package without sources."""
+    files = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    found = hashlib.sha256(f"{OPSET}".encode() if files else secrets.token_bytes())
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan], path: str | os.PathLike[str]) -> None:
+    """Write a model and its plans into a file, which replaces one of this name at once."""
+    writer, kept = Writer(), source._current()
+    for each, value in kept.graph.initializers.items():
+        if value.dtype is not None and value.dtype.name == "STRING":
+            raise UnsupportedError(f"constant {shown(each)} is text, which is not saved")
+    if isinstance(source, SavedSource):
+        source.read_lifted()
+    header = {
+        **{"name": name, "options": list(options), "opset": OPSET, "sources": sources()},
+        **{each: [(name, writer.spec(spec)) for name, spec in getattr(source, each).items()] for each in FIELDS},
+        "outputs": source.outputs,
+        **{"bounds": dict(source.bounds), "remedy": source.remedy},
+        "results": {name: dtype.name for name, dtype in source._results.items()},
+        "model": writer.model(*pack(kept)),
+        "lifted": source._parts and writer.model(source._parts[0].SerializeToString(), _in_memory(source), {}),
+        "plans": [
+            {"key": key, "graph": graph, "layouts": plan.layouts and list(vars(plan.layouts).values())}
+            for key, plan in plans.items()
+            if (graph := writer.graph(plan.graph)) is not None
+        ],
+    }
+    writer.write(header, Path(path))
+
+
+def _in_memory(source: Source) -> dict[str, np.ndarray]:
+    return {name: np.asarray(each.numpy()) for name, each in (source._parts[1] if source._parts else {}).items()}
+
+
+def read(file: Path) -> tuple[SavedSource, str, Options] | None:
+    """Return the source, the name and the options of a model that `save` wrote, or None for other files.
+
+    ModelError for a file that was cut, and for one with operators of another version of the standard.
+    """
+    if not file.is_file():
+        return None
+    with open(file, "rb") as stream:
+        if stream.read(len(MAGIC)) != MAGIC:
+            return None
+        length, data = int.from_bytes(stream.read(8), "little"), stream.read(32)
+        if length > file.stat().st_size:
+            raise ModelError(f"{file}: {CUT}")
+        text = stream.read(length)
+    if hashlib.sha256(text).digest() != data:
+        raise ModelError(f"{file}: {CUT}")
+    with failing(f"{file} is no saved model", "save the model again"):
+        header = json.loads(text)
+        if header["opset"] != OPSET:
+            raise ModelError(f"{file}: operators of version {header['opset']} of the standard; save the model again")
+        source = SavedSource(header, Arrays(file, _aligned(len(MAGIC) + 40 + length)))
+        return source, header["name"], Options(*header["options"])
+
+
+def _aligned(place: int) -> int:
+    return -(-place // ALIGN) * ALIGN
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    import ml_dtypes  # noqa: F401  its names become NumPy's
+
+    return np.dtype(name)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _key(value: list[Any]) -> Key:
+    key: Key = _tuples(value)
+    return key
+
+
+class Writer:
+    """Collects arrays, each memory once, and describes graphs in JSON."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._places: dict[str, int] = {}
+        self._end = 0
+
+    def array(self, array: np.ndarray) -> list[Any]:
+        """Return [place, dtype, shape, order of its axes in memory, shape of the memory] of an array."""
+        if array.dtype == object:
+            raise TypeError("text")
+        single = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
+        part = array[single] if array.size else array
+        order = sorted(range(part.ndim), key=lambda axis: (-part.strides[axis], axis))
+        packed = np.ascontiguousarray(part.transpose(order))
+        key = hashlib.sha256(packed.reshape(-1).view(np.uint8).data).hexdigest()
+        if key not in self._places:
+            self._places[key] = self._end
+            self._parts.append(packed)
+            self._end = _aligned(self._end + packed.nbytes)
+        return [self._places[key], array.dtype.name, list(array.shape), order, [part.shape[axis] for axis in order]]
+
+    def model(self, operators: bytes, weights: Mapping[str, np.ndarray], notes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a protobuf without weights, its weights and its notes as JSON."""
+        arrays = {name: self.array(each) for name, each in weights.items()}
+        return {"operators": self.array(np.frombuffer(operators, np.uint8)), "weights": arrays, "notes": notes}
+
+    def spec(self, spec: Spec) -> list[Any]:
+        """Return a Spec as a list."""
+        return [spec.dtype.name, None if spec.shape is None else list(spec.shape)]
+
+    def graph(self, graph: Graph) -> dict[str, Any] | None:
+        """Return a graph as JSON, or None for one with values that JSON and arrays do not hold."""
+        try:
+            return {
+                "nodes": [self._node(each) for each in graph.nodes],
+                "inputs": {name: self.spec(spec) for name, spec in graph.inputs.items()},
+                "outputs": graph.outputs,
+                "constants": {name: self.array(each) for name, each in graph.constants.items()},
+                "specs": {name: self.spec(spec) for name, spec in graph.specs.items()},
+                "decisions": [list(each) for each in graph.decisions],
+                "weight_bytes": graph.weight_bytes,
+            }
+        except TypeError:
+            return None
+
+    def _node(self, node: Node) -> list[Any]:
+        attributes = {name: self._attribute(value) for name, value in node.attributes.items()}
+        fields = [node.op, node.inputs, node.outputs, attributes, node.name, node.epilogue, node.joined, node.layout]
+        json.dumps(fields)
+        return fields
+
+    def _attribute(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return {"array": self.array(value)}
+        return value.item() if isinstance(value, np.generic) else value
+
+    def write(self, header: Mapping[str, Any], path: Path) -> None:
+        """Write the file under another name, and rename it."""
+        text = json.dumps(header).encode()
+        unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        try:
+            with open(unfinished, "wb") as file:
+                file.write(MAGIC + len(text).to_bytes(8, "little") + hashlib.sha256(text).digest() + text)
+                for part in self._parts:
+                    file.write(bytes(_aligned(file.tell()) - file.tell()))
+                    file.write(part.reshape(-1).view(np.uint8).data)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+class Arrays:
+    """The arrays of a file, mapped into memory, and graphs of them."""
+
+    def __init__(self, file: Path, start: int):
+        self.file = file.resolve()
+        whole = np.memmap(file, np.uint8, "r") if file.stat().st_size > start else np.zeros(0, np.uint8)
+        self._bytes = np.asarray(whole)[start:]
+        self._made: dict[str, np.ndarray] = {}
+
+    def array(self, about: Sequence[Any]) -> np.ndarray:
+        """Return the array that `Writer.array` has described; ModelError where the file does not have it."""
+        key = json.dumps(about)
+        if key not in self._made:
+            place, name, shape, order, packed = about
+            dtype = _dtype(name)
+            size = math.prod(packed) * dtype.itemsize
+            if dtype.hasobject or min([place, *packed]) < 0 or place + size > self._bytes.size:
+                raise ModelError(f"{self.file}: {CUT}")
+            array = self._bytes[place : place + size].view(dtype).reshape(packed).transpose(np.argsort(order).tolist())
+            self._made[key] = array if list(array.shape) == shape else np.broadcast_to(array, shape)
+        return self._made[key]
+
+    def model(self, about: Mapping[str, Any]) -> tuple[bytes, dict[str, np.ndarray], dict[str, Any]]:
+        """Return what `Writer.model` has described."""
+        weights = {name: self.array(each) for name, each in about["weights"].items()}
+        return self.array(about["operators"]).tobytes(), weights, about["notes"]
+
+    def spec(self, about: Sequence[Any]) -> Spec:
+        """Return the Spec that `Writer.spec` has described."""
+        return Spec(_dtype(about[0]), _tuples(about[1]))
+
+    def graph(self, about: Mapping[str, Any]) -> Graph:
+        """Return the graph that `Writer.graph` has described."""
+        graph = Graph(
+            [self._node(each) for each in about["nodes"]],
+            {name: self.spec(each) for name, each in about["inputs"].items()},
+            list(about["outputs"]),
+            {name: self.array(each) for name, each in about["constants"].items()},
+            {name: self.spec(each) for name, each in about["specs"].items()},
+            [Decision(*_tuples(each)) for each in about["decisions"]],
+        )
+        graph.weight_bytes = about["weight_bytes"]
+        return graph
+
+    def _node(self, fields: Sequence[Any]) -> Node:
+        op, inputs, outputs, attributes, name, epilogue, joined, layout = fields
+        made = {
+            key: self.array(value["array"]) if isinstance(value, dict) else _tuples(value)
+            for key, value in attributes.items()
+        }
+        steps = tuple(Step(*each) for each in epilogue)
+        return Node(op, tuple(inputs), tuple(outputs), made, name, steps, tuple(joined), layout)
