@@ -19,6 +19,7 @@ Neural networks
     attention          fused attention
     softmax            maps of rows; also log_softmax, layer_norm, rms_norm
     elementwise        up to six operations on every element
+    fuse               a decorator: a function of arrays, element by element, as one kernel
 
 Reductions
     sum                also mean, prod, max, min, argmax, argmin, var, std,
@@ -126,6 +127,7 @@ if _TYPE_CHECKING:
         vdot,
     )
     from .dispatch.api.warmup import warmup
+    from .dispatch.fusion.fused import fuse
     from .dispatch.observe.counters import counters
     from .dispatch.observe.explanation import Explanation
     from .dispatch.observe.record import record
@@ -174,6 +176,7 @@ __all__ = [
     "emulated",
     "explain",
     "from_torch",
+    "fuse",
     "global_avg_pool2d",
     "grouped_matmul",
     "inner",
@@ -215,6 +218,7 @@ _MODULES = (
     *(f"dispatch.api.{name}" for name in ("public", "bind", "explain", "norms", "warmup")),
     *(f"dispatch.observe.{name}" for name in ("counters", "explanation", "record")),
     "dispatch.accelerated.accelerate",
+    "dispatch.fusion.fused",
     *(f"graph.execution.{name}" for name in ("from_torch", "model")),
 )
 

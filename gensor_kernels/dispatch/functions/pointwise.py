@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.operators.expression.program import BOOL, FLOATS, TYPES, Program, Step, constant, make, parse
 from gensor_kernels.operators.pointwise.views import workload_from_views
 from gensor_kernels.operators.types.dtypes import array_dtype
@@ -83,6 +84,26 @@ class Pointwise(Function):
             values.append(_compute(device, step, values))
         found = values[program.output]
         return found.astype(array_dtype(TYPES[program.result]), copy=False)
+
+
+class Traceable(Pointwise):
+    """A program of a user's function, which computes it with the library's arrays where no kernel does."""
+
+    def __init__(self, name: str, one_call: bool, compute: Callable[[Inputs], DeviceArray]):
+        super().__init__(name, one_call)
+        self._compute = compute
+
+    def by_library(
+        self, device: Backend, operands: Operands, parameters: Any, result: Result, math: str | None
+    ) -> DeviceArray:
+        """Call the function."""
+        return operands.give(self._compute(operands.inputs))
+
+    def count_passes(
+        self, device: Backend, operands: Operands, parameters: Any, result: Result, math: str | None
+    ) -> DeviceArray:
+        """Count a call of the library for each step."""
+        return super().by_library(device, operands, parameters, result, math)
 
 
 def _widened(program: Program) -> Program:
