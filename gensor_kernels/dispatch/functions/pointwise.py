@@ -11,6 +11,7 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.operators.expression.program import BOOL, FLOATS, TYPES, Program, Step, constant, make, parse
+from gensor_kernels.operators.expression.values import FUNCTIONS
 from gensor_kernels.operators.pointwise.views import workload_from_views
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
@@ -106,6 +107,21 @@ class Traceable(Pointwise):
         return super().by_library(device, operands, parameters, result, math)
 
 
+class _Host:
+    """NumPy in the place of a device."""
+
+    xp = np
+
+    @staticmethod
+    def erfc(x: np.ndarray) -> np.ndarray:
+        return (1 - FUNCTIONS["erf"].numpy(x)).astype(x.dtype)
+
+
+def on_host(program: str, inputs: Inputs) -> np.ndarray:
+    """Return the result of a program of NumPy's arrays."""
+    return COMPOSED.library(_Host, inputs, Parameters(program), None)  # type: ignore[arg-type]
+
+
 def _widened(program: Program) -> Program:
     """Return a program with float64 in place of all floats."""
 
@@ -137,8 +153,7 @@ def _compute(device: Backend, step: Step, values: list[Any]) -> Any:
     given = [values[each] for each in step.arguments]
     if step.name == "cast":
         dtype = array_dtype(TYPES[step.dtype])
-        narrow = given[0].astype(dtype)
-        return _wide(narrow)
+        return _wide(given[0].astype(dtype, copy=False))
     with np.errstate(all="ignore"):
         found = _by_name(device, step, given)
     return found if step.result == BOOL or found.dtype == _held(step.dtype) else found.astype(_held(step.dtype))

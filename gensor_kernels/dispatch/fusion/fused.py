@@ -11,7 +11,7 @@ import numpy as np
 from gensor_kernels import config
 from gensor_kernels.dispatch.api import current
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.interop import adopting
+from gensor_kernels.dispatch.api.interop import adopting, public
 from gensor_kernels.dispatch.direct import direct
 from gensor_kernels.errors import UnsupportedError
 
@@ -131,19 +131,28 @@ def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict
     return adopting(serve), places
 
 
+@public
+def compute_program(program: str, *inputs: DeviceArray) -> DeviceArray:
+    """Compute an element-wise program (operators/expression/program.py) of arrays, which broadcast."""
+    from gensor_kernels.dispatch.functions.pointwise import Parameters, function_of
+
+    return current_runtime().serve(function_of(program), inputs, Parameters(program))
+
+
 def fuse(function: Callable[..., Any]) -> Fused:
     """Compute a function of arrays, element by element, in one launch.
 
-    The function is called once for each kind of call (dtypes and shapes of its arrays, and its
-    other arguments) with stand-ins that record what it does: operators, universal functions of
-    NumPy and CuPy, `where`, `clip` and `astype`. Numbers become constants, those of variables
-    outside of the function too. What cannot be recorded is called as it is written.
+    The function is called once for each kind of call (dtypes and shapes of its arrays,
+    and its other arguments) with stand-ins that record what it does: operators, universal
+    functions of NumPy and CuPy, `where`, `clip` and `astype`. Numbers become constants,
+    those of variables outside of the function too. What cannot be recorded is called as
+    it is written.
 
     Parameters
     ----------
     function : callable
-        Takes arrays that broadcast, numbers, strings and None, and returns one array. It must do
-        nothing else: a call of a known kind does not run it.
+        Takes arrays that broadcast, numbers, strings and None, and returns one array. It
+        must do nothing else: a call of a known kind does not run it.
 
     Returns
     -------
@@ -154,10 +163,6 @@ def fuse(function: Callable[..., Any]) -> Fused:
     ------
     TypeError
         If `function` cannot be called.
-
-    See Also
-    --------
-    elementwise : Up to six operations on one array.
 
     Notes
     -----

@@ -23,7 +23,7 @@ EITHER = ("Conv", "Elementwise")
 NEUTRAL = (
     *("Abs", "Add", "Cast", "Celu", "Clip", "Concat", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu"),
     *("Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Reciprocal", "Selu", "Softplus", "Sqrt", "Sub", "Sum"),
-    *("Slice", "Split", "Swish", "ThresholdedRelu"),
+    *("Pointwise", "Slice", "Split", "Swish", "ThresholdedRelu"),
 )
 
 

@@ -11,6 +11,7 @@ from .convolutions import fold_channel_scales, fold_paddings, unfold_batch_norms
 from .elementwise import drop_aliases, find_gelus, find_swishes, join_epilogues, make_elementwise, turn_constants
 from .linears import move_views
 from .norms import find_layer_norms, find_rms_norms, join_norms
+from .pointwise import join_programs
 from .precision import narrow_floats
 from .products import join_gates, join_siblings, move_scales
 from .quantised import quantise
@@ -49,6 +50,7 @@ def rewrite(graph: Graph, potential: Potential | None = None, options: Options =
     if options.weights is not None:
         quantise(graph, options.weights)
         graph.tidy()
+    _apply(graph, (join_programs,), potential)
     return graph
 
 

@@ -18,7 +18,7 @@ from .onnx_versions import RIGHT, WRONG, Case, definitions, model_of, older_case
 
 PARTS = 4
 #: Operators of this package, that no file has.
-OWN = {"Elementwise", "GatedMatMul", "Layout", "MatMulAppend", "NewestRows", "QuantisedLinear", "Rotary"}
+OWN = {"Elementwise", "Pointwise", "GatedMatMul", "Layout", "MatMulAppend", "NewestRows", "QuantisedLinear", "Rotary"}
 #: Definitions whose form none of onnx's calls has: a number of tiles, scales as attributes, `paddings`.
 APART = {("Tile", 1), ("Upsample", 1), ("Pad", 1)}
 
