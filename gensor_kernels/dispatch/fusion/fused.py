@@ -70,7 +70,7 @@ class Fused:
             return self.function(*arguments, **named)
         call, places = kind
         try:
-            return call(*[arguments[each] if type(each) is int else named[each] for each in places])
+            return call(*[arguments[each] if isinstance(each, int) else named[each] for each in places])
         except UnsupportedError:  # inside `emulated`, where no array library steps in
             return self.function(*arguments, **named)
 
@@ -81,7 +81,7 @@ class Fused:
         try:
             found = _trace(self.function, arguments, named)
         except Exception as error:  # whatever the function did with what is no array: it may work with one
-            config.logger().info("%s is called as it is written: %s", self.__name__, error)
+            config.logger().info("%s is called as it is written: %s", self.function, error)
             found = None
         self._kinds[key] = found
         return found
@@ -99,7 +99,8 @@ def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict
     from .traced import NotTracedError, Tracing, result_dtype
 
     device = current_runtime().device
-    given: dict[int | str, Any] = {**dict(enumerate(arguments)), **named}
+    given: dict[int | str, Any] = dict(enumerate(arguments))
+    given.update(named)
     places = tuple(each for each, value in given.items() if not isinstance(value, _PLAIN))
     arrays = [given[each] for each in places]
     if not arrays or not all(device.is_array(each) for each in arrays):

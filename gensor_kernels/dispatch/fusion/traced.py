@@ -42,13 +42,13 @@ STEPS = {
 #: Universal functions of arrays as they are, of integers.
 IDENTITIES = ("positive", "conjugate", "floor", "ceil", "trunc", "rint")
 #: Powers by a number that are products or roots.
-POWERS: dict[float, Callable[[Traced], Any]] = {
+POWERS: dict[float, Callable[[Any], Any]] = {
     1.0: lambda x: x,
     2.0: lambda x: x * x,
     3.0: lambda x: x * x * x,
     4.0: lambda x: (x * x) * (x * x),
-    0.5: lambda x: np.sqrt(x),  # type: ignore[call-overload]
-    -1.0: lambda x: 1 / x,
+    0.5: lambda x: x.apply("sqrt", (x,), {}),
+    -1.0: lambda x: x.apply("reciprocal", (x,), {}),
 }
 #: CuPy's functions begin with this; those of cupyx.scipy.special that have steps.
 _PREFIXES = ("cupy_", "cupyx_scipy_special_")

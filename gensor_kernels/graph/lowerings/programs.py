@@ -131,7 +131,7 @@ class _Like:
 
 
 def _result(run: _TracingRun, node: Node, graph: Graph) -> Traced:
-    given = [run.values[each] if each else None for each in node.inputs]
+    given: list[Any] = [run.values[each] if each else None for each in node.inputs]
     if node.op == "Pow" and isinstance(given[1], np.generic) and float(given[1]) in POWERS:
         found = POWERS[float(given[1])](given[0])
     elif node.op in elementwise.STEPS or node.op in ("Gelu", "Swish"):
@@ -144,11 +144,12 @@ def _result(run: _TracingRun, node: Node, graph: Graph) -> Traced:
     return found
 
 
-def _activation(node: Node, x: Traced) -> Traced:
+def _activation(node: Node, x: Any) -> Traced:
     """Return a function that kernels have as a whole."""
     if node.op == "Swish" and node.attribute("alpha") != 1:
-        return x * x.apply("sigmoid", (x * float(node.attribute("alpha")),), {})
+        found: Traced = x * x.apply("sigmoid", (x * float(node.attribute("alpha")),), {})
+        return found
     tanh = node.attribute("approximate") == "tanh"
     name = {"Swish": "silu", "Gelu": "gelu_tanh" if tanh else "gelu"}.get(node.op) or elementwise.STEPS[node.op]
-    found: Traced = STEPS[name](x)
+    found = STEPS[name](x)
     return found
