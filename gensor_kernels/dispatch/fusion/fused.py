@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST_KINDS = 256
 #: Arguments that are part of a kind of call: numbers among them are constants of its program.
 _PLAIN = (bool, int, float, np.generic, str, type(None))
-#: A traced kind: the call of its arrays, and which arguments these are. None for a function that is called as it is.
+#: A traced kind: the call of its arrays, and which arguments these are; a function that is called as it is has None.
 Kind = tuple[Callable[..., Any], tuple["int | str", ...]] | None
 
 
@@ -146,8 +146,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
     The function is called once for each kind of call (dtypes and shapes of its arrays,
     and its other arguments) with stand-ins that record what it does: operators, universal
     functions of NumPy and CuPy, `where`, `clip` and `astype`. Numbers become constants,
-    those of variables outside of the function too. What cannot be recorded is called as
-    it is written.
+    those of variables outside of the function too. A function that cannot be recorded is
+    called as it is written.
 
     Parameters
     ----------

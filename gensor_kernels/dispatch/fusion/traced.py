@@ -56,7 +56,7 @@ _SPECIAL = {"expit": "sigmoid", "erf": "erf"}
 
 
 class NotTracedError(Exception):
-    """What a function does with its arrays is no step of a program."""
+    """An operation of a function is no step of a program."""
 
 
 class Tracing:

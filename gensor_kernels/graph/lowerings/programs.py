@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: Operators whose lowerings are traced, those of pairs of tensors, functions, comparisons and choices.
 OPERATORS = {op: made for op, made in elementwise.LOWERINGS.items() if op not in ("Identity", "Dropout", "Pointwise")}
 OPERATORS["Cast"] = arrays.LOWERINGS["Cast"]
-#: What a tracing finds wrong with a node: lowerings expect arrays.
+#: Errors of lowerings on stand-ins: they expect arrays.
 REFUSED = (NotTracedError, UnsupportedError, ValueError, TypeError, AttributeError)
 SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
 
@@ -95,7 +95,7 @@ class _TracingRun(Run):
 
 
 def trace(graph: Graph, nodes: Sequence[Node]) -> tuple[Program, tuple[str, ...]] | None:
-    """Return the program of nodes, of which the last gives the result, and the tensors that it reads; None for none.
+    """Return the program of nodes, the last of which gives the result, and the tensors that it reads, or None.
 
     Constants of one element are numbers of the program.
     """

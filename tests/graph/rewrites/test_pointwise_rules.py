@@ -95,7 +95,7 @@ FLOATS_OF_ONE = [
 
 
 def test_every_function_is_part_of_a_program():
-    """Of numbers in its domain; together they are a few launches."""
+    """Numbers are in its domain; six functions are at most two launches."""
     texts = [f"t{place} = Abs(x); u{place} = {op}(x)" for place, op in enumerate(FLOATS_OF_ONE)]
     for first in range(0, len(texts), 6):
         some = texts[first : first + 6]
