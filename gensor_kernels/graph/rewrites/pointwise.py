@@ -6,7 +6,7 @@ from gensor_kernels.families.pointwise.shape import cost
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links, key_of
 from gensor_kernels.graph.lowerings.programs import OPERATORS, trace
-from gensor_kernels.operators.expression.program import MAX_INPUTS, MAX_STEPS
+from gensor_kernels.operators.expression.program import FLOATS, MAX_INPUTS, MAX_STEPS
 
 from .base import Rule
 
@@ -45,7 +45,8 @@ def _join(links: Links, last: Node) -> bool:
             waiting += before.reads()
     nodes = sorted(found.nodes, key=links.order)
     traced = None if len(nodes) == 1 and last.op in ALONE else trace(graph, nodes)
-    if traced is None:
+    # Integers alone are positions and sizes, which the host often computes.
+    if traced is None or not set(traced[0].types) & set(FLOATS):
         return False
     program, inputs = traced
     joined = tuple(name for node in nodes for name in (*(() if node.op == "Elementwise" else (node.op,)), *node.joined))

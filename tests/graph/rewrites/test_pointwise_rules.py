@@ -11,6 +11,7 @@ pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.usefixtures("emulator")
 
 INPUTS = {
+    "few": draw(8, 16),
     **{"x": draw(4, 8, 16), "y": draw(4, 8, 16), "rows": draw(4, 1, 16), "column": draw(8, 1)},
     **{"image": draw(2, 6, 8, 8), "half": draw(4, 8, 16, dtype="float16"), "n": np.arange(-60, 68).reshape(8, 16)},
     **{f"a{place}": draw(4, 8) for place in range(12)},
@@ -47,7 +48,11 @@ CASES = {
     "powers": ("p = Pow(x, two); q = Abs(p); r = Pow(q, low); z = Max(r, x, y)", "Pow + Abs + Pow + Max"),
     "conversions": ("c = Cast<to = 11>(x); e = Exp(c); y = Cast<to = 1>(e)", "Cast + Exp + Cast"),
     "a conversion alone": ("e = Cast<to = 10>(x); y = Cast<to = 1>(e)", "Cast + Cast"),
-    "integers": ("m = Mod(n, four); a = Abs(m); d = Div(n, four); y = Sub(a, d)", "Mod + Abs + Div + Sub"),
+    "integers alone": ("m = Mod(n, four); a = Abs(m); d = Div(n, four); z = Sub(a, d)", "Mod, Abs, Div, Sub"),
+    "integers": (
+        "m = Mod(n, four); d = Div(n, four); s = Sub(m, d); g = Less(s, four); z = Where(g, few, one)",
+        "Mod + Div + Sub + Less + Where",
+    ),
     "booleans": ("g = Greater(x, zero); l = Less(x, one); a = And(g, l); o = Not(a); z = Where(o, x, y)",
                  "Greater + Less + And + Not + Where"),
     "sixteen bits": ("e = Exp(half); l = Softplus(e); y = Elu(l)", "Exp + Softplus + Elu"),
