@@ -20,6 +20,7 @@ Neural networks
     lstm               recurrent layers over sequences; also gru
     softmax            maps of rows; also log_softmax, layer_norm, rms_norm
     elementwise        up to six operations on every element
+    fuse               a decorator: a function of arrays, element by element, as one kernel
 
 Reductions
     sum                also mean, prod, max, min, argmax, argmin, var, std,
@@ -128,6 +129,7 @@ if _TYPE_CHECKING:
         vdot,
     )
     from .dispatch.api.warmup import warmup
+    from .dispatch.fusion.fused import fuse
     from .dispatch.observe.counters import counters
     from .dispatch.observe.explanation import Explanation
     from .dispatch.observe.record import record
@@ -178,6 +180,7 @@ __all__ = [
     "emulated",
     "explain",
     "from_torch",
+    "fuse",
     "global_avg_pool2d",
     "grouped_matmul",
     "gru",
@@ -222,6 +225,7 @@ _MODULES = (
     *(f"dispatch.observe.{name}" for name in ("counters", "explanation", "record")),
     "dispatch.accelerated.accelerate",
     "dispatch.recurrent.networks",
+    "dispatch.fusion.fused",
     *(f"graph.execution.{name}" for name in ("from_torch", "model")),
 )
 

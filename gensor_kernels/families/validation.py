@@ -90,7 +90,8 @@ def _possible(family_name: str, workloads: tuple[Workload, ...], arch_name: str)
     """Return the values of each coordinate of a family, over Workloads of a class."""
     family, arch = FAMILIES[family_name], lookup(arch_name)
     possible: dict[str, set[int]] = {}
-    for each in (*workloads, workloads[0].with_epilogue(("scale",))):
+    fused = () if workloads[0].program else (workloads[0].with_epilogue(("scale",)),)
+    for each in (*workloads, *fused):
         for coordinate in family.coordinates(each, arch):
             possible.setdefault(coordinate.name, set()).update(coordinate.values)
     return possible | dict(family.own)

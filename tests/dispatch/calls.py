@@ -12,7 +12,7 @@ import gensor_kernels as gk
 RNG = np.random.default_rng(7)
 #: Public functions that take no arrays.
 TOOLS = {
-    *("accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record"),
+    *("accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "fuse", "load", "record"),
     *("refresh", "warmup"),
 }
 PUBLIC = {name for name in gk.__all__ if inspect.isfunction(getattr(gk, name))} - TOOLS

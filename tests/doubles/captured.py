@@ -15,13 +15,16 @@ from .strict.stored import cubin
 
 
 class Stock(library.Library):
-    """A kernel for every Workload: one that splits k or streams, if `wanted` says so, else one that needs least."""
+    """A kernel for every Workload but programs: one that splits k or streams, if `wanted` says so, else one that needs
+    least."""
 
     def __init__(self, arch, wanted):
         super().__init__(library.Contents())
         self.arch, self.wanted, self.made = arch, wanted, {}
 
     def record(self, workload):
+        if workload.program:
+            return None
         key = workload.key()
         if key not in self.made:
             self.made[key] = self._drawn(workload)

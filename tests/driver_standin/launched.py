@@ -187,6 +187,24 @@ def public(device):
     assert [each.parameters[:24] for each in runtime.launches()] == [pointers] * 3
 
 
+def fused(device):
+    """CuPy's functions of what stands for an array are steps of a program; it computes arrays of nothing."""
+    import cupyx.scipy.special
+
+    from gensor_kernels.dispatch.fusion.traced import Tracing, result_dtype
+
+    def function(x, y):
+        found = cupy.where(x > 1, cupy.clip(cupy.sqrt(x), 0, 3) / (1 + cupy.tanh(y)), cupyx.scipy.special.erf(y**2))
+        return cupy.maximum(found, cupyx.scipy.special.expit(x)).astype(cupy.float16)
+
+    cupy.cuda.set_allocator(allocator())
+    tracing = Tracing([cupy.empty((3, 4), np.float32), cupy.empty((3, 1), np.float16)])
+    program = tracing.program(function(*tracing.arrays))
+    assert {"where", "min", "sqrt", "erf", "sigmoid", "gt"} <= {step.name for step in program.steps}
+    given = cupy.empty((0, 4), np.float32), cupy.empty((0, 1), np.float16)
+    assert function(*given).dtype == result_dtype(program) and not runtime.launches()
+
+
 def owned(device):
     """A user's kernel gets its arguments one by one, on the grid of the chosen configuration."""
     if find_spec("cuda") is None:
@@ -242,7 +260,7 @@ def looked_up(device):
     assert not any("ProcAddress" in name or "_ptsz" in name for name in missing), missing
 
 
-CHECKS = (looked_up, several, mapped, streams, threads, warm, refused, refusals, planted, state, public, owned)
+CHECKS = (looked_up, several, mapped, streams, threads, warm, refused, refusals, planted, state, public, fused, owned)
 #: what CuPy logs of its look-ups in the driver library, at its first call
 lines: list[str] = []
 

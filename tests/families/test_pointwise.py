@@ -1,4 +1,4 @@
-"""The pointwise family: every operation is right on the emulator, and faults in its source are found."""
+"""The pointwise family: every operation is correct on the emulator, and faults in its source are found."""
 
 import pytest
 
@@ -56,7 +56,7 @@ FAULTS = {
     "a rounded cast": ("cast", "return to_float(Narrow<Stored>::from(x));", "return x;"),
     "the sign of a rest": ("pointwise, integers", "return down ? rest + b : rest;", "return rest;"),
     "a divisor of zero": ("pointwise, integers", "return b == T(0) || b == T(-1) ? T(0) :", "return b == T(0) ? a :"),
-    "a maximum that drops NaN": ("maximum", "return max_(a, b);", "return a > b ? a : b;"),
+    "a maximum that drops NaN": ("maximum", "max_(a, b))", "a > b ? a : b)"),
     "another argument": ("maximum", "B = STEP.argument[1]", "B = STEP.argument[0]"),
     "bits of a constant": ("constant", "(T)bit_cast<double>((u64)STEP.bits)", "(T)(double)STEP.bits"),
     "a wrapped sum": ("bytes", "result = (T)(typename Coded<CODE>::Stored)found;", "result = found;"),

@@ -10,8 +10,8 @@ import gensor_kernels as gk
 
 #: Functions that compute nothing.
 TOOLS = {
-    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "record", "refresh",
-    "warmup",
+    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "fuse", "load", "record",
+    "refresh", "warmup",
 }  # fmt: skip
 #: Functions that no other library has.
 OWN = {"define", "elementwise", "global_avg_pool2d", "grouped_matmul", "gru", "lstm", "prepack", "scaled_matmul"}

@@ -23,8 +23,8 @@ from .ways import CASES, nth_call, three_ways, verdict
 CALLS, SHARES = 150, 3
 #: Public functions that compute nothing; `linear` is drawn with weights of `prepack`.
 OTHERS = {
-    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "load", "prepack", "record",
-    "refresh", "warmup",
+    "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "fuse", "load", "prepack",
+    "record", "refresh", "warmup",
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ def explain(function: Callable[..., Any], *args: Any, **keywords: Any) -> Explan
     ----------
     function : callable
         A function of `gensor_kernels` that computes (matmul, einsum, conv2d, ...), or a
-        function that `define` returned.
+        function that `define` or `fuse` returned.
     *args, **keywords
         Arguments of the call.
 
@@ -158,9 +158,10 @@ def _of_library(question: Question) -> float | None:
 
 def computes(function: Any) -> bool:
     """Return whether a function is one of ours that ends in one call of a kernel."""
-    module = getattr(function, "__module__", None) or type(function).__module__
-    others = ("deterministic", "emulated", "refresh", "define", "counters", "bind")
-    return module.startswith(dispatch.__name__ + ".") and getattr(function, "__name__", "") not in others
+    modules = getattr(function, "__module__", None) or "", type(function).__module__  # what `fuse` made has two
+    others = ("deterministic", "emulated", "refresh", "define", "counters", "bind", "fuse")
+    ours = any(module.startswith(dispatch.__name__ + ".") for module in modules)
+    return ours and getattr(function, "__name__", "") not in others
 
 
 def _answer(runtime: Runtime, question: Question) -> Explanation:

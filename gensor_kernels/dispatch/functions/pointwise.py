@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.arguments import Operands
 from gensor_kernels.operators.expression.program import BOOL, FLOATS, TYPES, Program, Step, constant, make, parse
+from gensor_kernels.operators.expression.values import FUNCTIONS
 from gensor_kernels.operators.pointwise.views import workload_from_views
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
@@ -85,6 +87,41 @@ class Pointwise(Function):
         return found.astype(array_dtype(TYPES[program.result]), copy=False)
 
 
+class Traceable(Pointwise):
+    """A program of a user's function, which computes it with the library's arrays where no kernel does."""
+
+    def __init__(self, name: str, one_call: bool, compute: Callable[[Inputs], DeviceArray]):
+        super().__init__(name, one_call)
+        self._compute = compute
+
+    def by_library(
+        self, device: Backend, operands: Operands, parameters: Any, result: Result, math: str | None
+    ) -> DeviceArray:
+        """Call the function."""
+        return operands.give(self._compute(operands.inputs))
+
+    def count_passes(
+        self, device: Backend, operands: Operands, parameters: Any, result: Result, math: str | None
+    ) -> DeviceArray:
+        """Count a call of the library for each step."""
+        return super().by_library(device, operands, parameters, result, math)
+
+
+class _Host:
+    """NumPy in the place of a device."""
+
+    xp = np
+
+    @staticmethod
+    def erfc(x: np.ndarray) -> np.ndarray:
+        return (1 - FUNCTIONS["erf"].numpy(x)).astype(x.dtype)
+
+
+def on_host(program: str, inputs: Inputs) -> np.ndarray:
+    """Return the result of a program of NumPy's arrays."""
+    return COMPOSED.library(_Host, inputs, Parameters(program), None)  # type: ignore[arg-type]
+
+
 def _widened(program: Program) -> Program:
     """Return a program with float64 in place of all floats."""
 
@@ -116,8 +153,7 @@ def _compute(device: Backend, step: Step, values: list[Any]) -> Any:
     given = [values[each] for each in step.arguments]
     if step.name == "cast":
         dtype = array_dtype(TYPES[step.dtype])
-        narrow = given[0].astype(dtype)
-        return _wide(narrow)
+        return _wide(given[0].astype(dtype, copy=False))
     with np.errstate(all="ignore"):
         found = _by_name(device, step, given)
     return found if step.result == BOOL or found.dtype == _held(step.dtype) else found.astype(_held(step.dtype))

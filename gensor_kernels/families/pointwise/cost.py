@@ -11,7 +11,7 @@ from gensor_kernels.families.core.family import Columns, Facts, Points
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms, promised_registers, residency
 
-from .shape import ADJACENT, APART, BROADCAST, View
+from .shape import APART, View
 
 #: Instructions of a thread that finds a vector: of each axis beyond the first, of an operand, and of its access.
 START, AXIS, OPERAND, ACCESS = 30.0, 8.0, 6.0, 3.0
@@ -44,8 +44,8 @@ def held_bytes(e: View, s: Shape) -> np.ndarray:
     """Return the bytes of inputs that a thread holds: whole registers."""
     total = np.zeros_like(s.threads)
     for each in e.arrays[:-1]:
-        width = {BROADCAST: each.bytes, ADJACENT: s.vector * each.bytes, APART: s.vector * max(each.bytes, 4)}
-        total += np.maximum(width[each.form], 4.0)
+        apart = s.vector * max(each.bytes, 4)
+        total += np.maximum(np.choose(each.form, [0.0 * apart + each.bytes, s.vector * each.bytes, apart]), 4.0)
     return total * s.items
 
 
@@ -72,17 +72,18 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
         spilled = np.where(np.isnan(facts.spill_bytes), spilled, facts.spill_bytes / 8)
     single = [x.astype(np.float32) for x in (warps, used, 0.0 * used)]
     residents = np.maximum(residency(single[0], single[1], single[2], arch), 1.0)
-    accesses, lines, fetched, moved = 0.0, 0.0, 0.0, 0.0
     *inputs, output = e.arrays
+    like = np.ones_like(s.blocks)
+    accesses, lines, fetched = 0.0 * like, 0.0 * like, 0.0 * like
     for each in e.arrays:
-        separate = s.vector if each.form == APART else 1.0
-        accesses = accesses + s.items * separate * ACCESS + OPERAND
-        wide = {BROADCAST: SECTOR, ADJACENT: 32.0 * s.vector * each.bytes, APART: 32.0 * SECTOR}[each.form]
-        lines = lines + s.items * separate * np.maximum(wide / 128.0, 1.0)
-    for each in inputs:
-        wide = {BROADCAST: SECTOR / 32.0, ADJACENT: s.vector * each.bytes, APART: s.vector * SECTOR}[each.form]
-        fetched = fetched + wide * s.items * s.threads
-        moved += float(each.elements) * each.bytes
+        separate = s.vector if each.form == APART else like
+        # Bytes that a warp's access moves: whole sectors of elements apart, and one of an element for all.
+        wide = np.choose(each.form, [SECTOR * like, 32.0 * s.vector * each.bytes, 32.0 * SECTOR * like])
+        accesses += s.items * separate * ACCESS + OPERAND
+        lines += s.items * separate * np.maximum(wide / 128.0, 1.0)
+        if each is not output:
+            fetched += wide * separate / 32.0 * s.items * s.threads
+    moved = sum(float(each.elements) * each.bytes for each in inputs)
     multiplies = count * max(e.work, 1.0)
     convert = count * sum(each.bytes not in (4, 8) for each in e.arrays)
     issue = START + AXIS * (e.rank - 1) * s.items + accesses + convert + spilled * 4.0
@@ -92,7 +93,6 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     among = (1.0 - np.minimum(residents * arch.sms / blocks, 1.0)) * total
     rate = arch.rate("fma_f64" if e.program.accumulator == "float64" else "fma_f32")
     stalls = STALL * (multiplies + issue) + 40.0
-    like = np.ones_like(s.blocks)
     values: dict[str, np.ndarray | float] = {
         "blocks": blocks, "residents": residents, "warps": warps, "iterations": like,
         "math": multiplies * (128.0 / rate), "multiplies": multiplies, "issue": issue, "wavefronts": lines * warps,

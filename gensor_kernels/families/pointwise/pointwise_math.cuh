@@ -121,69 +121,44 @@ DEVICE T quotient_down(T a, T b) {
     return quotient - down > T(0.5) ? down + T(1) : down;
 }
 
+// The value of a step of this name; what follows is for the other names.
+#define ON(name, value)                                                                                                \
+    if constexpr (NAME == letters(#name))                                                                              \
+        return value;                                                                                                  \
+    else
+
 template <u64 NAME, class T>
 DEVICE T real_of_one(T x) {
-    if constexpr (NAME == letters("neg"))
-        return -x;
-    else if constexpr (NAME == letters("abs"))
-        return x < T(0) ? -x : x + T(0); // +0 of -0
-    else if constexpr (NAME == letters("sign"))
-        return x != x ? x : T((x > T(0)) - (x < T(0)));
-    else if constexpr (NAME == letters("sqrt"))
-        return sqrt_(x);
-    else if constexpr (NAME == letters("rsqrt"))
-        return T(1) / sqrt_(x);
-    else if constexpr (NAME == letters("recip"))
-        return T(1) / x;
-    else if constexpr (NAME == letters("exp"))
-        return exp_(x);
-    else if constexpr (NAME == letters("exp2"))
-        return exp2_of(x);
-    else if constexpr (NAME == letters("expm1"))
-        return expm1_of(x);
-    else if constexpr (NAME == letters("log"))
-        return log_(x);
-    else if constexpr (NAME == letters("log2"))
-        return log2_of(x);
-    else if constexpr (NAME == letters("log10"))
-        return log10_of(x);
-    else if constexpr (NAME == letters("log1p"))
-        return log1p_of(x);
-    else if constexpr (NAME == letters("sin"))
-        return sin_of(x);
-    else if constexpr (NAME == letters("cos"))
-        return cos_of(x);
-    else if constexpr (NAME == letters("tan"))
-        return tan_of(x);
-    else if constexpr (NAME == letters("asin"))
-        return asin_of(x);
-    else if constexpr (NAME == letters("acos"))
-        return acos_of(x);
-    else if constexpr (NAME == letters("atan"))
-        return atan_of(x);
-    else if constexpr (NAME == letters("sinh"))
-        return sinh_of(x);
-    else if constexpr (NAME == letters("cosh"))
-        return cosh_of(x);
-    else if constexpr (NAME == letters("tanh"))
-        return tanh_(x);
-    else if constexpr (NAME == letters("asinh"))
-        return asinh_of(x);
-    else if constexpr (NAME == letters("acosh"))
-        return acosh_of(x);
-    else if constexpr (NAME == letters("atanh"))
-        return atanh_of(x);
-    else if constexpr (NAME == letters("erf"))
-        return erf_(x);
-    else if constexpr (NAME == letters("sigmoid"))
-        return T(1) / (T(1) + exp_(-x));
-    else if constexpr (NAME == letters("floor"))
-        return floor_of(x);
-    else if constexpr (NAME == letters("ceil"))
-        return ceil_of(x);
-    else if constexpr (NAME == letters("rint"))
-        return rint_of(x);
-    else {
+    ON(neg, -x)
+    ON(abs, x < T(0) ? -x : x + T(0)) // +0 of -0
+    ON(sign, x != x ? x : T((x > T(0)) - (x < T(0))))
+    ON(sqrt, sqrt_(x))
+    ON(rsqrt, T(1) / sqrt_(x))
+    ON(recip, T(1) / x)
+    ON(exp, exp_(x))
+    ON(exp2, exp2_of(x))
+    ON(expm1, expm1_of(x))
+    ON(log, log_(x))
+    ON(log2, log2_of(x))
+    ON(log10, log10_of(x))
+    ON(log1p, log1p_of(x))
+    ON(sin, sin_of(x))
+    ON(cos, cos_of(x))
+    ON(tan, tan_of(x))
+    ON(asin, asin_of(x))
+    ON(acos, acos_of(x))
+    ON(atan, atan_of(x))
+    ON(sinh, sinh_of(x))
+    ON(cosh, cosh_of(x))
+    ON(tanh, tanh_(x))
+    ON(asinh, asinh_of(x))
+    ON(acosh, acosh_of(x))
+    ON(atanh, atanh_of(x))
+    ON(erf, erf_(x))
+    ON(sigmoid, T(1) / (T(1) + exp_(-x)))
+    ON(floor, floor_of(x))
+    ON(ceil, ceil_of(x))
+    ON(rint, rint_of(x)) {
         static_assert(NAME == letters("trunc"), "The operation is one of program.py.");
         return trunc_of(x);
     }
@@ -191,27 +166,16 @@ DEVICE T real_of_one(T x) {
 
 template <u64 NAME, class T>
 DEVICE T real_of_two(T a, T b) {
-    if constexpr (NAME == letters("add"))
-        return a + b;
-    else if constexpr (NAME == letters("sub"))
-        return a - b;
-    else if constexpr (NAME == letters("mul"))
-        return a * b;
-    else if constexpr (NAME == letters("div"))
-        return a / b;
-    else if constexpr (NAME == letters("max"))
-        return max_(a, b);
-    else if constexpr (NAME == letters("min"))
-        return min_(a, b);
-    else if constexpr (NAME == letters("pow"))
-        return pow_of(a, b);
-    else if constexpr (NAME == letters("atan2"))
-        return atan2_of(a, b);
-    else if constexpr (NAME == letters("floordiv"))
-        return quotient_down(a, b);
-    else if constexpr (NAME == letters("mod"))
-        return remainder_down(a, b);
-    else {
+    ON(add, a + b)
+    ON(sub, a - b)
+    ON(mul, a * b)
+    ON(div, a / b)
+    ON(max, max_(a, b))
+    ON(min, min_(a, b))
+    ON(pow, pow_of(a, b))
+    ON(atan2, atan2_of(a, b))
+    ON(floordiv, quotient_down(a, b))
+    ON(mod, remainder_down(a, b)) {
         static_assert(NAME == letters("fmod"), "The operation is one of program.py.");
         return fmod_of(a, b);
     }
@@ -232,36 +196,21 @@ DEVICE T rest_of(T a, T b) {
 template <u64 NAME, int BITS, class T>
 DEVICE T whole_of_two(T a, T b) {
     typedef unsigned_t<T> U;
-    if constexpr (NAME == letters("add"))
-        return T(U(a) + U(b));
-    else if constexpr (NAME == letters("sub"))
-        return T(U(a) - U(b));
-    else if constexpr (NAME == letters("mul"))
-        return T(U(a) * U(b));
-    else if constexpr (NAME == letters("max"))
-        return a > b ? a : b;
-    else if constexpr (NAME == letters("min"))
-        return a < b ? a : b;
-    else if constexpr (NAME == letters("and"))
-        return a & b;
-    else if constexpr (NAME == letters("or"))
-        return a | b;
-    else if constexpr (NAME == letters("xor"))
-        return a ^ b;
-    else if constexpr (NAME == letters("shl"))
-        return b < T(0) || b >= T(BITS) ? T(0) : T(U(a) << U(b & T(8 * sizeof(T) - 1)));
-    else if constexpr (NAME == letters("shr"))
-        return b < T(0) || b >= T(BITS) ? (a < T(0) ? T(-1) : T(0)) : T(a >> (b & T(8 * sizeof(T) - 1)));
-    else if constexpr (NAME == letters("truncdiv"))
-        return quotient_of(a, b);
-    else if constexpr (NAME == letters("fmod"))
-        return rest_of(a, b);
-    else {
+    ON(add, T(U(a) + U(b)))
+    ON(sub, T(U(a) - U(b)))
+    ON(mul, T(U(a) * U(b)))
+    ON(max, a > b ? a : b)
+    ON(min, a < b ? a : b)
+    ON(and, a & b)
+    ON(or, a | b)
+    ON(xor, a ^ b)
+    ON(shl, b < T(0) || b >= T(BITS) ? T(0) : T(U(a) << U(b & T(8 * sizeof(T) - 1))))
+    ON(shr, b < T(0) || b >= T(BITS) ? (a < T(0) ? T(-1) : T(0)) : T(a >> (b & T(8 * sizeof(T) - 1))))
+    ON(truncdiv, quotient_of(a, b))
+    ON(fmod, rest_of(a, b)) {
         const T rest = rest_of(a, b);
         const bool down = rest != T(0) && (rest < T(0)) != (b < T(0));
-        if constexpr (NAME == letters("floordiv"))
-            return quotient_of(a, b) - T(down);
-        else {
+        ON(floordiv, quotient_of(a, b) - T(down)) {
             static_assert(NAME == letters("mod"), "The operation is one of program.py.");
             return down ? rest + b : rest;
         }
@@ -271,13 +220,9 @@ DEVICE T whole_of_two(T a, T b) {
 template <u64 NAME, bool LOGICAL, class T>
 DEVICE T whole_of_one(T x) {
     typedef unsigned_t<T> U;
-    if constexpr (NAME == letters("neg"))
-        return T(U(0) - U(x));
-    else if constexpr (NAME == letters("abs"))
-        return x < T(0) ? T(U(0) - U(x)) : x;
-    else if constexpr (NAME == letters("sign"))
-        return T((x > T(0)) - (x < T(0)));
-    else {
+    ON(neg, T(U(0) - U(x)))
+    ON(abs, x < T(0) ? T(U(0) - U(x)) : x)
+    ON(sign, T((x > T(0)) - (x < T(0)))) {
         static_assert(NAME == letters("not"), "The operation is one of program.py.");
         return LOGICAL ? T(x == T(0)) : T(~x);
     }
@@ -285,25 +230,19 @@ DEVICE T whole_of_one(T x) {
 
 template <u64 NAME, class T>
 DEVICE i32 decide(T a, T b) {
-    if constexpr (NAME == letters("lt"))
-        return a < b;
-    else if constexpr (NAME == letters("le"))
-        return a <= b;
-    else if constexpr (NAME == letters("gt"))
-        return a > b;
-    else if constexpr (NAME == letters("ge"))
-        return a >= b;
-    else if constexpr (NAME == letters("eq"))
-        return a == b;
-    else if constexpr (NAME == letters("ne"))
-        return a != b;
-    else if constexpr (NAME == letters("isnan"))
-        return a != a;
-    else {
+    ON(lt, a < b)
+    ON(le, a <= b)
+    ON(gt, a > b)
+    ON(ge, a >= b)
+    ON(eq, a == b)
+    ON(ne, a != b)
+    ON(isnan, a != a) {
         const bool finite = a - a == T(0);
         return NAME == letters("isfinite") ? finite : !finite && a == a;
     }
 }
+
+#undef ON
 
 // The values of one element, by their types. Indices are constants, so that all of them are registers.
 struct Values {

@@ -108,7 +108,8 @@ class Step(NamedTuple):
 class Node:
     """One call of an operator."""
 
-    #: Operator of the ONNX standard (its newest version), or "Elementwise": a chain of operations on one tensor.
+    #: Operator of the ONNX standard (its newest version), or "Elementwise": a chain of operations on one tensor,
+    #: "Pointwise": a program of several.
     op: str
     #: Tensors by name; "" is an input that was left out.
     inputs: tuple[str, ...]
@@ -144,7 +145,7 @@ class Node:
         return replace(self, inputs=inputs, epilogue=steps)
 
     def __str__(self) -> str:
-        return " + ".join(self.joined if self.op == "Elementwise" else (self.op, *self.joined))
+        return " + ".join(self.joined if self.op in ("Elementwise", "Pointwise") else (self.op, *self.joined))
 
 
 @cache

@@ -25,7 +25,7 @@ INTO, OUT_OF = (0, 3, 1, 2), LAST
 NEUTRAL = (
     *("Abs", "Add", "Cast", "Celu", "Clip", "Concat", "Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu"),
     *("Log", "Max", "Min", "Mish", "Mul", "Neg", "PRelu", "Reciprocal", "Selu", "Softplus", "Sqrt", "Sub", "Sum"),
-    *("QuantizeLinear", "DequantizeLinear", "Slice", "Split", "Swish", "ThresholdedRelu"),
+    *("DequantizeLinear", "Pointwise", "QuantizeLinear", "Slice", "Split", "Swish", "ThresholdedRelu"),
 )
 
 

@@ -93,6 +93,10 @@ class Run:
             return np, *values
         return self.xp, *(self.device(value) for value in values)
 
+    def erf(self, x: Tensor) -> Tensor:
+        """Return the error function of each element of an array of the device."""
+        return 1 - self.runtime.device.erfc(x)
+
     def call(self, function: Callable[..., Any], *args: Tensor, **keywords: Tensor) -> Tensor:
         """Compute by a function of this package."""
         arguments = [self.device(each) for each in args]

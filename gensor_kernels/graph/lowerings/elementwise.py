@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gensor_kernels.dispatch.api.norms import elementwise
+from gensor_kernels.dispatch.functions.pointwise import on_host
+from gensor_kernels.dispatch.fusion.fused import compute_program
+from gensor_kernels.errors import UnsupportedError
 
 from .base import Lowering, Run, Tensor, channels_first, channels_last, is_served, last_step, name_of, refusal
 
@@ -24,7 +28,7 @@ def erf(run: Run, xp: ModuleType, x: Tensor) -> Tensor:
     """Return the error function of each element."""
     if xp is np:
         return np.asarray(_erf(x.astype(np.float64)), np.float64).astype(x.dtype)
-    return 1 - run.runtime.device.erfc(x)
+    return run.erf(x)
 
 
 def wide(xp: ModuleType, x: Tensor) -> Tensor:
@@ -147,6 +151,15 @@ def _chain(run: Run, node: Node, x: Tensor) -> Tensor:
     return run.call(elementwise, x, steps)
 
 
+def _program(run: Run, node: Node, *inputs: Tensor) -> Tensor:
+    text, emulated = node.attributes["program"], run.runtime.device.emulated
+    xp, *inputs = run.together(*inputs)  # type: ignore[assignment]
+    if xp is not np or emulated:
+        with suppress(UnsupportedError) if emulated else nullcontext():
+            return run.call(compute_program, text, *inputs)
+    return on_host(text, inputs)
+
+
 def _relu(run: Run, node: Node, x: Tensor) -> Tensor:
     if is_served(x):
         return run.call(elementwise, x, ["relu"])
@@ -243,6 +256,7 @@ LOWERINGS: dict[str, Lowering] = {
     "IsInf": _is_inf,
     "Mod": _mod,
     "PRelu": _prelu,
+    "Pointwise": _program,
     "Pow": _pow,
     "Relu": _relu,
     "Where": _where,

@@ -99,21 +99,14 @@ class PointOperator(Operator):
             return Strides((i, j, k), 0, column)
 
         *inputs, output = self.names
-        first = [place(name) for name in inputs[:3]] + [Strides()] * 3
+        first, second, third, *_ = [place(name) for name in inputs[:3]] + [Strides()] * 2
         try:
             tail = b"".join(_INPUT.pack(0, *own(name)) for name in inputs[3:])
         except struct.error:
             raise UnsupportedError("strides of 2^31 elements or more: give smaller arrays") from None
         others = tuple(_INPUT.size * index for index in range(len(inputs[3:])))
-        return Geometry(
-            (1, inner, 1),
-            (outer[0], outer[1], outer[2]),
-            *first[:2],
-            place(output),
-            first[2],
-            tail=tail,
-            others=others,
-        )
+        batch = (outer[0], outer[1], outer[2])
+        return Geometry((1, inner, 1), batch, first, second, place(output), third, tail=tail, others=others)
 
     def output(self, workload: Workload, strides: tuple[int, ...]) -> Strides:
         """Refuse operands of an epilogue: they are inputs of the program."""

@@ -163,8 +163,7 @@ def _of_integers(step: Step, given: list[Known]) -> Known:
             names = {"add": np.add, "sub": np.subtract, "mul": np.multiply, **STEADY}
             found = names[step.name](x[0], x[1])
         case "and" | "or" | "xor":
-            names = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
-            found = names[step.name](x[0], x[1])
+            found = {"and": x[0] & x[1], "or": x[0] | x[1], "xor": x[0] ^ x[1]}[step.name]
         case "shl" | "shr":
             # A shift by more than the width, or back, leaves no bits but those of the sign.
             count, all_out = np.clip(x[1], 0, bits - 1), (x[1] < 0) | (x[1] >= bits)
@@ -213,7 +212,8 @@ def _of_floats(step: Step, given: list[Known]) -> Known:
         return Known(np.sign(x), np.where((dx > 0) & ~(np.abs(x) > dx), 2.0, 0.0))
     if name == "recip":
         x, dx, rest = np.ones(()), np.zeros(()), [Known(x, dx)]
-    (y, dy), off = rest[0] if rest else (x, dx), 0.0
+    y, dy = rest[0] if rest else (x, dx)
+    off: np.ndarray = np.zeros(())
     match name:
         case "add" | "sub":
             values = x + y if name == "add" else x - y

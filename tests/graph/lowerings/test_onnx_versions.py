@@ -19,7 +19,7 @@ from .onnx_versions import RIGHT, WRONG, Case, definitions, model_of, older_case
 PARTS = 4
 #: Operators of this package, that no file has.
 OWN = {"Elementwise", "GatedMatMul", "IntegerConv", "IntegerMatMul", "Layout", "MatMulAppend", "NewestRows"}
-OWN |= {"QuantisedLinear", "Rotary"}
+OWN |= {"Pointwise", "QuantisedLinear", "Rotary"}
 #: Definitions whose form none of onnx's calls has: a number of tiles, scales as attributes, `paddings`.
 APART = {("Tile", 1), ("Upsample", 1), ("Pad", 1)}
 

@@ -75,7 +75,7 @@ def test_padding_is_a_mask_that_a_kernel_makes():
     """No row is hidden whole."""
     keep = np.ones((2, 1, 1, 8), HALF)
     keep[0, ..., 5:] = 0
-    assert operators(become(f"{PADDING}; {MERGE}", keep=keep, least=np.array(LEAST))) == "Cast, Where, Attention"
+    assert operators(become(f"{PADDING}; {MERGE}", keep=keep, least=np.array(LEAST))) == "Cast + Where, Attention"
 
 
 @pytest.mark.parametrize(("axis", "grouped"), [(2, True), (1, False)], ids=["each", "whole"])

@@ -184,7 +184,7 @@ SLICES = "a = Slice(x, none, half, axis); b = Slice(x, half, many, axis, step)"
         (SLICES, "float16", 1, "Rotary"),
         (SLICES, "float32", 1, "Rotary"),
         ("a, b = Split<axis = -1>(x, parts)", "float32", 1, "Rotary"),
-        (SLICES, "float32", -1, "Mul, Concat, Mul, Mul + Add"),  # the halves have different angles
+        (SLICES, "float32", -1, "Mul, Concat, Mul + Mul + Add"),  # the halves have different angles
     ],
 )
 def test_a_rotary_embedding_in_parts_is_one_node(halves, dtype, sign, expected):

@@ -1,0 +1,116 @@
+"""Element-wise nodes that become one launch: which do, and that their results are onnxruntime's."""
+
+import numpy as np
+import pytest
+
+from gensor_kernels.graph.lowerings.programs import OPERATORS
+
+from ..models import check, draw, operators
+
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("emulator")
+
+INPUTS = {
+    "few": draw(8, 16),
+    **{"x": draw(4, 8, 16), "y": draw(4, 8, 16), "rows": draw(4, 1, 16), "column": draw(8, 1)},
+    **{"image": draw(2, 6, 8, 8), "half": draw(4, 8, 16, dtype="float16"), "n": np.arange(-60, 68).reshape(8, 16)},
+    **{f"a{place}": draw(4, 8) for place in range(12)},
+}
+CONSTANTS = {
+    **{
+        "zero": np.float32(0),
+        "one": np.float32(1),
+        "two": np.float32(2),
+        "low": np.float32(-0.5),
+        "four": np.int64(-4),
+    },
+    **{"w": draw(5, 6, 3, 3), "shift": draw(5, 1, 1), "axes": np.array([2]), "many": draw(1, 1, 1, 1)},
+}
+CASES = {
+    "a chain with broadcasts": (
+        "d = Sub(x, rows); s = Mul(d, column); e = Exp(s); r = Sqrt(e); i = Reciprocal(r); g = Greater(i, one); "
+        "c = Where(g, d, i); f = Erf(c); z = Clip(f, low, one)",
+        "Sub + Mul + Exp + Sqrt + Reciprocal + Greater + Where + Erf + Clip",
+    ),
+    "a diamond": (
+        "e = Exp(x); a = Sin(e); b = Cos(e); y = Mul(a, b)",
+        "Exp + Sin + Cos + Mul",
+    ),
+    "a tensor that something else reads stays": (
+        "e = Exp(x); s = Sin(e); r = Softmax(e); y = Mul(s, r)",
+        "Exp, Softmax, Sin + Mul",
+    ),
+    "a chain of an epilogue stays alone": ("r = Relu(x); t = Tanh(r)", "Relu + Tanh"),
+    "a chain of an epilogue among others": (
+        "e = Exp(x); r = Relu(e); t = Add(r, y); z = Log(t)",
+        "Exp + Relu + Add + Log",
+    ),
+    "powers": ("p = Pow(x, two); q = Abs(p); r = Pow(q, low); z = Max(r, x, y)", "Pow + Abs + Pow + Max"),
+    "conversions": ("c = Cast<to = 11>(x); e = Exp(c); y = Cast<to = 1>(e)", "Cast + Exp + Cast"),
+    "a conversion alone": ("e = Cast<to = 10>(x); y = Cast<to = 1>(e)", "Cast + Cast"),
+    "integers alone": ("m = Mod(n, four); a = Abs(m); d = Div(n, four); z = Sub(a, d)", "Mod, Abs, Div, Sub"),
+    "integers": (
+        "m = Mod(n, four); d = Div(n, four); s = Sub(m, d); g = Less(s, four); z = Where(g, few, one)",
+        "Mod + Div + Sub + Less + Where",
+    ),
+    "booleans": ("g = Greater(x, zero); l = Less(x, one); a = And(g, l); o = Not(a); z = Where(o, x, y)",
+                 "Greater + Less + And + Not + Where"),
+    "sixteen bits": ("e = Exp(half); l = Softplus(e); y = Elu(l)", "Exp + Softplus + Elu"),
+    "a costly row is computed once": ("e = Exp(rows); y = Mul(e, x)", "Exp, Mul"),
+    "a cheap row is computed again": ("e = Neg(rows); a = Abs(e); y = Div(a, x)", "Mul + Abs + Div"),
+    "an array of one element with more axes": ("e = Exp(x); y = Div(e, many)", "Exp, Div"),
+    "a product keeps its epilogue": (
+        "c = Conv(image, w); s = Add(c, shift); r = Relu(s); y = Exp(r)",
+        "Conv + Add + Relu, Exp",
+    ),
+    "more arrays than a kernel reads": (
+        "; ".join(f"s{n} = Div({f's{n - 1}' if n else 'a11'}, a{n})" for n in range(11)),
+        "Div + Div + Div + Div, " + " + ".join(["Div"] * 7),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_graphs_become(case):
+    text, expected = CASES[case]
+    assert operators(check(text, INPUTS, CONSTANTS), views=True) == expected
+
+
+def test_lists_of_numbers_stay_on_the_host():
+    assert operators(check("m = Mul(n, n); y = Neg(m)", {"n": np.arange(5)}, {})) == "Mul, Neg"
+
+
+FLOATS_OF_ONE = [
+    *("Abs", "Acos", "Asin", "Asinh", "Atan", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu"),
+    *(
+        "HardSigmoid",
+        "HardSwish",
+        "LeakyRelu",
+        "Mish",
+        "Neg",
+        "Reciprocal",
+        "Relu",
+        "Round",
+        "Selu",
+        "Shrink",
+        "Sigmoid",
+    ),
+    *("Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh", "ThresholdedRelu"),
+]
+
+
+def test_every_function_is_part_of_a_program():
+    """Numbers are in its domain; six functions are at most two launches."""
+    texts = [f"t{place} = Abs(x); u{place} = {op}(x)" for place, op in enumerate(FLOATS_OF_ONE)]
+    for first in range(0, len(texts), 6):
+        some = texts[first : first + 6]
+        places = range(first, first + len(some))
+        added = [f"v{place} = Add(u{place}, t{place})" for place in places]
+        total = [f"w{place} = Add({f'w{place - 1}' if place > first else 'x'}, v{place})" for place in places]
+        shrunk = np.tanh(INPUTS["x"]) * np.float32(0.9)
+        graph = check("; ".join((*some, *added, *total)), {"x": np.abs(shrunk) if "Sqrt" in str(some) else shrunk}, {})
+        assert len(graph.nodes) <= 2
+
+
+def test_operators_of_the_standard_that_are_element_wise_are_traced():
+    assert len(OPERATORS) >= 60 and {"Where", "Cast", "PRelu", "IsInf", "BitShift", "Elementwise"} <= set(OPERATORS)
