@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from gensor_kernels.own.description import NUMBER, UPDATED, Description, Value
 from gensor_kernels.own.expressions import evaluate
 from gensor_kernels.own.stored import FAMILY
 
-from .counts import SECTOR, Counts, Entry, Fault, Prepared, read_entry
+from .counts import SECTOR, Counts, Entry, Fault, Prepared, read_entry, sampled
 from .potential import Counted, terms
 
 Progress = Callable[[str, int, int], None]
@@ -214,7 +214,7 @@ class OwnSpace(FamilySpace):
             # all of them read a line for the first time together.
             read = min(resident * self.arch.sms, float(np.prod(grid))) * counts.read * SECTOR
             if read > self.arch.l2_mb * 1e6:
-                counts = self._extended(ready, knobs, from_dram=True)
+                counts = replace(counts, clocks=counts.clocks_from_dram)
             counts = counts.at(int(np.prod(grid)))
         except (Fault, ConfigError) as error:
             return error
@@ -224,24 +224,30 @@ class OwnSpace(FamilySpace):
         counted = Counted(counts, entry.code, warps, registers, shared_bytes, int(sum(moved + again)))
         return Built(ready.configuration, ready.binary, entry, counted)
 
-    def _extended(self, ready: _Ready, knobs: Mapping[str, Value], from_dram: bool = False) -> Counts:
-        """Return the counts of a block at the tuned sizes: counted at smaller ones, and linear in each size."""
-        first = found = self._counted_at(ready, {**knobs, **self.count_at}, from_dram)
+    def _extended(self, ready: _Ready, knobs: Mapping[str, Value]) -> Counts:
+        """Return the counts of a block at the tuned sizes: counted at smaller ones, and linear in each size.
+
+        Where all blocks did the same at the smaller sizes, one block says how they depend on a size.
+        """
+        first = found = self._counted_at(ready, {**knobs, **self.count_at})
         for name, size in self.sizes.items():
             less = self.count_at[name]
             more = min(2 * less, size)
             if more > less:
-                longer = self._counted_at(ready, {**knobs, **self.count_at, name: more}, from_dram)
+                longer = self._counted_at(ready, {**knobs, **self.count_at, name: more}, one=first.alike)
                 found = found.plus(longer.plus(first, -1.0), (size - less) / (more - less))
         return found
 
-    def _counted_at(self, ready: _Ready, names: Mapping[str, Value], from_dram: bool) -> Counts:
+    def _counted_at(self, ready: _Ready, names: Mapping[str, Value], one: bool = False) -> Counts:
         grid, block, shared = self.description.launch(names)
         arguments, constants = self._drawn(names)
         numbers = tuple(each for each in arguments if isinstance(each, bytes))
-        key = (ready.digest, grid, block, shared, numbers, from_dram)
+        key = (ready.digest, grid, block, shared, numbers, one)
         if key not in self._counts:
-            found = ready.prepared.count(grid, block, arguments, constants, shared, from_dram=from_dram)
+            chosen = sampled(grid)
+            if one:
+                chosen = {max(chosen, key=lambda number: chosen[number]): float(np.prod(grid))}
+            found = ready.prepared.count(grid, block, arguments, constants, shared, chosen)
             self._counts[key] = found.at(1)
         return self._counts[key]
 

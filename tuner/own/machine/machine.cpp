@@ -69,7 +69,9 @@ struct Buffer {
 };
 struct Launch {
     u32 grid[3], block[3];
-    u32 shared_bytes, local_bytes, buffers, instructions, latency_shared, latency_near, latency_far, most_steps;
+    u32 shared_bytes, local_bytes, buffers, instructions, latency_shared, latency_near;
+    u32 latency_far[2]; // of a line's first read: where the L2 has it, and where DRAM has
+    u32 most_steps;
     const Buffer *buffer;
     const Instruction *code;
     const u8 *bank[5]; // constants
@@ -78,7 +80,7 @@ struct Launch {
 struct Counts { // of one block, by instruction
     u64 *issued, *lanes, *sectors, *lines, *wavefronts;
     u64 read, written; // distinct sectors that the block reads; sectors that it writes
-    u64 clocks;        // of the block alone: of its slowest warp
+    u64 clocks[2];     // of the block alone, of its slowest warp, by latency_far
 };
 struct Failure {
     char text[300];
@@ -118,6 +120,7 @@ static u16 brain_bits(float value) {
 }
 
 constexpr u32 ZERO = 255, TRUE = 7, SHARED_BASE = 1024;
+constexpr u32 FAR = ~0u; // stands for latency_far
 using Lanes = u32[32];
 
 struct Warp {
@@ -126,7 +129,7 @@ struct Warp {
     u32 registers[257][32] = {}, uniform[257] = {};
     u32 predicates[8] = {}, uniform_predicates = 1u << TRUE, barriers[16] = {};
     u32 awaited[32] = {}; // the block's barrier that a lane waits at
-    u64 clock = 0, ready[6] = {};
+    u64 clock[2] = {}, ready[6][2] = {};
     u64 steps = 0;
     std::vector<u8> local;
 };
@@ -160,7 +163,8 @@ class Block {
             if (warp->alive)
                 fail("block %u never ends: warp %u waits at instruction %u", number_, warp->index,
                      warp->pc[std::countr_zero(warp->alive)]);
-            counts_.clocks = std::max(counts_.clocks, warp->clock);
+            for (u32 far = 0; far < 2; far++)
+                counts_.clocks[far] = std::max(counts_.clocks[far], warp->clock[far]);
         }
     }
 
@@ -175,13 +179,15 @@ class Block {
     // Opens barriers that all living threads wait at.
     bool release() {
         u32 alive = 0, waiting[16] = {};
-        u64 latest[16] = {};
+        u64 latest[16][2] = {};
         for (auto &warp : warps_) {
             alive += std::popcount(warp->alive);
             for (u32 lane = 0; lane < 32; lane++)
                 if (warp->arrived >> lane & 1) {
                     const u32 barrier = warp->awaited[lane] & 15;
-                    waiting[barrier]++, latest[barrier] = std::max(latest[barrier], warp->clock);
+                    waiting[barrier]++;
+                    for (u32 far = 0; far < 2; far++)
+                        latest[barrier][far] = std::max(latest[barrier][far], warp->clock[far]);
                 }
         }
         bool opened = false;
@@ -191,7 +197,8 @@ class Block {
                     const u32 barrier = warp->awaited[lane] & 15, count = warp->awaited[lane] >> 4;
                     if (waiting[barrier] >= (count ? count : alive)) {
                         warp->arrived &= ~(1u << lane), warp->pc[lane]++, opened = true;
-                        warp->clock = std::max(warp->clock, latest[barrier]);
+                        for (u32 far = 0; far < 2; far++)
+                            warp->clock[far] = std::max(warp->clock[far], latest[barrier][far]);
                     }
                 }
         return opened;
@@ -302,7 +309,9 @@ class Block {
         if (o.kind == UNIFORM) {
             if (o.index != ZERO)
                 w.uniform[o.index + part] = values[std::countr_zero(mask)];
-        } else if (o.kind == REGISTER && o.index != ZERO)
+        } else if (o.kind == REGISTER && o.index != ZERO && mask == ~0u)
+            std::memcpy(w.registers[o.index + part], values, sizeof(Lanes));
+        else if (o.kind == REGISTER && o.index != ZERO)
             each(mask, [&](u32 lane) { w.registers[o.index + part][lane] = values[lane]; });
     }
     void put_pair(Warp &w, const Operand &o, u32 mask, const u64 *values) {
@@ -331,9 +340,12 @@ class Block {
             ready = w.waiting, w.waiting = 0; // lanes that wait for others that never come continue
             each(ready, [&](u32 lane) { w.pc[lane]++; });
         }
-        u32 pc = ~0u, mask = 0;
-        each(ready, [&](u32 lane) { pc = std::min(pc, w.pc[lane]); });
-        each(ready, [&](u32 lane) { mask |= w.pc[lane] == pc ? 1u << lane : 0; });
+        u32 pc = w.pc[0], mask = ready;
+        if (std::memcmp(w.pc, w.pc + 1, sizeof w.pc - sizeof pc)) { // lanes have diverged
+            pc = ~0u, mask = 0;
+            each(ready, [&](u32 lane) { pc = std::min(pc, w.pc[lane]); });
+            each(ready, [&](u32 lane) { mask |= w.pc[lane] == pc ? 1u << lane : 0; });
+        }
         if (pc >= launch_.instructions)
             fail("control leaves the kernel");
         if (++w.steps > launch_.most_steps)
@@ -344,7 +356,8 @@ class Block {
         const u32 active = mask & lanes_of(w, guard);
         for (u32 board = 0; board < 6; board++)
             if (i.waits >> board & 1)
-                w.clock = std::max(w.clock, w.ready[board]);
+                for (u32 far = 0; far < 2; far++)
+                    w.clock[far] = std::max(w.clock[far], w.ready[board][far]);
         counts_.issued[pc]++, counts_.lanes[pc] += std::popcount(active);
         u32 latency = 0;
         const bool flows = i.op >= FIRST_OF_FLOW && i.op <= LAST_OF_FLOW;
@@ -355,9 +368,12 @@ class Block {
                 latency = execute(w, i, pc, active);
             each(mask, [&](u32 lane) { w.pc[lane] = pc + 1; });
         }
-        if (i.scoreboard >= 0)
-            w.ready[i.scoreboard] = std::max(w.ready[i.scoreboard], w.clock + latency);
-        w.clock += std::max<u32>(i.stall, 1);
+        for (u32 far = 0; far < 2; far++) {
+            if (i.scoreboard >= 0)
+                w.ready[i.scoreboard][far] = std::max(
+                    w.ready[i.scoreboard][far], w.clock[far] + (latency == FAR ? launch_.latency_far[far] : latency));
+            w.clock[far] += std::max<u32>(i.stall, 1);
+        }
         return true;
     }
     void meet(Warp &w, u32 barrier) { // opens a convergence barrier that all of its living lanes wait at
@@ -618,7 +634,7 @@ class Block {
             each(mask, [&](u32 lane) { to[lane] = address(w, i.a, lane); });
             counts_.wavefronts[pc] += passes(to, mask, i.bytes, false);
         }
-        return loads || i.d.kind == REGISTER ? (fresh ? launch_.latency_far : launch_.latency_near) : 1;
+        return loads || i.d.kind == REGISTER ? (fresh ? FAR : launch_.latency_near) : 1;
     }
 
     // ---- computations
@@ -688,7 +704,7 @@ class Block {
         case GEMASK:
             return ~((1u << lane) - 1);
         case CLOCK:
-            return (u32)w.clock;
+            return (u32)w.clock[0];
         }
         return 0;
     }
@@ -1033,13 +1049,21 @@ class Block {
         case FFMA: {
             const u32 *a = reals(w, i.a, 0), *b = reals(w, i.b, 1);
             const u32 *c = i.op == FFMA ? reals(w, i.c, 2) : a;
-            each(mask, [&](u32 lane) {
-                const float x = number(a[lane]), y = number(b[lane]);
-                float made = i.op == FADD ? x + y : i.op == FMUL ? x * y : std::fma(x, y, number(c[lane]));
-                if (i.modifiers & WRAPS) // saturates
-                    made = std::isnan(made) ? 0 : std::clamp(made, 0.0f, 1.0f);
-                out[lane] = bits_of(made);
-            });
+            const auto compute = [&](auto one) { // of all lanes: `put` leaves inactive ones as they are
+                for (u32 lane = 0; lane < 32; lane++)
+                    out[lane] = bits_of(one(number(a[lane]), number(b[lane]), number(c[lane])));
+            };
+            if (i.op == FADD)
+                compute([](float x, float y, float) { return x + y; });
+            else if (i.op == FMUL)
+                compute([](float x, float y, float) { return x * y; });
+            else
+                compute([](float x, float y, float z) { return std::fma(x, y, z); });
+            if (i.modifiers & WRAPS) // saturates
+                each(mask, [&](u32 lane) {
+                    const float made = number(out[lane]);
+                    out[lane] = bits_of(std::isnan(made) ? 0 : std::clamp(made, 0.0f, 1.0f));
+                });
             put(w, i.d, mask, out);
             return 4;
         }
