@@ -25,25 +25,25 @@ from .decode import Coded, decode, enumerations
 
 MACHINE = Path(__file__).resolve().parent / "machine" / "machine.cpp"
 FLAGS = ("-std=c++20", "-O3", "-ffp-contract=off", "-w")
-#: Instructions of one warp at most: a block of the largest counted kernels takes a hundredth.
-MOST_STEPS = 20_000_000
+#: Instructions of one warp at most: those of the examples take a tenth at their largest sizes.
+MOST_STEPS = 4_000_000
 #: Clocks from a load to its number where the L1 has it, and of shared memory (Luo et al., arXiv 2402.13499).
 NEAR, SHARED = 34, 24
 _CBANK, _PARAMETER, _FRAME = 0x0A, 0x17, 0x11  # kinds of attributes in .nv.info
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, visibility, section, place, bytes
 SECTOR = 32
+_ENDLESS = 2  # of count_block
 _BANK = 4096  # bytes of the bank of parameters beyond them
 #: Bytes of block and grid extents, and of the stack pointer, in the bank of parameters, from this capability on.
 _PLACES = {100: (0x360, 0x370, 0x37C), 0: (0x0, 0xC, 0x28)}
 
 
 class Fault(GensorError):
-    """A fault of the counted kernel: an access outside an argument, a block that never ends."""
+    """A fault of the counted kernel, such as an access outside an argument."""
 
-    @property
-    def endless(self) -> bool:
-        """Whether a block did not end."""
-        return str(self).startswith("a warp takes more than")
+
+class EndlessFault(Fault):
+    """More instructions of a warp than MOST_STEPS; the message has the loop."""
 
 
 class _Buffer(ctypes.Structure):
@@ -265,7 +265,10 @@ class Prepared:
         for number, share in chosen.items():
             arrays = {name: np.zeros(size, np.uint64) for name in _BY_INSTRUCTION}
             counts = _Counts(*(arrays[name].ctypes.data for name in _BY_INSTRUCTION))
-            if _machine().count_block(ctypes.byref(launch), number, ctypes.byref(counts), message, len(message)):
+            failed = _machine().count_block(ctypes.byref(launch), number, ctypes.byref(counts), message, len(message))
+            if failed == _ENDLESS:
+                raise EndlessFault(f"{message.value.decode()}, {self._loop(arrays['issued'])}")
+            if failed:
                 raise Fault(message.value.decode())
             for name, array in arrays.items():
                 totals[name] += share * array
@@ -278,6 +281,16 @@ class Prepared:
         for name in ("clocks", "clocks_from_dram"):
             sums[name] /= sum(chosen.values())
         return Counts(int(np.prod(grid)), **totals, **sums, alike=alike)
+
+    def _loop(self, issued: np.ndarray) -> str:
+        """Return a description of the instructions that were executed most often."""
+        often = np.flatnonzero(issued >= issued.max() / 2)
+        names = " ".join(dict.fromkeys(self.entry.code[each].name for each in often))
+        many = int(issued[often].sum())
+        return (
+            f"{many} of them in a loop of {len(often)} ({names}): it never ends, or is to be counted at smaller sizes "
+            "(count_at)"
+        )
 
     def _place(self, arguments: Sequence[np.ndarray | bytes]) -> tuple[list[np.ndarray], ctypes.Array[_Buffer]]:
         arrays = [each for each in arguments if isinstance(each, np.ndarray)]

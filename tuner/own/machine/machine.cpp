@@ -85,6 +85,9 @@ struct Counts { // of one block, by instruction
 struct Failure {
     char text[300];
 };
+struct Endless {
+    u32 warp;
+};
 [[noreturn]] static void fail(const char *format, ...) {
     Failure made;
     va_list rest;
@@ -349,8 +352,7 @@ class Block {
         if (pc >= launch_.instructions)
             fail("control leaves the kernel");
         if (++w.steps > launch_.most_steps)
-            fail("a warp takes more than %u instructions: it never ends, or is counted at smaller sizes (count_at)",
-                 launch_.most_steps);
+            throw Endless{w.index};
         const Instruction &i = launch_.code[pc];
         Operand guard{i.guard_flags & BASE_UNIFORM ? UNIFORM_PREDICATE : PREDICATE, i.guard_flags, i.guard, 0, 0, 0};
         const u32 active = mask & lanes_of(w, guard);
@@ -1332,5 +1334,9 @@ extern "C" int count_block(const Launch *launch, u32 number, Counts *counts, cha
     } catch (const Failure &failure) {
         std::snprintf(message, bytes, "%s", failure.text);
         return 1;
+    } catch (const Endless &endless) {
+        std::snprintf(message, bytes, "warp %u of block %u takes more than %u instructions", endless.warp, number,
+                      launch->most_steps);
+        return 2;
     }
 }
