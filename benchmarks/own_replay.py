@@ -1,13 +1,16 @@
-"""How well counts of a user's kernel find the fast configurations of a measured space.
+"""How many configurations of a measured space `gensor-tune own` measures until it has a fast one.
 
 python -m benchmarks.own_replay KERNEL MEASURED.csv.gz --part PART [--size NAME=NUMBER ...]
-                                [--count-at NAME=NUMBER ...] [--sample N] [--strategies] [--json FILE]
+                                [--count-at NAME=NUMBER ...] [--budget N] [--seeds N] [--sample N]
+                                [--strategies [NAME ...]] [--kept FILE] [--json FILE]
 
-KERNEL is a T1 file or FILE.py:NAME, as for `gensor-tune own`; MEASURED has a column per knob, and `time_ms`. Printed
-are the rank correlation of predicted and measured times, the regret of the 1 and 16 best predictions next to as many
-random picks, and how many configurations are measured until one is within 5 % of the best: in the rounds of
-`gensor-tune own --measure`, at random, and with --strategies by those of Kernel Tuner in its simulation mode (the
-extra `compare`; the median of 20 seeds). No GPU is needed; a configuration takes about a second of CPU time.
+KERNEL is a T1 file or FILE.py:NAME, as for `gensor-tune own`; MEASURED has a column per knob, and `time_ms`. The whole
+procedure runs with recorded times in place of a GPU: a walk, or all of a space of at most --budget configurations, and
+rounds. Printed are the configurations counted and measured, those measured until one is within 5 % of the best of the
+space, medians of --seeds; those at random and with --strategies by Kernel Tuner in its simulation mode (the extra
+`compare`; medians of 20 seeds); and the rank correlation of predicted and measured times, and the regret of the best
+and of the 16 best predictions, of --sample drawn configurations. No GPU is needed; a configuration takes 0.2 seconds of
+CPU time, once: --kept has the counts of earlier runs.
 """
 
 from __future__ import annotations
@@ -16,23 +19,29 @@ import argparse
 import contextlib
 import csv
 import gzip
+import hashlib
 import io
 import json
 import random
+import sqlite3
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
-from gensor_kernels.machine.arch import lookup
-from gensor_tuner.build.pool import features
-from gensor_tuner.measure.tournament import Rounds
+from gensor_kernels.build.nvrtc import toolchain
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.machine.arch import Arch, lookup
+from gensor_kernels.own import Kernel
+from gensor_kernels.own.configuration import bind
+from gensor_tuner.own import counts, decode, potential, space
 from gensor_tuner.own.command import read_kernel, sizes_of
-from gensor_tuner.own.potential import terms
-from gensor_tuner.own.space import OwnSpace
+from gensor_tuner.own.measure import Search
+from gensor_tuner.own.potential import Counted
+from gensor_tuner.own.tune import ranked_by_prediction
 
 from .spaces.correlation import random_regret, regret, spearman
 
@@ -68,38 +77,117 @@ def until_close(times: np.ndarray, order: Sequence[int]) -> int:
     return int(close[0]) + 1 if len(close) else len(times)
 
 
-def in_rounds(predicted: np.ndarray, described: np.ndarray, measured: np.ndarray) -> list[int]:
-    """Return configurations in the order in which `gensor-tune own` measures them, until its rounds end."""
-    rounds, order = Rounds(len(predicted)), []
-    while columns := rounds.next(predicted, described, np.ones(len(predicted), bool)):
-        order += [column for column in columns if column != rounds.leader]
-        rounds.add(columns, measured[columns])
+class Replayed(space.OwnSpace):
+    """The configurations of a measured space, with their seconds; counts are read from a file where it has them."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        rows: Sequence[tuple[Mapping[str, int], float]],
+        arch: Arch,
+        sizes: Mapping[str, int],
+        count_at: Mapping[str, int],
+        jobs: int | None = None,
+        kept: Path | None = None,
+    ):
+        values = {name: tuple(sorted({knobs[name] for knobs, _ in rows})) for name, _ in kernel.description.knobs}
+        described = replace(kernel.description, knobs=tuple(values.items()))  # the measured ones, all of them
+        super().__init__(described, kernel.source, sizes, arch, count_at, jobs)
+        points = [[2, *(values[name].index(knobs[name]) for name in values)] for knobs, _ in rows]
+        self.seconds = {
+            self.program(np.array(point)): milliseconds * 1e-3
+            for point, (_, milliseconds) in zip(points, rows, strict=True)
+        }
+        files = [Path(str(each.__file__)) for each in (counts, decode, potential, space)] + [counts.MACHINE]
+        code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+        self._key = repr((code, toolchain(), arch.part, self.sizes, self.count_at))
+        self._kept = sqlite3.connect(kept or ":memory:")
+        self._kept.execute("create table if not exists counted (digest text primary key, body text)")
+
+    def build(self, programs: Sequence[Program]) -> None:
+        """Count configurations, unless the file has them."""
+        digests = {each: self._digest(each) for each in programs}
+        marks = ",".join("?" * len(digests))
+        found = dict(self._kept.execute(f"select * from counted where digest in ({marks})", [*digests.values()]))
+        super().build([each for each in programs if digests[each] not in found])
+        for each in programs:
+            if body := json.loads(found.get(digests[each], "null")):
+                if isinstance(body, str):
+                    self.refused[each] = body
+                else:
+                    self.counted[each] = Counted(**body)
+                continue
+            known = json.dumps(asdict(self.counted[each]) if each in self.counted else self.refused[each])
+            self._kept.execute("insert into counted values (?, ?)", (digests[each], known))
+        self._kept.commit()
+
+    def _digest(self, program: Program) -> str:
+        text = bind(self.description, self.source, dict(self.own.knobs(program)))
+        return hashlib.sha256(f"{self._key}{text}".encode()).hexdigest()
+
+
+def procedure(measured: Replayed, budget: int, seed: int) -> list[float]:
+    """Return the seconds of configurations in the order in which `gensor-tune own` measures them."""
+    search, order = Search(measured, ranked_by_prediction(measured, budget, seed)), []
+    while programs := search.next():
+        for each in programs:
+            if each not in measured.seconds:  # a legal one that its publishers could not run
+                search.fail(each)
+        times = {each: measured.seconds[each] for each in programs if each in measured.seconds}
+        order += [seconds for each, seconds in times.items() if each != search.leader]
+        if times:
+            search.add(times)
     return order
 
 
-def figures(predicted: np.ndarray, described: np.ndarray, measured: np.ndarray) -> dict[str, float]:
-    """Return all figures of a space; times in seconds."""
+def replayed(measured: Replayed, budget: int, seeds: int) -> dict[str, float]:
+    """Return medians over seeds of what the whole procedure counts and measures."""
+    times = np.array([*measured.seconds.values()])
     rng = np.random.default_rng(0)
-    drawn = [rng.permutation(len(measured)) for _ in range(SEEDS)]
-    best, rounds = measured.min(), in_rounds(predicted, described, measured)
-    ratio = measured / predicted
+    found: list[tuple[float, ...]] = []
+    for seed in range(seeds):
+        measured.counted.clear(), measured.refused.clear()
+        order = np.array(procedure(measured, budget, seed))
+        close = np.flatnonzero(order <= CLOSE * times.min())
+        until = int(close[0]) + 1 if len(close) else np.inf
+        counted = len(measured.counted) + len(measured.refused)
+        found.append((counted, until, len(order), order.min() / times.min() - 1))
+        print(f"seed {seed}: counted, until within 5 %, measured, regret: {found[-1]}", flush=True)
+    names = ("counted", "measured until within 5 %", "measured in all rounds", "regret of all rounds")
+    at_random = [until_close(times, rng.permutation(len(times))) for _ in range(SEEDS)]
     return {
-        "configurations": len(measured),
-        "spearman": spearman(predicted, measured),
-        "measured over predicted": float(np.exp(np.mean(np.log(ratio)))),
-        "measured over predicted, 10 % of them below": float(np.quantile(ratio, 0.1)),
-        "measured over predicted, 10 % of them above": float(np.quantile(ratio, 0.9)),
-        "regret of 1": regret(predicted, measured, 1),
-        f"regret of {PICKS}": regret(predicted, measured, PICKS),
-        f"regret of {PICKS} at random": random_regret(measured, PICKS),
-        "regret of all rounds": float(measured[rounds].min() / best - 1),
-        "measured in all rounds": len(rounds),
-        "measured until within 5 %": until_close(measured, rounds),
-        "measured until within 5 %, at random": float(np.median([until_close(measured, each) for each in drawn])),
+        "configurations": len(times),
+        **dict(zip(names, np.median(found, axis=0).tolist(), strict=True)),
+        "measured until within 5 %, at random": float(np.median(at_random)),
     }
 
 
-def by_strategies(rows: Sequence[tuple[Mapping[str, int], float]]) -> dict[str, float]:
+def figures(measured: Replayed, sample: int) -> dict[str, float]:
+    """Return how good predictions of drawn configurations are."""
+    drawn = np.random.default_rng(1).permutation(len(measured.seconds))[: sample or None]
+    programs = [[*measured.seconds][each] for each in drawn]
+    began = time.process_time()
+    predicted = measured.predicted(programs)
+    spent = (time.process_time() - began) / len(programs)
+    runs = np.isfinite(predicted)
+    predicted, times = predicted[runs], np.array([measured.seconds[each] for each in programs])[runs]
+    ratio = times / predicted
+    return {
+        "sample": len(times),
+        "spearman": spearman(predicted, times),
+        "measured over predicted": float(np.exp(np.mean(np.log(ratio)))),
+        "measured over predicted, 10 % of them below": float(np.quantile(ratio, 0.1)),
+        "measured over predicted, 10 % of them above": float(np.quantile(ratio, 0.9)),
+        "regret of 1": regret(predicted, times, 1),
+        f"regret of {PICKS}": regret(predicted, times, PICKS),
+        f"regret of {PICKS} at random": random_regret(times, PICKS),
+        "CPU seconds per configuration, where none is kept": spent,
+    }
+
+
+def by_strategies(
+    rows: Sequence[tuple[Mapping[str, int], float]], strategies: Sequence[str] = STRATEGIES
+) -> dict[str, float]:
     """Return how many configurations each of Kernel Tuner's strategies measures until one is within 5 % of the best."""
     import kernel_tuner
 
@@ -120,7 +208,7 @@ def by_strategies(rows: Sequence[tuple[Mapping[str, int], float]]) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         path = Path(folder) / "cache.json"
         path.write_text(json.dumps(cache))
-        for strategy in STRATEGIES:
+        for strategy in strategies:
             counts = []
             for seed in range(SEEDS):
                 random.seed(seed)
@@ -142,33 +230,24 @@ def main() -> None:
     parser.add_argument("--part", required=True)
     parser.add_argument("--size", action="append", default=[])
     parser.add_argument("--count-at", action="append", default=[], metavar="NAME=NUMBER", help="a size to count at")
-    parser.add_argument("--sample", type=int, default=0, help="configurations, drawn; 0: all")
-    parser.add_argument("--strategies", action="store_true", help="also those of Kernel Tuner")
+    parser.add_argument("--budget", type=int, default=600, help="configurations counted before one is measured")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--sample", type=int, default=0, help="configurations for the correlation, drawn; 0: all")
+    parser.add_argument("--strategies", nargs="*", help="also those of Kernel Tuner: these, or all")
     parser.add_argument("--jobs", type=int, default=None)
+    parser.add_argument("--kept", type=Path, default=None, help="a file of counts")
     parser.add_argument("--json", type=Path, default=None)
     given = parser.parse_args()
     kernel, rows = read_kernel(given.kernel), read(given.measured)
-    if given.sample:
-        picked = np.random.default_rng(1).permutation(len(rows))[: given.sample]
-        rows = [rows[place] for place in picked]
-    values = {name: tuple(sorted({knobs[name] for knobs, _ in rows})) for name, _ in kernel.description.knobs}
-    described = replace(kernel.description, knobs=tuple(values.items()))  # the measured ones, all of them
     sizes = sizes_of(given.size, kernel.sizes)
     count_at = sizes_of(given.count_at, sizes)
-    space = OwnSpace(described, kernel.source, sizes, lookup(given.part), count_at, given.jobs)
-    began = time.process_time()
-    points = [[2, *(values[name].index(knobs[name]) for name in values)] for knobs, _ in rows]
-    times = np.array([milliseconds for _, milliseconds in rows])
-    predicted = space.potential(np.array(points))
-    spent = (time.process_time() - began) / len(rows)
-    runs = np.flatnonzero(np.isfinite(predicted))
-    counted = terms([space.built[space.program(np.array(points[each]))].counted for each in runs], space.arch)
-    found = figures(predicted[runs], features(counted, space.arch), times[runs] * 1e-3)
-    found["CPU seconds per configuration"] = spent
-    if given.strategies:
-        found |= by_strategies([rows[each] for each in runs])
-    for reason in sorted(set(space.refused.values()))[:3]:
+    measured = Replayed(kernel, rows, lookup(given.part), sizes, count_at, given.jobs, given.kept)
+    found = replayed(measured, given.budget, given.seeds)
+    for reason in sorted(set(measured.refused.values()))[:3]:
         print(f"not built: {reason}")
+    found |= figures(measured, given.sample)
+    if given.strategies is not None:
+        found |= by_strategies(rows, given.strategies or STRATEGIES)
     for name, value in found.items():
         print(f"{name:<48}{value:10.4g}")
     if given.json is not None:

@@ -187,7 +187,7 @@ class Kernel:
         keep : int
             Finalists that are executed and stored.
         budget : int
-            Configurations that are compiled at most.
+            Configurations that are compiled at most, but for neighbours of the fastest once they are measured.
         seed : int
             Of the walk.
         jobs : int, optional

@@ -64,6 +64,15 @@ def test_sectors_and_bank_conflicts_are_counted(stride: int, passes: int):
     assert np.array_equal(arrays[0][:32], arrays[1][:32])
 
 
+def test_blocks_that_do_the_same_are_alike_and_dram_takes_longer():
+    arguments = [np.zeros(96, np.float32), np.zeros(96, np.float32), np.int32(1).tobytes()]
+    same = prepared(COPY, "copy", "orin-nano-8gb").count((3, 1, 1), (32, 1, 1), arguments, {})
+    arch = lookup("orin-nano-8gb")
+    assert same.alike and same.clocks_from_dram - same.clocks == int(arch.dram_latency) - int(arch.l2_latency)
+    edged = COPY.replace("__syncwarp();", "if (blockIdx.x == 2) return;")
+    assert not prepared(edged, "copy", "orin-nano-8gb").count((3, 1, 1), (32, 1, 1), arguments, {}).alike
+
+
 def test_faults_of_counted_kernels():
     ready = prepared(COPY, "copy", "orin-nano-8gb")
     with pytest.raises(Fault, match="reads 128 bytes from the start of argument 1, which has 128"):

@@ -55,7 +55,7 @@ class Child:
         return Times(times, None, "{}", ("",) * len(knobs))
 
 
-def measured(child, kernel=None, reference=lambda x: 3 * x):
+def measured(child, kernel=None, reference=lambda x: 3 * x, seen=lambda knobs: True):
     kernel = kernel or scale(knobs={"threads": [32, 64, 96, 128, 160, 192, 224, 256], "each": [1, 2, 3, 4, 5, 6]})
     space = OwnSpace(kernel.description, kernel.source, SIZES, ARCH)
     points = space.enumerated(100)
@@ -63,6 +63,7 @@ def measured(child, kernel=None, reference=lambda x: 3 * x):
     named = {program: tuple(dict(space.own.knobs(program)).items()) for program, _ in ranked}
     child.predicted = {named[program]: seconds for program, seconds in ranked}
     found = Measured()
+    ranked = [each for each in ranked if seen(dict(named[each[0]]))]
     Bench(space, Check(kernel.description, reference, {"n": 100}, SIZES), child, found).measure(ranked)
     times = {named[program]: time.median_us for program, time in found.times.items()}
     return times, {named[program]: verdict for program, verdict in found.failed.items()}
@@ -77,6 +78,13 @@ def test_rounds_reach_the_fastest_and_end(monkeypatch):
     assert [kind for kind, _ in child.asked].count("run") == len(times) < len(truth)  # each once, and not all
     rounds = [knobs for kind, knobs in child.asked if kind == "time"]
     assert rounds[1][0] == min(rounds[0], key=child.microseconds)  # the leader is timed again
+
+
+def test_neighbours_of_the_fastest_are_measured():
+    child = Child(lambda knobs: 0.5 ** (knobs["each"] - 1))
+    kernel = scale(knobs={"threads": [64, 128], "each": [1, 2, 3, 4, 5, 6]})
+    times, _ = measured(child, kernel, seen=lambda knobs: knobs["each"] == 1)
+    assert dict(min(times, key=times.get))["each"] == 6  # five steps from the two that were given
 
 
 def test_what_ends_the_child_is_left_out_and_the_rest_timed():

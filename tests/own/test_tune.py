@@ -174,9 +174,22 @@ def test_kernels_without_a_configuration(kernel: own.Kernel, error: type, reason
 
 def test_a_kernel_that_never_ends_is_bounded(monkeypatch):
     monkeypatch.setattr("gensor_tuner.own.counts.MOST_STEPS", 100_000)
-    endless = scale(SCALE.replace("if (i + k < n)", "for (int j = 1; j != 0; j += 2)"))
-    with pytest.raises(BuildError, match="built: a warp takes more than 100000 instructions: it never ends, or"):
+    text = SCALE.replace("if (i + k < n)", "for (int j = 1; j != 0; j += 2)")
+    endless = scale(text, knobs={"threads": [32, 64, 96, 128], "each": [1, 2, 3, 4]})
+    reason = (
+        r"^scale with threads=\d+ each=\d warp 0 of block 0 takes more than 100000 instructions, \d+ of them in a "
+        r"loop of \d+ \(.*BRA.*\): it never ends, or is to be counted at smaller sizes \(count_at\)$"
+    )
+    with pytest.raises(BuildError, match=reason):
         endless.tune("orin-nano-8gb", {"n": 100}, lambda x: 3 * x, keep=1)
+
+
+def test_a_configuration_that_never_ends_is_left_out(monkeypatch):
+    monkeypatch.setattr("gensor_tuner.own.counts.MOST_STEPS", 100_000)
+    text = SCALE.replace("    for (int i", "for (int j = 1; threads == 64 && j; j += 2) out[0] = j;\n    for (int i")
+    best = scale(text).tune("orin-nano-8gb", {"n": 100}, lambda x: 3 * x)
+    assert {each.knobs["threads"] for each in best.found} == {128} and len(best.refused) == 2
+    assert all(reason.startswith("with threads=64 each=") for reason in best.refused)
 
 
 def test_sizes_that_do_not_fit():
@@ -213,7 +226,7 @@ def test_blocks_that_read_more_than_the_l2_wait_for_dram():
     for megabytes in (arch.l2_mb, 1e-3):
         space = OwnSpace(scale().description, SCALE, {"n": 10_000}, replace(arch, l2_mb=megabytes))
         space.potential(np.array(space.enumerated(10)))
-        clocks.append(np.array([each.counted.counts.clocks for each in space.built.values()]))
+        clocks.append(np.array([each.counted.clocks for each in space.built.values()]))
     assert (clocks[1] - clocks[0] >= 0.9 * (arch.dram_latency - arch.l2_latency)).all()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from . import options as given
 
@@ -20,7 +20,9 @@ def own(
         list[str] | None, Option(metavar="NAME=NUMBER", help="A size of verification; may be repeated.")
     ] = None,
     keep: Annotated[int, Option(metavar="N", min=1, max=64, help="Configurations verified and stored.")] = 16,
-    budget: Annotated[int, Option(metavar="N", min=1, max=100_000, help="Configurations compiled at most.")] = 600,
+    budget: Annotated[
+        int, Option(metavar="N", min=1, max=100_000, help="Configurations compiled before one is measured.")
+    ] = 600,
     seed: given.SeedOption = 0,
     jobs: given.JobsOption = 0,
     measure: Annotated[str, Option(metavar="WHEN", help="Time them on the GPU: auto, never or require.")] = "auto",
@@ -31,6 +33,5 @@ def own(
     given.one_of("--measure", measure, ("auto", "never", "require"))
     from gensor_tuner.own.command import run
 
-    options = keep, budget, seed, jobs or None, measure
-    code = run(kernel, arch, reference, db, size or [], check_at or [], *options, t4, quiet)
-    raise Exit(code)
+    options = {"keep": keep, "budget": budget, "seed": seed, "jobs": jobs or None, "measure": measure}
+    run(kernel, arch, reference, db, size or [], check_at or [], t4, quiet, **options)

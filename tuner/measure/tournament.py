@@ -36,6 +36,10 @@ class Rounds:
         self.seconds = np.full(count, np.inf)  # measured; inf before a measurement
         self._quiet = 0
 
+    def grow(self, count: int) -> None:
+        """Let further candidates follow those that there are."""
+        self.seconds = np.append(self.seconds, np.full(count, np.inf))
+
     def next(self, predicted: np.ndarray, features: np.ndarray, able: np.ndarray) -> list[int]:
         """Return the candidates of the next round, the leader first; empty when enough is known.
 
@@ -90,21 +94,27 @@ class Posterior:
     """Posterior of ln(measured / predicted) for n Programs with features ``x`` (features, n)."""
 
     def __init__(self, x: np.ndarray):
-        scaled = _standardised(x)
-        square = np.square(scaled).sum(axis=0)
-        distance = np.maximum(square[:, None] + square - 2 * scaled.T @ scaled, 0) / max(len(scaled), 1)
-        alike = COMMON + ALIKE * np.exp(-0.5 * distance / LENGTH**2) + OWN * np.eye(len(square))
-        self.prior = alike * DEVIATION**2
+        self._scaled = _standardised(x)
+        self._square = np.square(self._scaled).sum(axis=0)
+
+    def _prior(self, known: np.ndarray) -> np.ndarray:
+        """Return the prior covariances (n, k) with the Programs at the places ``known`` (k,)."""
+        scaled, square = self._scaled, self._square
+        distance = square[:, None] + square[known] - 2 * scaled.T @ scaled[:, known]
+        alike = COMMON + ALIKE * np.exp(-0.5 * np.maximum(distance, 0) / max(len(scaled), 1) / LENGTH**2)
+        alike[known, np.arange(len(known))] += OWN
+        return alike * DEVIATION**2
 
     def __call__(self, known: np.ndarray, ratios: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (mean (n,), standard deviation (n,)), given ``ratios`` (k,) at the places ``known`` (k,)."""
+        variance = np.full(self._scaled.shape[1], (COMMON + ALIKE + OWN) * DEVIATION**2)
         if not len(known):
-            return np.zeros(len(self.prior)), np.sqrt(np.diag(self.prior))
-        cross = self.prior[:, known]
-        solved = np.linalg.solve(self.prior[np.ix_(known, known)] + NOISE**2 * np.eye(len(known)), np.eye(len(known)))
+            return np.zeros(len(variance)), np.sqrt(variance)
+        cross = self._prior(known)
+        solved = np.linalg.solve(cross[known] + NOISE**2 * np.eye(len(known)), np.eye(len(known)))
         # The potential's error differs between Workloads.
         spread = (ratios @ solved @ ratios + PRIOR_WEIGHT) / (len(known) + PRIOR_WEIGHT)
-        variance = np.diag(self.prior) - np.einsum("ij,jk,ik->i", cross, solved, cross)
+        variance -= np.einsum("ij,ij->i", cross @ solved, cross)
         return cross @ (solved @ ratios), np.sqrt(np.maximum(spread * variance, 0))
 
 

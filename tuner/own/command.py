@@ -61,15 +61,11 @@ def run(
     db: Path,
     sizes: Sequence[str],
     check_at: Sequence[str],
-    keep: int,
-    budget: int,
-    seed: int,
-    jobs: int | None,
-    measure: str,
     t4: Path | None,
     quiet: bool,
-) -> int:
-    """Tune, store, and print the configurations; return the exit code."""
+    **options: Any,
+) -> None:
+    """Tune with the options of `Kernel.tune`, store, and print the configurations."""
     described = read_kernel(kernel)
     wanted = sizes_of(sizes, described.sizes)
     shown: dict[str, int] = {}
@@ -86,18 +82,13 @@ def run(
         wanted,
         named(reference, "reference"),
         check_at=sizes_of(check_at, wanted) if check_at else None,
-        keep=keep,
-        budget=budget,
-        seed=seed,
-        jobs=jobs,
-        measure=measure,
         progress=progress,
+        **options,
     )
     best.save(db)
     if t4 is not None:
         best.to_t4(t4)
     _show(best, db)
-    return 0
 
 
 def _show(best: Best, db: Path) -> None:

@@ -17,33 +17,33 @@ import numpy as np
 
 from gensor_kernels.build.elf import attributes, headers
 from gensor_kernels.build.instruction import Instruction
-from gensor_kernels.devices.emulator.build import build_host
+from gensor_kernels.devices.emulator.build import build_host, fma_flags
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.machine.arch import Arch
 
 from .decode import Coded, decode, enumerations
 
 MACHINE = Path(__file__).resolve().parent / "machine" / "machine.cpp"
-FLAGS = ("-std=c++20", "-O2", "-ffp-contract=off", "-w")
-#: Instructions of one warp at most: a block of the largest counted kernels takes a hundredth.
-MOST_STEPS = 20_000_000
+FLAGS = ("-std=c++20", "-O3", "-ffp-contract=off", "-w")
+#: Instructions of one warp at most: those of the examples take a tenth at their largest sizes.
+MOST_STEPS = 4_000_000
 #: Clocks from a load to its number where the L1 has it, and of shared memory (Luo et al., arXiv 2402.13499).
 NEAR, SHARED = 34, 24
 _CBANK, _PARAMETER, _FRAME = 0x0A, 0x17, 0x11  # kinds of attributes in .nv.info
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, visibility, section, place, bytes
 SECTOR = 32
+_ENDLESS = 2  # of count_block
 _BANK = 4096  # bytes of the bank of parameters beyond them
 #: Bytes of block and grid extents, and of the stack pointer, in the bank of parameters, from this capability on.
 _PLACES = {100: (0x360, 0x370, 0x37C), 0: (0x0, 0xC, 0x28)}
 
 
 class Fault(GensorError):
-    """A fault of the counted kernel: an access outside an argument, a block that never ends."""
+    """A fault of the counted kernel, such as an access outside an argument."""
 
-    @property
-    def endless(self) -> bool:
-        """Whether a block did not end."""
-        return str(self).startswith("a warp takes more than")
+
+class EndlessFault(Fault):
+    """More instructions of a warp than MOST_STEPS; the message has the loop."""
 
 
 class _Buffer(ctypes.Structure):
@@ -62,7 +62,9 @@ class _Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3),
         ("block", ctypes.c_uint32 * 3),
         *((name, ctypes.c_uint32) for name in ("shared_bytes", "local_bytes", "buffers", "instructions")),
-        *((name, ctypes.c_uint32) for name in ("latency_shared", "latency_near", "latency_far", "most_steps")),
+        *((name, ctypes.c_uint32) for name in ("latency_shared", "latency_near")),
+        ("latency_far", ctypes.c_uint32 * 2),
+        ("most_steps", ctypes.c_uint32),
         ("buffer", ctypes.POINTER(_Buffer)),
         ("code", ctypes.POINTER(Coded)),
         ("bank", ctypes.c_char_p * 5),
@@ -71,12 +73,13 @@ class _Launch(ctypes.Structure):
 
 
 _BY_INSTRUCTION = ("issued", "lanes", "sectors", "lines", "wavefronts")
+_OF_BLOCKS = ("read", "written", "clocks", "clocks_from_dram")
 
 
 class _Counts(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_void_p) for name in _BY_INSTRUCTION),
-        *((name, ctypes.c_uint64) for name in ("read", "written", "clocks")),
+        *((name, ctypes.c_uint64) for name in _OF_BLOCKS),
     ]
 
 
@@ -84,7 +87,7 @@ class _Counts(ctypes.Structure):
 def _machine() -> ctypes.CDLL:
     text = MACHINE.read_text()
     head, mark, rest = text.partition("using Lanes")
-    return ctypes.CDLL(str(build_host(f"{head}{enumerations()}{mark}{rest}", FLAGS)))
+    return ctypes.CDLL(str(build_host(f"{head}{enumerations()}{mark}{rest}", (*FLAGS, *fma_flags()))))
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,9 @@ class Counts:
 
     By instruction, float64: how often warps issue it, active lanes, 32-byte sectors and 128-byte lines of global
     memory, passes of shared memory; all blocks together. `read` and `written` are sectors that all blocks read (each
-    block its own once) and write; `clocks` is the mean of blocks, each alone on a multiprocessor.
+    block its own once) and write; `clocks` is the mean of blocks, each alone on a multiprocessor, where the first read
+    of a line waits for the L2, and `clocks_from_dram` where it waits for DRAM. `alike`: all executed blocks did the
+    same.
     """
 
     blocks: int
@@ -184,10 +189,12 @@ class Counts:
     read: float
     written: float
     clocks: float
+    clocks_from_dram: float
+    alike: bool = True
 
     def plus(self, other: Counts, share: float) -> Counts:
         """Return the sum with a share of others, which may be negative; nothing falls below zero."""
-        names = (*_BY_INSTRUCTION, "read", "written", "clocks")
+        names = (*_BY_INSTRUCTION, *_OF_BLOCKS)
         sums = {name: np.maximum(getattr(self, name) + share * getattr(other, name), 0.0) for name in names}
         return replace(self, **sums)
 
@@ -240,33 +247,50 @@ class Prepared:
         constants: Mapping[str, np.ndarray],
         shared_bytes: int = 0,
         chosen: Mapping[int, float] | None = None,
-        from_dram: bool = False,
     ) -> Counts:
         """Execute chosen blocks, by default those of `sampled`, and return what the grid does.
 
-        `arguments` are arrays, which blocks read and write, and the bytes of numbers. `shared_bytes` are dynamic. The
-        first read of a line in a block waits for L2, or for DRAM. Fault where a block cannot continue.
+        `arguments` are arrays, which blocks read and write, and the bytes of numbers. `shared_bytes` are dynamic. Fault
+        where a block cannot continue.
         """
         chosen = sampled(grid) if chosen is None else chosen
+        first: object = None
+        alike = True
         held, buffers = self._place(arguments)
         launch = self._launch(grid, block, arguments, constants, shared_bytes, buffers)
-        launch.latency_far = int(self.arch.dram_latency if from_dram else self.arch.l2_latency)
         size = len(self.entry.code)
         totals = {name: np.zeros(size) for name in _BY_INSTRUCTION}
-        read = written = clocks = 0.0
+        sums = dict.fromkeys(_OF_BLOCKS, 0.0)
         message = ctypes.create_string_buffer(400)
         for number, share in chosen.items():
             arrays = {name: np.zeros(size, np.uint64) for name in _BY_INSTRUCTION}
-            counts = _Counts(*(arrays[name].ctypes.data for name in _BY_INSTRUCTION), 0, 0, 0)
-            if _machine().count_block(ctypes.byref(launch), number, ctypes.byref(counts), message, len(message)):
+            counts = _Counts(*(arrays[name].ctypes.data for name in _BY_INSTRUCTION))
+            failed = _machine().count_block(ctypes.byref(launch), number, ctypes.byref(counts), message, len(message))
+            if failed == _ENDLESS:
+                raise EndlessFault(f"{message.value.decode()}, {self._loop(arrays['issued'])}")
+            if failed:
                 raise Fault(message.value.decode())
             for name, array in arrays.items():
                 totals[name] += share * array
-            read, written = read + share * counts.read, written + share * counts.written
-            clocks += share * counts.clocks
+            for name in _OF_BLOCKS:
+                sums[name] += share * getattr(counts, name)
+            found = *(array.tobytes() for array in arrays.values()), *(getattr(counts, name) for name in _OF_BLOCKS)
+            first = first or found
+            alike &= found == first
         del held
-        total = sum(chosen.values())
-        return Counts(int(np.prod(grid)), **totals, read=read, written=written, clocks=clocks / total)
+        for name in ("clocks", "clocks_from_dram"):
+            sums[name] /= sum(chosen.values())
+        return Counts(int(np.prod(grid)), **totals, **sums, alike=alike)
+
+    def _loop(self, issued: np.ndarray) -> str:
+        """Return a description of the instructions that were executed most often."""
+        often = np.flatnonzero(issued >= issued.max() / 2)
+        names = " ".join(dict.fromkeys(self.entry.code[each].name for each in often))
+        many = int(issued[often].sum())
+        return (
+            f"{many} of them in a loop of {len(often)} ({names}): it never ends, or is to be counted at smaller sizes "
+            "(count_at)"
+        )
 
     def _place(self, arguments: Sequence[np.ndarray | bytes]) -> tuple[list[np.ndarray], ctypes.Array[_Buffer]]:
         arrays = [each for each in arguments if isinstance(each, np.ndarray)]
@@ -316,6 +340,7 @@ class Prepared:
             instructions=len(entry.code),
             latency_shared=SHARED,
             latency_near=NEAR,
+            latency_far=(int(arch.l2_latency), int(arch.dram_latency)),
             most_steps=MOST_STEPS,
             buffer=buffers,
             code=self._code,

@@ -1,8 +1,7 @@
 """Measuring of a user's kernel on this machine's GPU, in another process: a kernel may fault, or never end.
 
 A configuration runs at the sizes of verification first, between zones of poison and next to the reference. Then all of
-a round are timed interleaved, as this package's own kernels are, and a Gaussian process over the terms of their counts
-chooses the next round.
+a round are timed interleaved, as this package's own kernels are, and `Search` chooses the next round.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from gensor_tuner.output import note
 from gensor_tuner.verify.device_process import ATTEMPTS, DeviceProcess, EndedError, Say
 from gensor_tuner.verify.on_device import GUARD, POISON, poisoned
 
-from .potential import terms
 from .space import Built, OwnSpace
 from .verify import Check, LaunchError, Verdict
 
@@ -64,6 +62,59 @@ def measured_here(space: OwnSpace, check: Check, ranked: Sequence[tuple[Program,
     return found
 
 
+class Search:
+    """Which configurations are measured next, of (Program, predicted seconds) and of neighbours of the fastest.
+
+    After every round a Gaussian process over the terms of counts corrects the predictions, and the neighbours of the
+    fastest configuration whose neighbours are unknown are counted.
+    """
+
+    def __init__(self, space: OwnSpace, ranked: Sequence[tuple[Program, float]]):
+        self.space = space
+        self.programs = [program for program, _ in ranked]
+        self.predicted = np.array([seconds for _, seconds in ranked])
+        self.able = np.ones(len(ranked), bool)
+        self._rounds = Rounds(len(ranked))
+        self._left: set[Program] = set()
+
+    @property
+    def leader(self) -> Program | None:
+        """The fastest configuration so far."""
+        return None if self._rounds.leader is None else self.programs[self._rounds.leader]
+
+    def next(self) -> list[Program]:
+        """Return the configurations of a round, the leader first; none when two rounds gained nothing."""
+        self._look_around()
+        described = features(self.space.counts(self.programs), self.space.arch)
+        return [self.programs[column] for column in self._rounds.next(self.predicted, described, self.able)]
+
+    def add(self, times: Mapping[Program, float]) -> float:
+        """Record measured seconds of a round, the leader's first; return the correction for the clock's drift."""
+        columns = [self.programs.index(program) for program in times]
+        return self._rounds.add(columns, np.array([*times.values()]))
+
+    def fail(self, program: Program) -> None:
+        """Leave out a configuration."""
+        column = self.programs.index(program)
+        self.able[column], self._rounds.seconds[column] = False, np.inf
+
+    def _look_around(self) -> None:
+        seconds = self._rounds.seconds
+        order = [self.programs[column] for column in np.argsort(seconds) if np.isfinite(seconds[column])]
+        middle = next((program for program in order if program not in self._left), None)
+        if middle is None:
+            return
+        self._left.add(middle)
+        known = set(self.programs)
+        new = [each for each in self.space.around(middle) if each not in known]
+        predicted = self.space.predicted(new)
+        runs = np.isfinite(predicted)
+        self.programs += [each for each, able in zip(new, runs, strict=True) if able]
+        self.predicted = np.append(self.predicted, predicted[runs])
+        self.able = np.append(self.able, np.ones(int(runs.sum()), bool))
+        self._rounds.grow(int(runs.sum()))
+
+
 class Bench:
     """Measures configurations of a space in rounds, by a child that has the GPU; `found` is added to."""
 
@@ -72,36 +123,31 @@ class Bench:
 
     def measure(self, ranked: Sequence[tuple[Program, float]]) -> None:
         """Time configurations until two rounds gain nothing."""
-        programs = [program for program, _ in ranked]
-        predicted = np.array([seconds for _, seconds in ranked])
-        arch, counted = self.space.arch, [self.space.built[each].counted for each in programs]
-        described = features(terms(counted, arch), arch)
-        rounds, able = Rounds(len(programs)), np.ones(len(programs), bool)
-        while columns := rounds.next(predicted, described, able):
-            for column in columns:
-                if column != rounds.leader and not self._runs(programs[column]):
-                    able[column] = False
-            entrants = [column for column in columns if able[column]]
-            if not entrants or entrants == [rounds.leader]:
+        search = Search(self.space, ranked)
+        while programs := search.next():
+            leader = search.leader
+            for program in programs:
+                if program != leader and not self._runs(program):
+                    search.fail(program)
+            entrants = [each for each in programs if each not in self.found.failed]
+            if not entrants or entrants == [leader]:
                 continue
-            times = self._times([self.space.built[programs[column]] for column in entrants])
+            times = self._times([self.space.built[each] for each in entrants])
             if times.lost:
                 raise GpuError(times.lost, worth_telling=True)
             self.found.conditions = self.found.conditions or times.conditions
             if self.found.conditions != times.conditions:
                 raise GpuError(f"the conditions {times.conditions} are not those of earlier times", worth_telling=True)
-            for column, why in zip(entrants, times.why, strict=True):
+            for program, why in zip(entrants, times.why, strict=True):
                 if why:
-                    able[column] = False
-                    self._fail(programs[column], Verdict("failed", why))
-            kept = [(column, each) for column, each in zip(entrants, times.timed, strict=True) if each is not None]
-            if not kept:
-                continue
-            fresh = [(column, each) for column, each in kept if column != rounds.leader]
-            drift = rounds.add([column for column, _ in kept], np.array([each.median_us * 1e-6 for _, each in kept]))
-            self.found.times.update({programs[column]: each.scaled(drift) for column, each in fresh})
-            for column in np.flatnonzero(~able).tolist():  # the leader may have failed when it was timed again
-                self.found.times.pop(programs[column], None)
+                    search.fail(program)
+                    self._fail(program, Verdict("failed", why))
+                    self.found.times.pop(program, None)  # the leader may fail when it is timed again
+            kept = {program: each for program, each in zip(entrants, times.timed, strict=True) if each is not None}
+            if kept:
+                drift = search.add({program: each.median_us * 1e-6 for program, each in kept.items()})
+                fresh = {program: each.scaled(drift) for program, each in kept.items() if program != leader}
+                self.found.times.update(fresh)
 
     def _runs(self, program: Program) -> bool:
         """Whether a configuration computes on the device what the reference does, at the sizes of verification."""

@@ -6,7 +6,7 @@ documentation, "Pipelines"): a warp's instruction keeps its sub-core's pipe busy
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,16 +18,17 @@ from gensor_kernels.machine.roofline import SUBCORES, Terms
 
 from .counts import SECTOR, Counts
 
-_FLOAT = frozenset({"FADD", "FMUL", "FFMA", "FSWZADD", "HADD2", "HMUL2", "HFMA2", "IDP"})
-_INTEGER_PRODUCT = frozenset({"IMAD"})
-_DOUBLE = frozenset({"DADD", "DMUL", "DFMA", "DSETP"})
-_RARE = frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"})
-_MEMORY = frozenset(
-    "LDG STG LDS STS LDL STL LD ST ATOM ATOMG ATOMS RED REDG LDGSTS SHFL LDC S2R MATCH REDUX".split()  # noqa: SIM905
-)
-_CONTROL = frozenset(
-    "BRA CALL RET EXIT BSSY BSYNC BREAK BAR NOP YIELD WARPSYNC MEMBAR DEPBAR LDGDEPBAR BMOV".split()  # noqa: SIM905
-)
+#: Names of instructions by pipe; "none": of memory and control. Others are arithmetic and logic.
+_PIPES = {
+    "float": frozenset({"FADD", "FMUL", "FFMA", "FSWZADD", "HADD2", "HMUL2", "HFMA2", "IDP"}),
+    "integer": frozenset({"IMAD"}),
+    "double": frozenset({"DADD", "DMUL", "DFMA", "DSETP"}),
+    "rare": frozenset({"MUFU", "I2F", "F2I", "F2F", "FRND", "POPC", "FLO", "BREV"}),
+    "none": frozenset(
+        "LDG STG LDS STS LDL STL LD ST ATOM ATOMG ATOMS RED REDG LDGSTS SHFL LDC S2R MATCH REDUX "  # noqa: SIM905
+        "BRA CALL RET EXIT BSSY BSYNC BREAK BAR NOP YIELD WARPSYNC MEMBAR DEPBAR LDGDEPBAR BMOV".split()
+    ),
+}
 #: Lanes of a sub-core: of arithmetic and logic, of the products of integers, and of rare functions.
 ALU_LANES, PRODUCT_LANES, RARE_LANES = 16.0, 16.0, 4.0
 #: Share of the work of the less busy resources that the busiest does not hide, as families of one pass have it.
@@ -41,35 +42,43 @@ _IN_FLIGHT = 1e6
 
 @dataclass(frozen=True)
 class Counted:
-    """Counts of a configuration's launch, and what its binary takes: registers per thread, bytes of shared memory."""
+    """Counts of a configuration's launch, and what its binary takes: registers per thread, bytes of shared memory.
 
-    counts: Counts
-    code: tuple[Instruction, ...]
+    `issued` are instructions of a block's warps by name, `passes` a block's lines of global memory and passes of shared
+    memory, `sectors` those that it reads first and writes; `clocks` those of a block alone.
+    """
+
+    blocks: int
+    issued: Mapping[str, float]
+    passes: float
+    sectors: float
+    clocks: float
     warps: int
     registers: int
     shared_bytes: int
     array_bytes: int
 
+    @classmethod
+    def of(cls, counts: Counts, code: Sequence[Instruction], **launch: int) -> Counted:
+        """Return the sums of counts by instruction."""
+        issued: dict[str, float] = {}
+        for instruction, count in zip(code, counts.issued.tolist(), strict=True):
+            if count:
+                issued[instruction.name] = issued.get(instruction.name, 0.0) + count / counts.blocks
+        passes = float(counts.wavefronts.sum() + counts.lines.sum()) / counts.blocks
+        return cls(
+            counts.blocks, issued, passes, (counts.read + counts.written) / counts.blocks, counts.clocks, **launch
+        )
+
 
 def pipes(each: Counted, arch: Arch) -> dict[str, float]:
     """Return the clocks per warp in which each pipe of a sub-core is busy, by its name."""
-    share = each.counts.issued / (each.counts.blocks * each.warps)
     sums = dict.fromkeys(("float", "integer", "double", "rare", "alu", "issue"), 0.0)
-    for instruction, count in zip(each.code, share, strict=True):
-        if not count:
-            continue
-        name = instruction.name
-        sums["issue"] += count
-        if name in _FLOAT:
-            sums["float"] += count
-        elif name in _INTEGER_PRODUCT:
-            sums["integer"] += count
-        elif name in _DOUBLE:
-            sums["double"] += count
-        elif name in _RARE:
-            sums["rare"] += count
-        elif name not in _MEMORY and name not in _CONTROL and not name.startswith("U"):
-            sums["alu"] += count
+    for name, count in each.issued.items():
+        sums["issue"] += count / each.warps
+        kind = next((kind for kind, names in _PIPES.items() if name in names), "alu")
+        if kind != "none" and not (kind == "alu" and name.startswith("U")):
+            sums[kind] += count / each.warps
     lanes = arch.rate("fma_f32") / SUBCORES
     return {
         # Products of integers take the half of the pipe that does both.
@@ -87,24 +96,21 @@ def terms(many: Sequence[Counted], arch: Arch) -> Terms:
     def column(values: Sequence[float]) -> np.ndarray:
         return np.array(values, np.float32)
 
-    blocks = column([each.counts.blocks for each in many])
     busy = [pipes(each, arch) for each in many]
     warps = column([each.warps for each in many])
     registers, shared = (column([getattr(each, name) for each in many]) for name in ("registers", "shared_bytes"))
-    passes = [float(each.counts.wavefronts.sum() + each.counts.lines.sum()) / each.counts.blocks for each in many]
-    sectors = [(each.counts.read + each.counts.written) / each.counts.blocks for each in many]
     zero = np.zeros(len(many), np.float32)
     return Terms(
-        blocks=blocks,
+        blocks=column([each.blocks for each in many]),
         residents=roofline.residency(warps, registers, shared, arch),
         warps=warps,
         iterations=np.ones(len(many), np.float32),
         math=column([max(pipe for name, pipe in each.items() if name != "issue") for each in busy]),
         multiplies=zero,
         issue=column([each["issue"] for each in busy]),
-        wavefronts=column(passes),
+        wavefronts=column([each.passes for each in many]),
         chain=zero,
-        l2_bytes=np.maximum(column(sectors) * SECTOR, 1.0),
+        l2_bytes=np.maximum(column([each.sectors for each in many]) * SECTOR, 1.0),
         dram_bytes=column([each.array_bytes for each in many]),
         in_flight=_IN_FLIGHT,
         exposed=np.full(len(many), EXPOSED, np.float32),
@@ -115,5 +121,5 @@ def terms(many: Sequence[Counted], arch: Arch) -> Terms:
         after=zero,
         registers=registers,
         shared_bytes=shared,
-        stalls=column([each.counts.clocks for each in many]),
+        stalls=column([each.clocks for each in many]),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,13 +25,17 @@ from gensor_kernels.own.configuration import Configuration, Given, draw, entry_o
 from gensor_kernels.own.description import NUMBER, UPDATED, Description, Value
 from gensor_kernels.own.expressions import evaluate
 from gensor_kernels.own.stored import FAMILY
+from gensor_tuner.search.graph import Graph
 
-from .counts import SECTOR, Counts, Entry, Fault, Prepared, read_entry
+from .counts import SECTOR, Counts, EndlessFault, Entry, Fault, Prepared, read_entry, sampled
 from .potential import Counted, terms
+from .verify import assigned
 
 Progress = Callable[[str, int, int], None]
 #: Configurations that are compiled, read and counted together.
 BATCH = 16
+#: Where so many are the first that are executed, and none of them ends, no further one is tried.
+ENDLESS = 4
 
 
 class OwnFamily(Family):
@@ -117,8 +121,10 @@ class OwnSpace(FamilySpace):
         self.description, self.source, self.sizes = description, source, dict(sizes)
         self.count_at, self.jobs, self.progress, self.budget = dict(count_at or sizes), jobs, progress, budget
         self.built: dict[Program, Built] = {}
+        self.counted: dict[Program, Counted] = {}
         self.refused: dict[Program, str] = {}
         self.faults: list[Configuration] = []  # compiled, and refused when they were executed to be counted
+        self._endless = 0
         self._prepared: dict[str, Prepared] = {}
         self._counts: dict[object, Counts] = {}
         self._arrays: dict[object, tuple[list[Given], dict[str, np.ndarray]]] = {}
@@ -137,21 +143,31 @@ class OwnSpace(FamilySpace):
 
     def potential(self, points: np.ndarray) -> np.ndarray:
         """Return predicted seconds: infinite for what does not compile, or cannot be launched."""
-        whole = self.complete(np.asarray(points))
-        programs = [self.program(point) for point in whole]
-        new = [each for each in dict.fromkeys(programs) if each not in self.built and each not in self.refused]
+        return self.predicted([self.program(point) for point in self.complete(np.asarray(points))])
+
+    def predicted(self, programs: Sequence[Program]) -> np.ndarray:
+        """Return predicted seconds, as `potential` does; configurations are compiled and counted once."""
+        new = [each for each in dict.fromkeys(programs) if each not in self.counted and each not in self.refused]
         for first in range(0, len(new), BATCH):
-            self._build(new[first : first + BATCH])
+            self.build(new[first : first + BATCH])
             if self.progress is not None:
-                done = len(self.built) + len(self.refused)
+                done = len(self.counted) + len(self.refused)
                 self.progress("configurations", done, max(self.budget, done))
         seconds = np.full(len(programs), np.inf)
-        known = [place for place, each in enumerate(programs) if each in self.built]
+        known = [place for place, each in enumerate(programs) if each in self.counted]
         if known:
-            found = terms([self.built[programs[place]].counted for place in known], self.arch)
-            times = np.where(found.residents >= 1, roofline.seconds(found, self.arch), np.inf)
-            seconds[known] = times
+            found = self.counts([programs[place] for place in known])
+            seconds[known] = np.where(found.residents >= 1, roofline.seconds(found, self.arch), np.inf)
         return seconds
+
+    def counts(self, programs: Sequence[Program]) -> roofline.Terms:
+        """Return the terms of configurations that are counted."""
+        return terms([self.counted[each] for each in programs], self.arch)
+
+    def around(self, program: Program) -> list[Program]:
+        """Return the neighbours of a configuration in the construction graph."""
+        whole = Graph(self).edges(np.asarray(self.point(program))[None]).whole
+        return list(dict.fromkeys(map(self.program, whole)))
 
     def enumerated(self, most: int) -> list[np.ndarray] | None:
         """Return all legal points where they are at most `most`, else None."""
@@ -162,7 +178,8 @@ class OwnSpace(FamilySpace):
                 return None
         return found
 
-    def _build(self, programs: Sequence[Program]) -> None:
+    def build(self, programs: Sequence[Program]) -> None:
+        """Compile and count configurations: each is then in `counted`, or in `refused` with the reason."""
         made = [
             Configuration(self.description, self.source, self.own.knobs(each), self.arch.target) for each in programs
         ]
@@ -178,14 +195,23 @@ class OwnSpace(FamilySpace):
                 todo.append((program, self._ready(configuration, binary, functions)))
             except (BuildError, ConfigError) as error:
                 self.refused[program] = str(error)
+        for first in range(0, len(todo), ENDLESS):
+            self._count_some(todo[first : first + ENDLESS])
+
+    def _count_some(self, todo: Sequence[tuple[Program, _Ready]]) -> None:
         results = ordered_map(self._count, [each for _, each in todo], self.jobs)
         for (program, ready), result in zip(todo, results, strict=True):
             if isinstance(result, Built):
-                self.built[program] = result
+                self.built[program], self.counted[program] = result, result.counted
+            elif isinstance(result, EndlessFault):
+                self.refused[program] = f"with {assigned(dict(self.own.knobs(program)))} {result}"
+                self._endless += 1
             else:
                 self.refused[program] = str(result)
-                if isinstance(result, Fault) and not result.endless:
+                if isinstance(result, Fault):
                     self.faults.append(ready.configuration)
+        if self._endless >= ENDLESS and not self.counted:
+            raise BuildError(f"{self.description.name} {self.refused[todo[0][0]]}")
 
     def _ready(self, configuration: Configuration, binary: Binary, functions: Mapping | None) -> _Ready:
         if functions is None:
@@ -214,34 +240,41 @@ class OwnSpace(FamilySpace):
             # all of them read a line for the first time together.
             read = min(resident * self.arch.sms, float(np.prod(grid))) * counts.read * SECTOR
             if read > self.arch.l2_mb * 1e6:
-                counts = self._extended(ready, knobs, from_dram=True)
+                counts = replace(counts, clocks=counts.clocks_from_dram)
             counts = counts.at(int(np.prod(grid)))
         except (Fault, ConfigError) as error:
             return error
         arrays = [each for each in described.arguments if each.role != NUMBER]
         moved = [float(np.prod(each.extents(named))) * np.dtype(each.dtype).itemsize for each in arrays]
         again = [size for each, size in zip(arrays, moved, strict=True) if each.role == UPDATED]
-        counted = Counted(counts, entry.code, warps, registers, shared_bytes, int(sum(moved + again)))
+        launch = {"warps": warps, "registers": registers, "shared_bytes": shared_bytes}
+        counted = Counted.of(counts, entry.code, **launch, array_bytes=int(sum(moved + again)))
         return Built(ready.configuration, ready.binary, entry, counted)
 
-    def _extended(self, ready: _Ready, knobs: Mapping[str, Value], from_dram: bool = False) -> Counts:
-        """Return the counts of a block at the tuned sizes: counted at smaller ones, and linear in each size."""
-        first = found = self._counted_at(ready, {**knobs, **self.count_at}, from_dram)
+    def _extended(self, ready: _Ready, knobs: Mapping[str, Value]) -> Counts:
+        """Return the counts of a block at the tuned sizes: counted at smaller ones, and linear in each size.
+
+        Where all blocks did the same at the smaller sizes, one block says how they depend on a size.
+        """
+        first = found = self._counted_at(ready, {**knobs, **self.count_at})
         for name, size in self.sizes.items():
             less = self.count_at[name]
             more = min(2 * less, size)
             if more > less:
-                longer = self._counted_at(ready, {**knobs, **self.count_at, name: more}, from_dram)
+                longer = self._counted_at(ready, {**knobs, **self.count_at, name: more}, one=first.alike)
                 found = found.plus(longer.plus(first, -1.0), (size - less) / (more - less))
         return found
 
-    def _counted_at(self, ready: _Ready, names: Mapping[str, Value], from_dram: bool) -> Counts:
+    def _counted_at(self, ready: _Ready, names: Mapping[str, Value], one: bool = False) -> Counts:
         grid, block, shared = self.description.launch(names)
         arguments, constants = self._drawn(names)
         numbers = tuple(each for each in arguments if isinstance(each, bytes))
-        key = (ready.digest, grid, block, shared, numbers, from_dram)
+        key = (ready.digest, grid, block, shared, numbers, one)
         if key not in self._counts:
-            found = ready.prepared.count(grid, block, arguments, constants, shared, from_dram=from_dram)
+            chosen = sampled(grid)
+            if one:
+                chosen = {max(chosen, key=lambda number: chosen[number]): float(np.prod(grid))}
+            found = ready.prepared.count(grid, block, arguments, constants, shared, chosen)
             self._counts[key] = found.at(1)
         return self._counts[key]
 

@@ -232,7 +232,7 @@ def tune(
     check = Check(described, reference, checked(named, check_at) if check_at else small(sizes), sizes)
     counted = checked(named, count_at) if count_at else sizes
     space = OwnSpace(described, kernel.source, sizes, part, counted, jobs, progress, budget)
-    ranked = _ranked(space, budget, seed, keep)
+    ranked = ranked_by_prediction(space, budget, seed)
     if not ranked:
         if space.faults and (fault := check(space.faults[0])).outcome != "ok":  # with line, thread and block
             raise OwnError(_failure(described, dict(space.faults[0].knobs), fault))
@@ -240,8 +240,8 @@ def tune(
         raise BuildError(f"no configuration of {described.name} can be built: {reason}")
     measured = measured_here(space, check, ranked, measure)
     if measured.times:
-        timed = (each for each in ranked if each[0] in measured.times)
-        ranked = sorted(timed, key=lambda each: measured.times[each[0]].median_us)
+        fastest = sorted(measured.times, key=lambda each: measured.times[each].median_us)
+        ranked = list(zip(fastest, space.predicted(fastest).tolist(), strict=True))
     else:
         ranked = [each for each in ranked if each[0] not in measured.failed]
     found, failed = _verified(space, ranked, measured, check, keep, jobs, progress)
@@ -255,7 +255,7 @@ def tune(
         tuple(found),
         tuple(failed),
         _reasons(space),
-        len(space.built) + len(space.refused),
+        len(space.counted) + len(space.refused),
         seed,
         len(measured.times),
         measured.conditions or "{}",
@@ -267,7 +267,7 @@ def _failure(described: Description, knobs: Mapping[str, Value], verdict: Verdic
     return f"{described.name} with {assigned(knobs)} {how} at {assigned(verdict.sizes or {})}: {verdict.detail}"
 
 
-def _ranked(space: OwnSpace, budget: int, seed: int, keep: int) -> list[tuple[Program, float]]:
+def ranked_by_prediction(space: OwnSpace, budget: int, seed: int) -> list[tuple[Program, float]]:
     """Return configurations that can run, the fastest first: all of a small space, else those of a walk."""
     points = space.enumerated(budget)
     if points is not None:
@@ -278,7 +278,7 @@ def _ranked(space: OwnSpace, budget: int, seed: int, keep: int) -> list[tuple[Pr
         best = [(space.program(point), float(time)) for point, time in zip(points, seconds, strict=True)]
         best.sort(key=lambda each: each[1])
     else:
-        best = walk(space, seed=seed, budget=budget, keep=TRIED * keep, traced=0).best
+        best = walk(space, seed=seed, budget=budget, keep=budget, traced=0).best
     return [(program, time) for program, time in best if np.isfinite(time)]
 
 

@@ -159,7 +159,12 @@ def kernel_flags() -> tuple[str, ...]:
     """Return the flags that kernels are compiled with on this machine."""
     if not has_fma():
         return (*KERNEL_FLAGS, *UNFUSED_FLAGS)
-    return (*KERNEL_FLAGS, *FUSED_FLAGS, *(("-mfma",) if platform.machine() == "x86_64" else ()))
+    return (*KERNEL_FLAGS, *FUSED_FLAGS, *fma_flags())
+
+
+def fma_flags() -> tuple[str, ...]:
+    """Return the flags by which g++ uses this machine's fused multiply-add, if it has one."""
+    return ("-mfma",) if has_fma() and platform.machine() == "x86_64" else ()
 
 
 @functools.cache

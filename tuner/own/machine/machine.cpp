@@ -69,7 +69,9 @@ struct Buffer {
 };
 struct Launch {
     u32 grid[3], block[3];
-    u32 shared_bytes, local_bytes, buffers, instructions, latency_shared, latency_near, latency_far, most_steps;
+    u32 shared_bytes, local_bytes, buffers, instructions, latency_shared, latency_near;
+    u32 latency_far[2]; // of a line's first read: where the L2 has it, and where DRAM has
+    u32 most_steps;
     const Buffer *buffer;
     const Instruction *code;
     const u8 *bank[5]; // constants
@@ -78,10 +80,13 @@ struct Launch {
 struct Counts { // of one block, by instruction
     u64 *issued, *lanes, *sectors, *lines, *wavefronts;
     u64 read, written; // distinct sectors that the block reads; sectors that it writes
-    u64 clocks;        // of the block alone: of its slowest warp
+    u64 clocks[2];     // of the block alone, of its slowest warp, by latency_far
 };
 struct Failure {
     char text[300];
+};
+struct Endless {
+    u32 warp;
 };
 [[noreturn]] static void fail(const char *format, ...) {
     Failure made;
@@ -118,6 +123,7 @@ static u16 brain_bits(float value) {
 }
 
 constexpr u32 ZERO = 255, TRUE = 7, SHARED_BASE = 1024;
+constexpr u32 FAR = ~0u; // stands for latency_far
 using Lanes = u32[32];
 
 struct Warp {
@@ -126,7 +132,7 @@ struct Warp {
     u32 registers[257][32] = {}, uniform[257] = {};
     u32 predicates[8] = {}, uniform_predicates = 1u << TRUE, barriers[16] = {};
     u32 awaited[32] = {}; // the block's barrier that a lane waits at
-    u64 clock = 0, ready[6] = {};
+    u64 clock[2] = {}, ready[6][2] = {};
     u64 steps = 0;
     std::vector<u8> local;
 };
@@ -160,7 +166,8 @@ class Block {
             if (warp->alive)
                 fail("block %u never ends: warp %u waits at instruction %u", number_, warp->index,
                      warp->pc[std::countr_zero(warp->alive)]);
-            counts_.clocks = std::max(counts_.clocks, warp->clock);
+            for (u32 far = 0; far < 2; far++)
+                counts_.clocks[far] = std::max(counts_.clocks[far], warp->clock[far]);
         }
     }
 
@@ -175,13 +182,15 @@ class Block {
     // Opens barriers that all living threads wait at.
     bool release() {
         u32 alive = 0, waiting[16] = {};
-        u64 latest[16] = {};
+        u64 latest[16][2] = {};
         for (auto &warp : warps_) {
             alive += std::popcount(warp->alive);
             for (u32 lane = 0; lane < 32; lane++)
                 if (warp->arrived >> lane & 1) {
                     const u32 barrier = warp->awaited[lane] & 15;
-                    waiting[barrier]++, latest[barrier] = std::max(latest[barrier], warp->clock);
+                    waiting[barrier]++;
+                    for (u32 far = 0; far < 2; far++)
+                        latest[barrier][far] = std::max(latest[barrier][far], warp->clock[far]);
                 }
         }
         bool opened = false;
@@ -191,7 +200,8 @@ class Block {
                     const u32 barrier = warp->awaited[lane] & 15, count = warp->awaited[lane] >> 4;
                     if (waiting[barrier] >= (count ? count : alive)) {
                         warp->arrived &= ~(1u << lane), warp->pc[lane]++, opened = true;
-                        warp->clock = std::max(warp->clock, latest[barrier]);
+                        for (u32 far = 0; far < 2; far++)
+                            warp->clock[far] = std::max(warp->clock[far], latest[barrier][far]);
                     }
                 }
         return opened;
@@ -302,7 +312,9 @@ class Block {
         if (o.kind == UNIFORM) {
             if (o.index != ZERO)
                 w.uniform[o.index + part] = values[std::countr_zero(mask)];
-        } else if (o.kind == REGISTER && o.index != ZERO)
+        } else if (o.kind == REGISTER && o.index != ZERO && mask == ~0u)
+            std::memcpy(w.registers[o.index + part], values, sizeof(Lanes));
+        else if (o.kind == REGISTER && o.index != ZERO)
             each(mask, [&](u32 lane) { w.registers[o.index + part][lane] = values[lane]; });
     }
     void put_pair(Warp &w, const Operand &o, u32 mask, const u64 *values) {
@@ -331,20 +343,23 @@ class Block {
             ready = w.waiting, w.waiting = 0; // lanes that wait for others that never come continue
             each(ready, [&](u32 lane) { w.pc[lane]++; });
         }
-        u32 pc = ~0u, mask = 0;
-        each(ready, [&](u32 lane) { pc = std::min(pc, w.pc[lane]); });
-        each(ready, [&](u32 lane) { mask |= w.pc[lane] == pc ? 1u << lane : 0; });
+        u32 pc = w.pc[0], mask = ready;
+        if (std::memcmp(w.pc, w.pc + 1, sizeof w.pc - sizeof pc)) { // lanes have diverged
+            pc = ~0u, mask = 0;
+            each(ready, [&](u32 lane) { pc = std::min(pc, w.pc[lane]); });
+            each(ready, [&](u32 lane) { mask |= w.pc[lane] == pc ? 1u << lane : 0; });
+        }
         if (pc >= launch_.instructions)
             fail("control leaves the kernel");
         if (++w.steps > launch_.most_steps)
-            fail("a warp takes more than %u instructions: it never ends, or is counted at smaller sizes (count_at)",
-                 launch_.most_steps);
+            throw Endless{w.index};
         const Instruction &i = launch_.code[pc];
         Operand guard{i.guard_flags & BASE_UNIFORM ? UNIFORM_PREDICATE : PREDICATE, i.guard_flags, i.guard, 0, 0, 0};
         const u32 active = mask & lanes_of(w, guard);
         for (u32 board = 0; board < 6; board++)
             if (i.waits >> board & 1)
-                w.clock = std::max(w.clock, w.ready[board]);
+                for (u32 far = 0; far < 2; far++)
+                    w.clock[far] = std::max(w.clock[far], w.ready[board][far]);
         counts_.issued[pc]++, counts_.lanes[pc] += std::popcount(active);
         u32 latency = 0;
         const bool flows = i.op >= FIRST_OF_FLOW && i.op <= LAST_OF_FLOW;
@@ -355,9 +370,12 @@ class Block {
                 latency = execute(w, i, pc, active);
             each(mask, [&](u32 lane) { w.pc[lane] = pc + 1; });
         }
-        if (i.scoreboard >= 0)
-            w.ready[i.scoreboard] = std::max(w.ready[i.scoreboard], w.clock + latency);
-        w.clock += std::max<u32>(i.stall, 1);
+        for (u32 far = 0; far < 2; far++) {
+            if (i.scoreboard >= 0)
+                w.ready[i.scoreboard][far] = std::max(
+                    w.ready[i.scoreboard][far], w.clock[far] + (latency == FAR ? launch_.latency_far[far] : latency));
+            w.clock[far] += std::max<u32>(i.stall, 1);
+        }
         return true;
     }
     void meet(Warp &w, u32 barrier) { // opens a convergence barrier that all of its living lanes wait at
@@ -509,25 +527,15 @@ class Block {
     }
     template <class T>
     static T combined(u32 how, T old, T given, T other) {
-        switch (how) {
-        case ADD:
-            return old + given;
-        case MINIMUM:
-            return std::min(old, given);
-        case MAXIMUM:
-            return std::max(old, given);
-        case EXCHANGE:
-            return given;
-        case COMPARE:
-            return old == given ? other : old;
-        case INCREMENT:
-            return old >= given ? T(0) : old + T(1);
-        case DECREMENT:
-            return old == T(0) || old > given ? given : old - T(1);
-        case COUNT:
-            return old + T(1);
-        }
-        return old;
+        return how == ADD         ? old + given
+               : how == MINIMUM   ? std::min(old, given)
+               : how == MAXIMUM   ? std::max(old, given)
+               : how == EXCHANGE  ? given
+               : how == COMPARE   ? (old == given ? other : old)
+               : how == INCREMENT ? (old >= given ? T(0) : old + T(1))
+               : how == DECREMENT ? (old == T(0) || old > given ? given : old - T(1))
+               : how == COUNT     ? old + T(1)
+                                  : old;
     }
     static u64 combined_bits(const Instruction &i, u64 old, u64 given, u64 other) {
         if (i.sub == ALL_BITS)
@@ -618,30 +626,20 @@ class Block {
             each(mask, [&](u32 lane) { to[lane] = address(w, i.a, lane); });
             counts_.wavefronts[pc] += passes(to, mask, i.bytes, false);
         }
-        return loads || i.d.kind == REGISTER ? (fresh ? launch_.latency_far : launch_.latency_near) : 1;
+        return loads || i.d.kind == REGISTER ? (fresh ? FAR : launch_.latency_near) : 1;
     }
 
     // ---- computations
 
     template <class T>
     static bool compares(u32 how, T a, T b) {
-        switch (how) {
-        case LESS:
-            return a < b;
-        case EQUAL:
-            return a == b;
-        case AT_MOST:
-            return a <= b;
-        case GREATER:
-            return a > b;
-        case UNEQUAL:
-            return a != b;
-        case AT_LEAST:
-            return a >= b;
-        case ALWAYS:
-            return true;
-        }
-        return false;
+        return how == LESS       ? a < b
+               : how == EQUAL    ? a == b
+               : how == AT_MOST  ? a <= b
+               : how == GREATER  ? a > b
+               : how == UNEQUAL  ? a != b
+               : how == AT_LEAST ? a >= b
+                                 : how == ALWAYS;
     }
     static bool holds(u32 how, double a, double b, bool unordered) {
         if (std::isnan(a) || std::isnan(b))
@@ -664,54 +662,33 @@ class Block {
     }
     u32 special(const Warp &w, u32 which, u32 lane) const {
         const u32 thread = 32 * w.index + lane, *block = launch_.block;
-        switch (which) {
-        case TID_X:
-            return thread % block[0];
-        case TID_Y:
-            return thread / block[0] % block[1];
-        case TID_Z:
-            return thread / block[0] / block[1];
-        case CTAID_X:
-        case CTAID_Y:
-        case CTAID_Z:
-            return place_[which - CTAID_X];
-        case LANEID:
-            return lane;
-        case EQMASK:
-            return 1u << lane;
-        case LTMASK:
-            return (1u << lane) - 1;
-        case LEMASK:
-            return (2u << lane) - 1;
-        case GTMASK:
-            return ~((2u << lane) - 1);
-        case GEMASK:
-            return ~((1u << lane) - 1);
-        case CLOCK:
-            return (u32)w.clock;
-        }
-        return 0;
+        const u32 bit = 1u << lane, lower = bit - 1;
+        return which == TID_X     ? thread % block[0]
+               : which == TID_Y   ? thread / block[0] % block[1]
+               : which == TID_Z   ? thread / block[0] / block[1]
+               : which == CTAID_X ? place_[0]
+               : which == CTAID_Y ? place_[1]
+               : which == CTAID_Z ? place_[2]
+               : which == LANEID  ? lane
+               : which == EQMASK  ? bit
+               : which == LTMASK  ? lower
+               : which == LEMASK  ? lower | bit
+               : which == GTMASK  ? ~(lower | bit)
+               : which == GEMASK  ? ~lower
+               : which == CLOCK   ? (u32)w.clock[0]
+                                  : 0;
     }
     static float approximate(u32 which, float x) {
-        switch (which) {
-        case RCP:
-            return 1 / x;
-        case RSQ:
-            return 1 / std::sqrt(x);
-        case EX2:
-            return std::exp2(x);
-        case LG2:
-            return std::log2(x);
-        case SIN: // of turns
-            return (float)std::sin(x * 6.283185307179586);
-        case COS:
-            return (float)std::cos(x * 6.283185307179586);
-        case SQRT:
-            return std::sqrt(x);
-        case TANH:
-            return std::tanh(x);
-        }
-        return x;
+        const double turns = x * 6.283185307179586; // of sines and cosines
+        return which == RCP    ? 1 / x
+               : which == RSQ  ? 1 / std::sqrt(x)
+               : which == EX2  ? std::exp2(x)
+               : which == LG2  ? std::log2(x)
+               : which == SIN  ? (float)std::sin(turns)
+               : which == COS  ? (float)std::cos(turns)
+               : which == SQRT ? std::sqrt(x)
+               : which == TANH ? std::tanh(x)
+                               : x;
     }
     static double rounded(double x, u32 how) {
         return how == TO_ZERO ? std::trunc(x)
@@ -728,6 +705,33 @@ class Block {
     }
     u16 packed(const Instruction &i, float value) const {
         return i.modifiers & BFLOAT ? brain_bits(value) : half_bits(value);
+    }
+
+    // Writes the word that `one` gives of three words, by lane; returns the latency.
+    template <class One>
+    u32 computed(Warp &w, const Instruction &i, u32 mask, u32 latency, One one) {
+        Lanes out;
+        const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1), *c = bits(w, i.c, 2);
+        each(mask, [&](u32 lane) { out[lane] = one(a[lane], b[lane], c[lane], lane); });
+        put(w, i.d, mask, out);
+        return latency;
+    }
+    void any_floats(Warp &w, const Instruction &i, double *to) { // of the 2, 4 or 8 bytes in `joined`
+        if (i.joined == 8)
+            return doubles(w, i.a, to);
+        const u32 *x = i.joined == 2 ? bits(w, i.a, 0) : reals(w, i.a, 0);
+        for (u32 lane = 0; lane < 32; lane++)
+            to[lane] = i.joined == 2 ? part_of(i, x[lane], i.a, 0) : number(x[lane]);
+    }
+    u32 converted(Warp &w, const Instruction &i, u32 mask, u32 bytes, const u64 *values) {
+        Lanes out;
+        if (bytes == 8)
+            put_pair(w, i.d, mask, values);
+        else {
+            std::copy_n(values, 32, out);
+            put(w, i.d, mask, out);
+        }
+        return 14;
     }
 
     u32 execute(Warp &w, const Instruction &i, u32 pc, u32 mask) {
@@ -792,10 +796,7 @@ class Block {
                 put_predicate(w, i.e, mask, carry);
                 return 5;
             }
-            const u32 *c = bits(w, i.c, 2);
-            each(mask, [&](u32 lane) { out[lane] = a[lane] * b[lane] + c[lane] + (p >> lane & 1); });
-            put(w, i.d, mask, out);
-            return 4;
+            return computed(w, i, mask, 4, [&](u32 x, u32 y, u32 z, u32 lane) { return x * y + z + (p >> lane & 1); });
         }
         case LEA: {
             const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1);
@@ -834,26 +835,15 @@ class Block {
             put_predicate(w, i.e, mask, looked_up(i.joined, a, b, c));
             return 4;
         }
-        case SHF: {
-            const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1), *c = bits(w, i.c, 2);
-            each(mask, [&](u32 lane) {
-                const u64 both = (u64)c[lane] << 32 | a[lane];
-                const u32 most = i.modifiers & OF_64 ? 64 : 32;
-                const u32 by = i.modifiers & WRAPS ? b[lane] % most : std::min(b[lane], most);
-                u64 moved;
-                if (i.modifiers & RETURNS) { // to the right
-                    const bool arithmetic = !is_unsigned;
-                    if (by >= 64)
-                        moved = arithmetic ? (u64)((i64)both >> 63) : 0;
-                    else
-                        moved = arithmetic ? (u64)((i64)both >> by) : both >> by;
-                } else
-                    moved = by >= 64 ? 0 : both << by;
-                out[lane] = i.modifiers & UPPER ? (u32)(moved >> 32) : (u32)moved;
+        case SHF:
+            return computed(w, i, mask, 4, [&](u32 a, u32 b, u32 c, u32) {
+                const u64 both = (u64)c << 32 | a;
+                const u32 most = i.modifiers & OF_64 ? 64 : 32, by = i.modifiers & WRAPS ? b % most : std::min(b, most);
+                u64 moved = by >= 64 ? 0 : both << by;
+                if (i.modifiers & RETURNS) // to the right
+                    moved = is_unsigned ? (by >= 64 ? 0 : both >> by) : (u64)((i64)both >> std::min(by, 63u));
+                return i.modifiers & UPPER ? (u32)(moved >> 32) : (u32)moved;
             });
-            put(w, i.d, mask, out);
-            return 4;
-        }
         case ISETP: {
             const u32 p = i.modifiers & EXTENDED ? lanes_of(w, i.q) : 0;
             u32 found = 0;
@@ -920,15 +910,13 @@ class Block {
             return 4;
         }
         case IMNMX: {
-            const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1), p = lanes_of(w, i.p);
-            const u32 *c = i.modifiers & EXTENDED ? bits(w, i.c, 2) : nullptr; // of a sum
-            each(mask, [&](u32 lane) {
-                const u32 x = c ? a[lane] + b[lane] : a[lane], y = c ? c[lane] : b[lane];
+            const u32 p = lanes_of(w, i.p);
+            return computed(w, i, mask, 4, [&](u32 a, u32 b, u32 c, u32 lane) {
+                const bool of_sum = i.modifiers & EXTENDED;
+                const u32 x = of_sum ? a + b : a, y = of_sum ? c : b;
                 const bool less = is_unsigned ? x < y : (i32)x < (i32)y;
-                out[lane] = less == (bool)(p >> lane & 1) ? x : y;
+                return less == (bool)(p >> lane & 1) ? x : y;
             });
-            put(w, i.d, mask, out);
-            return 4;
         }
         case FMNMX: {
             const u32 *a = reals(w, i.a, 0), *b = reals(w, i.b, 1), p = lanes_of(w, i.p);
@@ -939,13 +927,12 @@ class Block {
             put(w, i.d, mask, out);
             return 4;
         }
-        case MOV: {
-            const u32 *a = bits(w, i.a, 0);
-            put(w, i.d, mask, a);
+        case MOV:
+        case TO_UNIFORM_REGISTER:
+            put(w, i.d, mask, bits(w, i.a, 0));
             if (i.modifiers & OF_64)
                 put(w, i.d, mask, bits(w, i.a, 1, 1), 1);
-            return 4;
-        }
+            return i.op == MOV ? 4 : 12;
         case SPECIAL:
             each(mask, [&](u32 lane) { out[lane] = i.a.index == NO_SPECIAL ? 0 : special(w, i.a.index, lane); });
             put(w, i.d, mask, out);
@@ -967,79 +954,61 @@ class Block {
                 put(w, i.d, mask, i.bytes < 4 ? out : a, part);
             }
             return 30;
-        case TO_UNIFORM_REGISTER: {
-            const u32 *a = bits(w, i.a, 0);
-            put(w, i.d, mask, a);
-            return 12;
-        }
-        case PRMT: {
-            const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1), *c = bits(w, i.c, 2);
-            each(mask, [&](u32 lane) {
-                const u64 both = (u64)c[lane] << 32 | a[lane];
-                out[lane] = 0;
+        case PRMT:
+            return computed(w, i, mask, 4, [](u32 a, u32 b, u32 c, u32) {
+                const u64 both = (u64)c << 32 | a;
+                u32 made = 0;
                 for (u32 k = 0; k < 4; k++) {
-                    const u32 which = b[lane] >> 4 * k & 15;
-                    u32 byte = (u32)(both >> 8 * (which & 7)) & 0xff;
-                    if (which & 8)
-                        byte = byte & 0x80 ? 0xff : 0;
-                    out[lane] |= byte << 8 * k;
+                    const u32 which = b >> 4 * k & 15, byte = (u32)(both >> 8 * (which & 7)) & 0xff;
+                    made |= (which & 8 ? (byte & 0x80 ? 0xff : 0) : byte) << 8 * k;
                 }
+                return made;
             });
-            put(w, i.d, mask, out);
-            return 4;
-        }
         case POPC:
+            return computed(w, i, mask, 12, [](u32 a, u32, u32, u32) { return (u32)std::popcount(a); });
+        case IABS:
+            return computed(w, i, mask, 12, [](u32 a, u32, u32, u32) { return (i32)a < 0 ? -a : a; });
         case FLO:
+            return computed(w, i, mask, 12, [&](u32 a, u32, u32, u32) {
+                const u32 x = !is_unsigned && (i32)a < 0 ? ~a : a, before = std::countl_zero(x);
+                return x == 0 ? ~0u : i.modifiers & EXTENDED ? before : 31 - before;
+            });
         case BREV:
-        case IABS: {
-            const u32 *a = bits(w, i.a, 0);
-            each(mask, [&](u32 lane) {
-                u32 x = a[lane];
-                if (i.op == POPC)
-                    out[lane] = std::popcount(x);
-                else if (i.op == IABS)
-                    out[lane] = (i32)x < 0 ? -x : x;
-                else if (i.op == FLO) {
-                    x = !is_unsigned && (i32)x < 0 ? ~x : x;
-                    out[lane] = x == 0 ? ~0u : i.modifiers & EXTENDED ? std::countl_zero(x) : 31 - std::countl_zero(x);
-                } else {
-                    x = (x >> 1 & 0x55555555) | (x & 0x55555555) << 1, x = (x >> 2 & 0x33333333) | (x & 0x33333333)
-                                                                                                       << 2;
-                    x = (x >> 4 & 0x0f0f0f0f) | (x & 0x0f0f0f0f) << 4, out[lane] = __builtin_bswap32(x);
-                }
+            return computed(w, i, mask, 12, [](u32 a, u32, u32, u32) {
+                u32 made = 0;
+                for (u32 k = 0; k < 32; k++)
+                    made |= (a >> k & 1) << (31 - k);
+                return made;
             });
-            put(w, i.d, mask, out);
-            return 12;
-        }
         case SGXT:
-        case BMSK: {
-            const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1);
-            each(mask, [&](u32 lane) {
-                const u32 by = std::min(b[lane], 32u);
-                if (i.op == BMSK) {
-                    const u64 ones = (1ull << by) - 1;
-                    out[lane] = a[lane] >= 32 ? 0 : (u32)(ones << a[lane]);
-                } else if (!by || by == 32)
-                    out[lane] = by ? a[lane] : 0;
-                else
-                    out[lane] = is_unsigned ? a[lane] << (32 - by) >> (32 - by)
-                                            : (u32)((i32)(a[lane] << (32 - by)) >> (32 - by));
+            return computed(w, i, mask, 4, [&](u32 a, u32 b, u32, u32) -> u32 {
+                const u32 rest = 32 - std::min(b, 32u);
+                return rest == 32 ? 0 : is_unsigned ? a << rest >> rest : (u32)((i32)(a << rest) >> rest);
             });
-            put(w, i.d, mask, out);
-            return 4;
-        }
+        case BMSK:
+            return computed(w, i, mask, 4, [](u32 a, u32 b, u32, u32) {
+                return a >= 32 ? 0 : (u32)((1ull << std::min(b, 32u)) - 1 << a);
+            });
         case FADD:
         case FMUL:
         case FFMA: {
             const u32 *a = reals(w, i.a, 0), *b = reals(w, i.b, 1);
             const u32 *c = i.op == FFMA ? reals(w, i.c, 2) : a;
-            each(mask, [&](u32 lane) {
-                const float x = number(a[lane]), y = number(b[lane]);
-                float made = i.op == FADD ? x + y : i.op == FMUL ? x * y : std::fma(x, y, number(c[lane]));
-                if (i.modifiers & WRAPS) // saturates
-                    made = std::isnan(made) ? 0 : std::clamp(made, 0.0f, 1.0f);
-                out[lane] = bits_of(made);
-            });
+            const auto compute = [&](auto one) { // of all lanes: `put` leaves inactive ones as they are
+                for (u32 lane = 0; lane < 32; lane++)
+                    out[lane] = bits_of(one(number(a[lane]), number(b[lane]), number(c[lane])));
+            };
+            if (i.op == FADD)
+                compute([](float x, float y, float) { return x + y; });
+            else if (i.op == FMUL)
+                compute([](float x, float y, float) { return x * y; });
+            else
+                compute([](float x, float y, float z) { return std::fma(x, y, z); });
+            if (i.modifiers & WRAPS) // saturates
+                each(mask, [&](u32 lane) {
+                    const float made = number(out[lane]);
+                    out[lane] = bits_of(std::isnan(made) ? 0 : std::clamp(made, 0.0f, 1.0f));
+                });
             put(w, i.d, mask, out);
             return 4;
         }
@@ -1081,37 +1050,24 @@ class Block {
             put_predicate(w, i.d, mask, found);
             return 8;
         }
-        case TO_FLOAT: { // from integers
+        case TO_FLOAT: // from integers
             words(w, i.a, wide, i.modifiers & OF_64, !is_unsigned);
             each(mask, [&](u32 lane) {
                 u64 x = wide[lane];
                 if (i.bytes < 4) {
-                    const u32 chosen = (u32)(x >> 8 * i.joined);
-                    x = i.bytes == 1 ? (is_unsigned ? (u64)(u8)chosen : (u64)(i64)(signed char)chosen)
-                                     : (is_unsigned ? (u64)(u16)chosen : (u64)(i64)(short)chosen);
+                    const u32 rest = 64 - 8 * i.bytes;
+                    x = (u64)(u32)(x >> 8 * i.joined) << rest;
+                    x = is_unsigned ? x >> rest : (u64)((i64)x >> rest);
                 }
                 const double value = is_unsigned ? (double)x : (double)(i64)x;
-                if (i.sub == 8)
-                    wide[lane] = cast<u64>(value);
-                else
-                    wide[lane] = i.sub == 2 ? half_bits((float)value) : bits_of(is_unsigned ? (float)x : (float)(i64)x);
-                out[lane] = (u32)wide[lane];
+                wide[lane] = i.sub == 8   ? cast<u64>(value)
+                             : i.sub == 2 ? half_bits((float)value)
+                                          : bits_of(is_unsigned ? (float)x : (float)(i64)x);
             });
-            if (i.sub == 8)
-                put_pair(w, i.d, mask, wide);
-            else
-                put(w, i.d, mask, out);
-            return 14;
-        }
+            return converted(w, i, mask, i.sub, wide);
         case TO_INTEGER: {
             double a[32];
-            if (i.joined == 8)
-                doubles(w, i.a, a);
-            else {
-                const u32 *x = i.joined == 2 ? bits(w, i.a, 0) : reals(w, i.a, 0);
-                for (u32 lane = 0; lane < 32; lane++)
-                    a[lane] = i.joined == 2 ? part_of(i, x[lane], i.a, 0) : number(x[lane]);
-            }
+            any_floats(w, i, a);
             each(mask, [&](u32 lane) {
                 const double x = std::isnan(a[lane]) ? 0 : rounded(a[lane], i.sub);
                 if (i.bytes == 8)
@@ -1120,33 +1076,17 @@ class Block {
                 else
                     wide[lane] = is_unsigned ? (u32)std::clamp(x, 0.0, 4294967295.0)
                                              : (u32)(i32)std::clamp(x, -2147483648.0, 2147483647.0);
-                out[lane] = (u32)wide[lane];
             });
-            if (i.bytes == 8)
-                put_pair(w, i.d, mask, wide);
-            else
-                put(w, i.d, mask, out);
-            return 14;
+            return converted(w, i, mask, i.bytes, wide);
         }
         case CONVERT: { // between floats, or to a whole number
             double a[32];
-            if (i.joined == 8)
-                doubles(w, i.a, a);
-            else {
-                const u32 *x = i.joined == 2 ? bits(w, i.a, 0) : reals(w, i.a, 0);
-                for (u32 lane = 0; lane < 32; lane++)
-                    a[lane] = i.joined == 2 ? part_of(i, x[lane], i.a, 0) : number(x[lane]);
-            }
+            any_floats(w, i, a);
             each(mask, [&](u32 lane) {
                 const double x = i.sub == NEAREST ? a[lane] : rounded(a[lane], i.sub);
                 wide[lane] = i.bytes == 8 ? cast<u64>(x) : i.bytes == 2 ? packed(i, (float)x) : bits_of((float)x);
-                out[lane] = (u32)wide[lane];
             });
-            if (i.bytes == 8)
-                put_pair(w, i.d, mask, wide);
-            else
-                put(w, i.d, mask, out);
-            return 14;
+            return converted(w, i, mask, i.bytes, wide);
         }
         case PACK: { // two floats into halves
             const u32 *a = reals(w, i.a, 0), *b = reals(w, i.b, 1);
@@ -1187,22 +1127,11 @@ class Block {
             u32 valid = 0;
             each(mask, [&](u32 lane) {
                 const u32 segment = clamp[lane] >> 8 & 31, most = (lane & segment) | (clamp[lane] & 31 & ~segment);
-                const u32 least = lane & segment;
-                i32 from = 0;
-                bool inside = true;
-                switch (i.sub) {
-                case SHUFFLE_UP:
-                    from = (i32)lane - (i32)by[lane], inside = from >= (i32)most;
-                    break;
-                case SHUFFLE_DOWN:
-                    from = (i32)(lane + by[lane]), inside = from <= (i32)most;
-                    break;
-                case SHUFFLE_BUTTERFLY:
-                    from = (i32)(lane ^ by[lane]), inside = from <= (i32)most;
-                    break;
-                default:
-                    from = (i32)(least | (by[lane] & ~segment & 31)), inside = from <= (i32)most;
-                }
+                const i32 from = i.sub == SHUFFLE_UP          ? (i32)lane - (i32)by[lane]
+                                 : i.sub == SHUFFLE_DOWN      ? (i32)(lane + by[lane])
+                                 : i.sub == SHUFFLE_BUTTERFLY ? (i32)(lane ^ by[lane])
+                                                              : (i32)((lane & segment) | (by[lane] & ~segment & 31));
+                const bool inside = i.sub == SHUFFLE_UP ? from >= (i32)most : from <= (i32)most;
                 out[lane] = values[inside ? (u32)from & 31 : lane];
                 valid |= (u32)inside << lane;
             });
@@ -1279,17 +1208,13 @@ class Block {
             put(w, i.d, mask, out);
             return 8;
         }
-        case DOT: {
-            const u32 *a = bits(w, i.a, 0), *b = bits(w, i.b, 1), *c = bits(w, i.c, 2);
-            each(mask, [&](u32 lane) {
-                out[lane] = c[lane];
+        case DOT:
+            return computed(w, i, mask, 5, [&](u32 a, u32 b, u32 c, u32) {
                 for (u32 k = 0; k < 32; k += 8)
-                    out[lane] += is_unsigned ? (u32)(u8)(a[lane] >> k) * (u8)(b[lane] >> k)
-                                             : (u32)((signed char)(a[lane] >> k) * (signed char)(b[lane] >> k));
+                    c += is_unsigned ? (u32)(u8)(a >> k) * (u8)(b >> k)
+                                     : (u32)((signed char)(a >> k) * (signed char)(b >> k));
+                return c;
             });
-            put(w, i.d, mask, out);
-            return 5;
-        }
         }
         fail("instruction %u has no meaning here", pc);
     }
@@ -1308,5 +1233,9 @@ extern "C" int count_block(const Launch *launch, u32 number, Counts *counts, cha
     } catch (const Failure &failure) {
         std::snprintf(message, bytes, "%s", failure.text);
         return 1;
+    } catch (const Endless &endless) {
+        std::snprintf(message, bytes, "warp %u of block %u takes more than %u instructions", endless.warp, number,
+                      launch->most_steps);
+        return 2;
     }
 }
