@@ -81,7 +81,8 @@ def _bound(model: Model, given: Mapping[str, Shape]) -> dict[str, Shape] | None:
         if name not in given or spec.shape is None:
             continue
         if len(given[name]) != len(spec.shape):
-            raise ModelError(f"--input {name}: {len(given[name])} extents, but the input is {spec}")
+            also = f"; give one number for its value, as {name}=1" if spec.shape == () else ""
+            raise ModelError(f"--input {name}: {len(given[name])} extents, but the input is {spec}{also}")
         for declared, extent in zip(spec.shape, given[name], strict=True):
             known = values.setdefault(declared, extent) if isinstance(declared, str) else declared
             if known not in (None, extent):

@@ -65,6 +65,9 @@ def test_a_number_for_an_input_without_axes_decides_a_branch(tmp_path, gensor_tu
         code, _, errors = gensor_tune("shapes", tmp_path / "rates.onnx", *sizes, "-o", out)
         assert code in (0, None), errors
         assert [row.workload.operator for row in read_shapes(out)] == [op]
+    onnx.save(proto("y = Mul(x, rate)", given | {"rate": ("float32", ())}, {"y": ("n", 8)}), tmp_path / "plain.onnx")
+    code, _, errors = gensor_tune("shapes", tmp_path / "plain.onnx", "--input", "rate=1,2", "-o", out)
+    assert code and "give one number for its value, as rate=1" in errors
 
 
 def test_a_model_in_16_bits_has_shapes_records_and_layers_of_its_own(file, tmp_path, gensor_tune, needs_emulator):
