@@ -56,6 +56,15 @@ def _pool(run: Run, node: Node, x: Tensor) -> Tensor:
     return y[(..., *kept)]
 
 
+def _max_pool(run: Run, node: Node, x: Tensor) -> Tensor:
+    """Take maxima; integers of 8 bits are exact in 16-bit floats, which kernels read."""
+    if name_of(x) not in ("int8", "uint8"):
+        return _pool(run, node, x)
+    found = _pool(run, node, run.device(x).astype(np.float16))
+    with np.errstate(invalid="ignore"):  # of a dry run, whose arrays have any elements
+        return found.astype(x.dtype)
+
+
 def _global_average(run: Run, node: Node, x: Tensor) -> Tensor:
     return run.call(reductions.mean, x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
@@ -68,5 +77,5 @@ LOWERINGS: dict[str, Lowering] = {
     "AveragePool": _pool,
     "GlobalAveragePool": _global_average,
     "GlobalMaxPool": _global_max,
-    "MaxPool": _pool,
+    "MaxPool": _max_pool,
 }
