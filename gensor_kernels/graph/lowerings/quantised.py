@@ -46,7 +46,8 @@ def _dequantize(run: Run, node: Node, x: Tensor, scale: Tensor, zero: Tensor = N
     if x.dtype.kind in "iu":
         x = x if zero is None else x.astype(np.int32) - zero.astype(np.int32)
     dtype = _named(node.attribute("output_dtype")) or scale.dtype
-    return (x.astype(np.float32) * wide(xp, scale)).astype(dtype, copy=False)
+    with np.errstate(all="ignore"):
+        return (x.astype(np.float32) * wide(xp, scale)).astype(dtype, copy=False)
 
 
 def _result_dtype(node: Node, zero: Tensor) -> Dtype:

@@ -152,6 +152,15 @@ def _global_lp_pool(run: Run, node: Node, x: Tensor) -> Tensor:
     return ((xp.abs(wide(xp, x)) ** power).sum(axis=axes, keepdims=True) ** (1 / power)).astype(x.dtype)
 
 
+def _max_pool(run: Run, node: Node, x: Tensor) -> Tensor:
+    """Take maxima; integers of 8 bits are exact in 16-bit floats, which kernels read."""
+    if name_of(x) not in ("int8", "uint8") or any(node.outputs[1:]):
+        return _pool(run, node, x)
+    found = _pool(run, node, run.device(x).astype(np.float16))
+    with np.errstate(invalid="ignore"):  # of a dry run, whose arrays have any elements
+        return found.astype(x.dtype)
+
+
 def _global_average(run: Run, node: Node, x: Tensor) -> Tensor:
     return run.call(reductions.mean, x, axis=tuple(range(2, x.ndim)), keepdims=True)
 

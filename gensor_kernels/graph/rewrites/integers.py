@@ -21,7 +21,7 @@ INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
 #: The standard's number of int32.
 INT32 = 6
 #: Operators of integers whose results are elements of their first input.
-MOVES = ("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+MOVES = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 #: Products of int8 that an int32 surely holds.
 MOST_TERMS = 2**17 - 1
 #: A float32 of this size plus a number below 2^22 is rounded to a whole number, half to even.
@@ -87,7 +87,7 @@ def _sign_result(links: Links, node: Node) -> bool:
         if links.is_result(name):
             return False
         for each in links.readers(name):
-            if each.op in MOVES and each.inputs[0] == name:
+            if each.op in MOVES and each.inputs[0] == name and len(each.outputs) == 1:
                 waiting.append(each.outputs[0])
             elif each.op == "DequantizeLinear" and _has_known_zero(graph, each, 2):
                 readers.append(each)
@@ -137,11 +137,16 @@ def _signed_zero(graph: Graph, node: Node, place: int) -> str:
 
 @rule("IntegerViews", "QuantizeLinear")
 def move_integers(links: Links, node: Node) -> bool:
-    """QuantizeLinear(Reshape(DequantizeLinear(x))) -> Reshape(x), where scales and zero points are equal."""
+    """QuantizeLinear(Reshape(DequantizeLinear(x))) -> Reshape(x), where scales and zero points are equal.
+
+    Also views of other kinds, and maxima of windows.
+    """
     graph, view = links.graph, links.maker(node.inputs[0], *MOVES)
     given = find_quantised(links, node.inputs[0] if view is None else view.inputs[0])
     scale, zero = (graph.constants.get(node.input(place)) for place in (1, 2))
     if given is None or view is None or not links.alone(node.inputs[0]) or scale is None or zero is None:
+        return False
+    if len(view.outputs) > 1:
         return False
     if zero.dtype != INT8 or zero.size != 1 or scale.size != 1 or given.scale.size > 1:
         return False

@@ -129,6 +129,17 @@ def test_products_of_two_quantised_tensors_and_views_between(emulator):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("form", ["QDQ", "QOperator"])
+def test_maxima_of_windows_are_of_integers(emulator, form):
+    pool = "MaxPool<kernel_shape=[3,2], pads=[1,0,1,1], strides=[2,1]>"
+    text = f"p = QuantizeLinear(x, s, z); o = {pool}(p)"
+    if form == "QDQ":
+        text = f"p = QuantizeLinear(x, s, z); d = DequantizeLinear(p, s, z); m = {pool}(d); o = QuantizeLinear(m, s, z)"
+    constants = {"s": scale(0.04), "z": np.uint8(100)}
+    graph, found, wanted = run(text + "; y = DequantizeLinear(o, s, z)", {"x": floats(1, 3, 8, 7)}, constants, 17)
+    assert kinds_of(graph) == ["QuantizeLinear", "MaxPool", "DequantizeLinear"] and (found == wanted).all()
+
+
 def test_signals_depthwise_filters_and_terms_of_channels(emulator):
     text = "d = DequantizeLinear(x, s, z); f = DequantizeLinear(w, t); y = Conv<pads=[2,1], group=4>(d, f)"
     constants = {"s": scale(0.1), "z": np.int8(5), "w": integers("int8", 4, 1, 3), "t": scale(0.02), "c": floats(4, 1)}
