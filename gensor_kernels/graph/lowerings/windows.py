@@ -175,5 +175,5 @@ LOWERINGS: dict[str, Lowering] = {
     "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": _global_max,
     "LpPool": _lp_pool,
-    "MaxPool": _pool,
+    "MaxPool": _max_pool,
 }
