@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
+from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.fusion.fused import MOST_KINDS
 
 RNG = np.random.default_rng(7)
@@ -152,6 +153,14 @@ def test_no_array_of_a_call_stays_alive():
     del x
     gc.collect()
     assert gone() is None
+
+
+def test_arrays_of_no_device_are_the_functions_own_and_tell_nothing_of_later_calls(monkeypatch):
+    fused = gk.fuse(lambda x: x * 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(current_runtime().device), "is_array", lambda self, value: False)
+        assert (fused(X) == X * 2).all() and not fused._kinds
+    assert (fused(X) == X * 2).all() and None not in fused._kinds.values() and fused._is_direct
 
 
 def test_calls_are_recorded_and_explained(tmp_path):

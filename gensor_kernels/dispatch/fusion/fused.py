@@ -66,7 +66,6 @@ class Fused:
         except (TypeError, AttributeError):  # an argument that cannot be hashed, or is no array
             kind = None
         if kind is None:
-            self._is_direct = False  # direct ways are of calls that always do the same
             return self.function(*arguments, **named)
         call, places = kind
         try:
@@ -76,7 +75,8 @@ class Fused:
 
     def _learn(self, key: Hashable, arguments: tuple[Any, ...], named: dict[str, Any]) -> Kind:
         """Trace a new kind of call."""
-        if len(self._kinds) >= MOST_KINDS:
+        self._is_direct = False  # direct ways are of calls that always do the same
+        if len(self._kinds) >= MOST_KINDS or not _are_served((*arguments, *named.values())):
             return None
         try:
             found = _trace(self.function, arguments, named)
@@ -84,12 +84,22 @@ class Fused:
             config.logger().info("%s is called as it is written: %s", self.function, error)
             found = None
         self._kinds[key] = found
+        self._is_direct = None not in self._kinds.values()
         return found
 
 
 def _about(value: Any) -> tuple[Any, ...]:
     """Return what a kind of call has of an argument."""
     return (type(value), value) if isinstance(value, _PLAIN) else (type(value), tuple(value.shape), value.dtype)
+
+
+def _are_served(values: tuple[Any, ...]) -> bool:
+    """Return whether arguments that are no numbers are arrays of the current device, if there is one."""
+    arrays = [each for each in values if not isinstance(each, _PLAIN)]
+    try:
+        return bool(arrays) and all(map(current_runtime().device.is_array, arrays))
+    except Exception:  # without a GPU
+        return False
 
 
 def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Kind:
@@ -103,8 +113,6 @@ def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict
     given.update(named)
     places = tuple(each for each, value in given.items() if not isinstance(value, _PLAIN))
     arrays = [given[each] for each in places]
-    if not arrays or not all(device.is_array(each) for each in arrays):
-        raise NotTracedError("arguments that are no arrays of this device")
     tracing = Tracing(arrays)
     # Without arrays, which would stay alive.
     numbers = {each: value for each, value in given.items() if each not in places}
