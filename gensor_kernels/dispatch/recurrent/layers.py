@@ -131,7 +131,7 @@ def walk(
     parameters = _parameters(cells, network.peepholes is not None, False)
     kind = _Kind(parameters, (steps, batch, directions, rows), tuple(network.r.shape), dtype, wide, precision)
     # A call that is recorded or tuned is one of the recurrence, whatever serves it.
-    is_asked_for = record.active or config.tune_mode() == "now"
+    is_asked_for = bool(record.active) or config.tune_mode() == "now"
     at_once = at_once and (is_asked_for or _is_served(runtime, kind))
     if asking.get():
         _ask(runtime, x, network, kind, at_once, options)
