@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from gensor_kernels import config
+from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.api.matmul import matmul
 from gensor_kernels.dispatch.api.norms import elementwise
 from gensor_kernels.dispatch.functions.recurrent import (
@@ -130,7 +131,7 @@ def walk(
     parameters = _parameters(cells, network.peepholes is not None, False)
     kind = _Kind(parameters, (steps, batch, directions, rows), tuple(network.r.shape), dtype, wide, precision)
     # A call that is recorded or tuned is one of the recurrence, whatever serves it.
-    is_asked_for = record.active or config.tune_mode() == "now"
+    is_asked_for = bool(record.active) or config.tune_mode() == "now"
     at_once = at_once and (is_asked_for or _is_served(runtime, kind))
     if asking.get():
         _ask(runtime, x, network, kind, at_once, options)
@@ -141,7 +142,7 @@ def walk(
     r = network.r.astype(dtype, copy=False)
     given = Recurrence(inputs, r, network.h, network.c, vector, network.lengths)
     if at_once:
-        return _serve(runtime, given, cells, batch_first, precision)
+        return _serve(runtime, call, given, cells, batch_first, precision)
     y = device.empty((*x.shape[:2], directions, hidden), dtype)
     y = y.swapaxes(0, 1) if batch_first else y
     lasts = walk_steps(ByKernels(runtime, call, options), given, cells, y, wide)
@@ -156,8 +157,18 @@ def _parameters(cells: Sequence[Cell], peepholes: bool, batch_first: bool) -> Pa
     return Parameters(name, first.order, len(cells) == 1 and first.reverse, float(clip), batch_first)
 
 
+def recur(*inputs: DeviceArray, parameters: Parameters, precision: str | None) -> DeviceArray:
+    """Compute a recurrence of its operands, of which the last is written; see functions/recurrent.py."""
+    return current_runtime().serve(RECURRENCE, inputs, parameters, None, (), precision)
+
+
 def _serve(
-    runtime: Runtime, given: Recurrence, cells: Sequence[Cell], batch_first: bool, precision: str | None
+    runtime: Runtime,
+    call: Caller,
+    given: Recurrence,
+    cells: Sequence[Cell],
+    batch_first: bool,
+    precision: str | None,
 ) -> Sequences:
     """Compute all steps in one call, which a kernel serves in one launch."""
     device, kind = runtime.device, cells[0].kind
@@ -178,7 +189,7 @@ def _serve(
     more = () if vector is None else (vector,)
     parameters = _parameters(cells, kind == "lstm" and vector is not None, batch_first)
     inputs = (given.inputs, given.r, state, lengths.astype(np.int32, copy=False), *more, last)
-    y = runtime.serve(RECURRENCE, inputs, parameters, None, (), precision)
+    y = call(recur, *inputs, parameters=parameters, precision=precision)
     found = [each.astype(dtype, copy=False) for each in last]
     return Sequences(y, found[0], found[1] if kind == "lstm" else None)
 
@@ -219,7 +230,7 @@ class _Kind(NamedTuple):
         more = [empty((directions, width), self.wide)] if operator in WITH_VECTOR else []
         lengths, r = empty((batch,), np.dtype(np.int32)), empty(self.r, self.dtype)
         inputs = (empty(self.inputs, self.wide), r, state, lengths, *more, state)
-        return runtime.serve(RECURRENCE, inputs, self.parameters, None, (), self.precision)
+        return recur(*inputs, parameters=self.parameters, precision=self.precision)
 
 
 #: Whether a kernel serves recurrences, by their kind, for each Runtime and the epoch of its library.

@@ -161,6 +161,7 @@ def test_a_bound_plan_reads_new_lengths_and_states():
         given = {name: others[name] for name in given}
         assert_close(loaded(*given.values()), by_onnxruntime(model, given))
     assert "launch by launch" in loaded.memory(*given.values()).runs
+    assert "recurrent" in loaded.explain(*given.values())[0].by
 
 
 @pytest.mark.parametrize(
