@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from gensor_kernels.build.elf import attributes, headers
+from gensor_kernels.build.elf import attributes, entry_usage, headers, sections
 from gensor_kernels.build.instruction import Instruction
 from gensor_kernels.devices.emulator.build import build_host, fma_flags
 from gensor_kernels.errors import GensorError, UnsupportedError
@@ -29,7 +30,8 @@ FLAGS = ("-std=c++20", "-O3", "-ffp-contract=off", "-w")
 MOST_STEPS = 4_000_000
 #: Clocks from a load to its number where the L1 has it, and of shared memory (Luo et al., arXiv 2402.13499).
 NEAR, SHARED = 34, 24
-_CBANK, _PARAMETER, _FRAME = 0x0A, 0x17, 0x11  # kinds of attributes in .nv.info
+_VARIABLES = ".nv.constant3"  # the section of __constant__ variables
+_CBANK, _PARAMETER = 0x0A, 0x17  # kinds of attributes in .nv.info
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, visibility, section, place, bytes
 SECTOR = 32
 _ENDLESS = 2  # of count_block
@@ -105,67 +107,41 @@ class Entry:
     first: int  # where parameters begin in their bank
 
 
-class _Cubin:
-    """The sections of a cubin, and the symbols in them."""
-
-    def __init__(self, cubin: bytes):
-        self._cubin, self._headers = cubin, headers(cubin)
-        self.names = [name for name, *_ in self._headers]
-        strings = self.content(".strtab")
-        self.symbols = [
-            (strings[row[0] : strings.index(b"\0", row[0])].decode(), *row[1:])
-            for row in _SYMBOL.iter_unpack(self.content(".symtab"))
-        ]
-
-    def content(self, name: str) -> bytes:
-        """Return the bytes of a section, none where it is missing."""
-        return next((self._cubin[at : at + size] for each, _, at, size in self._headers if each == name), b"")
-
-    def bytes(self, name: str) -> int:
-        """Return the bytes that a section takes in memory."""
-        return next((size for each, _, _, size in self._headers if each == name), 0)
-
-    def variables(self, section: str) -> dict[str, tuple[int, int]]:
-        """Return (offset, bytes) of the variables in a section."""
-        number = self.names.index(section) if section in self.names else -1
-        return {
-            name: (at, size) for name, kind, _, place, at, size in self.symbols if place == number and kind & 15 == 1
-        }
-
-    def stack_bytes(self, entry: str) -> int:
-        """Return the bytes of an entry's stack."""
-        for kind, value in attributes(self.content(".nv.info")):
-            symbol, size = struct.unpack_from("<II", value)
-            if kind == _FRAME and self.symbols[symbol][0] == entry:
-                return size
-        return 0
-
-
 def read_entry(cubin: bytes, name: str, code: tuple[Instruction, ...]) -> Entry:
     """Return an entry of a cubin that `build.resources.instructions` has read; UnsupportedError names what cannot be
     executed here."""
-    found, first = _Cubin(cubin), 0
+    held, extents = sections(cubin), [(section, size) for section, _, _, size in headers(cubin)]
+    strings = held[".strtab"]
+    symbols = [
+        (strings[first : strings.index(b"\0", first)].decode(), *row)
+        for first, *row in _SYMBOL.iter_unpack(held[".symtab"])
+    ]
+    places = [section for section, _ in extents]
+    number = places.index(_VARIABLES) if _VARIABLES in places else -1
+    variables = {
+        symbol: (at, size) for symbol, kind, _, place, at, size in symbols if place == number and kind & 15 == 1
+    }
     parameters: dict[int, tuple[int, int]] = {}
-    for kind, value in attributes(found.content(f".nv.info.{name}")):
+    first = 0
+    for kind, value in attributes(held.get(f".nv.info.{name}", b"")):
         if kind == _CBANK:
             _, first, _ = struct.unpack("<IHH", value[:8])
         elif kind == _PARAMETER:
             _, ordinal, offset, size = struct.unpack("<IHHI", value[:12])
             parameters[ordinal] = offset, size >> 18
-    if any(symbol == "vprintf" for symbol, *_ in found.symbols):
+    if any(symbol == "vprintf" for symbol, *_ in symbols):
         raise UnsupportedError(f"{name} calls printf, which is not counted: compile without it")
     if any("c[0x4]" in each.operands for each in code):  # the bank of addresses of variables
         raise UnsupportedError(f"{name} reads or writes __device__ variables, which are not counted")
-    banks = (b"", b"", found.content(f".nv.constant2.{name}"), found.content(".nv.constant3"), b"")
     return Entry(
         name,
         code,
-        banks,
-        found.variables(".nv.constant3"),
-        found.bytes(f".nv.shared.{name}"),
-        found.stack_bytes(name),
-        tuple(parameters[ordinal] for ordinal in sorted(parameters)),
-        first,
+        banks=(b"", b"", held.get(f".nv.constant2.{name}", b""), held.get(_VARIABLES, b""), b""),
+        symbols=variables,
+        shared_bytes=dict(extents).get(f".nv.shared.{name}", 0),
+        stack_bytes=entry_usage(cubin)[name][1],
+        parameters=tuple(parameters[ordinal] for ordinal in sorted(parameters)),
+        first=first,
     )
 
 
@@ -280,7 +256,8 @@ class Prepared:
         del held
         for name in ("clocks", "clocks_from_dram"):
             sums[name] /= sum(chosen.values())
-        return Counts(int(np.prod(grid)), **totals, **sums, alike=alike)
+        made: dict[str, Any] = {**totals, **sums}
+        return Counts(int(np.prod(grid)), **made, alike=alike)
 
     def _loop(self, issued: np.ndarray) -> str:
         """Return a description of the instructions that were executed most often."""

@@ -34,7 +34,7 @@ from .verify import assigned
 Progress = Callable[[str, int, int], None]
 #: Configurations that are compiled, read and counted together.
 BATCH = 16
-#: Where so many are the first that are executed, and none of them ends, no further one is tried.
+#: Where none of this number of configurations ends, and none before them was counted, no further one is tried.
 ENDLESS = 4
 
 
