@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: How an operand is read along l (pointwise.cu).
 BROADCAST, ADJACENT, APART = range(3)
-#: Instructions of an operation: of floats, of doubles as many times more; counted in machine code of sm_90.
+#: Instructions of an operation of floats, estimated; of doubles as many times more.
 COSTS: dict[str, float] = {
     **dict.fromkeys(("sqrt", "rsqrt", "recip", "div", "sigmoid", "exp2", "log2"), 10.0),
     "exp": 6.0,

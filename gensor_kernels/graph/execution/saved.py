@@ -1,4 +1,4 @@
-"""Models in files of their own: the simplified model, the plans that were made, and all constants, mapped into memory.
+"""Saved models: the simplified model, the plans that were made, and all constants, mapped into memory.
 
 A file is MAGIC, the length of a header, the header in JSON, and the bytes of arrays, each at a multiple of ALIGN. It
 holds data alone, nothing that is executed. Plans belong to the sources of this package and to a part: for others, the
@@ -107,7 +107,7 @@ def _reopen(file: Path) -> SavedSource:
 
 @cache
 def sources() -> str:
-    """Return a digest of everything that turns a model into a plan; one of its own for a package without sources."""
+    """Return a digest of everything that turns a model into a plan, random for a package without sources."""
     files = sorted(Path(__file__).parent.parent.rglob("*.py"))
     found = hashlib.sha256(f"{OPSET}".encode() if files else secrets.token_bytes())
     for file in files:

@@ -1,8 +1,8 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
 onnx_lifting lifts operators of old versions and of com.microsoft. onnxscript infers shapes and folds constants, once
-for all sizes and once for every signature of inputs. Its rewriting rules are left out: they take ten times as long as
-all else, and the rules of `rewrites` find the same.
+for all sizes and once for every signature of inputs. Its rewriting rules, which take ten times as long as all else, are
+for models of PyTorch alone: what they find in files, the rules of `rewrites` find.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import graphlib
 import logging
 import os
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -149,23 +149,24 @@ def _with_weights(lifted: onnx.ModelProto, weights: Mapping[str, ir.TensorProtoc
     return model
 
 
-def optimise(model: ir.Model, inputs: Iterable[str]) -> ir.Model:
+def simplify(model: ir.Model) -> None:
+    """Infer shapes, fold constants, take out control flow, and remove what is not read."""
+    _fold(model)
+    while onnx_control.take_out(model):
+        _fold(model)
+    _clean(model)
+
+
+def optimise(model: ir.Model, inputs: Iterable[str], simplify: Callable[[ir.Model], None] = simplify) -> ir.Model:
     """Simplify a model of onnx-ir for all sizes, and return it."""
     import onnx_ir as ir
-    from onnx_ir.passes import common
 
     by_name = {each.name: each for each in model.graph.inputs}
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
     with failing("shapes of the model cannot be inferred"):
         model.meta[WEIGHT_BYTES] = onnx_limits.weight_bytes(model)
-        if model.functions:
-            common.InlinePass()(model)
-        has_changed = True
-        while has_changed:
-            _fold(model)
-            has_changed = onnx_control.take_out(model)
-        _clean(model)
+        simplify(model)
     for name, value in model.graph.initializers.items():
         tensor: Any = value.const_value
         array = tensor.numpy()
@@ -186,10 +187,7 @@ def _bound(optimised: Any, shapes: Mapping[str, Sequence[int]]) -> ir.Model:
             if each.name in shapes:
                 each.shape = ir.Shape(shapes[each.name])
         _forget_results(model)
-        _fold(model)
-        while onnx_control.take_out(model):
-            _fold(model)
-        _clean(model)
+        simplify(model)
     return model
 
 

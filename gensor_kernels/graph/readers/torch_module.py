@@ -24,7 +24,8 @@ from gensor_kernels.graph.ir.graph import OPSET, Spec
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
-from .onnx_file import Source, library, optimise
+from . import onnx_limits
+from .onnx_file import LIMITS, Source, library, optimise
 from .onnx_nodes import dtype_of, extents_of
 from .torch_checked import check
 from .torch_operators import translations
@@ -105,6 +106,22 @@ def _after_fork() -> None:
     _tracing = threading.RLock()
 
 
+def _simplify(model: Any) -> None:
+    """Inline functions and apply the rules of onnxscript, which PyTorch's exporter relies on."""
+    import onnx_ir as ir
+    from onnxscript.optimizer import optimize_ir
+
+    optimize_ir(model, should_fold=onnx_limits.foldable(model), **LIMITS)
+    model.graph.sort()  # a rule may put a node after its readers
+    for node in model.graph:  # a rule makes bfloat16 weights float32
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or node.inputs[0].dtype is None:
+            continue
+        for each in filter(None, node.inputs[1:]):
+            if each.is_initializer() and each.const_value is not None and each.dtype != node.inputs[0].dtype:
+                array = each.const_value.numpy().astype(node.inputs[0].dtype.numpy())
+                each.const_value, each.dtype = ir.Tensor(array, name=each.name), node.inputs[0].dtype
+
+
 class TorchSource(Source):
     """A module as PyTorch's exporter translates it to onnx-ir, sizes not bound.
 
@@ -129,7 +146,7 @@ class TorchSource(Source):
         self._results = {each.name: dtype_of(each.dtype) for each in model.graph.outputs}
         self.outputs = list(self._results)
         self.weight_files = []
-        self._model = optimise(model, self.inputs)
+        self._model = optimise(model, self.inputs, _simplify)
         _name_by_module(self._model)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a graph computes of one tensor, as sums of products: however a file spells a function, its sum is the same."""
+"""Sums of products that a graph computes of one tensor: every spelling of a function has the same sum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Frozen: TypeAlias = frozenset[tuple[Product, float]]
 
 ONE: Product = frozenset()
 X: Sum = {frozenset({(("x",), 1.0)}): 1.0}
-#: Products of a sum beyond which nothing is recognised.
+#: Products of a sum up to which patterns are recognised.
 MOST = 32
 #: Relative difference of equal numbers: constants may be rounded to 16 bits.
 ROUNDING = 2e-3
@@ -313,7 +313,7 @@ REDUCTIONS: dict[str, Callable[..., Sum | None]] = {
 EXTREMES: dict[str, Callable[..., Sum | None]] = {"Max": _extreme, "Min": _extreme}
 #: Views that give a reduction its axes back.
 VIEWS: dict[str, Callable[..., Sum | None]] = dict.fromkeys(("Expand", "Reshape", "Unsqueeze"), _map(lambda u: u))
-#: What a node computes, by operator, from what its operands are.
+#: Sums that operators compute, from those of their operands.
 RULES: dict[str, Callable[..., Sum | None]] = {
     **PAIRS,
     **REDUCTIONS,
