@@ -126,7 +126,7 @@ def walk(
     device, wide = runtime.device, np.dtype(np.float32) if dtype.itemsize < 4 else dtype
     options = {"dtype": wide.name, "precision": precision}
     xp, (directions, rows, hidden) = device.xp, network.r.shape
-    at_once = all(cell.is_plain for cell in cells) and 0 < rows * hidden * dtype.itemsize <= MOST_WEIGHTS
+    at_once: bool = all(cell.is_plain for cell in cells) and 0 < rows * hidden * dtype.itemsize <= MOST_WEIGHTS
     at_once = at_once and steps * batch > 0 and (directions == 1 or not cells[0].reverse)
     parameters = _parameters(cells, network.peepholes is not None, False)
     kind = _Kind(parameters, (steps, batch, directions, rows), tuple(network.r.shape), dtype, wide, precision)
