@@ -8,6 +8,7 @@ import numpy as np
 
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.ir.links import Links
+from gensor_kernels.graph.lowerings.contractions import padding
 
 from .base import channels, number, operators_of, rule
 
@@ -88,10 +89,17 @@ def fold_paddings(links: Links, node: Node) -> bool:
     """Conv(Pad(x, pads)) -> Conv(x) with these pads, where spatial axes are padded with zeros."""
     pad = links.plain(node.inputs[0], "Pad")
     pads = None if pad is None else _zeros(links.graph, pad)
-    if pad is None or pads is None or node.attribute("auto_pad") != "NOTSET":
+    shape, taps = links.graph.static(node.inputs[0]), links.graph.static(node.inputs[1])
+    if pad is None or pads is None or (node.attribute("auto_pad") != "NOTSET" and (shape is None or taps is None)):
         return False
-    own = node.attribute("pads") or (0,) * len(pads)
-    attributes = node.attributes | {"pads": tuple(a + b for a, b in zip(own, pads, strict=True))}
+    ones = (1,) * (len(pads) // 2)
+    strides, dilations = (node.attribute(each) or ones for each in ("strides", "dilations"))
+    own = padding(node, (shape or (1, 1, *ones))[2:], (taps or (1, 1, *ones))[2:], strides, dilations)
+    both = [low for low, _ in own] + [high for _, high in own]
+    attributes = node.attributes | {
+        "auto_pad": "NOTSET",
+        "pads": tuple(a + b for a, b in zip(both, pads, strict=True)),
+    }
     links.change(node, inputs=(pad.inputs[0], *node.inputs[1:]), attributes=attributes)
     links.drop(pad.outputs)
     return True

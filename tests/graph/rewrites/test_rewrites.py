@@ -18,7 +18,7 @@ CONSTANTS = {
 CASES = {
     "a batch norm is folded into the convolution before it": (
         "c = Conv(image, w); b = BatchNormalization(c, scale, bias, mean, var); y = Relu(b)",
-        "Conv + Relu",
+        "Conv + Mul + Add + Relu",
     ),
     "a batch norm alone is one element-wise kernel": (
         "b = BatchNormalization(image, scale3, bias3, mean3, var3); y = Relu(b)",
@@ -31,6 +31,10 @@ CASES = {
     "padding and factors are folded": (
         "p = Pad(image, pads); c = Conv(p, w); m = Mul(c, factor); y = Add(m, term)",
         "Conv + Mul + Add",
+    ),
+    "padding before automatic padding is folded": (
+        'p = Pad(image, pads); y = Conv<auto_pad = "SAME_LOWER", strides = [2, 2]>(p, w)',
+        "Conv",
     ),
     "padding with other numbers stays": ("p = Pad(image, pads, one); y = Conv(p, w)", "Pad, Conv"),
     "the convolution computed last adds a residual": (
