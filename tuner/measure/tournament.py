@@ -60,6 +60,10 @@ class Rounds:
         leader = self.leader
         return [*([] if leader is None else [leader]), *order[:BATCH].tolist()]
 
+    def fail(self, columns: Sequence[int]) -> None:
+        """Forget the times of candidates that failed, a leader that was timed again among them."""
+        self.seconds[[*columns]] = np.inf
+
     @property
     def leader(self) -> int | None:
         """The fastest candidate so far."""
@@ -197,8 +201,10 @@ class Tournament:
             entrants = [c for c in self._compile(columns, pool) if self._runs(pool.candidates[c], space.workload, pool)]
             out[[column for column in columns if column not in entrants]] = True
             if entrants not in ([], [rounds.leader]):
-                out[self._round(contest, rounds, entrants, space.workload, pool)] = True
-        return np.where(pool.alive, rounds.seconds, np.inf)  # one may have failed when timed again
+                lost = self._round(contest, rounds, entrants, space.workload, pool)
+                out[lost] = True
+                rounds.fail(lost)
+        return np.where(pool.alive, rounds.seconds, np.inf)
 
     def _compile(self, columns: Sequence[int], pool: Pool) -> list[int]:
         """Return the compiled candidates of a round, after compiling as many as the limit allows."""

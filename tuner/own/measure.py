@@ -96,7 +96,8 @@ class Search:
     def fail(self, program: Program) -> None:
         """Leave out a configuration."""
         column = self.programs.index(program)
-        self.able[column], self._rounds.seconds[column] = False, np.inf
+        self.able[column] = False
+        self._rounds.fail([column])
 
     def _look_around(self) -> None:
         seconds = self._rounds.seconds

@@ -59,6 +59,14 @@ def test_rounds_end_after_two_without_gain_and_time_the_leader_again():
     assert rounds.next(*flat(100)) == []
 
 
+def test_a_leader_that_fails_when_timed_again_leads_no_longer():
+    rounds = Rounds(4)
+    rounds.add([0, 1, 2], np.array([1.0, 2.0, 3.0]))
+    rounds.fail([0])
+    able = np.array([False, True, True, True])
+    assert rounds.leader == 1 and rounds.next(*flat(4)[:2], able) == [1, 3]
+
+
 def test_who_is_promising_comes_first():
     predicted, features, able = flat(40)
     features[0] = np.where(np.arange(40) % 2, 10.0, 1.0)
