@@ -170,3 +170,10 @@ def test_calls_are_recorded_and_explained(tmp_path):
     text = (tmp_path / "shapes.csv").read_text()
     assert "pointwise2" in text and "in_f4_f4__sub_f4_0_1__exp_f4_2__out_3" in text
     assert "pointwise" in str(gk.explain(fused, X, Y))
+
+
+def test_zeros_of_both_signs_are_other_constants():
+    fused, x = gk.fuse(lambda x, scale: x * scale), np.ones((2, 8), np.float32)
+    for zero in (0.0, -0.0, np.float32(0.0), np.float32(-0.0), 0.0):
+        assert (np.signbit(fused(x, zero)) == np.signbit(zero)).all()
+    assert len(fused._kinds) == 4 and None not in fused._kinds.values()

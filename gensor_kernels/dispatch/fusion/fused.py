@@ -89,7 +89,11 @@ class Fused:
 
 
 def _about(value: Any) -> tuple[Any, ...]:
-    """Return what a kind of call has of an argument."""
+    """Return what a kind of call has of an argument; 0.0 and -0.0 are equal, but other constants."""
+    if isinstance(value, np.generic):
+        return type(value), value.tobytes()
+    if isinstance(value, float):
+        return float, value.hex()
     return (type(value), value) if isinstance(value, _PLAIN) else (type(value), tuple(value.shape), value.dtype)
 
 
