@@ -381,6 +381,8 @@ def conv3d(
     if target is None:
         return found
     if not is_whole:
+        if target.dtype != found.dtype:
+            raise TypeError(f"out is {target.dtype}, the result is {found.dtype}")
         target[...] = found
     return target
 

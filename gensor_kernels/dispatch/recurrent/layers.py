@@ -222,7 +222,7 @@ class _Kind(NamedTuple):
     precision: str | None
 
     def serve(self, runtime: Runtime) -> DeviceArray:
-        """Make a call of this kind on arrays that are not initialised, to ask about it."""
+        """Make a call of this kind on arrays that are not initialised, to learn what serves it."""
         (_, batch, directions, _), hidden, empty = self.inputs, self.r[2], runtime.device.empty
         kind, operator = self.parameters.kind, self.parameters.operator
         state = empty((2 if kind == "lstm" else 1, directions, batch, hidden), self.wide)

@@ -48,7 +48,7 @@ def test_prologues_that_kernels_do_not_take_are_computed_before_them():
             (gk.einsum("ik,kj->ij", x[:0], b, prologue=["relu"]), both[:0]),
         ):
             np.testing.assert_allclose(result, wanted, rtol=1e-4, atol=1e-4)
-        assert "2 contractions" in gk.explain(gk.einsum, "ik,kl,jl->ij", x, b, b, prologue=["relu"]).reason
+        assert "2 calls" in gk.explain(gk.einsum, "ik,kl,jl->ij", x, b, b, prologue=["relu"]).reason
 
 
 #: (subscripts, shapes of a and b, prologue with shapes of its arrays, whether kernels take it)

@@ -127,6 +127,6 @@ def test_a_classifier_of_jax_has_the_nodes_of_a_clean_export():
     np.testing.assert_allclose(model(x), wanted, rtol=1e-4, atol=1e-6)
     (plan,) = model._plans.values()
     assert operators(plan.graph) == (
-        "Equal, Cast, MatMul + Add + Gelu, LayerNormalization, Conv, Squeeze, Add + Gelu, GlobalMaxPool, Squeeze, "
+        "Equal + Cast, MatMul + Add + Gelu, LayerNormalization, Conv, Squeeze, Add + Gelu, GlobalMaxPool, Squeeze, "
         "LayerNormalization, MatMul + Add, Softmax"
     )

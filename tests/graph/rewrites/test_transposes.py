@@ -73,7 +73,7 @@ CONV = f"a = {IN}(image); b = Conv(a, w); c = {OUT}(b)"
         (f"{CONV}; y = ReduceMax<keepdims = 0>(c, spatial)", "Transpose, Conv, ReduceMax"),
         (
             f"{CONV}; d = ReduceMean(c, spatial); z = Sub(c, d); t = {IN}(z); y = Relu(t)",
-            "Transpose, Conv, ReduceMean, Sub, Relu",
+            "Transpose, Conv, ReduceMean, Sub + Relu",
         ),
         (f"{CONV}; y = ReduceSum<keepdims = 0>(c, last)", "Transpose, Conv, ReduceSum"),
         (

@@ -216,7 +216,7 @@ def test_layers_are_written_as_json_and_drawn(file, tmp_path, gensor_tune):
     assert code in (0, None), errors
     *layers, total = map(json.loads, lines.read_text().splitlines())
     served = [each["operators"] for each in layers if each["kernels"]]
-    assert served == [["Conv", "Relu"], ["MatMul"]] and ["Reshape"] in [each["operators"] for each in layers]
+    assert served == [["Conv", "Relu"], ["MatMul"]] and ["Flatten"] in [each["operators"] for each in layers]
     assert layers[0]["shape"] == [2, 4, 6, 6] and layers[0]["predicted_us"] >= layers[0]["bound_us"] > 0
     assert all(each["measured_us"] is None for each in layers) and total["model"]["measured"] is False
     assert total["model"]["us"] == pytest.approx(sum(each["predicted_us"] or 0 for each in layers))
