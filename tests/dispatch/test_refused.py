@@ -192,6 +192,7 @@ OTHERS = [
     (gk.conv2d, (PICTURE, FILTERS), {"layout": "CHWN"}, ValueError, "'NCHW', 'NHWC'"),
     (gk.conv2d, (PICTURE, FILTERS), {"groups": 2}, ValueError, "x has 5 channels"),
     (gk.conv2d, (PICTURE, ones(4, 6, 3, 3)), {}, ValueError, "x has 5 channels, w is for 6"),
+    (gk.conv3d, (ones(1, 2, 4, 4, 4), ones(3, 3, 2, 2, 2)), {}, ValueError, "x has 2 channels, w is for 3"),
     (gk.conv2d, (PICTURE, ones(4, 5, 1, 1)), {"out": ROW}, ValueError, r"out has shape \(5,\), the result \(2"),
     (gk.conv2d, (ones(1, 2, 5, 5, dtype="uint8"),) * 2, {}, UNSUPPORTED, "got uint8.*: .*cast x and w"),
     (gk.conv2d, (SMALL, halves(16, 3, 3, 16)), GEGLU, UNSUPPORTED, NO_GATES),

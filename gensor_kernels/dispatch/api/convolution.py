@@ -343,6 +343,9 @@ def conv3d(
     count = (x.shape[depth] + sum(pads[0]) - (taps[0] - 1) * holes[0] - 1) // steps[0] + 1
     if count < 1 or taps[0] < 1:
         raise ValueError(f"x has {x.shape[depth]} slices with {pads[0]} around them, w has {taps[0]} taps")
+    channels = w.shape[4 if last else 1] * whole("groups", groups, 1)
+    if x.shape[4 if last else 1] != channels:
+        raise ValueError(f"conv3d: x has {x.shape[4 if last else 1]} channels, w is for {channels}")
     device, sides = current_runtime().device, [*x.shape[depth + 1 : depth + 3]]
     target: DeviceArray = out
     more: dict[str, Any] = {"groups": groups, "activation": activation, "layout": image, "precision": precision}

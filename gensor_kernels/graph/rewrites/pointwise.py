@@ -28,7 +28,11 @@ class _Programs(Rule):
 
 
 def _join(links: Links, last: Node) -> bool:
-    """Exp(Sub(x, y)) -> Pointwise(x, y), where nothing else reads the difference."""
+    """Exp(Sub(x, y)) -> Pointwise(x, y), where nothing else reads the difference.
+
+    With nodes that kernels of rows compute, the rule applies unless the program is predicted to be slower, as where
+    no kernel computes it.
+    """
     graph, found = links.graph, _Found()
     if not found.take(graph, last):
         return False
@@ -50,8 +54,21 @@ def _join(links: Links, last: Node) -> bool:
         return False
     program, inputs = traced
     joined = tuple(name for node in nodes for name in (*(() if node.op == "Elementwise" else (node.op,)), *node.joined))
-    links.replace(last, Node("Pointwise", inputs, last.outputs, {"program": program.text}, nodes[0].name, (), joined))
+    new = Node("Pointwise", inputs, last.outputs, {"program": program.text}, nodes[0].name, (), joined)
+    has_kernels = any(node.op == "Elementwise" for node in nodes)
+    if has_kernels and links.is_slower([new], [_alone(graph, node) for node in nodes]):
+        links.why = "in one launch, it is predicted to be slower"
+        return False
+    links.replace(last, new)
     return True
+
+
+def _alone(graph: Graph, node: Node) -> Node:
+    """Return a node whose time is known: a program of one operator in place of a call of the array library."""
+    traced = None if node.op == "Elementwise" else trace(graph, (node,))
+    if traced is None:
+        return node
+    return Node("Pointwise", traced[1], node.outputs, {"program": traced[0].text}, node.name)
 
 
 class _Found:

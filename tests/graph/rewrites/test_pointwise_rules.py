@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.lowerings.programs import OPERATORS
+from gensor_kernels.graph.rewrites import rewrite
 
 from ..models import check, draw, operators
 
@@ -74,6 +76,22 @@ CASES = {
 def test_graphs_become(case):
     text, expected = CASES[case]
     assert operators(check(text, INPUTS, CONSTANTS), views=True) == expected
+
+
+def test_what_kernels_compute_stays_where_none_computes_the_whole():
+    """A library takes as long for a program as for its operators; a chain of an epilogue has a kernel."""
+
+    def library(_, nodes):
+        return sum(0.5 if each.op == "Elementwise" else each.attributes["program"].count("__") - 1.0 for each in nodes)
+
+    names = ["x", "e", "r", "y"]
+    spec = Spec(np.dtype(np.float32), (4, 8))
+    nodes = [
+        Node(op, (given,), (made,)) for op, given, made in zip(("Exp", "Relu", "Log"), names, names[1:], strict=False)
+    ]
+    for potential, expected in ((library, "Exp, Relu, Log"), (lambda graph, nodes: None, "Exp + Relu + Log")):
+        graph = rewrite(Graph(nodes[:], {"x": spec}, ["y"], {}, dict.fromkeys(names, spec)), potential)
+        assert operators(graph) == expected
 
 
 def test_lists_of_numbers_stay_on_the_host():
