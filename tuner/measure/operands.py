@@ -50,7 +50,10 @@ class Noise:
             done, start = done + count, 0
 
     def own(self, workload: Workload, operand: Operand) -> DeviceArray:
-        """Return elements that the operator draws for an operand's first rows, or None where any are valid."""
+        """Return elements that the operator draws for an operand's first rows, or None where any are valid.
+
+        All are finite: a NaN of a result says that it was not written.
+        """
         key = f"{operand.name} {workload.key()}"
         if key not in self._drawn:
             shape = list(operand.shape)
@@ -58,7 +61,8 @@ class Noise:
                 shape[axis] = min(shape[axis], max(1, PERIOD // max(1, int(np.prod(operand.shape[axis + 1 :])))))
             rng = np.random.Generator(np.random.PCG64(0))
             found = operator(workload.operator).draw(workload, operand.name, rng, tuple(shape))
-            stored = None if found is None else encode(workload.dtype[operand.name], found.reshape(-1))
+            finite = None if found is None else np.where(np.isfinite(found), found, 1.0).reshape(-1)
+            stored = None if finite is None else encode(workload.dtype[operand.name], finite)
             self._drawn[key] = None if stored is None or not stored.size else self.device.xp.asarray(stored)
         return self._drawn[key]
 
