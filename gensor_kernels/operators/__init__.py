@@ -49,7 +49,7 @@ _DECLARED = {
     "windows.depthwise": "depthwise_conv2d",
     "windows.depthwise_prologue": "depthwise_conv2d_prologue depthwise_conv2d_prologue1 depthwise_conv2d_prologue2",
     "recurrent.recurrent": "recurrent_lstm recurrent_lstm_peepholes recurrent_gru recurrent_rnn",
-    "windows.pooling": "max_pool2d avg_pool2d global_avg_pool2d",
+    "windows.pooling": "max_pool2d avg_pool2d",
 }
 #: The module of every operator by name; it is imported at first use.
 MODULES: dict[str, str] = {name: module for module, names in _DECLARED.items() for name in names.split()}

@@ -19,7 +19,7 @@ def is_launched(plan):
 #: Calls of several launches, or whose arrays are copied before a launch or made of arguments.
 DISPATCHED = {
     *("linear, prologue of an array", "grouped_matmul", "grouped_matmul, sizes", "einsum of one"),
-    *("einsum, prologue", "conv_transpose2d", "global_avg_pool2d", "attention, sequences", "attention, pages", "std"),
+    *("einsum, prologue", "conv_transpose2d", "attention, sequences", "attention, pages", "std"),
     *(
         "conv1d",
         "conv3d",

@@ -18,7 +18,7 @@ from tests.mutator.programs.window import window_configurations
 from .lattices import fastest, random_legal
 from .verified import convolved, is_right
 from .workloads import space
-from .workloads.window import FIRST, GROUPED, SERVED, average, convolution, grouped, padded, pool
+from .workloads.window import FIRST, GROUPED, SERVED, convolution, grouped, padded, pool
 
 WINDOW, GROUPS = FAMILIES["window"], FAMILIES["window_groups"]
 
@@ -88,8 +88,8 @@ def test_windows_that_are_not_compiled_in():
     assert call_of(convolution(30, 8, 3, **padded())).code == 3311
     assert call_of(pool("max_pool2d", 30, 8, 2, stride_h=3)).code == 2232
     assert call_of(convolution(30, 8, 3, dilation_w=2)).code == 0
-    assert call_of(average(14, 8)).code == 0
-    assert call_of(average(9, 8)).code == 9911
+    assert call_of(pool("avg_pool2d", 14, 8, 14)).code == 0
+    assert call_of(pool("avg_pool2d", 9, 8, 9, stride_h=1, stride_w=1)).code == 9911
 
 
 def test_a_wrong_window_is_refused():

@@ -164,21 +164,22 @@ def _depthwise(line: Line, sizes: dict[str, int], layout: str, types: Element) -
 
 
 def pool(line: Line) -> Read:
-    """Read max_pool2d, avg_pool2d, global_avg_pool2d; an adaptive average of one output is a global one."""
+    """Read max_pool2d, avg_pool2d, global_avg_pool2d; an adaptive average of one output is a global one, which is a
+    mean."""
     op, types = line.text("op").lower(), element(line)
     layout = line.choice("layout", ("nhwc", "nchw"), "nhwc")
     shape = {name: line.integer(name, 1 if name == "n" else None) for name in "nhwc"}
-    parameters: dict[str, int] = {}
-    if op == "adaptive_avg_pool2d":
-        op = "global_avg_pool2d"
-    if op != "global_avg_pool2d":
-        sizes = _sizes(line, "r s")
-        parameters = {name: sizes[name] for name in ("r", "s", *PADS)}
-        for name, window in (("stride_h", "r"), ("stride_w", "s")):
-            parameters[name] = line.integer(name, sizes[window])
-        parameters["ceil_mode"] = int(line.choice("ceil_mode", "01", "0"))
-        if op == "avg_pool2d":
-            parameters["count_include_pad"] = int(line.choice("count_include_pad", "01", "0"))
+    if op in ("global_avg_pool2d", "adaptive_avg_pool2d"):
+        image = [shape[axis] for axis in layout]
+        axes = [layout.index(axis) for axis in "hw"]
+        return Read(rows.workload("reduce_mean", image, axes, types.dtype, epilogue=steps(line)))
+    sizes = _sizes(line, "r s")
+    parameters = {name: sizes[name] for name in ("r", "s", *PADS)}
+    for name, window in (("stride_h", "r"), ("stride_w", "s")):
+        parameters[name] = line.integer(name, sizes[window])
+    parameters["ceil_mode"] = int(line.choice("ceil_mode", "01", "0"))
+    if op == "avg_pool2d":
+        parameters["count_include_pad"] = int(line.choice("count_include_pad", "01", "0"))
     workload = pooling.workload(op, **shape, layout=layout, dtype=types.dtype, epilogue=steps(line), **parameters)
     return Read(workload)
 

@@ -85,10 +85,8 @@ def depthwise(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[
 
 
 def pooling(torch: ModuleType, workload: Workload, steps: list[str]) -> tuple[Function, int]:
-    """Return max_pool2d, avg_pool2d or adaptive_avg_pool2d."""
+    """Return max_pool2d or avg_pool2d."""
     size, functional = workload.size, torch.nn.functional
-    if workload.operator == "global_avg_pool2d":
-        return lambda x: _last(functional.adaptive_avg_pool2d(_first(x), 1)), 0
     padding, before = _pads(size)
     (stride,) = _over(size, "stride")
     window, ceil = (size["r"], size["s"]), bool(size.get("ceil_mode", 0))

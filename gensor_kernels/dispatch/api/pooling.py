@@ -9,6 +9,7 @@ from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 
 from .current import current_runtime
 from .interop import public
+from .rows import reduce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,8 +160,8 @@ def global_avg_pool2d(
     Returns
     -------
     array, shape (n, c, 1, 1) or (n, 1, 1, c)
-        A new array with the dtype of `x`, or `out`. float16 and bfloat16 are summed in
-        float32.
+        A new array with the dtype of `x` (float64 of integers, as `mean`), or `out`.
+        float16 and bfloat16 are summed in float32.
 
     Raises
     ------
@@ -174,9 +175,13 @@ def global_avg_pool2d(
     ...     gensor_kernels.global_avg_pool2d(x)
     array([[[[7.5]]]], dtype=float32)
     """
-    from gensor_kernels.dispatch.functions.window import POOLING, PoolParameters
-
-    return current_runtime().serve(POOLING, (x,), PoolParameters("global_avg_pool2d", image_layout(layout), ()), out)
+    axes = (2, 3) if image_layout(layout) == "NCHW" else (1, 2)
+    current_runtime().require("x", x)
+    if x.ndim != 4:
+        raise ValueError(f"global_avg_pool2d: x has 4 axes ({layout}), not {x.ndim}")
+    if 0 in (x.shape[axes[0]], x.shape[axes[1]]):
+        raise ValueError("global_avg_pool2d: x is an image with rows and columns")
+    return reduce("reduce_mean", x, axes, out, True)
 
 
 def _pool(

@@ -177,10 +177,6 @@ def _has_unit_stride(view: View, images: Sequence[int], memory: str) -> bool:
 def pool(xp: Namespace, x: DeviceArray, p: PoolParameters, out: DeviceArray = None) -> DeviceArray:
     """Return the pooling of an image (n, h, w, c), in an `out` with its dtype where there is one."""
     n, h, w, c = x.shape
-    if p.operator == "global_avg_pool2d":
-        image = x.astype(np.promote_types(x.dtype, np.float32), copy=False)
-        own = {"out": out} if out is not None and out.dtype == image.dtype else {}
-        return _give(out, image.mean(axis=(1, 2), keepdims=True, **own), x.dtype)
     high, wide = sides(pooling.complete(p.operator, n=n, h=h, w=w, c=c, **dict(p.sizes)))
     shape = (n, high.output, wide.output, c)
     maximum = p.operator == "max_pool2d"

@@ -9,7 +9,6 @@ average.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gensor_kernels.errors import UnsupportedError
@@ -26,7 +25,6 @@ _SHAPING = {"count_include_pad": 0, "ceil_mode": 0}
 #: Names of sizes by operator.  A window of an average has no holes.
 _MAX = {**ONES, "ceil_mode": 0}
 _AVERAGE = {name: value for name, value in {**ONES, **_SHAPING}.items() if not name.startswith("dilation_")}
-_GLOBAL = dict.fromkeys(("n", "h", "w", "c"), 1)
 
 
 def _parameters(sizes: Mapping[str, int]) -> tuple[str, ...]:
@@ -59,37 +57,10 @@ def declare_average(**p: int) -> Expression:
     return ex.Expression("y", (n, oh, ow, c), body, ex.SUM, map=ex.result() / ex.maximum(counts[0] * counts[1], 1))
 
 
-def declare_global(**p: int) -> Expression:
-    """y[n, 0, 0, c] = sum over h, w of x[n, h, w, c], over h w."""
-    from gensor_kernels.operators.expression.expression import SUM, Axis, Expression, axes, result, tensor
-
-    n, h, w, c = axes("n h w c")
-    oh, ow = Axis("oh", 1), Axis("ow", 1)
-    return Expression("y", (n, oh, ow, c), tensor("x", n, h, w, c)[n, h, w, c], SUM, map=result() / (p["h"] * p["w"]))
-
-
-@dataclass(frozen=True)
-class Global(Sliding):
-    """An average over whole images: the window is as large as the image."""
-
-    def window(self, workload: Workload) -> dict[str, int]:
-        """Return all sizes of a call, with the image as window."""
-        size = workload.size
-        return {**DEFAULTS, **size, "r": size["h"], "s": size["w"]}
-
-    def usual(self, workload: Workload) -> list[Workload]:
-        """Return the last stages of networks."""
-        shapes = [(1, 7, 512), (1, 7, 2048), (16, 7, 1024), (1, 14, 512), (1, 56, 64)]
-        return [workload.with_sizes(n=n, h=side, w=side, c=c) for n, side, c in shapes]
-
-
 OPERATORS: Mapping[str, Sliding] = {
     "max_pool2d": Sliding("max_pool2d", declare_max, _parameters(_MAX), tuple(_MAX.items()), kind="maximum"),
     "avg_pool2d": Sliding(
         "avg_pool2d", declare_average, _parameters(_AVERAGE), tuple(_AVERAGE.items()), kind="average"
-    ),
-    "global_avg_pool2d": Global(
-        "global_avg_pool2d", declare_global, ("h", "w"), tuple(_GLOBAL.items()), kind="average"
     ),
 }
 
@@ -110,11 +81,12 @@ def workload(
 
     ``parameters`` are the window r and s, stride_h and stride_w (the window's extents by default), pad_top, pad_bottom,
     pad_left, pad_right and ceil_mode (0 by default), dilation_h and dilation_w of a maximum (1 by default), and
-    count_include_pad of an average (0 by default: padding does not count); a global average takes none.  ``layout`` is
-    "nhwc" or "nchw".  ValueError for sizes that do not fit, UnsupportedError for types and layouts that are not served.
+    count_include_pad of an average (0 by default: padding does not count).  ``layout`` is "nhwc" or "nchw".
+
+    ValueError for sizes that do not fit, UnsupportedError for types and layouts that are not served.
     """
     sizes = _sizes(op, n=n, h=h, w=w, c=c, **parameters)
-    complete = _complete(sizes)
+    complete = {**DEFAULTS, **sizes}
     shape = (n, output_size(complete, "h"), output_size(complete, "w"), c)
     views = {"x": contiguous((n, h, w, c), IMAGES[layout], dtype), "y": contiguous(shape, IMAGES[layout], dtype)}
     return _make_workload(op, sizes, views, layout, epilogue)
@@ -135,7 +107,7 @@ def workload_from_views(
 
 def complete(op: str, **sizes: int) -> dict[str, int]:
     """Return all sizes of a call, checked, with sizes that a Workload omits; ValueError for sizes that do not fit."""
-    return _complete(_sizes(op, **sizes))
+    return {**DEFAULTS, **_sizes(op, **sizes)}
 
 
 def output_sizes(op: str, **sizes: int) -> tuple[int, int]:
@@ -152,21 +124,15 @@ def _sizes(op: str, **sizes: int) -> dict[str, int]:
     unknown = set(sizes) - set(names)
     if unknown:
         raise ValueError(f"{op} has no size {', '.join(sorted(unknown))}")
-    if op != "global_avg_pool2d":
-        missing = {"r", "s"} - set(sizes)
-        if missing:
-            raise ValueError(f"{op} needs {' and '.join(sorted(missing))}, the extents of its window")
-        sizes = {"stride_h": sizes["r"], "stride_w": sizes["s"], **sizes}
-        sizes = {name: sizes.get(name, DEFAULTS.get(name, 0)) for name in names}
-    whole = _complete(sizes)
+    missing = {"r", "s"} - set(sizes)
+    if missing:
+        raise ValueError(f"{op} needs {' and '.join(sorted(missing))}, the extents of its window")
+    sizes = {"stride_h": sizes["r"], "stride_w": sizes["s"], **sizes}
+    sizes = {name: sizes.get(name, DEFAULTS.get(name, 0)) for name in names}
+    whole = {**DEFAULTS, **sizes}
     check_steps(whole)
     check_outputs(whole, "window")
     return sizes
-
-
-def _complete(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes with sizes that a Workload omits: a global window, dilation."""
-    return {"r": sizes["h"], "s": sizes["w"], **DEFAULTS, **sizes}
 
 
 def _make_workload(

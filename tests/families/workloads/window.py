@@ -18,10 +18,6 @@ def pool(op: str, side: int, c: int, window: int, **more):
     return pooling.workload(op, **{"n": 2, "h": side, "w": side, "c": c, "r": window, "s": window, **more})
 
 
-def average(side: int, c: int, **more):
-    return pooling.workload("global_avg_pool2d", n=2, h=side, w=side, c=c, **more)
-
-
 def grouped(side: int, groups: int, c: int, k: int, taps: int = 3, **more):
     """A convolution of `groups` groups of `c` channels and `k` filters each."""
     sizes = {"n": 2, "h": side, "w": side, "c": groups * c, "k_out": groups * k, "r": taps, "s": taps, "groups": groups}
@@ -54,8 +50,8 @@ SERVED = [
     ("sm_80", pool("max_pool2d", 30, 36, 3, dtype="float64", layout="nchw", dilation_h=2, dilation_w=3, **padded())),
     ("sm_75", pool("avg_pool2d", 21, 67, 3, stride_h=1, stride_w=1, layout="nchw", **padded())),
     ("sm_89", pool("avg_pool2d", 21, 64, 3, stride_h=2, stride_w=2, dtype="bfloat16", count_include_pad=1, **padded())),
-    ("sm_87", average(7, 2048, dtype="float16")),
-    ("sm_90", average(56, 64, layout="nchw")),
+    ("sm_87", pool("avg_pool2d", 7, 2048, 7, dtype="float16")),
+    ("sm_90", pool("avg_pool2d", 56, 64, 56, layout="nchw")),
 ]
 CONTRACTS = {
     "window": Contract(

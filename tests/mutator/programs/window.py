@@ -2,7 +2,7 @@
 
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.operators.windows.conv_prologue import workload as before_depthwise
-from tests.families.workloads.window import FIRST, average, convolution, grouped, padded, pool
+from tests.families.workloads.window import FIRST, convolution, grouped, padded, pool
 from tests.mutator.engine.configuration import Configuration
 
 
@@ -28,11 +28,12 @@ def window_configurations() -> list[Configuration]:
         _window("channels", depthwise, **pixels | {"block_h": 8, "block_w": 8}, thread_h=2, thread_w=2, window=3311),
         _window("channels, any", depthwise, **pixels),
         _window("channels, one by one", integers, block_c=4, block_h=2, block_w=4, vector_a=1, vector_c=1, window=3321),
-        _window("channels, shared", average(7, 64), block_c=64, block_h=1, block_w=1, split=4),
+        _window("channels, shared", pool("avg_pool2d", 7, 64, 7), block_c=64, block_h=1, block_w=1, split=4),
         _window("planes", convolution(15, 9, 3, stride_h=2, **planes), block_c=2, block_h=4, block_w=8, thread_h=2,
                 **single, window=3321, filter_held=1),
         _window("planes, any", maximum, block_c=2, block_h=4, block_w=4, **single),
-        _window("planes, shared", average(7, 9, layout="nchw"), block_c=4, block_h=1, block_w=1, **single, split=8),
+        _window("planes, shared", pool("avg_pool2d", 7, 9, 7, layout="nchw"), block_c=4, block_h=1, block_w=1, split=8,
+                **single),
         _window("staged, idle copiers", small, block_c=2, block_h=4, block_w=8, thread_w=2, **staged),
         _window("staged, ragged copies", maximum, block_c=32, block_h=3, block_w=2, thread_w=2, **staged),
         _window("sliding", convolution(14, 9, 5, **planes), block_c=2, block_h=4, block_w=16, thread_h=2, thread_w=2,
