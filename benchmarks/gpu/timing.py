@@ -25,7 +25,7 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.output import class_text
 
-from ..spaces.correlation import kendall, regret
+from .correlation import kendall, regret
 from .facts import Clocks, environment
 from .harness.session import Item, Session
 from .kernels.fitting import fitting

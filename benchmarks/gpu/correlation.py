@@ -41,17 +41,3 @@ def regret(predicted: np.ndarray, measured: np.ndarray, picks: int) -> float:
     latter."""
     chosen = np.argsort(predicted, kind="stable")[:picks]
     return float(measured[chosen].min() / measured.min() - 1)
-
-
-def random_regret(measured: np.ndarray, picks: int) -> float:
-    """Return the exact expectation of `regret` for `picks` different random choices.
-
-    The i-th best time (from 0) is the least of the choices with probability C(n-i-1, k-1) / C(n, k), so that each
-    probability follows from the one before; the first is k/n.
-    """
-    times = np.sort(measured)
-    n = len(times)
-    k = min(picks, n)
-    i = np.arange(n - k)
-    chances = np.cumprod(np.concatenate([[k / n], (n - i - k) / (n - i - 1)]))
-    return float(chances @ times[: n - k + 1] / times[0] - 1)
