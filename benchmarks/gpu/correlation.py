@@ -6,9 +6,6 @@ import math
 
 import numpy as np
 
-#: Rows per batch of comparisons with all other rows: 500 x 18,000 signs are 9 MB.
-CHUNK = 500
-
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """Return ranks from 1, ties at their mean."""
@@ -23,21 +20,6 @@ def spearman(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 def kendall(predicted: np.ndarray, measured: np.ndarray) -> float:
     """Return Kendall's tau-b over all pairs, corrected for ties; NaN where either side is constant."""
-    x, y = ranks(predicted).astype(np.float32), ranks(measured).astype(np.float32)
-    agree = ties_x = ties_y = 0
-    for start in range(0, len(x), CHUNK):
-        dx = np.sign(x[start : start + CHUNK, None] - x).astype(np.int8)
-        dy = np.sign(y[start : start + CHUNK, None] - y).astype(np.int8)
-        agree += int(np.sum(dx * dy, dtype=np.int64))
-        ties_x += int(np.count_nonzero(dx == 0))
-        ties_y += int(np.count_nonzero(dy == 0))
-    pairs = len(x) ** 2
-    apart = float(pairs - ties_x) * float(pairs - ties_y)
-    return agree / math.sqrt(apart) if apart else math.nan
-
-
-def regret(predicted: np.ndarray, measured: np.ndarray, picks: int) -> float:
-    """Return by how much the best of the `picks` best predicted is slower than the best of all, as a share of the
-    latter."""
-    chosen = np.argsort(predicted, kind="stable")[:picks]
-    return float(measured[chosen].min() / measured.min() - 1)
+    dx, dy = (np.sign(values[:, None] - values) for values in (predicted, measured))
+    apart = np.count_nonzero(dx) * np.count_nonzero(dy)
+    return float(np.sum(dx * dy)) / math.sqrt(apart) if apart else math.nan

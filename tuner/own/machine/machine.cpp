@@ -1024,7 +1024,7 @@ class Block {
             u32 found = 0;
             each(mask, [&](u32 lane) {
                 const int x = (int)(a[lane] >> 23 & 255), y = (int)(b[lane] >> 23 & 255);
-                const bool slow = y < 2 || y > 251 || x == 255 || x < 24 + 0 || x - y > 125 || y - x > 124;
+                const bool slow = y < 2 || y > 251 || x == 255 || x < 24 || x - y > 125 || y - x > 124;
                 found |= (u32)(slow && a[lane] << 1) << lane;
             });
             put_predicate(w, i.d, mask, found);
