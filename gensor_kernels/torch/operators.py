@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,14 +24,8 @@ if TYPE_CHECKING:
     Names = Sequence[str] | None
     Tensors = Sequence[torch.Tensor] | None
 
-_lock = threading.Lock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.Lock)
 _registered: list[Any] = []
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
 
 
 def register() -> None:
