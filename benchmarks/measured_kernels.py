@@ -22,7 +22,7 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.machine.expected import LEAST_WORKLOADS, MEASURED_PART, OUTSIDE
 from gensor_kernels.operators.types.workload import Workload
 
-from .spaces.correlation import kendall
+from .gpu.correlation import kendall
 
 RESULTS = Path(__file__).parent / "results"
 TIMES, PROGRAMS = RESULTS / "h100-sxm.jsonl.gz", RESULTS / "h100-programs.json.gz"

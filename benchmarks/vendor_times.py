@@ -41,7 +41,7 @@ from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 from gensor_tuner.report.contents import shares
 
-from .spaces.correlation import spearman
+from .gpu.correlation import spearman
 
 PRODUCT, ATTENTION = {"dtype", "m", "n", "k"}, {"phase", "batch", "heads", "kv_heads", "head_size", "queries", "past"}
 WORST = 10

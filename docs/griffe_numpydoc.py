@@ -40,7 +40,8 @@ class NumpyDoc(griffe.Extension):
 
 
 def complete(obj: griffe.Object) -> str:
-    """Return a docstring as `help` prints it: a decorator adds to those of reductions (dispatch/api/rows.py)."""
-    if isinstance(obj, griffe.Function) and any(str(each.value) == "reduction" for each in obj.decorators):
+    """Return a docstring as `help` prints it: decorators add what functions share (dispatch/calls/docstrings.py)."""
+    decorators = [str(each.value) for each in obj.decorators] if isinstance(obj, griffe.Function) else []
+    if any(each == "reduction" or each.startswith("like(") for each in decorators):
         return inspect.getdoc(getattr(import_module(obj.module.path), obj.name)) or ""
     return obj.docstring.value if obj.docstring else ""

@@ -79,55 +79,23 @@ from gensor_database.lazy import public as _public
 
 if _TYPE_CHECKING:
     from .dispatch.accelerated.accelerate import accelerate
+    from .dispatch.api.attention import attention
     from .dispatch.api.bind import bind
+    from .dispatch.api.conv3d import conv3d
+    from .dispatch.api.convolution import conv1d, conv2d, conv_transpose2d
+    from .dispatch.api.current import emulated, refresh
+    from .dispatch.api.deterministic import deterministic
     from .dispatch.api.explain import explain
-    from .dispatch.api.norms import elementwise
-    from .dispatch.api.public import (
-        argmax,
-        argmin,
-        attention,
-        avg_pool2d,
-        conv1d,
-        conv2d,
-        conv3d,
-        conv_transpose2d,
-        cumprod,
-        cumsum,
-        define,
-        deterministic,
-        dot,
-        einsum,
-        emulated,
-        global_avg_pool2d,
-        grouped_matmul,
-        inner,
-        layer_norm,
-        linear,
-        log_softmax,
-        logsumexp,
-        matmul,
-        max,
-        max_pool2d,
-        mean,
-        min,
-        nanmax,
-        nanmean,
-        nanmin,
-        nansum,
-        norm,
-        outer,
-        prepack,
-        prod,
-        refresh,
-        rms_norm,
-        scaled_matmul,
-        softmax,
-        std,
-        sum,
-        tensordot,
-        var,
-        vdot,
-    )
+    from .dispatch.api.grouped_matmul import grouped_matmul
+    from .dispatch.api.linalg import define, dot, einsum, inner, outer, tensordot, vdot
+    from .dispatch.api.linear import linear
+    from .dispatch.api.matmul import matmul
+    from .dispatch.api.nan_reductions import nanmax, nanmean, nanmin, nansum
+    from .dispatch.api.norms import cumprod, cumsum, elementwise, layer_norm, log_softmax, rms_norm, softmax
+    from .dispatch.api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
+    from .dispatch.api.prepack import prepack
+    from .dispatch.api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
+    from .dispatch.api.scaled_matmul import scaled_matmul
     from .dispatch.api.warmup import warmup
     from .dispatch.fusion.fused import fuse
     from .dispatch.observe.counters import counters
@@ -221,7 +189,9 @@ __all__ = [
 #: Modules of these names, in the order in which they are searched.
 _MODULES = (
     "errors",
-    *(f"dispatch.api.{name}" for name in ("public", "bind", "explain", "norms", "warmup")),
+    *(f"dispatch.api.{name}" for name in ("attention", "bind", "conv3d", "convolution", "current", "deterministic")),
+    *(f"dispatch.api.{name}" for name in ("explain", "grouped_matmul", "linalg", "linear", "matmul", "nan_reductions")),
+    *(f"dispatch.api.{name}" for name in ("norms", "pooling", "prepack", "reductions", "scaled_matmul", "warmup")),
     *(f"dispatch.observe.{name}" for name in ("counters", "explanation", "record")),
     "dispatch.accelerated.accelerate",
     "dispatch.recurrent.networks",

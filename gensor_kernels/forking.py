@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Protocol, TypeVar
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 Action = TypeVar("Action", bound=Callable[[], None])
+Lock = TypeVar("Lock")
 
 
 class Forked(Protocol):
@@ -22,6 +23,13 @@ class Forked(Protocol):
 
 
 _owners: WeakSet[Forked] = WeakSet()
+_locks: WeakKeyDictionary[object, dict[str, Callable[[], object]]] = WeakKeyDictionary()
+
+
+def lock(owner: object, name: str, kind: Callable[[], Lock]) -> Lock:
+    """Return a lock for the attribute `name` of an object or a module, which is a new one in every forked child."""
+    _locks.setdefault(owner, {})[name] = kind
+    return kind()
 
 
 def renew(owner: Forked) -> None:
@@ -38,5 +46,8 @@ def in_child(action: Action) -> Action:
 
 @in_child
 def _renew_all() -> None:
+    for each, made in list(_locks.items()):
+        for name, kind in made.items():
+            setattr(each, name, kind())
     for owner in list(_owners):
         owner.after_fork()

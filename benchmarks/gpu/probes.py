@@ -1,6 +1,6 @@
 """The roofline's facts about a part, measured by probe.cu: L2 bandwidth, latencies, rates, the time of a launch.
 
-`arch_row` formats them as a row of archs.toml, for `benchmarks.ranking --part` and for corrections of the table.
+`arch_row` formats them as a row of archs.toml, for corrections of the table.
 """
 
 from __future__ import annotations

@@ -34,7 +34,6 @@ class Shown(NamedTuple):
 
     shapes: Mapping[str, tuple[int, ...]]
     call: Callable[[Any], Any]
-    function: Callable[..., Any]
     dtype: str = "float16"
     whole: Mapping[str, np.ndarray] = MappingProxyType({})
 
@@ -52,9 +51,9 @@ def products(tiny: bool) -> Iterator[tuple[str, Shown]]:
         name, shapes = f"matmul {dtype} {m}x{n}x{k}", {"x": (m, k), "y": (k, n), "b": (n,)}
         plain: dict[str, Any] = {"dtype": "int32"} if dtype == "int8" else {}
         fused = plain | {"activation": "relu"}
-        yield name, Shown(shapes, lambda a, how=plain: gk.matmul(a.x, a.y, **how), gk.matmul, dtype)
+        yield name, Shown(shapes, lambda a, how=plain: gk.matmul(a.x, a.y, **how), dtype)
         call = lambda a, how=fused: gk.matmul(a.x, a.y, bias=a.b, **how)  # noqa: E731
-        yield f"{name} bias relu", Shown(shapes, call, gk.matmul, dtype)
+        yield f"{name} bias relu", Shown(shapes, call, dtype)
 
 
 def calls(tiny: bool) -> dict[str, Shown]:
@@ -75,38 +74,27 @@ def calls(tiny: bool) -> dict[str, Shown]:
         "conv2d NHWC": Shown(
             {"x": last, "w": (c, 3, 3, c), "b": (c,)},
             lambda a: gk.conv2d(a.x, a.w, a.b, padding=1, activation="relu", layout="NHWC"),
-            gk.conv2d,
         ),
-        "conv2d NCHW": Shown(
-            {"x": image, "w": (c, c, 3, 3)}, lambda a: gk.conv2d(a.x, a.w, padding=1), gk.conv2d, "float32"
-        ),
-        "conv_transpose2d": Shown(
-            {"x": image, "w": (c, c, 2, 2)}, lambda a: gk.conv_transpose2d(a.x, a.w, stride=2), gk.conv_transpose2d
-        ),
+        "conv2d NCHW": Shown({"x": image, "w": (c, c, 3, 3)}, lambda a: gk.conv2d(a.x, a.w, padding=1), "float32"),
+        "conv_transpose2d": Shown({"x": image, "w": (c, c, 2, 2)}, lambda a: gk.conv_transpose2d(a.x, a.w, stride=2)),
         "depthwise": Shown(
-            {"x": last, "w": (c, 3, 3, 1)}, lambda a: gk.conv2d(a.x, a.w, padding=1, groups=c, layout="NHWC"), gk.conv2d
+            {"x": last, "w": (c, 3, 3, 1)}, lambda a: gk.conv2d(a.x, a.w, padding=1, groups=c, layout="NHWC")
         ),
-        "max_pool2d": Shown({"x": image}, lambda a: gk.max_pool2d(a.x, 3, 2, 1), gk.max_pool2d),
-        "avg_pool2d": Shown({"x": last}, lambda a: gk.avg_pool2d(a.x, 2, layout="NHWC"), gk.avg_pool2d, "float32"),
-        "sum": Shown({"x": table}, lambda a: gk.sum(a.x, axis=1), gk.sum, "float32"),
-        "argmax": Shown({"x": table}, lambda a: gk.argmax(a.x, axis=1), gk.argmax, "float32"),
-        "var": Shown({"x": table}, lambda a: gk.var(a.x, axis=0), gk.var, "float32"),
-        "softmax": Shown({"x": table}, lambda a: gk.softmax(a.x), gk.softmax),
-        "layer_norm": Shown(
-            {"x": table, "w": (k,), "b": (k,)}, lambda a: gk.layer_norm(a.x, k, a.w, a.b), gk.layer_norm
-        ),
-        "attention": Shown(
-            {"q": tokens, "k": tokens, "v": tokens}, lambda a: gk.attention(a.q, a.k, a.v, causal=True), gk.attention
-        ),
+        "max_pool2d": Shown({"x": image}, lambda a: gk.max_pool2d(a.x, 3, 2, 1)),
+        "avg_pool2d": Shown({"x": last}, lambda a: gk.avg_pool2d(a.x, 2, layout="NHWC"), "float32"),
+        "sum": Shown({"x": table}, lambda a: gk.sum(a.x, axis=1), "float32"),
+        "argmax": Shown({"x": table}, lambda a: gk.argmax(a.x, axis=1), "float32"),
+        "var": Shown({"x": table}, lambda a: gk.var(a.x, axis=0), "float32"),
+        "softmax": Shown({"x": table}, lambda a: gk.softmax(a.x)),
+        "layer_norm": Shown({"x": table, "w": (k,), "b": (k,)}, lambda a: gk.layer_norm(a.x, k, a.w, a.b)),
+        "attention": Shown({"q": tokens, "k": tokens, "v": tokens}, lambda a: gk.attention(a.q, a.k, a.v, causal=True)),
         "attention window": Shown(
             {"q": tokens, "k": tokens, "v": tokens},
             lambda a: gk.attention(a.q, a.k, a.v, causal=True, window=(seq // 4, 0), softcap=30.0),
-            gk.attention,
         ),
         "attention packed": Shown(
             {"q": packed, "k": (1, 2, seq, head), "v": (1, 2, seq, head)},
             lambda a: gk.attention(a.q, a.k, a.v, causal=True, sizes=a.sizes),
-            gk.attention,
             whole=sizes,
         ),
         "attention pages": Shown(
@@ -114,17 +102,14 @@ def calls(tiny: bool) -> dict[str, Shown]:
             lambda a: gk.attention(
                 a.q, a.k, a.v, causal=True, sizes=a.sizes, key_sizes=a.key_sizes, block_table=a.table
             ),
-            gk.attention,
             whole=paged,
         ),
-        "einsum": Shown(
-            {"x": tokens, "y": tokens}, lambda a: gk.einsum("bhid,bhjd->bhij", a.x, a.y), gk.einsum, "float32"
+        "einsum": Shown({"x": tokens, "y": tokens}, lambda a: gk.einsum("bhid,bhjd->bhij", a.x, a.y), "float32"),
+        "define": Shown({"x": tokens, "y": tokens}, lambda a: scores(a.x, a.y)),
+        "matmul complex64": Shown(
+            {"x": (rows // 8, k), "y": (k, rows // 8)}, lambda a: gk.matmul(a.x, a.y), "complex64"
         ),
-        "define": Shown({"x": tokens, "y": tokens}, lambda a: scores(a.x, a.y), scores),
-        "complex": Shown(
-            {"x": (rows // 8, k), "y": (k, rows // 8)}, lambda a: gk.matmul(a.x, a.y), gk.matmul, "complex64"
-        ),
-        "linear": Shown({"x": table, "w": (64, k), "b": (64,)}, lambda a: gk.linear(a.x, a.w, a.b, "gelu"), gk.linear),
+        "linear": Shown({"x": table, "w": (64, k), "b": (64,)}, lambda a: gk.linear(a.x, a.w, a.b, "gelu")),
     }
 
 

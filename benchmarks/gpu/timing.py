@@ -25,7 +25,7 @@ from gensor_tuner.build.pool import Candidate, Pool
 from gensor_tuner.measure.timer import CudaClock, HostClock, Timed, Timer, vendor_name
 from gensor_tuner.output import class_text
 
-from ..spaces.correlation import kendall, regret
+from .correlation import kendall
 from .facts import Clocks, environment
 from .harness.session import Item, Session
 from .kernels.fitting import fitting
@@ -166,4 +166,5 @@ def kendall_tau(predicted: Sequence[float], measured: Sequence[float]) -> float 
 
 def best_of(predicted: Sequence[float], measured: Sequence[float], at: int = REGRET_AT) -> float | None:
     """Return the best time among the `at` best predicted over the best of all, or None where all are among them."""
-    return 1 + regret(np.asarray(predicted), np.asarray(measured), at) if len(measured) > at else None
+    chosen = np.asarray(measured)[np.argsort(predicted, kind="stable")[:at]]
+    return float(chosen.min() / min(measured)) if len(measured) > at else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ _WHEELS = ("nvidia-cuda-nvrtc-cu12", "nvidia-cuda-nvrtc")
 #: Errors that say nothing about a source: no memory, or a library missing next to NVRTC's.
 _MACHINE = tuple(f"NVRTC_ERROR_{name}" for name in ("OUT_OF_MEMORY", "BUILTIN_OPERATION_FAILURE"))
 _count = 0
-_lock = threading.Lock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.Lock)
 
 
 @dataclass(frozen=True)
@@ -111,12 +112,6 @@ def compile_many(
     _nvrtc()
     with COMPILERS.allow((jobs or usable_cores()) - 1):
         return ordered_map(lambda request: compile_cubin(*request), requests, jobs, done)
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
 
 
 def compile_count() -> int:

@@ -13,6 +13,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,13 +45,7 @@ _FIELDS = {
     "shared_bytes": re.compile(r"(\d+) bytes smem"),
 }
 _remembered: dict[tuple[bytes, str], dict[str, Sass] | None] = {}  # by SHA-256 of the cubin, and target
-_lock = threading.Lock()
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.Lock)
 
 
 @dataclass(frozen=True)

@@ -185,13 +185,8 @@ class CudaDevice(Device):
         self._null_stream = cupy_internals.null_stream(cupy)
         self._modules = Modules(self)
         self._graphs = Graphs()
-        self.after_fork()
-        forking.renew(self)
+        self._lock = forking.lock(self, "_lock", threading.RLock)
         self._switch, self._tf32, self._set_switch = cupy_internals.tf32_switch(cupy)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.RLock()
 
     def _identify(self) -> None:
         cupy = self.cupy

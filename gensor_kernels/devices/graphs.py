@@ -175,13 +175,8 @@ class Graphs:
     def __init__(self) -> None:
         self._living: dict[int, tuple[GraphMemory, End]] = {}
         self._kept: dict[int, GraphMemory] = {}
-        self.after_fork()
-        forking.renew(self)
+        self._lock = forking.lock(self, "_lock", threading.Lock)
         _all.add(self)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.Lock()
 
     def lasting(self, cuda: ModuleType, stream: Callable[[], int], *owners: object) -> AbstractContextManager[None]:
         """Return a context in which CuPy's allocations of this thread live as long as the graph being captured; so

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-import gensor_kernels.dispatch.api.public as functions
 from gensor_kernels import forking
-from gensor_kernels.dispatch.api.norms import elementwise as _elementwise
+from gensor_kernels.dispatch.api import attention, convolution, linear, matmul, norms, pooling
 from gensor_kernels.graph.readers.torch_operators import GATES, pair, steps
 from gensor_kernels.operators.types.dtypes import array_dtype
 
@@ -24,14 +24,8 @@ if TYPE_CHECKING:
     Names = Sequence[str] | None
     Tensors = Sequence[torch.Tensor] | None
 
-_lock = threading.Lock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.Lock)
 _registered: list[Any] = []
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
 
 
 def register() -> None:
@@ -97,7 +91,7 @@ def _epilogue(names: Sequence[str] | None, operands: Sequence[torch.Tensor] | No
 def _matmul(
     a: torch.Tensor, b: torch.Tensor, epilogue: Names = None, operands: Tensors = None, scalars: Sequence[float] = ()
 ) -> torch.Tensor:
-    return functions.matmul(a, b, epilogue=_epilogue(epilogue, operands, scalars) or None).contiguous()
+    return matmul.matmul(a, b, epilogue=_epilogue(epilogue, operands, scalars) or None).contiguous()
 
 
 def _matmul_fake(
@@ -108,7 +102,7 @@ def _matmul_fake(
 
 
 def _linear(x: torch.Tensor, w: torch.Tensor, *more: Any) -> torch.Tensor:
-    return functions.linear(x, w, *more).contiguous()
+    return linear.linear(x, w, *more).contiguous()
 
 
 def _linear_fake(
@@ -153,7 +147,7 @@ def _conv2d(
     activation: Activation | None = None,
 ) -> torch.Tensor:
     window = _pairs([stride, padding, dilation, groups])
-    return _like(x, functions.conv2d(x, w, bias, *window, add=add, activation=activation))
+    return _like(x, convolution.conv2d(x, w, bias, *window, add=add, activation=activation))
 
 
 def _conv2d_fake(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None = None, *window: Any) -> torch.Tensor:
@@ -181,7 +175,7 @@ def _attention(
     causal: Any = None,
     scale: float | None = None,
 ) -> torch.Tensor:
-    return functions.attention(q, k, v, mask, causal or False, scale).contiguous()
+    return attention.attention(q, k, v, mask, causal or False, scale).contiguous()
 
 
 def _attention_fake(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -192,9 +186,7 @@ def _rows(name: str) -> Callable[..., torch.Tensor]:
     """Return the operator of a norm or a softmax, whose second argument is a shape or an axis."""
 
     def call(x: torch.Tensor, *more: Any) -> torch.Tensor:
-        return getattr(functions, name)(
-            x, *(tuple(each) if isinstance(each, list) else each for each in more)
-        ).contiguous()
+        return getattr(norms, name)(x, *(tuple(each) if isinstance(each, list) else each for each in more)).contiguous()
 
     return call
 
@@ -207,7 +199,7 @@ def _pooling(name: str) -> tuple[Callable[..., torch.Tensor], Callable[..., torc
     """Return what computes a pooling, and its fake kernel."""
 
     def call(x: torch.Tensor, *window: Any) -> torch.Tensor:
-        return _like(x, getattr(functions, name)(x, *_pairs(window)))
+        return _like(x, getattr(pooling, name)(x, *_pairs(window)))
 
     def fake(x: torch.Tensor, *window: Any) -> torch.Tensor:
         import torch
@@ -218,7 +210,7 @@ def _pooling(name: str) -> tuple[Callable[..., torch.Tensor], Callable[..., torc
 
 
 def _chain(x: torch.Tensor, epilogue: Names, operands: Tensors = None, scalars: Sequence[float] = ()) -> torch.Tensor:
-    return _elementwise(x, _epilogue(epilogue, operands, scalars)).contiguous()
+    return norms.elementwise(x, _epilogue(epilogue, operands, scalars)).contiguous()
 
 
 def _chain_fake(

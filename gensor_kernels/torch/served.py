@@ -5,6 +5,7 @@ Results are as PyTorch's own operators would return them: in the same layout, an
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 _said: set[str] = set()
-_lock = threading.Lock()
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.Lock)
 
 
 def say_eager(reason: str) -> None:
@@ -136,12 +131,7 @@ class Served:
         self._reason: str | None = None
         self._changing: set[int] = set()
         self._changes = 0
-        self.after_fork()
-        forking.renew(self)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.RLock()
+        self._lock = forking.lock(self, "_lock", threading.RLock)
 
     def __call__(self, *args: Any) -> Any:
         """Compute the graph by kernels, or eagerly where they cannot."""
@@ -196,12 +186,7 @@ class Frozen:
         self._layouts = [Layout(value_of(each)) for each in results(gm) if is_tensor(each)]
         self._models: list[Model] = []
         self._options, self._nested = options, nested
-        self.after_fork()
-        forking.renew(self)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.Lock()
+        self._lock = forking.lock(self, "_lock", threading.Lock)
 
     def holds(self, args: Sequence[Any]) -> bool:
         """Return whether the constants are still what these arguments are."""

@@ -8,9 +8,9 @@ from benchmarks.gpu import probes
 from benchmarks.gpu.facts import _median_seconds
 from benchmarks.gpu.harness.journal import Journal
 from benchmarks.gpu.harness.session import Session
-from benchmarks.spaces.part_files import part_named
 from gensor_kernels.build.nvrtc import compile_cubin
 from gensor_kernels.build.resources import disassemble
+from gensor_kernels.machine import arch as table
 from gensor_kernels.machine.arch import lookup
 
 
@@ -48,13 +48,13 @@ def test_loops_in_sass(tmp_path, arch):
     assert loop["mma"]["HMMA"] % probes.TILES == 0 and loop["mma"]["HMMA"] > 0
 
 
-def test_the_row_it_makes_describes_a_part(tmp_path):
+def test_the_row_it_makes_describes_a_part():
     arch = lookup("h200")
     found = {"l2": {"gb_s": 9900.0}, "l2 latency": {"ns": 150.0}, "launch": {"us": 3.25}, "copy": {"gb_s": 4321.0}}
-    path = tmp_path / "h200.toml"
-    path.write_text(probes.arch_row(arch, 1.8, found))
-    made = part_named(str(path))
+    text = probes.arch_row(arch, 1.8, found)
+    row = table.tomllib.loads(text)["part"]["h200"]
+    made = table._build(row["capability"], "h200", row)
     assert (made.l2_bytes_per_clk, made.l2_latency, made.launch_us) == (5500, 270, 3.25)
     assert made.dram_latency == arch.dram_latency and made.dram_gb_s == arch.dram_gb_s  # not measured
-    assert re.search(r"# the table has 6150$", path.read_text(), re.MULTILINE)
-    assert "# copy: 4321 gb_s" in path.read_text()
+    assert re.search(r"# the table has 6150$", text, re.MULTILINE)
+    assert "# copy: 4321 gb_s" in text

@@ -22,7 +22,8 @@ from gensor_kernels.devices.emulator.build import build_host, fma_flags
 from gensor_kernels.errors import GensorError, UnsupportedError
 from gensor_kernels.machine.arch import Arch
 
-from .decode import Coded, decode, enumerations
+from .decode import decode
+from .operands import Coded, enumerations
 
 MACHINE = Path(__file__).resolve().parent / "machine" / "machine.cpp"
 FLAGS = ("-std=c++20", "-O3", "-ffp-contract=off", "-w")
@@ -88,7 +89,7 @@ class _Counts(ctypes.Structure):
 @cache
 def _machine() -> ctypes.CDLL:
     text = MACHINE.read_text()
-    head, mark, rest = text.partition("using Lanes")
+    head, mark, rest = text.partition("struct Operand")
     return ctypes.CDLL(str(build_host(f"{head}{enumerations()}{mark}{rest}", (*FLAGS, *fma_flags()))))
 
 

@@ -49,7 +49,8 @@ UNFUSED_FLAGS = ("-ffp-contract=off",)
 #: Diagnostics of g++: an error at a line of a kernel's source; no space, no memory or no headers on this machine.
 _REFUSED = re.compile(r"^[^:\s]+:\d+:(\d+:)? error: .*", re.MULTILINE)
 _FATAL = re.compile(r"fatal error: |Killed signal|out of memory|memory exhausted")
-_object_lock = threading.Lock()  # several threads may need the emulator's object at once; it is compiled once
+#: Several threads may need the emulator's object at once; it is compiled once.
+_object_lock = forking.lock(sys.modules[__name__], "_object_lock", threading.Lock)
 DIGEST_BYTES = hashlib.sha256().digest_size
 #: Prefix of the names of unfinished files.
 UNFINISHED = ".building-"
@@ -237,12 +238,6 @@ def _emulator_object(folder: Kept) -> str:
         if not folder.has(name):
             _compile(folder, [*EMULATOR_FLAGS, "-c", str(FOLDER / "emulator.cpp")], name)
     return name
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _object_lock
-    _object_lock = threading.Lock()
 
 
 def prepare() -> None:

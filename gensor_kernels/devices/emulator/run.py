@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+import sys
 import threading
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -221,7 +222,7 @@ class _Library:
 
 
 _libraries: dict[str, _Library] = {}  # by name, which is a digest of all that went into it
-_loading = threading.Lock()
+_loading = forking.lock(sys.modules[__name__], "_loading", threading.Lock)
 
 
 class DamagedError(GensorError):
@@ -247,8 +248,6 @@ def _library(path: Path) -> _Library:
 
 @forking.in_child
 def _after_fork() -> None:
-    global _loading
-    _loading = threading.Lock()
     _libraries.clear()  # a thread of the parent may have been running one, with its lock
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .reached import Reached
     from .routes import Route
 
-_lock = threading.RLock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.RLock)
 #: How many open blocks have selected each function.
 _selected: dict[str, int] = {}
 #: The functions that stand in the place of CuPy's, by where that is.
@@ -183,12 +183,6 @@ def _leave(names: tuple[str, ...]) -> None:
             del _routed[place]
     if not any(_selected.values()):
         _later.forget()
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.RLock()
 
 
 class _Later:

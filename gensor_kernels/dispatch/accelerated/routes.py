@@ -17,8 +17,9 @@ import numpy as np
 
 from gensor_kernels.arrays import DeviceArray, Dtype
 from gensor_kernels.devices import cuda
-from gensor_kernels.dispatch.api import current, public
+from gensor_kernels.dispatch.api import current, linalg
 from gensor_kernels.dispatch.api.linalg import tensordot_form
+from gensor_kernels.dispatch.api.matmul import matmul as product
 from gensor_kernels.dispatch.api.rows import rows_parameters
 from gensor_kernels.dispatch.contractions.spec import Form
 from gensor_kernels.dispatch.functions.rows import Parameters, Replaced
@@ -170,7 +171,7 @@ def _products(cupy: ModuleType) -> list[Route]:
         for each in args[1:]:
             if type(each) is not array:
                 return None
-        return public.einsum(*args, **keywords)
+        return linalg.einsum(*args, **keywords)
 
     def summed(args: tuple[Any, ...], keywords: dict[str, Any]) -> DeviceArray:
         if len(args) == 3 and not keywords:
@@ -188,10 +189,10 @@ def _products(cupy: ModuleType) -> list[Route]:
         return serve
 
     def vdot(a: DeviceArray, b: DeviceArray) -> DeviceArray:
-        return _contract(("vdot",), a, b) if a.shape == b.shape else public.vdot(a, b)
+        return _contract(("vdot",), a, b) if a.shape == b.shape else linalg.vdot(a, b)
 
     dot, inner, tensordot = (partial(_contract, form) for form in (("dot",), ("inner",), tensordot_form(2)))
-    matmul = short(current, public.matmul.__wrapped__, leaves=True)  # type: ignore[attr-defined]
+    matmul = short(current, product.__wrapped__, leaves=True)  # type: ignore[attr-defined]
     return [
         Route(cupy, "matmul", "matmul", pair(matmul), matmul),
         Route(array, "__matmul__", "matmul", two(matmul), matmul),

@@ -1,4 +1,4 @@
-"""conv1d, conv2d, conv3d and conv_transpose2d, with the arguments of torch.nn.functional. Imports little."""
+"""conv1d, conv2d and conv_transpose2d, with the arguments of torch.nn.functional. Imports little."""
 
 from __future__ import annotations
 
@@ -11,21 +11,11 @@ import numpy as np
 
 from gensor_kernels.dispatch.calls.arguments import WIDER_RESULTS, Operation, plain_operations
 from gensor_kernels.dispatch.calls.conv_parameters import IMAGES, Parameters, read_parameters
-from gensor_kernels.dispatch.calls.volumes import (
-    LAYOUTS,
-    check_out,
-    pads_of,
-    result_shape,
-    slices_of,
-    spread,
-    three,
-)
 from gensor_kernels.dispatch.calls.whole import pair, whole
-from gensor_kernels.dispatch.observe.dry_run import asking
-from gensor_kernels.shown import is_masked, shown
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .interop import public
+from .interop import like, public
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -161,7 +151,7 @@ def conv2d_to(
     return _convolution(x, w, replace(parameters, dtype=dtype), None, None, None, out, None, None, None, epilogue)
 
 
-@public
+@like(conv2d)
 def conv1d(
     x: ArrayLike,
     w: ArrayLike,
@@ -189,42 +179,19 @@ def conv1d(
         Signals; (n, w, c) with `layout="NWC"`.
     w : array, shape (k, c / groups, s)
         Filters; (k, s, c / groups) with `layout="NWC"`.
-    bias : array, shape (k,), optional
-        Term of each output channel.
     stride : int, default 1
         Step of the filter.
     padding : int or {"same", "valid"}, default 0
         Zeros on either side.
     dilation : int, default 1
         Distance between the taps of the filter.
-    groups : int, default 1
-        Groups of channels that are convolved separately.
-    add : array, optional
-        Term that broadcasts to the result.
-    activation : str, optional
-        Activation as in `matmul`, without gates.
     layout : {"NCW", "NWC"}, default "NCW"
         Order of axes.
-    out : array, optional
-        Array that receives the result.
-    precision : {None, "ieee", "tf32"}, optional
-        Arithmetic of float32 as in `conv2d`.
-    prologue : list, optional
-        Operations on `x` as kernels read it, as in `conv2d`.
 
     Returns
     -------
     array, shape (n, k, ow) or (n, ow, k)
         A new array, or `out`.
-
-    Raises
-    ------
-    ValueError
-        If shapes or arguments do not fit.
-    TypeError
-        If an operand is not an array of this device.
-    UnsupportedError
-        If `activation` is a gate.
 
     Examples
     --------
@@ -249,148 +216,7 @@ def conv1d(
     return out if out is not None else found.reshape(*found.shape[:axis], *found.shape[axis + 1 :])
 
 
-@public
-def conv3d(
-    x: ArrayLike,
-    w: ArrayLike,
-    bias: ArrayLike | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] | Sequence[Sequence[int]] | str = 0,
-    dilation: int | Sequence[int] = 1,
-    groups: int = 1,
-    *,
-    add: ArrayLike | None = None,
-    activation: Activation | None = None,
-    layout: Literal["NCDHW", "NDHWC"] = "NCDHW",
-    out: ArrayLike | None = None,
-    precision: ConvolutionPrecision | None = None,
-) -> DeviceArray:
-    """Compute a 3-D convolution with a fused epilogue.
-
-    The signature is that of `torch.nn.functional.conv3d`, with further keywords;
-    `conv2d` has the notes on dtypes and precision.
-
-    Parameters
-    ----------
-    x : array, shape (n, c, d, h, w)
-        Volumes; (n, d, h, w, c) with `layout="NDHWC"`.
-    w : array, shape (k, c / groups, t, r, s)
-        Filters; (k, t, r, s, c / groups) with `layout="NDHWC"`.
-    bias : array, shape (k,), optional
-        Term of each output channel.
-    stride : int or three int, default 1
-        Step of the filter along d, h and w.
-    padding : int, three int, three pairs or str, default 0
-        Zeros around the volume, in pairs before and after it; or "valid" for none, or
-        "same" for as many elements as `x` has (stride 1).
-    dilation : int or three int, default 1
-        Distance between the taps of the filter.
-    groups : int, default 1
-        Groups of channels that are convolved separately.
-    add : array, optional
-        Term that broadcasts to the result.
-    activation : str, optional
-        Activation as in `matmul`, without gates.
-    layout : {"NCDHW", "NDHWC"}, default "NCDHW"
-        Order of axes.
-    out : array, optional
-        Array that receives the result.
-    precision : {None, "ieee", "tf32"}, optional
-        Arithmetic of float32 as in `conv2d`.
-
-    Returns
-    -------
-    array, shape (n, k, od, oh, ow) or (n, od, oh, ow, k)
-        A new array, whose channels are innermost but for rows and columns in memory, or
-        `out`.
-
-    Raises
-    ------
-    ValueError
-        If shapes or arguments do not fit.
-    TypeError
-        If an operand is not an array of this device.
-    UnsupportedError
-        If `activation` is a gate.
-
-    Notes
-    -----
-    The slices under the taps along d become channels of images, in a copy that has
-    t / stride times the elements of `x`, and one 2-D convolution sums over all of them.
-    Filters of one element in height and width need no copy, nor do filters of one element
-    in depth with NDHWC and stride 1.
-
-    Examples
-    --------
-    >>> x = np.arange(27, dtype="float32").reshape(1, 1, 3, 3, 3)
-    >>> w = np.ones((1, 1, 2, 3, 3), "float32")
-    >>> with gensor_kernels.emulated("sm_87"):
-    ...     gensor_kernels.conv3d(x, w)
-    array([[[[[153.]],
-    <BLANKLINE>
-             [[315.]]]]], dtype=float32)
-    """
-    if layout not in LAYOUTS:
-        raise ValueError(f"layout must be one of {', '.join(map(repr, LAYOUTS))}, not {shown(layout)}")
-    if any(map(is_masked, (x, w, bias, add, out))):
-        raise TypeError("masks would be ignored")  # `public` names the argument
-    if x.ndim != 5 or w.ndim != 5:
-        raise ValueError(f"conv3d: x and w have 5 axes ({layout}), not {x.ndim} and {w.ndim}")
-    image, depth, last = LAYOUTS[layout]
-    steps, holes = three("stride", stride, 1), three("dilation", dilation, 1)
-    taps = w.shape[depth : depth + 3]
-    pads = pads_of(padding, steps, holes, taps)
-    count = (x.shape[depth] + sum(pads[0]) - (taps[0] - 1) * holes[0] - 1) // steps[0] + 1
-    if count < 1 or taps[0] < 1:
-        raise ValueError(f"x has {x.shape[depth]} slices with {pads[0]} around them, w has {taps[0]} taps")
-    channels = w.shape[4 if last else 1] * whole("groups", groups, 1)
-    if x.shape[4 if last else 1] != channels:
-        raise ValueError(f"conv3d: x has {x.shape[4 if last else 1]} channels, w is for {channels}")
-    device, sides = current_runtime().device, [*x.shape[depth + 1 : depth + 3]]
-    target: DeviceArray = out
-    more: dict[str, Any] = {"groups": groups, "activation": activation, "layout": image, "precision": precision}
-    if tuple(taps[1:]) == tuple(steps[1:]) == (1, 1) and not any(map(any, pads[1:])):  # slices are long rows
-
-        def rows(array: DeviceArray) -> DeviceArray:
-            shape = array.shape
-            return array.reshape(*shape[: depth + 1], shape[depth + 1] * shape[depth + 2], *shape[depth + 3 :])
-
-        shape = result_shape(x, w, count, sides, depth)
-        term = None if add is None else rows(spread(device, add, shape))
-        check_out(out, shape)
-        steps, pads, holes = (steps[0], 1), (pads[0], (0, 0)), (holes[0], 1)
-        if is_whole := target is not None and target.flags.c_contiguous:
-            more["out"] = rows(target)
-        found = conv2d(rows(x), rows(w), bias, steps, pads, holes, add=term, **more).reshape(shape)
-    else:
-        sides = [
-            (sides[axis - 1] + sum(pads[axis]) - (taps[axis] - 1) * holes[axis] - 1) // steps[axis] + 1
-            for axis in (1, 2)
-        ]
-        shape = result_shape(x, w, count, sides, depth)
-        check_out(out, shape)
-        volumes, filters = slices_of(
-            device, x, w, count, steps[0], holes[0], pads[0], whole("groups", groups, 1), last, asking.get()
-        )
-        term = None
-        if add is not None:
-            term = spread(device, add, shape)
-            term = (term if last else term.swapaxes(1, 2)).reshape(-1, *shape[2:] if last else (shape[1], *shape[3:]))
-        if is_whole := last and target is not None and target.flags.c_contiguous:
-            more["out"] = target.reshape(-1, *shape[2:])
-        found = conv2d(volumes, filters, bias, steps[1:], pads[1:], holes[1:], add=term, **more)
-        found = found.reshape(shape[0], count, *found.shape[1:])
-        found = found if last else found.swapaxes(1, 2)
-    if target is None:
-        return found
-    if not is_whole:
-        if target.dtype != found.dtype:
-            raise TypeError(f"out is {target.dtype}, the result is {found.dtype}")
-        target[...] = found
-    return target
-
-
-@public
+@like(conv2d)
 def conv_transpose2d(
     x: ArrayLike,
     w: ArrayLike,
@@ -417,50 +243,21 @@ def conv_transpose2d(
 
     Parameters
     ----------
-    x : array, shape (n, c, h, w)
-        Images; (n, h, w, c) with `layout="NHWC"`.
     w : array, shape (c, k / groups, r, s)
         Filters; (c, r, s, k / groups) with `layout="NHWC"`. Every call copies them into
         the order that kernels take.
-    bias : array, shape (k,), optional
-        Term of each output channel.
     stride : int or pair of int, default 1
         Step of the filter in the result along h and w.
     padding : int, pair, pair of pairs or str, default 0
         Rows and columns that are taken off the result, written as in `conv2d`.
     output_padding : int or pair of int, default 0
         Rows and columns that are added at the end of the result.
-    groups : int, default 1
-        Groups of channels that are convolved separately.
-    dilation : int or pair of int, default 1
-        Distance between the taps of the filter along h and w.
-    add : array, optional
-        Term that broadcasts to the result.
-    activation : str, optional
-        Activation as in `matmul`, without gates.
-    layout : {"NCHW", "NHWC"}, default "NCHW"
-        Order of axes.
-    out : array, optional
-        Array that receives the result.
-    precision : {None, "ieee", "tf32"}, optional
-        Arithmetic of float32 as in `conv2d`.
-    prologue : list, optional
-        Operations on `x` as kernels read it, as in `conv2d`.
 
     Returns
     -------
     array, shape (n, k, oh, ow) or (n, oh, ow, k)
         A new array, or `out`, with oh = (h - 1) stride - 2 padding + dilation (r - 1) +
         output_padding + 1, and ow by the same formula.
-
-    Raises
-    ------
-    ValueError
-        If shapes or arguments do not fit.
-    TypeError
-        If an operand is not an array of this device.
-    UnsupportedError
-        If `activation` is a gate.
 
     Notes
     -----

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 #: The Runtime of the innermost `emulated` block of this thread or task.
 inside: ContextVar[Runtime | None] = blocks.emulated.own
-_lock = threading.Lock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.Lock)
 _emulators: dict[tuple[str, ...], Runtime] = {}
 
 
@@ -67,12 +68,6 @@ def _cuda() -> Runtime:
 
     lookup = device_runtime
     return device_runtime()
-
-
-@forking.in_child
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()
 
 
 lookup: Callable[[], Runtime] = _cuda

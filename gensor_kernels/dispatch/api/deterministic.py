@@ -27,12 +27,7 @@ class Block:
     def __init__(self, pins: Pins | None = None):
         self.pins = pins
         self._runtimes: WeakKeyDictionary[Runtime, Runtime] = WeakKeyDictionary()
-        self.after_fork()
-        forking.renew(self)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.Lock()
+        self._lock = forking.lock(self, "_lock", threading.Lock)
 
     def of(self, runtime: Runtime) -> Runtime:
         """Return the block's Runtime in the place of another."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from gensor_kernels.dispatch.calls.docstrings import complete, described, sections_of
 from gensor_kernels.dispatch.direct import direct
 from gensor_kernels.errors import ToolMissingError
 from gensor_kernels.operators.types.dtypes import array_dtype
@@ -42,6 +43,18 @@ AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "ui
 def public(function: PublicFunction) -> PublicFunction:
     """Return a public function that takes arrays of other libraries too, and whose warm calls take direct ways."""
     return direct(current, adopting(function))
+
+
+def like(known: Callable[..., Any]) -> Callable[[PublicFunction], PublicFunction]:
+    """Return `public` for functions whose docstrings leave out parameters and errors that `known` describes."""
+
+    def decorate(function: PublicFunction) -> PublicFunction:
+        _, sections = sections_of(inspect.getdoc(known) or "")
+        names, shared = inspect.signature(function).parameters, described(sections.get("Parameters", ""))
+        function.__doc__ = complete(inspect.getdoc(function), names, shared, sections.get("Raises", ""))
+        return public(function)
+
+    return decorate
 
 
 def adopting(function: PublicFunction) -> PublicFunction:

@@ -14,7 +14,7 @@ from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
 
 from .current import current_runtime
-from .interop import public
+from .interop import like, public
 from .rows import named_axes, reduction, rows_parameters
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike 
     return _softmax("softmax", x, axis, out)
 
 
-@public
+@like(softmax)
 def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayLike | None = None) -> DeviceArray:
     """Compute the logarithm of `softmax` along an axis without overflow.
 
@@ -81,22 +81,13 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
 
     Parameters
     ----------
-    x : array
-        Input.
     axis : int, default -1
         Axis along which the exponentials of the result sum to one.
-    out : array, optional
-        Array that receives the result.
 
     Returns
     -------
     array, shape of `x`
         A new array with the dtype of `x` (float64 for integers), or `out`.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `softmax`.
 
     Examples
     --------
@@ -250,7 +241,7 @@ def layer_norm(
     return _norm("layernorm", x, normalized_shape, weight, bias, eps, out)
 
 
-@public
+@like(layer_norm)
 def rms_norm(
     x: ArrayLike,
     normalized_shape: int | Sequence[int],
@@ -265,28 +256,15 @@ def rms_norm(
 
     Parameters
     ----------
-    x : array
-        Input.
-    normalized_shape : int or sequence of int
-        Extents of the last axes of `x`, which are normalised together.
     weight : array, shape `normalized_shape`, optional
         Factors of the normalised elements.
     eps : float, optional
         Term added to the mean square; by default the spacing of the dtype of `x` at 1.
-    out : array, optional
-        Array that receives the result.
 
     Returns
     -------
     array, shape of `x`
         A new array, or `out`; dtype and arithmetic are those of `layer_norm`.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit.
-    TypeError
-        If `x` is not an array of this device.
 
     References
     ----------

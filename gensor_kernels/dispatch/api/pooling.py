@@ -8,7 +8,7 @@ from gensor_kernels.dispatch.calls.conv_parameters import image_layout
 from gensor_kernels.dispatch.calls.whole import padding_pairs, pair
 
 from .current import current_runtime
-from .interop import public
+from .interop import like, public
 from .rows import reduce
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def max_pool2d(
     return _pool("max_pool2d", x, kernel_size, stride, padding, layout, out, dilation, ceil_mode=int(bool(ceil_mode)))
 
 
-@public
+@like(max_pool2d)
 def avg_pool2d(
     x: ArrayLike,
     kernel_size: int | Sequence[int],
@@ -99,33 +99,16 @@ def avg_pool2d(
 
     Parameters
     ----------
-    x : array, shape (n, c, h, w)
-        Images; (n, h, w, c) with `layout="NHWC"`.
-    kernel_size : int or pair of int
-        Rows and columns of the window.
-    stride : int or pair of int, optional
-        Step of the window, by default `kernel_size`.
     padding : int, pair or pair of pairs, default 0
         Padding as in `max_pool2d`.
-    ceil_mode : bool, default False
-        Whether the last window may reach past the padding.
     count_include_pad : bool, default True
         Whether positions in the padding count, as zeros.
-    layout : {"NCHW", "NHWC"}, default "NCHW"
-        Order of axes.
-    out : array, optional
-        Array that receives the result.
 
     Returns
     -------
     array, shape (n, c, oh, ow) or (n, oh, ow, c)
         A new array with the dtype of `x`, in the order of `x` in memory, or `out`.
         float16 and bfloat16 are summed in float32.
-
-    Raises
-    ------
-    ValueError
-        If shapes or arguments do not fit, or images have no rows or columns.
 
     Examples
     --------
@@ -139,7 +122,7 @@ def avg_pool2d(
     return _pool("avg_pool2d", x, kernel_size, stride, padding, layout, out, None, **more)
 
 
-@public
+@like(max_pool2d)
 def global_avg_pool2d(
     x: ArrayLike, *, layout: Literal["NCHW", "NHWC"] = "NCHW", out: ArrayLike | None = None
 ) -> DeviceArray:
@@ -148,25 +131,11 @@ def global_avg_pool2d(
     The signature is its own: it is `torch.nn.functional.adaptive_avg_pool2d` with an
     output size of 1.
 
-    Parameters
-    ----------
-    x : array, shape (n, c, h, w)
-        Images; (n, h, w, c) with `layout="NHWC"`.
-    layout : {"NCHW", "NHWC"}, default "NCHW"
-        Order of axes.
-    out : array, optional
-        Array that receives the result.
-
     Returns
     -------
     array, shape (n, c, 1, 1) or (n, 1, 1, c)
         A new array with the dtype of `x` (float64 of integers, as `mean`), or `out`.
         float16 and bfloat16 are summed in float32.
-
-    Raises
-    ------
-    ValueError
-        If shapes or arguments do not fit, or images have no rows or columns.
 
     Examples
     --------

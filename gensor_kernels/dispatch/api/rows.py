@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import operator
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
+from gensor_kernels.dispatch.calls.docstrings import complete
 
 from .current import current_runtime
 from .interop import PublicFunction, public
@@ -37,21 +37,8 @@ TypeError
 
 def reduction(function: PublicFunction) -> PublicFunction:
     """Return a public function whose docstring also has the parameters and errors that reductions and scans have."""
-    function.__doc__ = complete(inspect.getdoc(function), list(inspect.signature(function).parameters))
+    function.__doc__ = complete(inspect.getdoc(function), inspect.signature(function).parameters, PARAMETERS, RAISES)
     return public(function)
-
-
-def complete(text: str | None, names: list[str]) -> str | None:
-    """Return a docstring with all parameters, in their order, and with errors."""
-    if text is None:  # python -OO
-        return None
-    summary, *parts = re.split(r"\n\n(?=\w+\n-+\n)", text)
-    sections = dict(re.split(r"\n-+\n", part, maxsplit=1) for part in parts)
-    own = re.split(r"\n(?=\w)", sections.pop("Parameters", ""))
-    described = PARAMETERS | {entry.partition(" : ")[0]: entry for entry in own}
-    first = {"Parameters": "\n".join(described[name] for name in names), "Returns": "", "Raises": RAISES}
-    every = [f"{title}\n{'-' * len(title)}\n{body}" for title, body in (first | sections).items()]
-    return "\n\n".join([summary, *every])
 
 
 def named_axes(axis: Any) -> int | tuple[int, ...] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -94,7 +95,7 @@ NOTHING = (
 #: The open recordings of all threads.
 active: tuple[Counts, ...] = ()
 _thread = _Thread()
-_lock = threading.RLock()
+_lock = forking.lock(sys.modules[__name__], "_lock", threading.RLock)
 _environment_read = False
 _at_exit = False
 
@@ -250,8 +251,6 @@ def _warn(path: Path, what: str, error: Exception) -> None:
 
 @forking.in_child
 def _after_fork() -> None:
-    """Let a child count its own calls: those before the fork are the parent's, and so are the locks."""
-    global _lock
-    _lock = threading.RLock()
+    """Let a child count its own calls: those before the fork are the parent's."""
     for recording in active:
         recording.reset()

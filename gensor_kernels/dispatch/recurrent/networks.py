@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gensor_kernels.dispatch.api.current import current_runtime
-from gensor_kernels.dispatch.api.interop import public
+from gensor_kernels.dispatch.api.interop import like, public
 from gensor_kernels.dispatch.calls.ends import lengths_of
 from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.shown import shown
@@ -121,7 +121,7 @@ def lstm(
     return y, (last_h, last_c)
 
 
-@public
+@like(lstm)
 def gru(
     x: ArrayLike,
     w_ih: ArrayLike,
@@ -146,8 +146,6 @@ def gru(
 
     Parameters
     ----------
-    x : array, shape (steps, batch, inputs), or (steps, inputs) of one sequence
-        Input, as in `lstm`.
     w_ih : array, shape (3 hidden, inputs) or (directions, 3 hidden, inputs)
         Weights of the input.
     w_hh : array, shape (3 hidden, hidden) or (directions, 3 hidden, hidden)
@@ -156,21 +154,11 @@ def gru(
         Biases; 0 by default.
     hx : array, shape (directions, batch, hidden), optional
         Initial state; 0 by default. One sequence has (directions, hidden).
-    lengths : array or sequence of int, shape (batch,), optional
-        Steps of each sequence, as in `lstm`.
-    reverse : bool, default False
-        As in `lstm`.
-    batch_first : bool, default False
-        As in `lstm`.
     linear_before_reset : bool, default True
         Whether the reset gate is applied to the product of the state and its bias, as in
         PyTorch and cuDNN, or to the state, as in the paper and by default in ONNX.
-    clip : float, optional
-        As in `lstm`.
     activations : sequence of str, default ("sigmoid", "tanh")
         Activations of the gates and of the new state.
-    precision : {None, "ieee", "tf32"}, optional
-        As in `lstm`.
 
     Returns
     -------
@@ -178,11 +166,6 @@ def gru(
         State after each step, as in `lstm`.
     h : array, shape (directions, batch, hidden)
         State after the last step.
-
-    Raises
-    ------
-    ValueError, TypeError
-        As `lstm`.
 
     References
     ----------

@@ -244,16 +244,13 @@ class Library:
         self._refused: set[str] = set()
         #: a Workload of each of the types whose contents are here, where they are read by types; None for all types
         self._types: dict[tuple[object, ...] | None, Workload | None] = {}
-        self.after_fork()
-        forking.renew(self)
+        # One to read the stores, one to take in what was read or measured.
+        self._reading = forking.lock(self, "_reading", threading.Lock)
+        self._taking = forking.lock(self, "_taking", threading.Lock)
         #: what new times are taken under; see Device.conditions
         self.conditions = "{}"
         self.contents: Contents = contents or Contents()
         self._take(contents or self._readable(self._read))
-
-    def after_fork(self) -> None:
-        """Make new locks: one to read the stores, one to take in what was read or measured."""
-        self._reading, self._taking = threading.Lock(), threading.Lock()
 
     def timeless(self) -> Library:
         """Return another Library of the same contents without timings."""

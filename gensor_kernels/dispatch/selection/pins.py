@@ -49,12 +49,7 @@ class Pins:
     def __init__(self, path: Path):
         self.path, self.required = path, path.exists()
         self._pins: dict[str, list[Pin]] = _read(path) if self.required else {}
-        self.after_fork()
-        forking.renew(self)
-
-    def after_fork(self) -> None:
-        """Make a new lock."""
-        self._lock = threading.Lock()
+        self._lock = forking.lock(self, "_lock", threading.Lock)
 
     def choose(self, request: Request, choice: Choice, copied: bool, library: Library) -> Choice:
         """Return the choice that is pinned for a request, or `choice` where none has to be; else raise PinError."""

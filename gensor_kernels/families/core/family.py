@@ -245,8 +245,9 @@ class Family:
         return 0, False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return the arguments of a launch that depend on the Program."""
-        raise NotImplementedError
+        """Return the arguments of a launch that depend on the Program; by default no counts, as of kernels that count
+        their tiles themselves."""
+        return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
 
     def cases(self, program: Program, workload: Workload, epilogue: tuple[str, ...]) -> list[Case]:
         """Return the problems that verify a Program of this Workload's class; the important ones run `epilogue`."""

@@ -21,7 +21,6 @@ from gensor_kernels.families.core.family import (
     operators,
 )
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
-from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import complete
 from gensor_kernels.families.core.rules import Ruled
@@ -34,7 +33,6 @@ from .cases import recurrent_branches, recurrent_cases, verified_bytes
 from .shape import CELLS, layer_of, shape
 
 if TYPE_CHECKING:
-    from gensor_kernels.operators.types.geometry import Geometry
     from gensor_kernels.operators.types.workload import Workload
 
 LANES = (1, 2, 4, 8, 16, 32)
@@ -128,10 +126,6 @@ class RecurrentFamily(Ruled):
     def tile(self, program: Program) -> dict[str, int]:
         """Return the entries and the units of a block, and the threads of a unit."""
         return {"batch": program["batch"], "groups": program["groups"], "lanes": program["lanes"]}
-
-    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return no counts: a block finds its entries itself."""
-        return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
 
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with loads of R as wide as its alignment class."""

@@ -10,7 +10,6 @@ from types import MappingProxyType
 import numpy as np
 
 from gensor_kernels.families.contraction import prologue as contraction_prologue
-from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import (
     EPILOGUE_FIXED,
     LEVEL,
@@ -23,37 +22,25 @@ from gensor_kernels.families.core.family import (
     access_widths,
 )
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
-from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.rules import Ruled, bound
-from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
-from gensor_kernels.operators.types.geometry import Geometry
 from gensor_kernels.operators.types.workload import Workload
 
 from . import cost as window_cost
 from . import rules
 from . import shape as parts
+from .base import EPILOGUE_NAMES, PIXELS, THREAD_TILES, Named, Windows
 from .cases import window_branches, window_cases
 from .shape import call_of, tiles
 
 CHANNELS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256, 320, 384, 512)
-PIXELS = (*range(1, 17), 18, 20, 21, 22, 24, 28, 30, 32, 36, 40, 42, 48, 56, 64, 84, 96, 128)
-THREAD_TILES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16)
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
-EPILOGUE_NAMES = ("epilogue_fixed", "vector_c", "min_blocks")
-#: Estimated registers a starter may take: far from where compilers spill.
-STARTER_REGISTERS = 88
 #: Thread tiles (rows, columns) a default completion tries, the first legal one of a whole number of warps.
 PREFERRED = ((4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1))
 
 
-#: Values of many Programs, by the names of coordinates.
-Named = dict[str | Column, np.ndarray]
-
-
-class Window(Ruled):
+class Window(Windows):
     """Reductions over a sliding window, channel by channel."""
 
     name = "window"
@@ -63,8 +50,6 @@ class Window(Ruled):
     branches = staticmethod(window_branches)
     cases = staticmethod(window_cases)
     rules = rules.RULES
-    ends = EPILOGUE_NAMES
-    unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 0})
     names = (
         *("level", "block_c", "block_h", "block_w"),
         *("vector_a", "window", "staged", "filter_held", "split"),
@@ -74,11 +59,21 @@ class Window(Ruled):
     own = MappingProxyType({"window": range(10_000), "staged": range(2)})
     needs = (SLIDING,)
 
-    def refusal(self, workload: Workload, arch: Arch) -> str | None:
-        """Depthwise convolution and pooling of real numbers."""
-        if not workload.is_complex:
-            return None
-        return f"windows of {workload.accumulator} are not folded: give the real and the imaginary part apart"
+    starter_registers = 88
+    wanted = MappingProxyType(
+        {
+            "level": (2,),
+            "block_c": (1, 4, 16, 32, 64, 128),
+            "block_h": (1, 4, 8, 14),
+            "block_w": (1, 7, 8, 16, 32, 64),
+            "split": (1, 4, 32),
+            "thread_h": (1, 2, 4, 7),
+            "thread_w": (1, 2, 4),
+            "epilogue_fixed": (0,),
+            # Promised one block per SM, compilers do not spill to make room for more.
+            "min_blocks": (1,),
+        }
+    )
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, how x is loaded and the window walked, thread tile, epilogue."""
@@ -138,18 +133,11 @@ class Window(Ruled):
         for high, wide in PREFERRED:
             tried: Named = {**block, **given, "thread_h": high * like, "thread_w": wide * like}
             t = tiles(tried, call)
-            fits = self._fits(tried, workload, arch) & ((t.threads >= 128) | (high * wide == 1)) & ~found
+            fits = self.fits(tried, workload, arch) & ((t.threads >= 128) | (high * wide == 1)) & ~found
             tile_h, tile_w = np.where(fits, high, tile_h), np.where(fits, wide, tile_w)
             found |= fits
         ends = {"epilogue_fixed": 0 * like, "vector_c": 16 * like, "min_blocks": 0 * like}
         return {**level, "thread_h": tile_h, "thread_w": tile_w, **ends}
-
-    def _fits(self, tried: Columns, workload: Workload, arch: Arch) -> np.ndarray:
-        """Return which tiles are legal where there is shared memory for them."""
-        none = 0 * tried["block_c"]
-        launch = {"SHARED_BYTES": none, "WARPS": none, "BLOCKS": none}
-        columns = {**tried, "min_blocks": none}
-        return bound(self, workload, arch).legal(columns, lambda _: launch, self.sizes(workload), plain=False)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return the estimate of shape.registers."""
@@ -195,44 +183,12 @@ class Window(Ruled):
         """Channels, rows and columns of y per block, and threads per window."""
         return {"c": program["block_c"], "h": program["block_h"], "w": program["block_w"], "split": program["split"]}
 
-    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return no counts: the kernel counts its tiles itself."""
-        return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
-
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with accesses as wide as the alignment class of each operand."""
         call = call_of(workload)
         loads = call.align["x"] if call.channels_last else call.bytes_x
         return program.replace(vector_a=loads, vector_c=call.align["y"])
 
-    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Return the fastest of each kind of some thousand Programs."""
-        coordinates = self.coordinates(workload, arch)
-        lattice = {coordinate.name: coordinate.values for coordinate in coordinates}
-        c = _grid(lattice)
-        ok = self.legal(c, workload, arch) & (self.registers(c, workload, arch) <= STARTER_REGISTERS)
-        c = {name: column[ok] for name, column in c.items()}
-        seconds = roofline.seconds(self.terms(c, workload, arch), arch)
-        order = np.argsort(seconds, kind="stable")
-        kinds = (c["window"] > 0, c["split"] > 1, c["vector_a"], c["staged"], c["filter_held"])
-        _, first = np.unique(np.stack(kinds, axis=1)[order], axis=0, return_index=True)
-        fastest = order[np.sort(first)[:8]].tolist()
-        return [Program(self.name, tuple((name, int(c[name][i])) for name in self.names)) for i in fastest]
-
-
-def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
-    """Return all combinations of some values of every coordinate, from which starters are chosen."""
-    wanted = {
-        **{
-            "level": (2,),
-            "block_c": (1, 4, 16, 32, 64, 128),
-            "block_h": (1, 4, 8, 14),
-            "block_w": (1, 7, 8, 16, 32, 64),
-        },
-        **{"split": (1, 4, 32), "thread_h": (1, 2, 4, 7), "thread_w": (1, 2, 4), "epilogue_fixed": (0,)},
-        # Promised one block per SM, compilers do not spill to make room for more.
-        **{"vector_c": (max(lattice["vector_c"]),), "min_blocks": (1,)},
-    }
-    values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]
-    points = np.meshgrid(*(np.array(each, np.int64) for each in values), indexing="ij")
-    return {name: column.ravel() for name, column in zip(lattice, points, strict=True)}
+    def kind(self, c: Columns) -> tuple[np.ndarray, ...]:
+        """Return the window, the split, and how x and the filter are read."""
+        return c["window"] > 0, c["split"] > 1, c["vector_a"], c["staged"], c["filter_held"]

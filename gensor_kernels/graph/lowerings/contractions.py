@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from gensor_kernels.dispatch.api.convolution import conv2d, conv2d_to, conv3d, conv_transpose2d
+from gensor_kernels.dispatch.api.conv3d import conv3d
+from gensor_kernels.dispatch.api.convolution import conv2d, conv2d_to, conv_transpose2d
 from gensor_kernels.dispatch.api.linalg import einsum
 from gensor_kernels.dispatch.api.linear import linear
 from gensor_kernels.dispatch.api.matmul import matmul

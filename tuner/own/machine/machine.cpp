@@ -3,7 +3,7 @@
 //
 // Numbers are computed as the hardware does but for rounding modes, flushed denormals and approximate functions, so
 // that control and addresses that depend on data are exact. decode.py makes Instructions of what nvdisasm prints, and
-// writes the enumeration of operations before this text.
+// operands.py the enumerations.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -21,34 +21,13 @@ using u64 = uint64_t;
 using i32 = int32_t;
 using i64 = int64_t;
 
-enum Kind : u8 { NOTHING, REGISTER, UNIFORM, PREDICATE, UNIFORM_PREDICATE, IMMEDIATE, CONSTANT, BARRIER, ADDRESS };
-// NEGATED and ABSOLUTE are of numbers, INVERTED of bits; LOW and HIGH choose a half of a register; PAIR is of 64 bits.
-enum Flag : u8 { NEGATED = 1, ABSOLUTE = 2, INVERTED = 4, LOW = 8, HIGH = 16, PAIR = 32, BASE_UNIFORM = 64 };
+// The enumerations of operands.py are here.
 struct Operand {
-    Kind kind;
-    u8 flags;
+    u8 kind, flags;
     u16 index; // of a register, or the bank of a constant
     i32 value; // an immediate, or an offset
     u16 base;  // of an offset: a register, and a uniform one of an address
     u16 shift; // of an address: its register is shifted left
-};
-enum Modifier : u32 {
-    IS_UNSIGNED = 1,
-    CARRIES = 2,
-    UPPER = 4,
-    WIDE = 8,
-    EXTENDED = 16,
-    SIGN_EXTENDED = 32,
-    WRAPS = 64,
-    SIGNED_LOAD = 128,
-    WITH_AND = 256,
-    OF_64 = 512,
-    TO_UNIFORM = 1024,
-    BFLOAT = 2048,
-    DIVERGENT = 4096,
-    UPPER_RESULT = 8192,
-    UNORDERED = 16384,
-    RETURNS = 32768
 };
 struct Instruction {
     u16 op;
@@ -354,7 +333,8 @@ class Block {
         if (++w.steps > launch_.most_steps)
             throw Endless{w.index};
         const Instruction &i = launch_.code[pc];
-        Operand guard{i.guard_flags & BASE_UNIFORM ? UNIFORM_PREDICATE : PREDICATE, i.guard_flags, i.guard, 0, 0, 0};
+        Operand guard{
+            (u8)(i.guard_flags & BASE_UNIFORM ? UNIFORM_PREDICATE : PREDICATE), i.guard_flags, i.guard, 0, 0, 0};
         const u32 active = mask & lanes_of(w, guard);
         for (u32 board = 0; board < 6; board++)
             if (i.waits >> board & 1)
@@ -1044,7 +1024,7 @@ class Block {
             u32 found = 0;
             each(mask, [&](u32 lane) {
                 const int x = (int)(a[lane] >> 23 & 255), y = (int)(b[lane] >> 23 & 255);
-                const bool slow = y < 2 || y > 251 || x == 255 || x < 24 + 0 || x - y > 125 || y - x > 124;
+                const bool slow = y < 2 || y > 251 || x == 255 || x < 24 || x - y > 125 || y - x > 124;
                 found |= (u32)(slow && a[lane] << 1) << lane;
             });
             put_predicate(w, i.d, mask, found);

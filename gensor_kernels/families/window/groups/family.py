@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gensor_kernels.families.core.columns import Column
 from gensor_kernels.families.core.family import (
     EPILOGUE_FIXED,
     LEVEL,
@@ -20,11 +19,8 @@ from gensor_kernels.families.core.family import (
     operators,
 )
 from gensor_kernels.families.core.macros import epilogue_codes, macro_token
-from gensor_kernels.families.core.params import Tiling
 from gensor_kernels.families.core.program import Program
-from gensor_kernels.families.core.rules import Ruled, bound
-from gensor_kernels.families.window.family import EPILOGUE_NAMES, PIXELS, THREAD_TILES, Named
-from gensor_kernels.machine import roofline
+from gensor_kernels.families.window.base import EPILOGUE_NAMES, PIXELS, THREAD_TILES, Named, Windows
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import Terms
 from gensor_kernels.operators.types.geometry import Geometry, Window
@@ -42,24 +38,9 @@ THREAD_ROWS = (1, 2, 4, 7, 8, 14)
 MOST = 64
 #: Thread tiles (filters, columns) that a default completion tries, the first legal one of enough threads.
 PREFERRED = tuple(product((4, 3, 2, 1), (7, 4, 2, 1)))
-#: Estimated registers a starter may take: far from where compilers spill, and four warps fit a scheduler.
-STARTER_REGISTERS = 120
-#: Values of which starters are chosen.
-WANTED = {
-    "level": (2,),
-    "block_c": (6, 8, 12, 16, 32, 64, 128),
-    "block_h": (1, 2, 4, 7, 8, 14),
-    "block_w": (7, 8, 14, 16, 28, 32, 56),
-    "thread_c": (2, 3, 4, 6, 8),
-    "thread_h": (1, 2, 4),
-    "thread_w": (2, 4, 7, 8, 14),
-    "epilogue_fixed": (0,),
-    # Promised one block per SM, compilers do not spill to make room for more.
-    "min_blocks": (1,),
-}
 
 
-class WindowGroups(Ruled):
+class WindowGroups(Windows):
     """Convolutions of groups of few channels, on the CUDA cores."""
 
     name = "window_groups"
@@ -69,8 +50,6 @@ class WindowGroups(Ruled):
     branches = staticmethod(groups_branches)
     cases = staticmethod(groups_cases)
     rules = rules.RULES
-    ends = EPILOGUE_NAMES
-    unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 0})
     names = (
         *("level", "block_c", "block_h", "block_w", "vector_a", "window", "thread_c", "thread_h", "thread_w"),
         *EPILOGUE_NAMES,
@@ -78,11 +57,27 @@ class WindowGroups(Ruled):
     own = MappingProxyType({"window": range(100), "vector_c": (1, 2, 4, 8, 16)})
     needs = (operators(("conv2d",), "is no convolution without a prologue"),)
 
+    starter_registers = 120  # with which four warps fit a scheduler, too
+    wanted = MappingProxyType(
+        {
+            "level": (2,),
+            "block_c": (6, 8, 12, 16, 32, 64, 128),
+            "block_h": (1, 2, 4, 7, 8, 14),
+            "block_w": (7, 8, 14, 16, 28, 32, 56),
+            "thread_c": (2, 3, 4, 6, 8),
+            "thread_h": (1, 2, 4),
+            "thread_w": (2, 4, 7, 8, 14),
+            "epilogue_fixed": (0,),
+            # Promised one block per SM, compilers do not spill to make room for more.
+            "min_blocks": (1,),
+        }
+    )
+
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Refuse all but grouped convolutions of real numbers, of few channels and filters, that keep the layout."""
         z = workload.size
-        if workload.is_complex:
-            return f"windows of {workload.accumulator} are not folded: give the real and the imaginary part apart"
+        if refused := super().refusal(workload, arch):
+            return refused
         if (workload.layouts["x"] == "nhwc") != (workload.layouts["y"] == "nhwk"):
             return "kernels keep the layout"
         if z["groups"] < 2:
@@ -142,20 +137,13 @@ class WindowGroups(Ruled):
         found = np.zeros(len(like), dtype=bool)
         for deep, wide in PREFERRED:
             tried: Named = {**given, "thread_h": like, "thread_c": deep * like, "thread_w": wide * like}
-            fits = self._fits(tried, workload, arch)
+            fits = self.fits(tried, workload, arch)
             fits &= ((tiles(tried, call).threads >= 128) | (deep * wide == 1)) & ~found
             for name, value in (("thread_c", deep), ("thread_w", wide)):
                 chosen[name] = np.where(fits, value, chosen[name])
             found |= fits
         ends = {"epilogue_fixed": 0 * like, "vector_c": call.align_y * like, "min_blocks": 0 * like}
         return {"vector_a": vector * like, "window": call.code * like, "thread_h": like, **chosen, **ends}
-
-    def _fits(self, tried: Named, workload: Workload, arch: Arch) -> np.ndarray:
-        """Return which tiles are legal where there is shared memory for them."""
-        none = 0 * tried["block_c"]
-        launch = dict.fromkeys(rules.RULES.computed, none)
-        columns = {**tried, "min_blocks": none}
-        return bound(self, workload, arch).legal(columns, lambda _: launch, self.sizes(workload), plain=False)
 
     def registers(self, columns: Columns, workload: Workload, arch: Arch) -> np.ndarray:
         """Return the estimate of shape.registers."""
@@ -193,32 +181,11 @@ class WindowGroups(Ruled):
         """Return the filters, rows and columns of y per block."""
         return {"c": program["block_c"], "h": program["block_h"], "w": program["block_w"]}
 
-    def tiling(self, program: Program, geometry: Geometry) -> Tiling:
-        """Return no counts: the kernel counts its tiles itself."""
-        return Tiling(tiles_m=1, tiles_n=1, split=1, k_per_split=1, raster=1)
-
     def widest(self, program: Program, workload: Workload) -> Program:
         """Return the Program with accesses as wide as the alignment class of each operand."""
         call = call_of(workload)
         return program.replace(vector_a=call.align_x, vector_c=call.align_y)
 
-    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
-        """Return the fastest of each kind of some thousand Programs."""
-        c = _grid({coordinate.name: coordinate.values for coordinate in self.coordinates(workload, arch)})
-        ok = self.legal(c, workload, arch) & (self.registers(c, workload, arch) <= STARTER_REGISTERS)
-        c = {name: column[ok] for name, column in c.items()}
-        seconds = roofline.seconds(self.terms(c, workload, arch), arch)
-        kinds: dict[tuple[int, ...], Program] = {}
-        for i in np.argsort(seconds, kind="stable"):
-            values = {name: int(c[name][i]) for name in self.names}
-            kind = values["window"] > 0, values["vector_a"], values["thread_c"]
-            kinds.setdefault(kind, Program(self.name, tuple(values.items())))
-        return list(kinds.values())[:8]
-
-
-def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
-    """Return all combinations of some values of every coordinate, from which starters are chosen."""
-    wanted = {**WANTED, "vector_c": (max(lattice["vector_c"]),)}
-    values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]
-    points = np.array(list(product(*values)), dtype=np.int64)
-    return {name: points[:, i] for i, name in enumerate(lattice)}
+    def kind(self, c: Columns) -> tuple[np.ndarray, ...]:
+        """Return the window, how x is read, and the filters of a thread."""
+        return c["window"] > 0, c["vector_a"], c["thread_c"]
