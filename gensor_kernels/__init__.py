@@ -7,7 +7,8 @@ Products
     matmul             matrix product with a fused epilogue
     linear             activation(x @ w.T + bias), also with quantised weights
     grouped_matmul     products of groups with different numbers of rows
-    scaled_matmul      products of 8-bit floats with scales per block
+    scaled_matmul      products of 8-bit and 4-bit floats with scales per block
+    quantize           arrays in the formats MXFP8, MXFP4 and NVFP4; also dequantize
     prepack            weights in the layout that products with few rows read fastest
     einsum             sums of products; also tensordot, dot, vdot, inner, outer
     define             an operator of your own: a sum of products with an epilogue
@@ -94,6 +95,7 @@ if _TYPE_CHECKING:
         cumprod,
         cumsum,
         define,
+        dequantize,
         deterministic,
         dot,
         einsum,
@@ -118,6 +120,7 @@ if _TYPE_CHECKING:
         outer,
         prepack,
         prod,
+        quantize,
         refresh,
         rms_norm,
         scaled_matmul,
@@ -173,6 +176,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "define",
+    "dequantize",
     "deterministic",
     "dot",
     "einsum",
@@ -204,6 +208,7 @@ __all__ = [
     "outer",
     "prepack",
     "prod",
+    "quantize",
     "record",
     "refresh",
     "rms_norm",

@@ -13,7 +13,7 @@ from .norms import cumprod, cumsum, layer_norm, log_softmax, rms_norm, softmax
 from .pooling import avg_pool2d, global_avg_pool2d, max_pool2d
 from .prepack import prepack
 from .reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
-from .scaled_matmul import scaled_matmul
+from .scaled_matmul import dequantize, quantize, scaled_matmul
 
 __all__ = [
     "argmax",
@@ -27,6 +27,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "define",
+    "dequantize",
     "deterministic",
     "dot",
     "einsum",
@@ -51,6 +52,7 @@ __all__ = [
     "outer",
     "prepack",
     "prod",
+    "quantize",
     "refresh",
     "rms_norm",
     "scaled_matmul",
