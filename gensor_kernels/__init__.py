@@ -7,7 +7,8 @@ Products
     matmul             matrix product with a fused epilogue
     linear             activation(x @ w.T + bias), also with quantised weights
     grouped_matmul     products of groups with different numbers of rows
-    scaled_matmul      products of 8-bit floats with scales per block
+    scaled_matmul      products of 8-bit and 4-bit floats with scales per block
+    quantize           arrays in the formats MXFP8, MXFP4 and NVFP4; also dequantize
     prepack            weights in the layout that products with few rows read fastest
     einsum             sums of products; also tensordot, dot, vdot, inner, outer
     define             an operator of your own: a sum of products with an epilogue
@@ -95,7 +96,7 @@ if _TYPE_CHECKING:
     from .dispatch.api.pooling import avg_pool2d, global_avg_pool2d, max_pool2d
     from .dispatch.api.prepack import prepack
     from .dispatch.api.reductions import argmax, argmin, logsumexp, max, mean, min, norm, prod, std, sum, var
-    from .dispatch.api.scaled_matmul import scaled_matmul
+    from .dispatch.api.scaled_matmul import dequantize, quantize, scaled_matmul
     from .dispatch.api.warmup import warmup
     from .dispatch.fusion.fused import fuse
     from .dispatch.observe.counters import counters
@@ -141,6 +142,7 @@ __all__ = [
     "cumprod",
     "cumsum",
     "define",
+    "dequantize",
     "deterministic",
     "dot",
     "einsum",
@@ -172,6 +174,7 @@ __all__ = [
     "outer",
     "prepack",
     "prod",
+    "quantize",
     "record",
     "refresh",
     "rms_norm",

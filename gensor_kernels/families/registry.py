@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from .attention.family import Attention
 from .attention.wgmma.family import AttentionWgmma
+from .contraction.blocks.family import ContractionBlocks
 from .contraction.mma.family import ContractionMma
 from .contraction.patch.family import ContractionPatch
 from .contraction.rewrite.align import ALIGNED
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         ContractionMma(),
+        ContractionBlocks(),
         PACKED,
         ContractionPatch(),
         PHASED,

@@ -23,7 +23,11 @@ _DECLARED = {
     "products.ragged": "ragged_matmul",
     "products.normed": "matmul_layernorm matmul_rmsnorm",
     "products.matmul_prologue": "matmul_prologue matmul_prologue1 matmul_prologue2",
-    "products.quantised": "matmul_int8 matmul_int8_zeros matmul_int4 matmul_int4_zeros",
+    "products.quantised": (
+        "matmul_int8 matmul_int8_zeros matmul_int4 matmul_int4_zeros "
+        "matmul_mxfp8 matmul_mxfp8_e5m2 matmul_mxfp4 matmul_nvfp4 "
+        "scaled_matmul_mxfp8 scaled_matmul_mxfp8_e5m2 scaled_matmul_mxfp4 scaled_matmul_nvfp4"
+    ),
     "products.block_scaled": "matmul_block_scaled",
     "attention.attention": (
         "attention attention_masked attention_biased attention_windowed attention_masked_windowed "

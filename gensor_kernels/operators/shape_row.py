@@ -33,6 +33,8 @@ NAMES = {
     "float8_e4m3fn": "fp8_e4m3",
     "float8_e5m2": "fp8_e5m2",
     "uint4x2": "int4",
+    "float4_e2m1fn_x2": "fp4_e2m1",
+    "float8_e8m0fnu": "fp8_e8m0",
 }
 Choice = TypeVar("Choice")
 LARGEST = 2**31 - 1

@@ -35,6 +35,7 @@ IMAGE, LAST, TAPS = drawn(1, 4, 6, 6), drawn(1, 6, 6, 4), drawn(8, 4, 3, 3)
 PAGES = drawn(3, 2, 2, 16, dtype=HALF)
 BYTES, NARROW = np.full((16, 256), 0x38, np.uint8), {"dtype_a": "float8_e4m3fn", "dtype_b": "float8_e5m2"}
 SCALES = np.ones((16, 2), np.float32), np.ones((2, 1), np.float32)
+FOURS, ONES, POWERS = drawn(16, 32, dtype="uint8"), np.full((16, 4), 0x38, np.uint8), np.full((16, 2), 128, np.uint8)
 KEEP = np.tri(8, dtype=bool)
 QUARTERS = {"scales": drawn(24, 2, dtype=HALF), "zeros": drawn(24, 2, dtype=np.uint8)}
 #: Name -> (function, arguments, keywords).
@@ -64,6 +65,10 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]] = {
     "grouped_matmul": (gk.grouped_matmul, (X, drawn(2, 32, 8), [6, 16]), dict(bias=BIAS, activation="relu")),
     "grouped_matmul, sizes": (gk.grouped_matmul, (X, drawn(2, 32, 8)), dict(sizes=np.array([6, 10]))),
     "scaled_matmul": (gk.scaled_matmul, (BYTES, BYTES.T, *SCALES), dict(bias=drawn(16), **NARROW)),
+    "linear, nvfp4": (gk.linear, (HALVES, FOURS), dict(scales=ONES, format="nvfp4", alpha=0.5)),
+    "scaled_matmul, mxfp4": (gk.scaled_matmul, (FOURS, FOURS.T, POWERS, POWERS.T), dict(format="mxfp4")),
+    "quantize": (gk.quantize, (drawn(16, 64), "mxfp8"), {}),
+    "dequantize": (gk.dequantize, (FOURS, ONES, "nvfp4"), {}),
     "prepack": (gk.prepack, (drawn(32, 9),), dict(axis=-2, rows=1)),
     "einsum": (gk.einsum, ("ij,kj->ik", X, W), {}),
     "einsum of heads": (gk.einsum, ("bhid,bhjd->bhij", HEADS, HEADS), {}),

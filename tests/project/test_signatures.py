@@ -15,6 +15,7 @@ TOOLS = {
 }  # fmt: skip
 #: Functions that no other library has.
 OWN = {"define", "elementwise", "global_avg_pool2d", "grouped_matmul", "gru", "lstm", "prepack", "scaled_matmul"}
+OWN |= {"quantize", "dequantize"}
 FUNCTIONS = [name for name in gk.__all__ if inspect.isfunction(getattr(gk, name)) and name not in TOOLS]
 NAME = re.compile(r"`((?:cupy|scipy\.special|torch\.nn\.functional)(?:\.\w+)+)`")
 

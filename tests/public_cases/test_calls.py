@@ -21,8 +21,9 @@ from .serving import serving
 from .ways import CASES, nth_call, three_ways, verdict
 
 CALLS, SHARES = 150, 3
-#: Public functions that compute nothing; `linear` is drawn with weights of `prepack`.
+#: Public functions that compute nothing, or have no kernels; `linear` is drawn with weights of `prepack`.
 OTHERS = {
+    "quantize", "dequantize",
     "accelerate", "bind", "counters", "deterministic", "emulated", "explain", "from_torch", "fuse", "load", "prepack",
     "record", "refresh", "warmup",
 }  # fmt: skip

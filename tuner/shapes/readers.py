@@ -26,7 +26,7 @@ GATES = {"rnn_vanilla": 1, "rnn_gru": 3, "rnn_lstm": 4}
 def matrix(line: Line) -> Read:
     """Read matmul, batched_matmul, gemv, grouped_matmul (a batch); with a gate, n counts the columns of both B."""
     sizes, types = _product_sizes(line), element(line)
-    if line.text("group", "") or line.text("dtype_b", "").lower() == "int4":
+    if line.text("group", "") or line.text("dtype_b", "").lower() in ("int4", *quantised.FORMATS):
         return quantised_weights(line, types)
     gate, after = line.parsed("epilogue", gated.parse)
     norm, place, both = line.parsed("epilogue", normed.parse)
@@ -88,19 +88,25 @@ def groups(line: Line) -> Read:
 
 
 def quantised_weights(line: Line, types: Element) -> Read:
-    """Read a product with int8 or int4 weights (n, k): scales per `group` of k (0: per row), optional `zeros`."""
+    """Read a product with int8 or int4 weights (n, k): scales per `group` of k (0: per row), optional `zeros`; or with
+    weights in a block-scaled format, `dtype_b`."""
     for column, only in (("trans_a", "0"), ("trans_b", "1"), ("order", "row"), ("batch", "1")):
         if line.text(column, only).lower() != only:
             raise line.fail(column, f"quantised weights need {only} here")
+    sizes, after = {axis: line.integer(axis) for axis in "mnk"}, steps(line)
+    if (form := line.text("dtype_b", "").lower()) in quantised.FORMATS:
+        out = types.out or types.dtype
+        made = quantised.formatted(**sizes, form=form, dtype=types.dtype, out=out, epilogue=after)
+        return Read(types.accumulated(made))
     group = int(line.choice("group", map(str, quantised.GROUPS), "0"))
     workload = quantised.workload(
-        *(line.integer(axis) for axis in "mnk"),
+        **sizes,
         bits=int(line.dtype("dtype_b", ("int8", "int4"), None).removeprefix("int")),
         group=group,
         zeros=line.choice("zeros", "01", "0") == "1",
         dtype=types.dtype,
         out=types.out,
-        epilogue=steps(line),
+        epilogue=after,
     )
     return Read(types.accumulated(workload))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_kernels.dispatch.calls.arguments import FusedEpilogue, operations
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.types.epilogue import GATES
+from gensor_kernels.shown import shown
 
 from .current import current_runtime
 from .interop import public
@@ -25,14 +26,16 @@ def linear(
     bias: ArrayLike | None = None,
     activation: Activation | None = None,
     *,
+    alpha: complex | ArrayLike = 1,
     scales: ArrayLike | None = None,
     zeros: ArrayLike | None = None,
     group: int | None = None,
+    format: str | None = None,
     epilogue: Items | None = None,
     prologue: Items | None = None,
     out: ArrayLike | None = None,
 ) -> DeviceArray:
-    """Apply a linear layer and an activation: `activation(x @ w.T + bias)`.
+    """Apply a linear layer and an activation: `activation(alpha * x @ w.T + bias)`.
 
     The signature is that of `torch.nn.functional.linear`, with an activation and
     further keywords: one kernel does it all.
@@ -49,6 +52,8 @@ def linear(
     activation : str, optional
         "relu", "relu6", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid" or a gate:
         "swiglu", "geglu", "geglu_tanh", "reglu".
+    alpha : number or array, shape (), default 1
+        Factor of the product, such as the scale of an NVFP4 tensor.
     scales : array, shape (out,) or (out, groups), optional
         Scales of quantised weights, one for a row or one for every `group` elements of
         a row.
@@ -58,6 +63,8 @@ def linear(
     group : int, optional
         Elements of a row that share a scale, fewer in the last group; by default `in`
         over the number of scales, which divides it. Kernels take 32, 64 and 128.
+    format : {"mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}, optional
+        Block-scaled format of `w` and `scales`, as `quantize` returns them.
     epilogue : list, optional
         Operations in order, as in `matmul`, in place of `bias` and `activation`.
     prologue : list, optional
@@ -93,7 +100,8 @@ def linear(
     (out, in / 2) with two numbers from 0 to 15 in a byte, the number of even index in
     the lower four bits. Kernels take `x` of float16 or bfloat16. They sum each group
     exactly and scale the sum, so the weights are never rounded. Scales are converted to
-    the dtype of `x`.
+    the dtype of `x`. Weights in a `format` are not rounded either; their kernels need a
+    GPU of compute capability 8.0, and rows of multiples of 4 bytes.
 
     References
     ----------
@@ -121,27 +129,34 @@ def linear(
         if prologue is not None:
             from .prologue import apply_prologue, product
 
-            if scales is None and zeros is None and group is None:
+            if scales is None and zeros is None and group is None and format is None:
                 runtime.check(x, w, out, (), None)
                 with suppress(FusedEpilogue):
-                    steps = operations(1, bias, None, activation, epilogue)
+                    steps = operations(alpha, bias, None, activation, epilogue)
                     return product(runtime, x, transpose_weights(w), prologue, out, steps, None, None)
             x = apply_prologue(runtime, x, prologue)
         try:
-            steps = operations(1, bias, None, activation, epilogue)
+            steps = operations(alpha, bias, None, activation, epilogue)
         except FusedEpilogue:
             if scales is not None:
                 raise UnsupportedError(f"linear: {activation or 'a gate'} takes no quantised weights") from None
             from .matmul import fused
 
-            return fused(runtime, x, transpose_weights(w), (1, bias, None, activation, epilogue), out, None, None)
+            return fused(runtime, x, transpose_weights(w), (alpha, bias, None, activation, epilogue), out, None, None)
+        if format is not None:
+            if scales is None or zeros is not None or group is not None:
+                raise ValueError(f"linear: a format takes scales, and neither zeros nor group: {shown(format)}")
+            from .scaled_matmul import formatted
+
+            return formatted(runtime, "linear", (x, w, scales, None), steps, out, format, None)
         if scales is not None:
             return _quantised_linear(runtime, x, w, steps, (scales, zeros, group), out)
         if zeros is not None or group is not None:
             raise ValueError("linear: zeros and group belong to scales")
         return runtime.call(x, transpose_weights(w), out, steps, None, None)
     except ValueError:
-        _refuse_misfits(x, w, activation, scales)
+        if scales is None and format is None:
+            _refuse_misfits(x, w, activation)
         raise
 
 
@@ -162,10 +177,8 @@ def _quantised_linear(
     return runtime.serve(QUANTISED_LINEAR, inputs, Weights.of(*inputs, group), out, steps)
 
 
-def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None, scales: DeviceArray) -> None:
+def _refuse_misfits(x: DeviceArray, w: DeviceArray, activation: str | None) -> None:
     """Raise ValueError for weights that do not fit `x`: the product beneath calls them a and b."""
-    if scales is not None:
-        return
     if not x.ndim or not w.ndim or x.shape[-1] != w.shape[-1]:
         raise ValueError(f"linear: x is (..., in) and w (out, in), not {tuple(x.shape)} and {tuple(w.shape)}") from None
     if activation in GATES and (w.ndim < 2 or w.shape[0] % 2):

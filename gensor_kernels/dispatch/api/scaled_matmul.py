@@ -1,16 +1,20 @@
-"""Products of operands stored in 8 bits: scaled_matmul, and matmul with `dtype_a` or `dtype_b`. Imports little."""
+"""Products of operands stored in 8 bits and 4: scaled_matmul, and matmul with `dtype_a` or `dtype_b`; conversions to and
+from block-scaled formats, by the array library. Imports little."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from gensor_kernels.arrays import Dtype
-from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations
+from gensor_kernels.dispatch.calls.arguments import named_dtype, plain_operations, wider_result
+from gensor_kernels.dispatch.calls.whole import real
 from gensor_kernels.operators.types.dtypes import WIDENED, canonical
-from gensor_kernels.shown import shown
+from gensor_kernels.shown import no_array, shown
 
 from .current import current_runtime
-from .interop import public
+from .interop import adopting, public
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -28,6 +32,8 @@ def scaled_matmul(
     scale_a: ArrayLike,
     scale_b: ArrayLike,
     *,
+    format: str | None = None,
+    alpha: complex | ArrayLike = 1,
     bias: ArrayLike | None = None,
     activation: Activation | None = None,
     epilogue: Items | None = None,
@@ -36,25 +42,32 @@ def scaled_matmul(
     dtype_a: DTypeLike | None = None,
     dtype_b: DTypeLike | None = None,
 ) -> DeviceArray:
-    """Multiply 8-bit floats that have a scale for each block of 128 elements.
+    """Multiply 8-bit or 4-bit floats that have a scale for each block of elements.
 
-    The result is `activation(x @ y + bias)`, where `x` is `a` with every 128 elements of
-    a row times their scale, and `y` is `b` with every 128 x 128 elements times their
-    scale, as DeepSeek-V3 [1]_ and DeepGEMM [2]_ store activations and weights.
+    The result is `activation(alpha * x @ y + bias)`, where `x` is `a` with every 128
+    elements of a row times their scale, and `y` is `b` with every 128 x 128 elements
+    times their scale, as DeepSeek-V3 [1]_ and DeepGEMM [2]_ store activations and
+    weights. With a `format`, both are block-scaled along k, as `quantize` returns them.
 
     The signature is its own: it is like `torch._scaled_mm` with scales of
     blocks.
 
     Parameters
     ----------
-    a : array, shape (..., k)
-        Rows of 8-bit floats.
-    b : array, shape (k, n)
-        Matrix of 8-bit floats: for weights stored as (n, k), `w.T`.
+    a : array, shape (..., k), of 4 bits (..., k / 2)
+        Rows of floats.
+    b : array, shape (k, n), of 4 bits (k / 2, n)
+        Matrix of floats: for weights stored as (n, k), `w.T`.
     scale_a : array, shape (..., ceil(k / 128))
-        Scales of `a`: `a[..., j]` is multiplied by `scale_a[..., j // 128]`.
+        Scales of `a`: `a[..., j]` is multiplied by `scale_a[..., j // 128]`. With a
+        `format`, the shape is (..., ceil(k / block)).
     scale_b : array, shape (ceil(k / 128), ceil(n / 128))
-        Scales of `b`: `b[i, j]` is multiplied by `scale_b[i // 128, j // 128]`.
+        Scales of `b`: `b[i, j]` is multiplied by `scale_b[i // 128, j // 128]`. With a
+        `format`, the shape is (ceil(k / block), n).
+    format : {"mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}, optional
+        Block-scaled format of both operands.
+    alpha : number or array, shape (), default 1
+        Factor of the product: for NVFP4 the product of both tensors' scales.
     bias : array, optional
         Term added to the product; it broadcasts to the result.
     activation : str, optional
@@ -93,7 +106,10 @@ def scaled_matmul(
     float32. Without a kernel, CuPy multiplies the scaled operands in float32.
 
     Kernels multiply 128 elements of k on the tensor cores, multiply that sum by both
-    scales in float32, and add it to a float32 sum.
+    scales in float32, and add it to a float32 sum. Kernels of a `format` need compute
+    capability 8.0 and rows along k of multiples of 4 bytes. They do the same with 32
+    elements of MX formats; elements of NVFP4 are multiplied by their scales first, which
+    is exact.
 
     References
     ----------
@@ -115,12 +131,192 @@ def scaled_matmul(
     """
     from gensor_kernels.dispatch.functions.low_precision_matmul import BLOCK_SCALED_MATMUL, ElementTypes
 
-    runtime, inputs = current_runtime(), (a, b, scale_a, scale_b)
-    steps = plain_operations("scaled_matmul", 1, bias, None, activation, epilogue)
+    runtime = current_runtime()
+    inputs: tuple[DeviceArray, ...] = (a, b, scale_a, scale_b)
+    steps = plain_operations("scaled_matmul", alpha, bias, None, activation, epilogue)
+    if format is not None:
+        if dtype_a is not None or dtype_b is not None:
+            raise ValueError(f"scaled_matmul: {shown(format)} names the types of both operands")
+        runtime.check_inputs(inputs, out, steps)
+        given = (inputs[0], inputs[1].T, inputs[3].T, inputs[2])
+        own = _result_dtype(dtype, out) or np.dtype(np.float32)
+        return formatted(runtime, "scaled_matmul", given, steps, out, format, own)
     first, second = _stored_name("dtype_a", dtype_a), _stored_name("dtype_b", dtype_b)
     runtime.check_inputs(inputs, out, steps)
     types = ElementTypes(first, second, _result_dtype(dtype, out))
     return runtime.serve(BLOCK_SCALED_MATMUL, inputs, types, out, steps)
+
+
+@adopting
+def quantize(
+    x: ArrayLike, format: str, *, alpha: float | ArrayLike | None = None
+) -> tuple[DeviceArray, DeviceArray, DeviceArray | int]:
+    """Round an array to a block-scaled format along its last axis.
+
+    The signature is its own: no other library has all these formats in one function.
+
+    Parameters
+    ----------
+    x : array, shape (..., k)
+        Floating-point numbers; `k` is a multiple of the block.
+    format : {"mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}
+        Format: blocks of 32 elements of float8_e4m3fn, float8_e5m2 or float4_e2m1fn with
+        scales of float8_e8m0fnu (MX formats of OCP [1]_), or blocks of 16 of
+        float4_e2m1fn with scales of float8_e4m3fn and one scale of the tensor (NVIDIA's
+        NVFP4 [2]_).
+    alpha : number or array, shape (), optional
+        Scale of the tensor, for NVFP4; by default max(|x|) / (6 * 448), of finite
+        numbers.
+
+    Returns
+    -------
+    elements : array of uint8, shape (..., k), of 4 bits (..., k / 2)
+        Bits of elements; of 4 bits two in a byte, that of even index in the lower half,
+        as PyTorch's float4_e2m1fn_x2 and NVIDIA's libraries have them.
+    scales : array of uint8, shape (..., k / block)
+        Bits of the scales of blocks, in the order of the blocks.
+    alpha : array of float32, shape (), or 1
+        Scale of the tensor; 1 for MX formats.
+
+    Raises
+    ------
+    ValueError
+        If the format is unknown, `k` is not a multiple of the block, or an MX format is
+        given an `alpha`.
+    TypeError
+        If `x` is not an array of floating-point numbers of this device.
+
+    Notes
+    -----
+    The scale of an MX block is 2^(floor(log2(max(|x|))) - emax), emax = 8, 15 and 2, so
+    that its largest elements may saturate (section 6.3 of [1]_; NVIDIA's recipe for MXFP8
+    rounds the exponent up instead). The scale of an NVFP4 block is max(|x|) / 6 / alpha,
+    rounded to float8_e4m3fn. Elements are x / (scale * alpha) in float32, rounded to
+    nearest, ties to even, and saturate. A block of an MX format with an infinity or NaN
+    becomes NaN; so does one of NVFP4 with NaN.
+
+    `ml_dtypes` has an element of 4 bits in every byte; `dequantize` returns numbers.
+
+    References
+    ----------
+    .. [1] Open Compute Project, "OCP Microscaling Formats (MX) Specification", 1.0, 2023.
+    .. [2] NVIDIA, "Pretraining Large Language Models with NVFP4", arXiv:2509.25149.
+
+    Examples
+    --------
+    >>> x = np.linspace(-3, 3, 32, dtype="float32")[None]
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     elements, scales, _ = gensor_kernels.quantize(x, "mxfp4")
+    ...     gensor_kernels.dequantize(elements, scales, "mxfp4")[0, :9]
+    array([-3. , -3. , -3. , -2. , -2. , -2. , -2. , -1.5, -1.5],
+          dtype=float32)
+    """
+    from gensor_kernels.dispatch.functions.block_formats import format_of, quantise, tensor_scale
+
+    form, xp = format_of(format), _namespace(x=x)
+    if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
+        raise TypeError(f"quantize takes floating-point numbers, not {x.dtype}")
+    if x.ndim == 0 or x.shape[-1] % form.group:
+        raise ValueError(f"quantize: rows of {format} are multiples of {form.group}, not of the shape {tuple(x.shape)}")
+    if format != "nvfp4":
+        if alpha is not None:
+            raise ValueError(f"quantize: {format} has no scale of the tensor")
+        return (*quantise(xp, x, form, np.float32(1)), 1)
+    scale = tensor_scale(xp, x) if alpha is None else _factor(alpha)
+    return (*quantise(xp, x, form, scale), scale)
+
+
+@adopting
+def dequantize(
+    elements: ArrayLike,
+    scales: ArrayLike,
+    format: str,
+    *,
+    alpha: float | ArrayLike = 1,
+    dtype: DTypeLike = "float32",
+) -> DeviceArray:
+    """Return the numbers of an array in a block-scaled format.
+
+    The signature is its own, that of `quantize`.
+
+    Parameters
+    ----------
+    elements : array, shape (..., k), of 4 bits (..., k / 2)
+        Elements as `quantize` returns them: uint8 or, of 8 bits, their own dtype.
+    scales : array, shape (..., ceil(k / block))
+        Scales of blocks along the last axis: uint8, or their own dtype.
+    format : {"mxfp8", "mxfp8_e5m2", "mxfp4", "nvfp4"}
+        Format, as in `quantize`.
+    alpha : number or array, shape (), default 1
+        Scale of the tensor.
+    dtype : dtype, default "float32"
+        Dtype of the result.
+
+    Returns
+    -------
+    array, shape (..., k)
+        Element times scale times `alpha` in float32, rounded to `dtype`.
+
+    Raises
+    ------
+    ValueError
+        If the format is unknown, or shapes do not fit.
+    TypeError
+        If an array is not one of this device or has another dtype.
+
+    Examples
+    --------
+    The nibbles 2 and 4 are 1 and 2; the scale 128 is 2:
+
+    >>> elements, scales = np.full((1, 16), 0x42, "uint8"), np.array([[128]], "uint8")
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     gensor_kernels.dequantize(elements, scales, "mxfp4", dtype="float16")[0, :4]
+    array([2., 4., 2., 4.], dtype=float16)
+    """
+    from gensor_kernels.dispatch.functions.block_formats import check_stored, dequantise, format_of
+
+    form, xp = format_of(format), _namespace(elements=elements, scales=scales)
+    check_stored(f"dequantize: {format} arrays", elements, scales, form)
+    numbers = dequantise(xp, elements, scales, form, np.dtype(np.float32))
+    if not (isinstance(alpha, (int, float)) and alpha == 1):
+        numbers = numbers * _factor(alpha)
+    return numbers.astype(named_dtype(dtype), copy=False)
+
+
+def _factor(alpha: Any) -> Any:
+    """Return `alpha` as a float32 on the device; TypeError for what is neither a number nor an array of one."""
+    device = current_runtime().device
+    if device.is_array(alpha) and alpha.shape == ():
+        return alpha.astype(np.float32, copy=False)
+    return device.xp.asarray(real("alpha", alpha), dtype=np.float32)
+
+
+def _namespace(**arrays: Any) -> Any:
+    """Return the array library; TypeError for an argument that is no array of the device."""
+    device = current_runtime().device
+    for name, array in arrays.items():
+        if not device.is_array(array):
+            raise TypeError(no_array(name, array, device.xp.__name__))
+    return device.xp
+
+
+def formatted(
+    runtime: Runtime,
+    function: str,
+    inputs: tuple[DeviceArray, ...],
+    steps: tuple[Operation, ...],
+    out: DeviceArray,
+    format: str,
+    dtype: Dtype | None,
+) -> DeviceArray:
+    """Return a product of (x, w, scales of w, scales of x or None) in a block-scaled format."""
+    from gensor_kernels.dispatch.functions.block_formats import FORMATTED, Formatted, format_of
+
+    format_of(format)
+    runtime.check_inputs(inputs, out, steps)
+    if dtype is None and out is not None:
+        dtype = wider_result(inputs[0].dtype, out.dtype)
+    return runtime.serve(FORMATTED[function], inputs, Formatted(format, dtype), out, steps)
 
 
 def mixed_matmul(

@@ -147,17 +147,17 @@ class BlockScaledMatmul(Function):
         copies = [
             None if _is_read(left) else compact(a),
             None if _is_read(right) else Copy(b.dtype, (1, 0)),
-            convert(scale_a, "float32") if _folds(scale_a) else compact(scale_a, "float32"),
+            convert(scale_a, "float32") if folds(scale_a) else compact(scale_a, "float32"),
             convert(scale_b, "float32"),
         ]
         if any(copies):
             raise NeedsCopies(*copies)
-        out = _rows(call.out)
+        out = rows_of(call.out)
         if out.strides[0] < 0:  # tensor copies, which would store aligned rows, only go forward
             out = out._replace(alignment=facts(out.dtype).itemsize)
-        views = {"a": _rows(left), "b": right, "d": _rows(scale_a), "e": _transpose(scale_b), "c": out}
+        views = {"a": rows_of(left), "b": right, "d": rows_of(scale_a), "e": _transpose(scale_b), "c": out}
         workload = block_scaled.workload_from_views(views, call.epilogue)
-        return KernelCall.of_views(workload, views, declared=partial(_row_strides, call.out))
+        return KernelCall.of_views(workload, views, declared=partial(row_strides, call.out))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return the arguments: b and its scales are declared transposed."""
@@ -254,13 +254,13 @@ class QuantisedLinear(Function):
         copies.append(None if scales.dtype == x.dtype else compact(scales, x.dtype))
         if any(copies):
             raise NeedsCopies(*copies, None)
-        views = {"a": _rows(x), "b": w._replace(dtype="int8"), "d": _pairs(scales)}
+        views = {"a": rows_of(x), "b": w._replace(dtype="int8"), "d": _pairs(scales)}
         if zeros:
             views["e"] = _pairs(zeros[0])._replace(dtype="int8")
-        views["c"] = _rows(call.out)
+        views["c"] = rows_of(call.out)
         bits, group = call.parameters.bits, call.parameters.group
         workload = quantised.workload_from_views(views, bits, x.shape[-1], group, call.epilogue)
-        return KernelCall.of_views(workload, views, declared=partial(_row_strides, call.out))
+        return KernelCall.of_views(workload, views, declared=partial(row_strides, call.out))
 
     def vendor_call(self, workload: Workload, arrays: Mapping[str, DeviceArray]) -> LibraryCall:
         """Return operands in the order of the arguments."""
@@ -291,36 +291,36 @@ def _widen(xp: Namespace, array: DeviceArray, name: str, dtype: Dtype) -> Device
 # ---- arrays as rows
 
 
-def _rows(view: View) -> View:
+def rows_of(view: View) -> View:
     """Return a view as (rows, columns); UnsupportedError where rows do not follow each other evenly."""
     lead = list(zip(view.shape[:-1], view.strides[:-1], strict=True))
     row = flat_stride(lead, "rows") if lead else 0
     return View((math.prod(view.shape[:-1]), view.shape[-1]), (row, view.strides[-1]), view.dtype, view.alignment)
 
 
-def _row_strides(out: View, strides: tuple[int, ...]) -> tuple[int, ...]:
+def row_strides(out: View, strides: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of rows and columns, of an array with these strides along the axes of the result."""
-    return _rows(out._replace(strides=strides)).strides
+    return rows_of(out._replace(strides=strides)).strides
 
 
-def _folds(view: View) -> bool:
+def folds(view: View) -> bool:
     """Return whether the leading axes follow each other evenly, as rows."""
     try:
-        return bool(_rows(view))
+        return bool(rows_of(view))
     except UnsupportedError:
         return False
 
 
 def _is_rows(view: View) -> bool:
     """Return whether an array is rows of elements side by side that follow each other evenly."""
-    return (view.strides[-1] == 1 or view.shape[-1] == 1) and _folds(view)
+    return (view.strides[-1] == 1 or view.shape[-1] == 1) and folds(view)
 
 
 def _is_read(view: View) -> bool:
     """Return whether tensor copies can read the rows of an array of 8-bit floats."""
-    if not _folds(view):
+    if not folds(view):
         return False
-    rows = _rows(view)
+    rows = rows_of(view)
     return rows.strides[1] == 1 and (rows.shape[0] == 1 or rows.strides[0] > 0) and alignment_class(rows, 1) == COPIED
 
 

@@ -14,6 +14,7 @@ from gensor_kernels.dispatch.calls.arguments import Operation, resolve
 from gensor_kernels.dispatch.calls.fallback import apply_steps, evaluate
 from gensor_kernels.operators import MODULES, operator
 from gensor_kernels.operators.products.gated import Gated
+from gensor_kernels.operators.products.quantised import Quantised
 from gensor_kernels.operators.products.sum_of_products import SumOfProducts
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from gensor_kernels.operators.types.workload import Workload
@@ -94,6 +95,10 @@ def _function_of(name_of_operator: str) -> Function | None:
     if MODULES[name_of_operator] not in FUNCTIONS:
         return None
     declared = operator(name_of_operator)
+    if isinstance(declared, Quantised) and declared.format:
+        from .block_formats import FORMATTED
+
+        return FORMATTED["scaled_matmul" if declared.both else "linear"]
     module, name = FUNCTIONS[MODULES[name_of_operator]]
     given = getattr(import_module(f".{module}", __package__), name)
     function: Function = given[declared.gate] if isinstance(declared, Gated) else given

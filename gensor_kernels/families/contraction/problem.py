@@ -29,6 +29,8 @@ from . import column
 
 #: Bytes of a scale of blocks.
 FLOAT = 4.0
+#: Quantised weights that are no floats.
+INTEGERS = ("int8", "uint4x2")
 #: Bytes that are read per byte of elements without unit stride: at best every other element is one of these.
 STRIDED = 2.0
 
@@ -83,18 +85,24 @@ class Extents(Product):
     @property
     def moved_a(self) -> float:
         """Bytes that are read per element of a, with its share of scales."""
-        own = self.bytes_a * (self.fetched if self.window == "a" else _read_for(self.unit["a"]))
-        return own + (FLOAT / self.group if self.in_blocks else 0.0)
+        own = element_bytes(self.dtype["a"]) * (self.fetched if self.window == "a" else _read_for(self.unit["a"]))
+        return own + _scale_bytes_of_a(self.scaled, self.group, self.dtype["a"] == self.dtype["b"])
 
     @property
     def moved_b(self) -> float:
         """Bytes that are read per element of b, with its share of scales and zeros."""
-        return self.bytes_b * _read_for(self.unit["b"]) + _scale_bytes(self.scaled, self.group)
+        scales = _scale_bytes(self.scaled, self.group, self.is_formatted)
+        return self.bytes_b * _read_for(self.unit["b"]) + scales
 
     @property
     def in_blocks(self) -> bool:
         """Whether both operands have a scale per block (products/block_scaled.py)."""
         return self.scaled == BLOCKS
+
+    @property
+    def is_formatted(self) -> bool:
+        """Whether B is in a block-scaled format (products/quantised.py)."""
+        return _is_formatted(self.scaled, self.dtype["b"])
 
     @property
     def is_widened(self) -> bool:
@@ -109,14 +117,14 @@ def extents(workload: Workload) -> Extents:
     if p is None:
         raise UnsupportedError(f"{workload.operator} is no matrix product")
     a, b, c = p.a, p.b, p.c
-    bytes_a, bytes_b, bytes_c = int(element_bytes(a.dtype)), element_bytes(b.dtype), facts(c.dtype).itemsize
+    bytes_a, bytes_b, bytes_c = facts(a.dtype).itemsize, element_bytes(b.dtype), facts(c.dtype).itemsize
     batch, m, n, k = max(1, p.batch), max(1, p.m), max(1, p.n), max(1, p.k)
     multiplied, extra = product_type(a.dtype, b.dtype), 0
     for name in workload.epilogue:
         operand = OPERATIONS[name].operand
         extra += {"": 0, "n": n, "mn": batch * m * n}[operand] * (1 if name == "mask" else bytes_c)
-    scales = _scale_bytes(b.scaled, b.group)
-    scales_of_a = FLOAT / b.group if b.scaled == BLOCKS else 0.0
+    scales = _scale_bytes(b.scaled, b.group, _is_formatted(b.scaled, b.dtype))
+    scales_of_a = _scale_bytes_of_a(b.scaled, b.group, a.dtype == b.dtype)
     return Extents(
         **vars(p) | {"batch": batch, "m": m, "n": n, "k": k},
         bytes_a=bytes_a,
@@ -127,7 +135,7 @@ def extents(workload: Workload) -> Extents:
         steps=len(workload.epilogue),
         operands=vectors_of(workload.epilogue),
         whole_a=float(m * k if a.elements is None else max(1, a.elements) / batch)
-        * (bytes_a * _read_for(a.unit) + scales_of_a),
+        * (element_bytes(a.dtype) * _read_for(a.unit) + scales_of_a),
         whole_b=float(n * k if b.elements is None else max(1, b.elements) / batch)
         * (bytes_b * _read_for(b.unit) + scales),
         unit={"a": a.unit, "b": b.unit, "c": c.unit},
@@ -158,11 +166,22 @@ def _fetched(p: Product, workload: Workload) -> float:
     return -(-run // SECTOR) * SECTOR / run
 
 
-def _scale_bytes(scaled: int, group: int) -> float:
+def _is_formatted(scaled: int, dtype: str) -> bool:
+    return scaled == 1 and dtype not in INTEGERS
+
+
+def _scale_bytes(scaled: int, group: int, formatted: bool) -> float:
     """Return the bytes of scales and zeros per element of b."""
     if scaled == BLOCKS:
         return FLOAT / group**2
-    return (1.0 + scaled) / group if group else 0.0
+    return (scaled + (not formatted)) / group if group else 0.0
+
+
+def _scale_bytes_of_a(scaled: int, group: int, alike: bool) -> float:
+    """Return the bytes of scales per element of a, which has some in blocks, and in the format that b has."""
+    if scaled == BLOCKS:
+        return FLOAT / group
+    return 1.0 / group if scaled and alike else 0.0
 
 
 def power_of_two_in(value: np.ndarray) -> np.ndarray:
@@ -224,6 +243,8 @@ WORD_COSTS = {
     ("int8", "bfloat16"): (11.0, 14.0),
     ("uint4x2", "float16"): (11.0, 14.0),
     ("uint4x2", "bfloat16"): (11.0, 14.0),
+    ("float4_e2m1fn_x2", "float16"): (20.0, 24.0),
+    ("float4_e2m1fn_x2", "bfloat16"): (20.0, 24.0),
 }
 #: WORD_COSTS where an instruction converts two e4m3 numbers (sm_89).
 CONVERTED_COSTS = {("float8_e4m3fn", "float16"): (3.0, 4.0), ("float8_e4m3fn", "bfloat16"): (9.0, 8.0)}
@@ -235,7 +256,7 @@ ELEMENT_ISSUE = {"float8_e4m3fn": 8, "float8_e5m2": 3, "int8": 2}
 
 def bytes_in_memory(e: Extents, operand: str) -> float:
     """Return the bytes of an element of operand "a" or "b" in global memory."""
-    return e.bytes_a if operand == "a" else e.bytes_b
+    return element_bytes(e.dtype[operand])
 
 
 def matrices(e: Extents, operand: str) -> int:
@@ -289,6 +310,8 @@ def scale_parts(e: Extents) -> tuple[Part, ...]:
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         down, across = v["warp_m"] / 16, v["warp_n"] / 8
+        if e.is_formatted:
+            return _block_scales(v, e, down, across)
         ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
         # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
         each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
@@ -302,3 +325,16 @@ def scale_parts(e: Extents) -> tuple[Part, ...]:
         }
 
     return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()
+
+
+def _block_scales(v: Values, e: Extents, down: np.ndarray, across: np.ndarray) -> dict[Column, np.ndarray]:
+    """Return the cost of a warp's scales (blocks/block_scales.cuh), for every 32 of k: one of each column of a lane,
+    and for NVFP4 products with a fragment's pairs, else multiply-adds of a second set of sums."""
+    of_fragments = e.group < 32
+    own = 1 if of_fragments else 2  # columns of a lane
+    scaling = across * 4 if of_fragments else down * across * 4
+    return {
+        column.SCALE_ISSUE: v["block_k"] / 32 * (scaling + across * own * 6 + 12),
+        column.SCALE_MULTIPLIES: 0 * down,
+        column.SCALE_REGISTERS: (0 if of_fragments else down * across * 4) + across * (2 + own) + 14,
+    }

@@ -275,8 +275,8 @@ class _Read(dict[str, np.ndarray]):
 
 #: Bytes of C++ types.
 BYTES = {
-    **{"e4m3_t": 1, "e5m2_t": 1, "i8": 1, "u4x2_t": 1, "half_t": 2, "bfloat16_t": 2, "float": 4, "i32": 4},
-    **{"double": 8, "i64": 8, "c64": 8, "c128": 16},
+    **{"e4m3_t": 1, "e5m2_t": 1, "i8": 1, "u4x2_t": 1, "e2m1x2_t": 1, "half_t": 2, "bfloat16_t": 2},
+    **{"float": 4, "i32": 4, "double": 8, "i64": 8, "c64": 8, "c128": 16},
 }
 TYPES = {name: name for name in BYTES}
 
@@ -291,7 +291,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "same_type": operator.eq,
     "is_complex": ("c64", "c128").__contains__,
     "is_eight_bit_float": ("e4m3_t", "e5m2_t").__contains__,
-    "per_unit": lambda name: 2 if name == "u4x2_t" else 1,
+    "per_unit": lambda name: 2 if name in ("u4x2_t", "e2m1x2_t") else 1,
     "power_of_two": lambda value: (value > 0) & (value & (value - 1) == 0),
     "power_of_two_in": lambda value: value & -value,
     "minimum": np.minimum,

@@ -32,8 +32,8 @@ from .values import FUNCTIONS, Apply, ExpressionError, Result, Value, apply, pos
 __all__ = [
     "ARGMAX", "ARGMIN", "LOGSUMEXP", "MAX", "MIN", "PRODUCT", "SOFTMAX_AVERAGE", "SUM", "WELFORD",
     "Affine", "Axis", "Combiner", "Expression", "ExpressionError", "Read", "Tensor", "Value",
-    "absolute", "affine", "axes", "conjugate", "equal", "erf", "exp", "index", "less", "less_equal", "log", "maximum",
-    "minimum", "nibble", "position", "result", "rsqrt", "sigmoid", "sqrt", "tanh", "tensor", "where",
+    "absolute", "affine", "axes", "conjugate", "equal", "erf", "exp", "float4", "index", "less", "less_equal", "log",
+    "maximum", "minimum", "nibble", "position", "result", "rsqrt", "sigmoid", "sqrt", "tanh", "tensor", "where",
 ]  # fmt: skip
 
 absolute = partial(apply, "absolute")
@@ -41,6 +41,7 @@ conjugate = partial(apply, "conjugate")
 equal = partial(apply, "equal")
 erf = partial(apply, "erf")
 exp = partial(apply, "exp")
+float4 = partial(apply, "float4")
 less = partial(apply, "less")
 less_equal = partial(apply, "less_equal")
 log = partial(apply, "log")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from gensor_kernels.errors import GensorError
+from gensor_kernels.operators.types.dtypes import FLOAT4
 
 
 class ExpressionError(GensorError, ValueError):
@@ -57,6 +58,11 @@ def _nibble(byte: np.ndarray, which: np.ndarray) -> np.ndarray:
     return (bits & 15).astype(np.float64)
 
 
+def _float4(bits: np.ndarray) -> np.ndarray:
+    """Return the numbers of float4_e2m1fn with these bits, 0 to 15."""
+    return np.asarray(FLOAT4[np.asarray(bits).astype(np.int64)])
+
+
 FUNCTIONS: dict[str, Function] = {
     "add": Function(np.add, 2, 1),
     "subtract": Function(np.subtract, 2, 1),
@@ -81,6 +87,7 @@ FUNCTIONS: dict[str, Function] = {
     "equal": Function(np.equal, 2, 0),
     "where": Function(np.where, 3, 0),
     "nibble": Function(_nibble, 2, 0),
+    "float4": Function(_float4, 1, 0),
 }
 
 

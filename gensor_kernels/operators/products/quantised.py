@@ -3,19 +3,24 @@
 B is int8, or "uint4x2": two numbers of 0 to 15 in a byte, the number of the even k in the lower half.  Zeros are int8,
 of the same range; operators without zeros use 0, and 8 for uint4x2.  A ``group`` of 0 means one scale (and zero) per
 row of B for all of k.
+
+Or B has one of the FORMATS of block-scaled floats, without zeros: the MX formats of the OCP Microscaling Formats
+Specification 1.0, or NVFP4 (NVIDIA, Pretraining Large Language Models with NVFP4, arXiv:2509.25149), whose scale of the
+whole tensor is an operation of the epilogue.  A may have the same format, with scales E[m, g].
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand
-from gensor_kernels.operators.types.dtypes import decode
+from gensor_kernels.operators.types.dtypes import FLOAT4, PACKED, decode, peak_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
 
@@ -26,8 +31,32 @@ if TYPE_CHECKING:
     from gensor_kernels.operators.expression.expression import Expression
 
 
-#: Elements of k that may share a scale.
+#: Elements of k that may share a scale, of integers.
 GROUPS = (0, 32, 64, 128)
+
+
+class Format(NamedTuple):
+    """A block-scaled format: the types of elements and scales, and the elements that share a scale."""
+
+    element: str
+    scale: str
+    group: int
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return 4 if self.element in PACKED else 8
+
+
+FORMATS: Mapping[str, Format] = MappingProxyType(
+    {
+        "mxfp8": Format("float8_e4m3fn", "float8_e8m0fnu", 32),
+        "mxfp8_e5m2": Format("float8_e5m2", "float8_e8m0fnu", 32),
+        "mxfp4": Format("float4_e2m1fn_x2", "float8_e8m0fnu", 32),
+        "nvfp4": Format("float4_e2m1fn_x2", "float8_e4m3fn", 16),
+    }
+)
+SIXTEEN_BITS = ("float16", "bfloat16")
 
 
 def groups_of(k: int, group: int) -> int:
@@ -35,29 +64,39 @@ def groups_of(k: int, group: int) -> int:
     return -(-k // group) if group else 1
 
 
-def _shapes(m: int, n: int, k: int, bits: int, group: int) -> dict[str, tuple[int, int]]:
-    scales = n, groups_of(k, group)
-    return {"a": (m, k), "b": (n, k * bits // 8), "d": scales, "e": scales, "c": (m, n)}
+def _shapes(m: int, n: int, k: int, bits: int, group: int, both: bool = False) -> dict[str, tuple[int, int]]:
+    groups, stored = groups_of(k, group), k * bits // 8
+    return {
+        **{"a": (m, stored if both else k), "b": (n, stored)},
+        **{"d": (n, groups), "e": (m if both else n, groups), "c": (m, n)},
+    }
 
 
-def numbers(bits: int, stored: np.ndarray) -> np.ndarray:
+def numbers(dtype: str, stored: np.ndarray) -> np.ndarray:
     """Return the numbers of b, (..., k) float64, from its bytes."""
-    if bits == 8:
-        return stored.astype(np.float64)
+    if dtype not in PACKED:
+        return decode(dtype, stored)
     halves = np.stack([stored & 15, stored >> 4], axis=-1)
-    return halves.reshape(*stored.shape[:-1], 2 * stored.shape[-1]).astype(np.float64)
+    halves = halves.reshape(*stored.shape[:-1], 2 * stored.shape[-1])
+    return halves.astype(np.float64) if dtype == "uint4x2" else np.asarray(FLOAT4[halves])
 
 
 @dataclass(frozen=True)
 class Quantised(ScaledProduct):
-    """A product with 8-bit or 4-bit weights, with or without zeros."""
+    """A product with 8-bit or 4-bit weights, with or without zeros, or in one of the FORMATS, as ``both`` may be."""
 
     bits: int = 8
     zeros: bool = False
+    format: str = ""
+    both: bool = False
 
     def shapes(self, size: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return a (m, k), b (n, bytes of k), d and e (n, groups), c (m, n)."""
-        return _shapes(size["m"], size["n"], size["k"], self.bits, size["group"])
+        return _shapes(size["m"], size["n"], size["k"], self.bits, size["group"], self.both)
+
+    def peak_dtype(self, workload: Workload) -> str:
+        """Return dtypes.peak_type of two operands of one format."""
+        return peak_type(workload.dtype["a"], workload.dtype["b"]) if self.both else super().peak_dtype(workload)
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Return the operands; ValueError for another group than the class has, and for half bytes."""
@@ -83,8 +122,9 @@ class Quantised(ScaledProduct):
     def of_class(self, workload: Workload) -> Workload:
         """Return the Workload with its class's group, a compile-time constant of kernels."""
         group = int(workload.layouts["d"])
-        if group not in GROUPS:
-            raise ValueError(f"{self.name}: the layout of d is none of the groups {GROUPS}")
+        groups = (FORMATS[self.format].group,) if self.format else GROUPS
+        if group not in groups:
+            raise ValueError(f"{self.name}: the layout of d is none of the groups {groups}")
         return workload.with_sizes(group=group)
 
     def draw(
@@ -93,6 +133,8 @@ class Quantised(ScaledProduct):
         """Return scales of one order of magnitude, and zeros over their full range."""
         if name == "d":
             return rng.uniform(0.25, 1.75, shape) / 16
+        if name == "e" and self.both:
+            return rng.uniform(0.25, 1.75, shape) / 4
         if name == "e" and self.bits == 4:
             return rng.integers(0, 16, shape).astype(np.float64)
         return None
@@ -105,10 +147,13 @@ class Quantised(ScaledProduct):
         """
         from gensor_kernels.operators.tolerance import base as tolerance_base
 
-        a = decode(workload.dtype["a"], arrays["a"])
-        centre = 8.0 if self.bits == 4 else 0.0  # kernels subtract this from numbers before summing
-        number, zero = numbers(self.bits, arrays["b"]) - centre, self.spread(workload, arrays.get("e"))
-        zero = zero - centre if self.zeros else zero
+        a, stored = numbers(workload.dtype["a"], arrays["a"]), workload.dtype["b"]
+        centre = 8.0 if stored == "uint4x2" else 0.0  # kernels subtract this from numbers before summing
+        number, zero = numbers(stored, arrays["b"]) - centre, self.spread(workload, None)
+        if self.both:
+            a = a * self.spread(workload, decode(workload.dtype["e"], arrays["e"]))
+        if self.zeros:
+            zero = self.spread(workload, arrays["e"]) - centre
         scale = self.spread(workload, decode(workload.dtype["d"], arrays["d"]))
         product = matmul.reference(a, ((number - zero) * scale).T)
         size = [matmul.magnitude(a, (each * scale).T) for each in (number, zero)]
@@ -135,40 +180,50 @@ class Quantised(ScaledProduct):
         return per_group.astype(np.float64)[:, which]
 
 
-def _declare(bits: int, zeros: bool, k: int, group: int) -> Expression:
+def _declare(bits: int, zeros: bool, form: str, both: bool, k: int, group: int) -> Expression:
     from gensor_kernels.operators.expression import expression as ex
 
-    number: ex.Value
     m, n = ex.axes("m n")
     groups = ex.Axis("groups", groups_of(k, group))
-    if bits == 8:
-        inner = ex.Axis("k", k)
-        number, place = ex.tensor("b", n, inner)[n, inner], ex.affine(inner)
-    else:
-        pair, half = ex.Axis("pair", k // 2), ex.Axis("half", 2)
-        number, place = ex.nibble(ex.tensor("b", n, pair)[n, pair], ex.index(half)), 2 * pair + half
-        number = number if zeros else number - 8.0
+    inner, pair, half = ex.Axis("k", k), ex.Axis("pair", k // 2), ex.Axis("half", 2)
+    place = ex.affine(inner) if bits == 8 else 2 * pair + half
+
+    def read(name: str, row: ex.Axis) -> ex.Value:
+        if bits == 8:
+            return ex.tensor(name, row, inner)[row, inner]
+        number = ex.nibble(ex.tensor(name, row, pair)[row, pair], ex.index(half))
+        return ex.float4(number) if form else number if zeros else number - 8.0
+
+    a = read("a", m) if both else ex.tensor("a", m, ex.Axis("inner", k))[m, place]
     which = place // group if group else 0
-    weight: ex.Value = number * ex.tensor("d", n, groups)[n, which]
+    weight: ex.Value = read("b", n) * ex.tensor("d", n, groups)[n, which]
+    if both:
+        weight = weight * ex.tensor("e", m, groups)[m, which]
     if zeros:
         weight = weight - ex.tensor("d", n, groups)[n, which] * ex.tensor("e", n, groups)[n, which]
-    return ex.Expression("c", (m, n), ex.tensor("a", m, ex.Axis("inner", k))[m, place] * weight, ex.SUM)
+    return ex.Expression("c", (m, n), a * weight, ex.SUM)
 
 
-def name_of(bits: int, zeros: bool) -> str:
+def name_of(bits: int, zeros: bool, form: str = "", both: bool = False) -> str:
     """Return the operator's name."""
+    if form:
+        return "scaled_" * both + f"matmul_{form}"
     return f"matmul_int{bits}" + "_zeros" * zeros
 
 
-def _make_operator(bits: int, zeros: bool) -> Quantised:
+def _make_operator(bits: int, zeros: bool, form: str = "", both: bool = False) -> Quantised:
     def declare(k: int, group: int) -> Expression:
-        return _declare(bits, zeros, k, group)
+        return _declare(bits, zeros, form, both, k, group)
 
-    sizes = (("m", 1), ("n", 1), ("k", 64), ("group", 32))
-    return Quantised(name_of(bits, zeros), declare, ("k", "group"), sizes, bits, zeros)
+    sizes = (("m", 1), ("n", 1), ("k", 64), ("group", FORMATS[form].group if form else 32))
+    return Quantised(name_of(bits, zeros, form, both), declare, ("k", "group"), sizes, bits, zeros, form, both)
 
 
-OPERATORS = {name_of(bits, zeros): _make_operator(bits, zeros) for bits in (8, 4) for zeros in (False, True)}
+_MADE = [
+    *(_make_operator(bits, zeros) for bits in (8, 4) for zeros in (False, True)),
+    *(_make_operator(each.bits, False, form, both) for form, each in FORMATS.items() for both in (False, True)),
+]
+OPERATORS = {each.name: each for each in _MADE}
 
 
 def workload_from_views(
@@ -179,15 +234,35 @@ def workload_from_views(
     UnsupportedError for types and groups that no kernel takes.
     """
     types = {name: view.dtype for name, view in views.items()} | {"b": "int8" if bits == 8 else "uint4x2"}
-    if types["a"] not in ("float16", "bfloat16") or types["d"] != types["a"] or types.get("e", "int8") != "int8":
+    if types["a"] not in SIXTEEN_BITS or types["d"] != types["a"] or types.get("e", "int8") != "int8":
         given = f"{types['a']} and {types['d']}"
         raise UnsupportedError(f"quantised weights take x and scales of float16 or bfloat16, got {given}: cast x")
     if group not in GROUPS:
         raise UnsupportedError(f"groups of {group}: kernels take {', '.join(map(str, GROUPS[1:]))}, or all of k")
+    return _made(views, types, name_of(bits, "e" in views), k, group, epilogue)
+
+
+def _made(
+    views: Mapping[str, View], types: Mapping[str, str], name: str, k: int, group: int, epilogue: Sequence[str]
+) -> Workload:
     m, n = views["c"].shape
-    views = {**views, "b": views["b"]._replace(dtype=types["b"])}
+    views = {each: view._replace(dtype=types[each]) for each, view in views.items()}
     sizes = (("m", m), ("n", n), ("k", k), ("group", group))
-    return scaled_workload(name_of(bits, "e" in views), sizes, views, {"c": "n", "d": str(group)}, epilogue)
+    return scaled_workload(name, sizes, views, {"c": "n", "d": str(group)}, epilogue)
+
+
+def formatted_from_views(views: Mapping[str, View], form: str, k: int, epilogue: Sequence[str] = ()) -> Workload:
+    """Return the Workload of b (n, bytes) and d (n, groups) in one of FORMATS, c (m, n), and a (m, k), which with
+    e (m, groups) is in this format also.
+
+    UnsupportedError for types that no kernel takes.
+    """
+    each, both = FORMATS[form], "e" in views
+    types = {name: view.dtype for name, view in views.items()} | {"b": each.element, "d": each.scale}
+    types |= {"a": each.element, "e": each.scale} if both else {}
+    if not both and types["a"] not in SIXTEEN_BITS:
+        raise UnsupportedError(f"{form} weights take x of float16 or bfloat16, got {types['a']}: cast x")
+    return _made(views, types, name_of(each.bits, False, form, both), k, each.group, epilogue)
 
 
 def workload(
@@ -207,3 +282,20 @@ def workload(
     types = {"a": dtype, "b": "int8", "d": dtype, "e": "int8", "c": out or dtype}
     views = {name: contiguous(shapes[name], types[name]) for name in ("a", "b", "d", *("e" * zeros), "c")}
     return workload_from_views(views, bits, k, group, epilogue)
+
+
+def formatted(
+    m: int,
+    n: int,
+    k: int,
+    form: str,
+    *,
+    dtype: str | None = None,
+    out: str = "bfloat16",
+    epilogue: Sequence[str] = (),
+) -> Workload:
+    """Return the same of operands in one of FORMATS: of b, and of a as well where it has no 16-bit ``dtype``."""
+    shapes = _shapes(m, n, k, FORMATS[form].bits, FORMATS[form].group, dtype is None)
+    types = {"a": dtype or "int8", "b": "int8", "d": "int8", "e": "int8", "c": out}
+    names = ("a", "b", "d", *("e" * (dtype is None)), "c")
+    return formatted_from_views({name: contiguous(shapes[name], types[name]) for name in names}, form, k, epilogue)

@@ -24,11 +24,13 @@ class DType(NamedTuple):
 
     Notes
     -----
-    Figures are from IEEE 754-2019, table 3.5, and from the OCP 8-bit Floating Point Specification, table 1.
+    Figures are from IEEE 754-2019, table 3.5, from the OCP 8-bit Floating Point Specification, table 1, and from the
+    OCP Microscaling Formats Specification 1.0, sections 5.3 and 5.4.
 
-    Three types are internal. "uint4x2" is a byte that holds two 4-bit numbers (products/quantised.py). "float22" is the
-    accumulator of tensor cores for 8-bit floats and is never stored (tolerance/base.py). "bfloat16x3" is a float32 as
-    three bfloat16 numbers, in workspaces only (families/contraction/rewrite/split_float.py).
+    Some types are internal. "uint4x2" and "float4_e2m1fn_x2" are bytes that hold two 4-bit numbers, and
+    "float8_e8m0fnu" is a scale (products/quantised.py). "float22" is the accumulator of tensor cores for 8-bit floats
+    and is never stored (tolerance/base.py). "bfloat16x3" is a float32 as three bfloat16 numbers, in workspaces only
+    (families/contraction/rewrite/split_float.py).
     """
 
     #: bytes
@@ -72,7 +74,9 @@ DTYPES: dict[str, DType] = {
     "float8_e5m2": DType(1, 3, -14, 57344.0),
     "int8": DType(1, 0, 0, 127.0),
     "float22": DType(4, 14, -126, (2 - 2.0**-13) * 2.0**127),
+    "float8_e8m0fnu": DType(1, 1, -127, 2.0**127),
     "uint4x2": DType(1, 0, 0, 255.0),
+    "float4_e2m1fn_x2": DType(1, 0, 0, 255.0),
     "bfloat16x3": DType(6, 24, -126, float(np.finfo(np.float32).max)),
     "int32": DType(4, 0, 0, 2.0**31 - 1),
     "int64": DType(8, 0, 0, 2.0**63 - 1),
@@ -95,10 +99,10 @@ SPELLINGS: dict[str, str] = {
     "cdouble": "complex128",
 }
 #: Types that are never an operand of a call.
-INTERNAL = frozenset({"float22", "bfloat16x3", "uint4x2"})
+INTERNAL = frozenset({"float22", "bfloat16x3", "uint4x2", "float4_e2m1fn_x2", "float8_e8m0fnu"})
 
 #: Types without infinities: numbers beyond their range become NaN.
-FINITE = frozenset({"float8_e4m3fn"})
+FINITE = frozenset({"float8_e4m3fn", "float8_e8m0fnu"})
 
 #: The types of operands and results.
 CALLED = tuple(name for name in DTYPES if name not in INTERNAL)
@@ -208,7 +212,7 @@ def encode(name: str, values: np.ndarray) -> np.ndarray:
     rounded = round_to(name, values)
     if name.startswith("float8"):
         return float8_bits(name, rounded)
-    if name == "uint4x2":
+    if name in PACKED:
         return rounded.astype(np.int64).astype(np.uint8)
     if name == "bfloat16":
         return (rounded.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
@@ -230,6 +234,8 @@ def decode(name: str, stored: np.ndarray) -> np.ndarray:
 def float8_bits(name: str, rounded: np.ndarray) -> np.ndarray:
     """Return the bytes (uint8) of numbers that have been rounded to an 8-bit float type."""
     kind = facts(name)
+    if name == SCALE:  # powers of two
+        return np.where(np.isnan(rounded), 0xFF, np.frexp(rounded)[1] - 1 - kind.min_exponent).astype(np.uint8)
     with np.errstate(all="ignore"):
         magnitude = np.abs(rounded)
         finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
@@ -251,6 +257,8 @@ def float8_values(name: str) -> np.ndarray:
 @cache
 def _values(name: str) -> np.ndarray:
     kind = facts(name)
+    if name == SCALE:
+        return np.append(np.ldexp(1.0, np.arange(255) + kind.min_exponent), np.nan)
     magnitude = np.arange(128)
     field, digits = magnitude >> (kind.digits - 1), magnitude & ((1 << (kind.digits - 1)) - 1)
     hidden = np.where(field > 0, 1 << (kind.digits - 1), 0)
@@ -276,8 +284,12 @@ BY_ML_DTYPES = ("bfloat16", *EIGHT_BIT_FLOATS)
 WIDENED, WIDE = (*EIGHT_BIT_FLOATS, "int8"), ("float16", "bfloat16", "float32")
 #: A float32 in three parts, and the type of a part.
 PARTS, PART = "bfloat16x3", "bfloat16"
-#: Bytes per element of packed types.
-PACKED = {"uint4x2": 0.5}
+#: Bytes per element of packed types, two numbers in a byte, the first in its lower half.
+PACKED = {"uint4x2": 0.5, "float4_e2m1fn_x2": 0.5}
+#: The numbers of float4_e2m1fn, by their bits.
+FLOAT4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0])
+#: The type of scales that are powers of two.
+SCALE = "float8_e8m0fnu"
 
 
 def element_bytes(name: str) -> float:
@@ -289,7 +301,7 @@ def product_type(a: str, b: str) -> str:
     """Return the type in which elements of types ``a`` and ``b`` are multiplied; UnsupportedError for other pairs."""
     if a == b and a in ACCUMULATORS:
         return a
-    if a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS:
+    if {a, b} <= set(EIGHT_BIT_FLOATS) or a == b == "float4_e2m1fn_x2":
         return "float16"
     if a == b == PARTS:
         return PART

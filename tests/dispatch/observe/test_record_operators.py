@@ -30,7 +30,7 @@ def host(monkeypatch):
 
 #: Calls that no kernel serves, or that take further steps of the library.
 OTHERS = {"prepack", "einsum of one", "outer", "norm of a matrix", "norm of a matrix, 2", "logsumexp, weighted"}
-OTHERS |= {"lstm", "lstm, both directions", "gru"}
+OTHERS |= {"quantize", "dequantize", "lstm", "lstm, both directions", "gru"}
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in OTHERS])

@@ -6,6 +6,7 @@ from gensor_kernels.operators.products.block_scaled import workload as block_sca
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
+from gensor_kernels.operators.products.quantised import formatted
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
@@ -63,6 +64,19 @@ CONTRACTS = {
         executed=False,
         # Products of int8 (instructions 3 and 4) are read across rows.
         conflict_free=lambda program: program["swizzle"] == 1 and program["instruction"] not in (3, 4),
+    ),
+    "contraction_blocks": Contract(
+        [
+            ("sm_87", formatted(16, 512, 1024, "nvfp4", dtype="bfloat16")),
+            ("sm_120", formatted(256, 512, 1024, "nvfp4", epilogue=("mul", "bias", "gelu"))),
+            ("sm_80", formatted(100, 264, 1120, "mxfp4", dtype="float16", out="float32")),
+            ("sm_90", formatted(300, 256, 1024, "mxfp4", out="float16")),
+            ("sm_87", formatted(1, 512, 2048, "mxfp8", dtype="float16", out="float16", epilogue=("bias",))),
+            ("sm_89", formatted(512, 512, 512, "mxfp8")),
+            ("sm_80", formatted(64, 256, 512, "mxfp8_e5m2")),
+        ],
+        fewest_starters=2,
+        spills=None,
     ),
     "contraction_simt": Contract(
         [

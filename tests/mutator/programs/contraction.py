@@ -6,6 +6,7 @@ from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_kernels.operators.products.matmul_prologue import workload as prepared
 from gensor_kernels.operators.products.normed import with_norm
+from gensor_kernels.operators.products.quantised import formatted
 from gensor_kernels.operators.products.quantised import workload as quantised
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
@@ -108,6 +109,24 @@ def mma_configurations(copies: str) -> list[Configuration]:
         mma("prologue", prepared(NORM, half, "float32"), **deep, materialised=int(not old)),
         mma("prologue, scalar", prepared(("bias", "sigmoid"), odd), **scalar, materialised=int(not old)),
         *([] if old else [mma("8-bit floats", eight_bit, "sm_89", instruction=9, block_k=64, warp_m=32)]),
+    ]
+
+
+def block_configurations() -> list[Configuration]:
+    """Both ways to scale, with one block-scaled operand and with two, widened and multiplied as they are stored."""
+    ends = {"block_k": 64, "instruction": 0, "vector_b": 16, "vector_c": 16}
+
+    def blocks(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:
+        return Configuration(
+            name, "blocks", arch, workload, MMA | COPIES["cp.async"] | _vectors(workload) | ends | values
+        )
+
+    return [
+        blocks("nvfp4", formatted(64, 72, 288, "nvfp4", dtype="bfloat16"), split_k=2),
+        blocks("two of nvfp4", formatted(64, 72, 288, "nvfp4"), warp_m=32, block_k=128),
+        blocks("mxfp4", formatted(64, 72, 288, "mxfp4", dtype="float16"), raster=2),
+        blocks("two of mxfp8", formatted(64, 72, 288, "mxfp8"), epilogue_staged=0),
+        blocks("two of mxfp8, as stored", formatted(64, 72, 288, "mxfp8"), "sm_89", instruction=9),
     ]
 
 

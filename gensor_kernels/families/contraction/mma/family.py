@@ -20,7 +20,7 @@ from gensor_kernels.families.contraction.norm import tile_bytes
 from gensor_kernels.families.contraction.problem import MASKED, by_fragment, extents, masked_coordinate
 from gensor_kernels.families.core.cases import Case
 from gensor_kernels.families.core.columns import Numbers
-from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, Need
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.program_batch import once
 from gensor_kernels.machine.arch import Arch
@@ -86,7 +86,9 @@ class ContractionMma(ContractionFamily):
         *(contraction_prologue.NAME, MASKED, stream_k.NAME, contraction_complex.NAME),
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
-    needs = (PRODUCTS,)
+    needs: tuple[Need, ...] = (PRODUCTS,)
+    #: whether weights are in block-scaled formats (../blocks)
+    scales_blocks = False
 
     def __init__(
         self,
@@ -105,6 +107,8 @@ class ContractionMma(ContractionFamily):
         """float16, bfloat16, int8 and TF32 products on parts that have the instruction, float32 where it pays."""
         e = extents(workload)
         name, out = kind(workload), e.dtype["c"]
+        if e.is_formatted and not self.scales_blocks:
+            return "block-scaled weights have their own main loop"
         if e.in_blocks:
             return "scales of both operands need warpgroup products (sm_90) of rows of whole 16 bytes"
         if name is None:

@@ -58,8 +58,8 @@ class ContractionWeightsWgmma(ContractionFamily):
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Products with quantised weights, and plain ones in TF32, that tensor copies can read."""
         e = extents(workload)
-        if e.in_blocks or not (e.scaled or _is_of_floats(e, workload)):
-            return "the weights are neither quantised nor multiplied in TF32, contiguous along n"
+        if e.in_blocks or e.is_formatted or not (e.scaled or _is_of_floats(e, workload)):
+            return "the weights are neither integers nor multiplied in TF32, contiguous along n"
         outputs = OUTPUTS if e.scaled else OUTPUTS[-1:]
         if e.dtype["c"] not in outputs:
             return f"no warpgroup product with B in registers writes {e.dtype['c']}: ask for {', '.join(outputs)}"

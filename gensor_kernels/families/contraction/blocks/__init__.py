@@ -1,0 +1,1 @@
+"""contraction_blocks: mma.sync with operands in block-scaled formats."""
