@@ -191,6 +191,14 @@ def rows():
     yield gk.cumprod, (new("f4", 4096, 1024), 1), {}
 
 
+def recurrences():
+    for dtype in FLOATS:
+        for function, gates in ((gk.lstm, 4), (gk.gru, 3)):
+            weights = new(dtype, gates * 256, 256)
+            for batch in (1, 32):
+                yield function, (new(dtype, 32, batch, 256), weights, weights), {}
+
+
 def attentions():
     def heads(dtype, batch, own, shared, queries, keys, head):
         return new(dtype, batch, own, queries, head), *(new(dtype, batch, shared, keys, head) for _ in "kv")
@@ -236,7 +244,7 @@ def requests_of_forms():
         choose = tiers.choose
         patch.setattr(tiers, "choose", lambda request, library: requests.append(request) or choose(request, library))
         with gk.emulated(FIRST):
-            for group in (products, layers, contractions, images, rows, attentions):
+            for group in (products, layers, contractions, images, rows, recurrences, attentions):
                 for function, arguments, keywords in group():
                     requests.clear()
                     explained = gk.explain(function, *arguments, **keywords)
@@ -247,7 +255,7 @@ def requests_of_forms():
 
 def test_every_public_function_has_forms(requests_of_forms):
     named = {getattr(function, "__name__", "define") for function, *_ in requests_of_forms.values()}
-    assert named | {"prepack", "elementwise", "gru", "lstm", "quantize", "dequantize"} == PUBLIC
+    assert named | {"prepack", "elementwise", "quantize", "dequantize"} == PUBLIC
     assert len(requests_of_forms) > 290
 
 
