@@ -64,6 +64,7 @@ class Tracing:
 
     def __init__(self, inputs: Sequence[Any]):
         self.inputs = [_code(each.dtype) for each in inputs]
+        self.shape = np.broadcast_shapes(*(tuple(each.shape) for each in inputs))
         self.steps: list[Step] = []
         #: the reason why the function was not traced, whatever the function made of the error
         self.failed = ""
@@ -88,13 +89,21 @@ class Tracing:
         return len(types)
 
     def program(self, result: object) -> Program:
-        """Return the program of a function that returned `result`."""
-        if self.failed or not isinstance(result, Traced) or result.tracing is not self:
-            raise NotTracedError(self.failed or "a result that is no array, or not of the function's arrays")
-        if result.place < len(self.inputs):
-            raise NotTracedError("an argument itself is returned")
+        """Return the program of a function that returned `result`, an array or a tuple of several."""
+        results = result if type(result) is tuple and len(result) > 1 else (result,)
+        places = []
+        for each in results:
+            if self.failed or not isinstance(each, Traced) or each.tracing is not self:
+                raise NotTracedError(self.failed or "a result that is no array, or not of the function's arrays")
+            if each.place < len(self.inputs):
+                raise NotTracedError("an argument itself is returned")
+            if each.shape != self.shape:
+                raise NotTracedError("a result that has not the shape to which all arguments broadcast")
+            places.append(each.place)
+        if len({id(each) for each in results}) < len(results):
+            raise NotTracedError("an array that is returned twice")
         try:
-            return make(self.inputs, self.steps, result.place)
+            return make(self.inputs, self.steps, *places)
         except UnsupportedError as error:
             raise NotTracedError(str(error)) from None
 
@@ -330,5 +339,5 @@ def _resolved(tracing: Tracing, function: np.ufunc, kinds: Sequence[Any]) -> lis
 
 
 def result_dtype(program: Program) -> np.dtype[Any]:
-    """Return the dtype of a program's result."""
+    """Return the dtype of a program's results."""
     return array_dtype(TYPES[program.result])

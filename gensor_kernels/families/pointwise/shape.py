@@ -40,7 +40,8 @@ class Array(NamedTuple):
 
 
 class View(NamedTuple):
-    """A Workload's operands (y last), axes, extents of l and of all axes, program, and instructions per element."""
+    """A Workload's operands (y last), axes, extents of l and of all axes, program, instructions per element, and the
+    elements of which l is a multiple."""
 
     arrays: tuple[Array, ...]
     rank: int

@@ -4,8 +4,8 @@ Every value has a bound on its error, zero for inputs and for integers.  A step 
 operation of arithmetic and those of base.py for a function, to what the errors of its arguments become: the largest
 change of its result on their intervals.  Functions that rise or fall all the way are evaluated at both ends of the
 interval, sine and cosine have a slope of at most 1.  Where an error decides a comparison, a rounding to an integer or a
-choice, the result may be either; where it makes an argument reach a pole, anything.  Numbers of 16 bits are computed in
-float32, and rounded by a cast and as the result alone.
+choice, the result may be either; where it makes an argument reach a pole, anything.  Numbers of 8 and 16 bits are
+computed in float32, and rounded by a cast and as the result alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.operators.expression.program import BOOL, FLOATS, STORED, TYPES, Program, Step, constant
+from gensor_kernels.operators.expression.program import BOOL, FLOATS, TYPES, Program, Step, constant
 from gensor_kernels.operators.expression.values import FUNCTIONS
 from gensor_kernels.operators.types.dtypes import facts, round_to
 
@@ -59,14 +59,22 @@ class Known(NamedTuple):
 def evaluate(program: Program, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the result of a program in float64, before it is rounded to its type, and the bound on a kernel's error.
 
-    ``arrays`` are the inputs, which broadcast: float64 for floats, int64 for integers.
+    ``arrays`` are the inputs, which broadcast: float64 for floats, int64 for integers.  Several results are entries of
+    a new first axis.
     """
     known = [Known(each, np.zeros(())) for each in arrays]
     types = program.types
     with np.errstate(all="ignore"):
         for step in program.steps:
             known.append(_step(step, [known[each] for each in step.arguments] if step.name != "const" else [], types))
-        values, bound = known[program.output]
+        values, bound = known[program.outputs[0]]
+        if len(program.outputs) > 1:
+            shape = np.broadcast_shapes(*(each.shape for each in arrays))
+            some = [
+                (np.broadcast_to(x, shape), np.broadcast_to(dx, shape))
+                for x, dx in map(known.__getitem__, program.outputs)
+            ]
+            values, bound = np.stack([x for x, _ in some]), np.stack([dx for _, dx in some])
         values = values.astype(np.float64)
         if program.result not in FLOATS:
             bound = np.where(np.abs(values) > LARGEST, np.inf, bound)
@@ -105,7 +113,7 @@ def _limited(code: str, found: Known) -> Known:
 
 
 def _cast(code: str, given: Known, real: bool) -> Known:
-    """Return a value in another type: rounded for 16 bits, without a fraction for integers, which wrap around."""
+    """Return a value in another type: rounded to 8 or 16 bits, without a fraction for integers, which wrap around."""
     values, bound = given
     if code in FLOATS:
         if not real and code == "f8":
@@ -117,6 +125,7 @@ def _cast(code: str, given: Known, real: bool) -> Known:
         rounded = round_to(TYPES[code], values.astype(np.float64))
         # Reference and device may round to neighbours, as after a cast of an epilogue.
         away = bound + 2.0 * kind.unit_roundoff * (np.abs(rounded) + bound) + kind.smallest_subnormal
+        away = np.where(np.abs(values) + bound > kind.maximum, np.inf, away)
         return Known(rounded, np.where(bound > 0, away, 0.0))
     if code == BOOL:
         return Known((values != 0).astype(np.int64), 1.0 * ((bound > 0) & ~(np.abs(values) > bound)))
@@ -292,8 +301,3 @@ def _remainder(name: str, x: np.ndarray, dx: np.ndarray, y: np.ndarray, dy: np.n
     rounded = u * np.abs(scale)
     near = np.where(reach >= np.abs(y), np.inf, wraps)
     return Known(values, np.where(off, near, np.where(np.isfinite(values), rounded, 0.0)))
-
-
-def stored(code: str) -> str:
-    """Return the type of a Workload that has the bits of a program's type."""
-    return STORED.get(TYPES[code], TYPES[code])
