@@ -267,7 +267,7 @@ def _kinds(tracing: Tracing, given: Sequence[Any]) -> list[Any]:
             found.append(each.dtype)
         elif type(each) in (bool, int, float):
             found.append(np.dtype(bool) if type(each) is bool else type(each))
-        elif isinstance(each, np.generic) and each.dtype.name in CODES:
+        elif isinstance(each, (np.generic, np.ndarray)) and not each.shape and each.dtype.name in CODES:
             found.append(each.dtype)
         else:
             raise tracing.fail(f"an argument of type {type(each).__name__}")

@@ -156,7 +156,8 @@ def _program(run: Run, node: Node, *inputs: Tensor) -> Tensor:
     xp, *inputs = run.together(*inputs)  # type: ignore[assignment]
     if xp is not np or emulated:
         with suppress(UnsupportedError) if emulated else nullcontext():
-            return run.call(compute_program, text, *inputs)
+            found = run.call(compute_program, text, *inputs)
+            return found if len(node.outputs) == 1 else tuple(found)
     return on_host(text, inputs)
 
 

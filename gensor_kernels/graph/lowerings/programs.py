@@ -16,15 +16,16 @@ from gensor_kernels.dispatch.fusion.traced import POWERS, NotTracedError, Traced
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.program import CODES, Program
 
-from . import arrays, elementwise
+from . import arrays, elementwise, quantised
 from .base import Run, Tensor
 
 if TYPE_CHECKING:
-    from gensor_kernels.graph.ir.graph import Graph, Node
+    from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 
 #: Operators whose lowerings are traced, those of pairs of tensors, functions, comparisons and choices.
 OPERATORS = {op: made for op, made in elementwise.LOWERINGS.items() if op not in ("Identity", "Dropout", "Pointwise")}
 OPERATORS["Cast"] = arrays.LOWERINGS["Cast"]
+OPERATORS |= {op: quantised.LOWERINGS[op] for op in ("DequantizeLinear", "QuantizeLinear")}
 #: Errors of lowerings on stand-ins: they expect arrays.
 REFUSED = (NotTracedError, UnsupportedError, ValueError, TypeError, AttributeError)
 SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
@@ -94,10 +95,12 @@ class _TracingRun(Run):
         return x
 
 
-def trace(graph: Graph, nodes: Sequence[Node]) -> tuple[Program, tuple[str, ...]] | None:
-    """Return the program of nodes, the last of which gives the result, and the tensors that it reads, or None.
+def trace(
+    graph: Graph, nodes: Sequence[Node], results: Sequence[str] | None = None
+) -> tuple[Program, tuple[str, ...]] | None:
+    """Return the program of nodes with these results, by default that of the last one, and the tensors that it reads.
 
-    Constants of one element are numbers of the program.
+    None where there is no program. Constants of one element are numbers of it.
     """
     made = {name for node in nodes for name in node.outputs}
     read = dict.fromkeys(name for node in nodes for name in node.reads() if name not in made)
@@ -112,15 +115,20 @@ def trace(graph: Graph, nodes: Sequence[Node]) -> tuple[Program, tuple[str, ...]
     if not inputs or any(spec is None or spec.shape is None or spec.dtype.name not in CODES for spec in specs):
         return None
     try:
-        # Extents are not read: programs are the same for all of them.
-        tracing = Tracing([_Like(spec.dtype, (1,) * len(spec.shape or ())) for spec in specs if spec is not None])
+        tracing = Tracing([_Like(spec.dtype, _extents(spec)) for spec in specs if spec is not None])
         run = _TracingRun()
         run.values = {**numbers, **dict(zip(inputs, tracing.arrays, strict=True))}
         for node in nodes:
             run.values[node.outputs[0]] = _result(run, node, graph)
-        return tracing.program(run.values[nodes[-1].outputs[0]]), tuple(inputs)
+        found = tuple(run.values[name] for name in results or nodes[-1].outputs)
+        return tracing.program(found if len(found) > 1 else found[0]), tuple(inputs)
     except REFUSED:
         return None
+
+
+def _extents(spec: Spec) -> tuple[int, ...]:
+    """Return 1 for each axis of one element, and 2 for all others: programs are the same for all of them."""
+    return tuple(1 if extent == 1 else 2 for extent in spec.shape or ())
 
 
 class _Like:
