@@ -15,6 +15,7 @@ from gensor_kernels.operators.expression.program import (
     BOOL,
     FLOATS,
     NARROW,
+    NUMPY,
     TYPES,
     Program,
     Step,
@@ -31,17 +32,6 @@ from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, Resul
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
-
-#: Functions of the array library with other names than the steps.
-LIBRARY = {
-    **{"sub": "subtract", "mul": "multiply", "div": "divide", "max": "maximum", "min": "minimum", "pow": "power"},
-    **{"atan2": "arctan2", "floordiv": "floor_divide", "neg": "negative", "abs": "absolute", "not": "invert"},
-    **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "shl": "left_shift", "shr": "right_shift"},
-    **{"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"},
-    **{"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh"},
-    **{"atanh": "arctanh", "recip": "reciprocal"},
-}
-
 
 #: Names of floats that are computed in float32.
 _NARROW = tuple(TYPES[code] for code in NARROW)
@@ -60,7 +50,7 @@ class Parameters:
 
 
 class Pointwise(Function):
-    """Whatever the pointwise family computes; `parameters` is a Parameters."""
+    """Calls of element-wise programs; `parameters` is a Parameters."""
 
     stands_in = False  # there is no product in it at which the library could be faster
 
@@ -121,7 +111,7 @@ class Pointwise(Function):
 
 
 class Traceable(Pointwise):
-    """A program of a user's function, which computes it with the library's arrays where no kernel does."""
+    """Calls of a program that was traced; where no kernel serves, the function that was traced is called."""
 
     def __init__(self, name: str, one_call: bool, compute: Callable[[Inputs], DeviceArray]):
         super().__init__(name, one_call)
@@ -202,7 +192,7 @@ def _by_name(device: Backend, step: Step, given: list[Any]) -> Any:
     }
     if step.name in composed:
         return composed[step.name]()
-    return getattr(xp, LIBRARY.get(step.name, step.name))(*given)
+    return getattr(xp, NUMPY.get(step.name, step.name))(*given)
 
 
 def _truncated(xp: Any, a: Any, b: Any) -> Any:

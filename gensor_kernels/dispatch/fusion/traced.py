@@ -18,6 +18,7 @@ from gensor_kernels.operators.expression.program import (
     CODES,
     FLOATS,
     MAX_STEPS,
+    NUMPY,
     PREDICATES,
     TYPES,
     Program,
@@ -30,13 +31,8 @@ from gensor_kernels.operators.types.dtypes import array_dtype
 
 #: Steps by the names of universal functions, where they differ.
 STEPS = {
-    **{"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "maximum": "max"},
-    **{"minimum": "min", "power": "pow", "arctan2": "atan2", "floor_divide": "floordiv", "remainder": "mod"},
-    **{"negative": "neg", "absolute": "abs", "fabs": "abs", "invert": "not", "bitwise_and": "and"},
-    **{"bitwise_or": "or", "bitwise_xor": "xor", "left_shift": "shl", "right_shift": "shr", "less": "lt"},
-    **{"less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"},
-    **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh"},
-    **{"arctanh": "atanh", "reciprocal": "recip", "logical_and": "and", "logical_or": "or", "logical_xor": "xor"},
+    **{function: step for step, function in NUMPY.items()},
+    **{"true_divide": "div", "fabs": "abs", "logical_and": "and", "logical_or": "or", "logical_xor": "xor"},
     "logical_not": "not",
 }
 #: Universal functions of arrays as they are, of integers.

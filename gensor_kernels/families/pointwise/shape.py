@@ -32,7 +32,7 @@ PLAIN = 1.0
 
 
 class Array(NamedTuple):
-    """One operand: how it is read along l, bytes per element, and its elements."""
+    """Operand: how it is read along l, bytes per element, and its elements."""
 
     form: int
     bytes: int

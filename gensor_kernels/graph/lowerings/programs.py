@@ -6,7 +6,6 @@ record what it does (dispatch/fusion/traced.py).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +27,6 @@ OPERATORS["Cast"] = arrays.LOWERINGS["Cast"]
 OPERATORS |= {op: quantised.LOWERINGS[op] for op in ("DequantizeLinear", "QuantizeLinear")}
 #: Errors of lowerings on stand-ins: they expect arrays.
 REFUSED = (NotTracedError, UnsupportedError, ValueError, TypeError, AttributeError)
-SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
-
-
-def _relu6(x: Any) -> Any:
-    return _numpy.minimum(_numpy.maximum(x, 0), 6)
-
-
 #: Operations of an epilogue, of a tensor and its operand or number.
 STEPS: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -43,12 +35,10 @@ STEPS: dict[str, Callable[..., Any]] = {
     "scale": lambda x, y: x * float(y),
     "mask": lambda x, y, fill: _numpy.where(y == 0, x.dtype.type(fill), x),
     "relu": lambda x: _numpy.maximum(x, 0),
-    "relu6": _relu6,
+    "relu6": lambda x: x.clip(0, 6),
     "sigmoid": lambda x: x.apply("sigmoid", (x,), {}),
     "silu": lambda x: x * x.apply("sigmoid", (x,), {}),
     "tanh": lambda x: _numpy.tanh(x),
-    "gelu": lambda x: 0.5 * x * (1 + x.apply("erf", (x * SQRT_HALF,), {})),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + _numpy.tanh(SQRT_2_OVER_PI * (x + 0.044715 * (x * x * x)))),
 }
 
 
@@ -91,7 +81,8 @@ class _TracingRun(Run):
         x, steps = args
         for step in steps:
             name, *given = (step,) if isinstance(step, str) else step
-            x = STEPS[name](x, *given)
+            gelu = name in ("gelu", "gelu_tanh")
+            x = elementwise.gelu(self, self.xp, x, name != "gelu") if gelu else STEPS[name](x, *given)
         return x
 
 
@@ -115,7 +106,7 @@ def trace(
     if not inputs or any(spec is None or spec.shape is None or spec.dtype.name not in CODES for spec in specs):
         return None
     try:
-        tracing = Tracing([_Like(spec.dtype, _extents(spec)) for spec in specs if spec is not None])
+        tracing = Tracing([spec._replace(shape=_extents(spec)) for spec in specs if spec is not None])
         run = _TracingRun()
         run.values = {**numbers, **dict(zip(inputs, tracing.arrays, strict=True))}
         for node in nodes:
@@ -131,33 +122,16 @@ def _extents(spec: Spec) -> tuple[int, ...]:
     return tuple(1 if extent == 1 else 2 for extent in spec.shape or ())
 
 
-class _Like:
-    """The dtype and the shape of a tensor."""
-
-    def __init__(self, dtype: Any, shape: tuple[int, ...]):
-        self.dtype, self.shape = dtype, shape
-
-
 def _result(run: _TracingRun, node: Node, graph: Graph) -> Traced:
     given: list[Any] = [run.values[each] if each else None for each in node.inputs]
     if node.op == "Pow" and isinstance(given[1], np.generic) and float(given[1]) in POWERS:
         found = POWERS[float(given[1])](given[0])
-    elif node.op in elementwise.STEPS or node.op in ("Gelu", "Swish"):
-        found = _activation(node, given[0])
+    elif node.op == "Swish":  # by a step of its own, not by exp
+        alpha = float(node.attribute("alpha"))
+        found = given[0] * STEPS["sigmoid"](given[0] if alpha == 1 else given[0] * alpha)
     else:
         found = OPERATORS[node.op](run, node, *given)
     spec = graph.spec(node.outputs[0])
     if not isinstance(found, Traced) or spec is None or spec.dtype != found.dtype:
         raise NotTracedError(f"a result of {getattr(found, 'dtype', None)}")
-    return found
-
-
-def _activation(node: Node, x: Any) -> Traced:
-    """Return a function that kernels have as a whole."""
-    if node.op == "Swish" and node.attribute("alpha") != 1:
-        found: Traced = x * x.apply("sigmoid", (x * float(node.attribute("alpha")),), {})
-        return found
-    tanh = node.attribute("approximate") == "tanh"
-    name = {"Swish": "silu", "Gelu": "gelu_tanh" if tanh else "gelu"}.get(node.op) or elementwise.STEPS[node.op]
-    found = STEPS[name](x)
     return found

@@ -52,6 +52,15 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("add", "sub", "mul", "max", "min", "floordiv", "mod", "fmod"), 2),
     "where": 3,
 }
+#: NumPy's names of operations, where they differ.
+NUMPY = {
+    **{"sub": "subtract", "mul": "multiply", "div": "divide", "max": "maximum", "min": "minimum", "pow": "power"},
+    **{"atan2": "arctan2", "floordiv": "floor_divide", "mod": "remainder", "neg": "negative", "abs": "absolute"},
+    **{"not": "invert", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "shl": "left_shift"},
+    **{"shr": "right_shift", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal"},
+    **{"ne": "not_equal", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh"},
+    **{"acosh": "arccosh", "atanh": "arctanh", "recip": "reciprocal"},
+}
 #: Operations whose arguments may change places.
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
 #: Most arrays that a program reads, most steps, and most results.
@@ -60,7 +69,7 @@ _WORD = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 
 class Step(NamedTuple):
-    """One operation: ``dtype`` is a type code, that of the arguments of a comparison, of the result of all others.
+    """Operation on earlier values. ``dtype`` is the type code of a comparison's arguments, of any other one's result.
 
     A ``const`` has its bits in place of arguments.
     """

@@ -15,34 +15,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.operators.expression.program import BOOL, FLOATS, TYPES, Program, Step, constant
+from gensor_kernels.operators.expression.program import BOOL, COMPARISONS, FLOATS, NUMPY, TYPES, Program, Step, constant
 from gensor_kernels.operators.expression.values import FUNCTIONS
 from gensor_kernels.operators.types.dtypes import facts, round_to
 
 from .base import FUNCTION_ROUNDINGS
 
+
+def _of_numpy(*names: str) -> dict[str, Callable[..., np.ndarray]]:
+    return {name: getattr(np, NUMPY.get(name, name)) for name in names}
+
+
 #: Functions that rise, or fall, over their whole range, in float64.
-MONOTONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    **{"sqrt": np.sqrt, "rsqrt": FUNCTIONS["rsqrt"].numpy, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1},
-    **{"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "asin": np.arcsin, "acos": np.arccos},
-    **{"atan": np.arctan, "sinh": np.sinh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh},
-    **{"atanh": np.arctanh, "erf": FUNCTIONS["erf"].numpy, "sigmoid": FUNCTIONS["sigmoid"].numpy},
+MONOTONE: dict[str, Callable[..., np.ndarray]] = {
+    **_of_numpy("sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "asin", "acos", "atan"),
+    **_of_numpy("sinh", "tanh", "asinh", "acosh", "atanh"),
+    **{name: FUNCTIONS[name].numpy for name in ("rsqrt", "erf", "sigmoid")},
 }
 #: Functions to integers.
-TO_INTEGERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "rint": np.rint,
-    "trunc": np.trunc,
-}
-COMPARED = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
+TO_INTEGERS = _of_numpy("floor", "ceil", "rint", "trunc")
+COMPARED = _of_numpy(*COMPARISONS)
 #: Largest integer that float64 does not round to 2^63, which wraps around.
 LARGEST = 2.0**63 - 1024
 #: Integer operations whose errors do not grow.
