@@ -210,5 +210,6 @@ SEVERAL = ("erf", "sigmoid", "rsqrt", "truncdiv")
 @lru_cache(maxsize=1024)
 def function_of(program: str) -> Pointwise:
     """Return the Function of a program."""
-    operations = parse(program).operations
-    return ONE_CALL if len(operations) == 1 and operations[0].name not in SEVERAL else COMPOSED
+    operations, outputs = parse(program).operations, parse(program).outputs
+    one_call = len(operations) == len(outputs) == 1 and operations[0].name not in SEVERAL
+    return ONE_CALL if one_call else COMPOSED
