@@ -8,7 +8,7 @@ from gensor_kernels.families.pointwise.shape import cost
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links, key_of
 from gensor_kernels.graph.lowerings.programs import OPERATORS, trace
-from gensor_kernels.operators.expression.program import FLOATS, MAX_INPUTS, MAX_RESULTS, MAX_STEPS
+from gensor_kernels.operators.expression.program import FLOATS, MAX_INPUTS, MAX_RESULTS, MAX_STEPS, parse
 
 from .base import Rule, rule
 
@@ -45,13 +45,10 @@ def _join(links: Links, last: Node) -> bool:
         shared += found.take_before(*found.nodes[count:])
     nodes = sorted(found.nodes, key=links.order)
     results = tuple(node.outputs[0] for node in nodes if found.is_result(node))
-    traced = None if len(nodes) == 1 and last.op == "Cast" else trace(graph, nodes, results)
+    new = None if len(nodes) == 1 and last.op == "Cast" else _program(graph, nodes, results)
     # Integers alone are positions and sizes, which the host often computes.
-    if traced is None or not set(traced[0].types) & set(FLOATS):
+    if new is None or not set(parse(new.attributes["program"]).types) & set(FLOATS):
         return False
-    program, inputs = traced
-    joined = tuple(name for node in nodes for name in (*(() if node.op == "Elementwise" else (node.op,)), *node.joined))
-    new = Node("Pointwise", inputs, results, {"program": program.text}, nodes[0].name, (), joined)
     if any(node.op == "Elementwise" for node in nodes):
         slower = links.is_slower([new], [_alone(graph, node) for node in nodes])
         before, after = links.predicted
@@ -66,12 +63,18 @@ def _join(links: Links, last: Node) -> bool:
     return True
 
 
+def _program(graph: Graph, nodes: list[Node], results: tuple[str, ...]) -> Node | None:
+    """Return the program of some nodes, or None."""
+    traced = trace(graph, nodes, results)
+    if traced is None:
+        return None
+    joined = tuple(name for node in nodes for name in (*(() if node.op == "Elementwise" else (node.op,)), *node.joined))
+    return Node("Pointwise", traced[1], results, {"program": traced[0].text}, nodes[0].name, (), joined)
+
+
 def _alone(graph: Graph, node: Node) -> Node:
     """Return a node whose time is known: a program of one operator in place of a call of the array library."""
-    traced = None if node.op == "Elementwise" else trace(graph, (node,))
-    if traced is None:
-        return node
-    return Node("Pointwise", traced[1], node.outputs, {"program": traced[0].text}, node.name)
+    return (None if node.op == "Elementwise" else _program(graph, [node], node.outputs)) or node
 
 
 class _Found:
@@ -84,10 +87,9 @@ class _Found:
 
     def is_result(self, node: Node) -> bool:
         """Return whether a caller, or a node after the last one, reads a node's result."""
-        end, name, links = self.links.order(self.last), node.outputs[0], self.links
-        return (
-            node is self.last or links.is_result(name) or any(links.order(each) > end for each in links.readers(name))
-        )
+        links, name = self.links, node.outputs[0]
+        later = any(links.order(each) > links.order(self.last) for each in links.readers(name))
+        return node is self.last or links.is_result(name) or later
 
     def take(self, node: Node) -> bool:
         """Take a node, unless kernels do not compute it, or not together with the rest.
