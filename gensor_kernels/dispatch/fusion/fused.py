@@ -172,8 +172,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
     ----------
     function : callable
         Takes arrays that broadcast, numbers, strings and None, and returns an array, or a
-        tuple of up to four, of one dtype and of the shape to which the arrays broadcast. It
-        must do nothing else: a call of a known kind does not run it.
+        tuple of up to four, of one dtype and of the shape to which the arrays broadcast.
+        It must do nothing else: a call of a known kind does not run it.
 
     Returns
     -------
@@ -187,8 +187,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
 
     Notes
     -----
-    Floats of 16 and 8 bits are computed in float32 and rounded once. Arrays of a tuple share
-    one piece of memory.
+    Floats of 16 and 8 bits are computed in float32 and rounded once. Arrays of a tuple are
+    parts of one piece of memory.
 
     Examples
     --------
@@ -200,6 +200,17 @@ def fuse(function: Callable[..., Any]) -> Fused:
     ...     damped(x, np.ones(2, "float32"), 0.5)
     array([[1.        , 1.        ],
            [0.36787945, 0.22313017]], dtype=float32)
+
+    A step with momentum, which reads three arrays and writes two:
+
+    >>> @gensor_kernels.fuse
+    ... def step(weights, gradients, momentum):
+    ...     momentum = 0.9 * momentum + gradients
+    ...     return weights - 0.1 * momentum, momentum
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     step(x, np.ones_like(x), np.zeros_like(x))[0]
+    array([[-0.1,  0.9],
+           [ 1.9,  2.9]], dtype=float32)
     """
     if not callable(function):
         raise TypeError(f"fuse takes a function, not {type(function).__name__}")
