@@ -59,6 +59,7 @@ FAULTS = {
     "an element apart": ("pointwise, apart", "spot.column * place.column", "spot.column"),
     "the second result's place": ("pointwise, two results", "number * params.c_m", "0"),
     "another result": ("pointwise, two results", "values.of<result(NUMBER)>()", "values.of<result(0)>()"),
+    "a number beyond 8 bits": ("eight bits", "found < BEYOND ? found : BEYOND", "found"),
     "a rounded cast": ("cast", "return to_float(Narrow<Stored>::from(x));", "return x;"),
     "the sign of a rest": ("pointwise, integers", "return down ? rest + b : rest;", "return rest;"),
     "a divisor of zero": ("pointwise, integers", "return b == T(0) || b == T(-1) ? T(0) :", "return b == T(0) ? a :"),
@@ -69,6 +70,7 @@ FAULTS = {
 }
 PROGRAMS = {
     "cast": "in_f4__cast_f2_0__cast_f4_1__sub_f4_0_2__out_3",
+    "eight bits": "in_e4_e5__cast_e4_1__div_e4_0_2__out_3",
     "maximum": "in_f4_f4__max_f4_0_1__out_2",
     "constant": "in_f4__const_f4_3ff8000000000000__mul_f4_0_1__out_2",
     "bytes": "in_u1_u1__add_u1_0_1__cast_f4_2__out_3",

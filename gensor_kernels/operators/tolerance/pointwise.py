@@ -17,7 +17,7 @@ import numpy as np
 
 from gensor_kernels.operators.expression.program import BOOL, COMPARISONS, FLOATS, NUMPY, TYPES, Program, Step, constant
 from gensor_kernels.operators.expression.values import FUNCTIONS
-from gensor_kernels.operators.types.dtypes import facts, round_to
+from gensor_kernels.operators.types.dtypes import FINITE, facts, round_to
 
 from .base import FUNCTION_ROUNDINGS
 
@@ -70,6 +70,10 @@ def evaluate(program: Program, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray
         values = values.astype(np.float64)
         if program.result not in FLOATS:
             bound = np.where(np.abs(values) > LARGEST, np.inf, bound)
+        if (name := TYPES[program.result]) in FINITE:  # numbers beyond its range become NaN
+            bound = np.broadcast_to(bound, values.shape)
+            least, most = (np.isnan(round_to(name, np.abs(values) + each)) for each in (-bound, bound))
+            values, bound = np.where(least, np.nan, values), np.where(least != most, np.inf, bound)
         return np.where(np.isinf(bound), 0.0, values), np.broadcast_to(bound, values.shape)
 
 
