@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from gensor_kernels.families.pointwise.shape import cost
 from gensor_kernels.graph.ir.graph import Graph, Node
 from gensor_kernels.graph.ir.links import Links, key_of
 from gensor_kernels.graph.lowerings.programs import OPERATORS, trace
-from gensor_kernels.operators.expression.program import FLOATS, MAX_INPUTS, MAX_RESULTS, MAX_STEPS, parse
+from gensor_kernels.operators.expression.program import (
+    FLOATS,
+    MAX_INPUTS,
+    MAX_RESULTS,
+    MAX_STEPS,
+    TYPES,
+    Program,
+    constant,
+    make,
+    parse,
+)
+from gensor_kernels.operators.types.dtypes import array_dtype
 
 from .base import Rule, rule
 
@@ -170,3 +183,40 @@ def spread_scales(links: Links, node: Node) -> bool:
 
 
 join_programs = _Programs("Programs", tuple(OPERATORS), _join)
+
+
+def share_programs(graph: Graph) -> None:
+    """Make numbers that differ between otherwise equal programs inputs, so that one kernel computes them all."""
+    alike: dict[Hashable, list[int]] = {}
+    for place, node in enumerate(graph.nodes):
+        if node.op == "Pointwise":
+            program = parse(node.attributes["program"])
+            steps = tuple(step._replace(arguments=()) if step.name == "const" else step for step in program.steps)
+            alike.setdefault((program.inputs, steps, program.outputs), []).append(place)
+    for places in alike.values():
+        programs = [parse(graph.nodes[place].attributes["program"]) for place in places]
+        columns = zip(*(program.steps for program in programs), strict=True)
+        different = [number for number, steps in enumerate(columns) if len(set(steps)) > 1]
+        if different and len(programs[0].inputs) + len(different) <= MAX_INPUTS:
+            for place, program in zip(places, programs, strict=True):
+                _read_numbers(graph, place, program, different)
+
+
+def _read_numbers(graph: Graph, place: int, program: Program, numbers: list[int]) -> None:
+    """Let a program read the constants that are these of its steps."""
+    node, count = graph.nodes[place], len(program.inputs)
+    read = [program.steps[each] for each in numbers]
+    kept = [number for number in range(len(program.steps)) if number not in numbers]
+    order = [*range(count), *(count + each for each in (*numbers, *kept))]
+    places = {old: new for new, old in enumerate(order)}
+    steps = [
+        step if step.name == "const" else step._replace(arguments=tuple(places[each] for each in step.arguments))
+        for step in (program.steps[number] for number in kept)
+    ]
+    inputs = (*program.inputs, *(step.dtype for step in read))
+    made = make(inputs, steps, *(places[each] for each in program.outputs))
+    names = [
+        graph.add(f"{node.outputs[0]}.number", np.array(constant(step), array_dtype(TYPES[step.dtype])))
+        for step in read
+    ]
+    graph.change(place, inputs=(*node.inputs, *names), attributes={"program": made.text})

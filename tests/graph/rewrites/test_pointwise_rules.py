@@ -120,6 +120,17 @@ def test_what_kernels_compute_stays_where_none_computes_the_whole():
         assert operators(graph) == expected
 
 
+def test_programs_that_differ_in_numbers_are_one_kernel():
+    """The numbers 0.05 and 0.03 are read; 2.0 is part of the program. A third program has another step."""
+    text = "a = Mul(x, scale); b = Mul(a, two); c = Exp(b); s = Softmax(c); "
+    text += "d = Mul(s, other); e = Mul(d, two); f = Exp(e); g = Softmax(f); h = Mul(g, two); y = Exp(h)"
+    graph = check(text, INPUTS, CONSTANTS)
+    assert operators(graph) == "Mul + Mul + Exp, Softmax, Mul + Mul + Exp, Softmax, Mul + Exp"
+    first, second, third = (node for node in graph.nodes if node.op == "Pointwise")
+    assert first.attributes == second.attributes != third.attributes and len(third.inputs) == 1
+    assert [float(graph.constants[node.inputs[1]]) for node in (first, second)] == pytest.approx([0.05, 0.03])
+
+
 @pytest.mark.parametrize("rows, chosen", [(2.0, "Pointwise"), (1.0, "Elementwise"), (None, "Elementwise")])
 def test_a_chain_of_an_epilogue_alone_is_a_program_where_that_is_faster(rows, chosen):
     spec = Spec(np.dtype(np.float32), (4, 8))
