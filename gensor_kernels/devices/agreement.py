@@ -35,6 +35,16 @@ def is_comparable(dtype: np.dtype) -> bool:
     return dtype.kind in "fc" or dtype.name == "bfloat16"
 
 
+def count_results(result: DeviceArray | tuple[DeviceArray, ...]) -> int:
+    """Return the number of results of a call of the library; kernels write several to one array."""
+    return len(result) if isinstance(result, tuple) else 1
+
+
+def results_of(result: DeviceArray | tuple[DeviceArray, ...], count: int) -> tuple[DeviceArray, ...]:
+    """Return the results of a call, of the library or of a kernel."""
+    return tuple(result) if count > 1 else (result,)
+
+
 def sample(array: DeviceArray) -> Sample:
     """Return copies of parts of an array: at most about `MOST` elements of the whole, and those of its edges.
 

@@ -250,6 +250,18 @@ def test_a_refresh_forgets_ways_and_a_recording_counts_their_calls(opened, tmp_p
     assert not machine.only.ways
 
 
+def test_a_function_of_several_results_has_a_way(opened, monkeypatch):
+    """Which launches what the call in full does; results are parts of one array."""
+    monkeypatch.setattr(Stock, "record", Stock._drawn)
+    fused, machine, x, y, z = gk.fuse(lambda x, y: (x + y, x * y)), opened(), *(single(64, 128) for _ in "xyz")
+    learn(machine, lambda: fused(x, y))
+    assert ways(machine)
+    found, (total, product) = launches(machine, lambda: fused(x, z))
+    machine.only.ways.clear()
+    assert found == launches(machine, lambda: fused(x, z))[0] and len(found) == 1
+    assert product.data.ptr - total.data.ptr == total.nbytes and product.shape == total.shape == x.shape
+
+
 def test_a_way_keeps_no_array_alive(opened):
     machine = opened()
 

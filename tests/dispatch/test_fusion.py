@@ -30,9 +30,18 @@ def is_fused(function, *arguments, rtol=2e-6, **named):
     found = [fused(*arguments, **named) for _ in range(3)]  # the second and third are warm
     assert None not in fused._kinds.values(), "not traced"
     for each in found:
-        assert each.dtype == wanted.dtype and each.shape == wanted.shape
-        np.testing.assert_allclose(each.astype(float), wanted.astype(float), rtol=rtol, atol=rtol)
+        assert type(each) is type(wanted)
+        pairs = zip(each, wanted, strict=True) if type(wanted) is tuple else [(each, wanted)]
+        for one, other in pairs:
+            assert one.dtype == other.dtype and one.shape == other.shape
+            np.testing.assert_allclose(one.astype(float), other.astype(float), rtol=rtol, atol=rtol)
     return fused
+
+
+def adam(p, g, m, v, rate=1e-3):
+    m = 0.9 * m + 0.1 * g
+    v = 0.999 * v + 0.001 * g * g
+    return p - rate * m / (np.sqrt(v) + 1e-8), m, v
 
 
 def in_place(x, y):
@@ -60,6 +69,9 @@ def in_place(x, y):
         (lambda x, k=2.0, *, name="on": x * k if name == "on" else x, (X,)),
         (lambda x: x * np.float64(0.1), (X,)),
         (lambda x, y: x + y, (X.transpose(2, 0, 1), X[0, 0, 0])),
+        (adam, (X, -X, X * 2, X * X)),
+        (lambda x, y: (x > y, y != x, x == x), (X, Y)),
+        (lambda x: (x + 1, np.zeros_like(x), (x + 1).copy()), (X.transpose(2, 0, 1),)),
     ],
 )  # fmt: skip
 def test_operators_and_functions_are_one_launch(function, arguments):
@@ -95,6 +107,11 @@ def changes(x):
     return x
 
 
+def doubles(x):
+    y = x * 2
+    return y, y
+
+
 def swallows(x):
     try:
         return np.exp(x).reshape(-1)[0] * x
@@ -110,6 +127,12 @@ def swallows(x):
         (changes, (X.copy(),)),
         (swallows, (X,)),
         (lambda x: (x, x + 1), (X,)),
+        (lambda x: (x + 1, x.astype("float64")), (X,)),
+        (lambda x: tuple(x + n for n in range(1, 6)), (X,)),
+        (lambda x: [x + 1, x + 2], (X,)),
+        (lambda x, y: x * 2, (Y, X)),
+        (lambda x, y: (x * 2, x * y), (Y, X)),
+        (doubles, (X,)),
         (lambda x: x, (X,)),
         (lambda x: x + Y, (X,)),
         (lambda x: x.T + 1, (X,)),
@@ -126,7 +149,10 @@ def test_what_cannot_be_traced_is_called_as_it_is_written(function, arguments):
         copied = [each.copy() if isinstance(each, np.ndarray) else each for each in arguments]
         wanted, found = function(*copied), fused(*arguments if function is not changes else copied)
         if function is not changes:
-            assert type(wanted) is type(found) and np.all(np.asarray(wanted) == np.asarray(found))
+            assert type(wanted) is type(found)
+            for one, other in zip(found, wanted, strict=True) if type(found) in (tuple, list) else [(found, wanted)]:
+                assert np.shape(one) == np.shape(other) and np.all(np.asarray(one) == np.asarray(other))
+            assert function is not doubles or found[0] is found[1]
         else:
             assert found is copied[0]
     assert set(fused._kinds.values()) <= {None}

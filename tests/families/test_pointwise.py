@@ -1,13 +1,17 @@
 """The pointwise family: every operation is correct on the emulator, and faults in its source are found."""
 
+import numpy as np
 import pytest
 
+import gensor_kernels
 from gensor_kernels.build.nvrtc import compile_cubin
+from gensor_kernels.dispatch.fusion.fused import compute_program
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.expression import program as programs
 from gensor_kernels.operators.expression.program import ARITY, TYPES, Step, make
 from gensor_kernels.operators.pointwise.views import workload
+from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_tuner.build.pool import candidate
 from tests.campaign_size import sample
 from tests.mutator.programs.pointwise import pointwise_configurations
@@ -53,6 +57,9 @@ FAULTS = {
     "a fourth input": ("pointwise, four axes", "AT = 3 * (OPERAND - 3);", "AT = 0 * OPERAND + 3;"),
     "strides of a fourth input": ("pointwise, four axes", "(i32)inner,", "(i32)outer,"),
     "an element apart": ("pointwise, apart", "spot.column * place.column", "spot.column"),
+    "the second result's place": ("pointwise, two results", "number * params.c_m", "0"),
+    "another result": ("pointwise, two results", "values.of<result(NUMBER)>()", "values.of<result(0)>()"),
+    "a number beyond 8 bits": ("eight bits", "found < BEYOND ? found : BEYOND", "found"),
     "a rounded cast": ("cast", "return to_float(Narrow<Stored>::from(x));", "return x;"),
     "the sign of a rest": ("pointwise, integers", "return down ? rest + b : rest;", "return rest;"),
     "a divisor of zero": ("pointwise, integers", "return b == T(0) || b == T(-1) ? T(0) :", "return b == T(0) ? a :"),
@@ -63,6 +70,7 @@ FAULTS = {
 }
 PROGRAMS = {
     "cast": "in_f4__cast_f2_0__cast_f4_1__sub_f4_0_2__out_3",
+    "eight bits": "in_e4_e5__cast_e4_1__div_e4_0_2__out_3",
     "maximum": "in_f4_f4__max_f4_0_1__out_2",
     "constant": "in_f4__const_f4_3ff8000000000000__mul_f4_0_1__out_2",
     "bytes": "in_u1_u1__add_u1_0_1__cast_f4_2__out_3",
@@ -88,6 +96,22 @@ def test_a_planted_fault_is_found(fault):
 def test_the_program_of_a_fault_is_right_without_it(name):
     each, given = configured(name)
     is_right(FAMILY, each.program, given)
+
+
+@pytest.mark.parametrize("code", ["e4", "e5"])
+def test_floats_of_8_bits_are_those_of_ml_dtypes(code):
+    """All of them widened, and each neighbourhood of a float16 rounded."""
+    dtype, every = array_dtype(TYPES[code]), np.arange(2**16).astype(np.uint16)
+    near = every.view(np.float16).astype(np.float32).view(np.uint32)
+    given = np.concatenate([near - 1, near, near + 1]).view(np.float32)
+    with gensor_kernels.emulated("sm_87"), np.errstate(all="ignore"):
+        found, wanted = compute_program(single("cast", code, "f4"), given), given.astype(dtype)
+        numbers = np.isfinite(wanted.astype(np.float32))
+        assert (found.view(np.uint8) == wanted.view(np.uint8))[numbers].all()
+        assert np.array_equal(found.astype(np.float32), wanted.astype(np.float32), equal_nan=True)
+        stored = every[:256].astype(np.uint8).view(dtype)
+        found = compute_program(single("cast", "f4", code), stored)
+        assert np.array_equal(found, stored.astype(np.float32), equal_nan=True)
 
 
 def test_a_long_program_compiles_for_every_generation_without_spills():

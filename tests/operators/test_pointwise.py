@@ -6,7 +6,7 @@ import pytest
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.expression import program as programs
-from gensor_kernels.operators.expression.program import ARITY, FLOATS, PREDICATES, TYPES, Step, make, parse
+from gensor_kernels.operators.expression.program import ARITY, FLOATS, NUMPY, PREDICATES, TYPES, Step, make, parse
 from gensor_kernels.operators.pointwise.views import workload, workload_from_views
 from gensor_kernels.operators.tolerance.pointwise import evaluate
 from gensor_kernels.operators.types.workload import View, Workload, contiguous
@@ -90,15 +90,6 @@ def test_programs_are_part_of_keys_and_of_classes():
         one.with_epilogue(["relu"])
 
 
-#: NumPy's functions by the names of steps.
-NUMPY = {
-    **{"sub": "subtract", "mul": "multiply", "div": "divide", "max": "maximum", "min": "minimum", "pow": "power"},
-    **{"atan2": "arctan2", "floordiv": "floor_divide", "neg": "negative", "abs": "absolute", "not": "invert"},
-    **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "shl": "left_shift", "shr": "right_shift"},
-    **{"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"},
-    **{"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh"},
-    **{"atanh": "arctanh", "recip": "reciprocal"},
-}
 OF_NUMPY = [name for name in ARITY if hasattr(np, NUMPY.get(name, name)) and name not in ("cast", "where")]
 
 

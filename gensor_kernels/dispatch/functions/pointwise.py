@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import Operands
-from gensor_kernels.operators.expression.program import BOOL, FLOATS, TYPES, Program, Step, constant, make, parse
+from gensor_kernels.operators.expression.program import (
+    BOOL,
+    FLOATS,
+    NARROW,
+    NUMPY,
+    TYPES,
+    Program,
+    Step,
+    constant,
+    make,
+    parse,
+)
 from gensor_kernels.operators.expression.values import FUNCTIONS
 from gensor_kernels.operators.pointwise.views import workload_from_views
 from gensor_kernels.operators.types.dtypes import array_dtype
 from gensor_kernels.operators.types.workload import Workload
 
-from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, Result, memory_order
+from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, Result, Steps, memory_order
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.calls.array import Backend, DeviceArray
 
-#: Functions of the array library with other names than the steps.
-LIBRARY = {
-    **{"sub": "subtract", "mul": "multiply", "div": "divide", "max": "maximum", "min": "minimum", "pow": "power"},
-    **{"atan2": "arctan2", "floordiv": "floor_divide", "neg": "negative", "abs": "absolute", "not": "invert"},
-    **{"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "shl": "left_shift", "shr": "right_shift"},
-    **{"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"},
-    **{"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh"},
-    **{"atanh": "arctanh", "recip": "reciprocal"},
-}
+#: Names of floats that are computed in float32.
+_NARROW = tuple(TYPES[code] for code in NARROW)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Parameters:
 
 
 class Pointwise(Function):
-    """Whatever the pointwise family computes; `parameters` is a Parameters."""
+    """Calls of element-wise programs; `parameters` is a Parameters."""
 
     stands_in = False  # there is no product in it at which the library could be faster
 
@@ -53,13 +58,19 @@ class Pointwise(Function):
         self.name, self.one_call = name, one_call
 
     def result(self, inputs: Inputs, parameters: Parameters) -> Result:
-        """Return the shape that the inputs broadcast to, in the order of memory of those that have it."""
+        """Return the shape that the inputs broadcast to, in the order of memory of those that have it.
+
+        Several results are entries along a first axis.
+        """
         shape = np.broadcast_shapes(*(tuple(each.shape) for each in inputs))
         whole = [each for each in inputs if tuple(each.shape) == shape]
         orders = {memory_order(each.strides) for each in whole if not each.flags.c_contiguous}
         plain = any(each.flags.c_contiguous for each in whole)
         order = orders.pop() if len(orders) == 1 and not plain else None
-        return Result(shape, array_dtype(TYPES[parse(parameters.program).result]), order)
+        program = parse(parameters.program)
+        if len(program.outputs) > 1:
+            shape, order = (len(program.outputs), *shape), None if order is None else (0, *(each + 1 for each in order))
+        return Result(shape, array_dtype(TYPES[program.result]), order)
 
     def lower(self, call: AbstractCall) -> KernelCall:
         """Merge axes as far as all arrays allow."""
@@ -70,25 +81,37 @@ class Pointwise(Function):
         program = parse(workload.program)
         inputs = [arrays[f"x{index}"] for index in range(len(program.inputs))]
         pairs = list(zip(inputs, program.inputs, strict=True))
-        if any(code in ("f4", "f2", "bf") and each.dtype == np.float64 for each, code in pairs):
+        if any(code in ("f4", *NARROW) and each.dtype == np.float64 for each, code in pairs):
             program = _widened(program)
         typed = [_typed(each, array_dtype(TYPES[code])) for each, code in zip(inputs, program.inputs, strict=True)]
         return LibraryCall(tuple(typed), Parameters(program.text))
 
-    def library(
-        self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: DeviceArray = None
-    ) -> DeviceArray:
-        """Return the result of a call of the library for each step; numbers of 16 bits are computed in float32."""
+    def library(self, device: Backend, inputs: Inputs, p: Parameters, math: str | None, out: DeviceArray = None) -> Any:
+        """Return the result of a call of the library for each step, or a tuple of several; numbers of 8 and 16 bits are
+        computed in float32."""
         program = parse(p.program)
         values: list[Any] = [_wide(each) for each in inputs]
         for step in program.steps:
             values.append(_compute(device, step, values))
-        found = values[program.output]
-        return found.astype(array_dtype(TYPES[program.result]), copy=False)
+        dtype = array_dtype(TYPES[program.result])
+        found = tuple([values[each].astype(dtype, copy=False) for each in program.outputs])
+        return found if len(found) > 1 else found[0]
+
+    def finish(
+        self,
+        device: Backend,
+        value: Any,
+        steps: Steps,
+        parameters: Any,
+        dtype: Dtype,
+        out: DeviceArray = None,
+    ) -> Any:
+        """Return several results as they are."""
+        return value if isinstance(value, tuple) else super().finish(device, value, steps, parameters, dtype, out)
 
 
 class Traceable(Pointwise):
-    """A program of a user's function, which computes it with the library's arrays where no kernel does."""
+    """Calls of a program that was traced; where no kernel serves, the function that was traced is called."""
 
     def __init__(self, name: str, one_call: bool, compute: Callable[[Inputs], DeviceArray]):
         super().__init__(name, one_call)
@@ -117,8 +140,8 @@ class _Host:
         return (1 - FUNCTIONS["erf"].numpy(x)).astype(x.dtype)
 
 
-def on_host(program: str, inputs: Inputs) -> np.ndarray:
-    """Return the result of a program of NumPy's arrays."""
+def on_host(program: str, inputs: Inputs) -> Any:
+    """Return the result of a program of NumPy's arrays, or a tuple of several."""
     return COMPOSED.library(_Host, inputs, Parameters(program), None)  # type: ignore[arg-type]
 
 
@@ -129,7 +152,7 @@ def _widened(program: Program) -> Program:
         return "f8" if code in FLOATS else code
 
     steps = [step._replace(dtype=wide(step.dtype)) for step in program.steps]
-    return make(tuple(map(wide, program.inputs)), steps, program.output)
+    return make(tuple(map(wide, program.inputs)), steps, *program.outputs)
 
 
 def _typed(array: DeviceArray, dtype: np.dtype[Any]) -> DeviceArray:
@@ -138,13 +161,13 @@ def _typed(array: DeviceArray, dtype: np.dtype[Any]) -> DeviceArray:
 
 
 def _wide(x: DeviceArray) -> DeviceArray:
-    """Return 16-bit floats as float32, other arrays as they are."""
-    return x.astype(np.float32) if x.dtype.name in ("float16", "bfloat16") else x
+    """Return floats of 8 and 16 bits as float32, other arrays as they are."""
+    return x.astype(np.float32) if x.dtype.name in _NARROW else x
 
 
 def _held(code: str) -> np.dtype[Any]:
     """Return the dtype that values of a type are computed in."""
-    return np.dtype(np.float32 if code in ("f2", "bf") else TYPES[code])
+    return np.dtype(np.float32 if code in NARROW else TYPES[code])
 
 
 def _compute(device: Backend, step: Step, values: list[Any]) -> Any:
@@ -169,7 +192,7 @@ def _by_name(device: Backend, step: Step, given: list[Any]) -> Any:
     }
     if step.name in composed:
         return composed[step.name]()
-    return getattr(xp, LIBRARY.get(step.name, step.name))(*given)
+    return getattr(xp, NUMPY.get(step.name, step.name))(*given)
 
 
 def _truncated(xp: Any, a: Any, b: Any) -> Any:
@@ -187,5 +210,6 @@ SEVERAL = ("erf", "sigmoid", "rsqrt", "truncdiv")
 @lru_cache(maxsize=1024)
 def function_of(program: str) -> Pointwise:
     """Return the Function of a program."""
-    operations = parse(program).operations
-    return ONE_CALL if len(operations) == 1 and operations[0].name not in SEVERAL else COMPOSED
+    operations, outputs = parse(program).operations, parse(program).outputs
+    one_call = len(operations) == len(outputs) == 1 and operations[0].name not in SEVERAL
+    return ONE_CALL if one_call else COMPOSED

@@ -16,7 +16,7 @@ from gensor_kernels.dispatch.direct import direct
 from gensor_kernels.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.operators.expression.program import Program
 
 #: Kinds of calls of one function that are traced: one with ever new numbers must not grow without bound.
 MOST_KINDS = 256
@@ -41,7 +41,7 @@ class Fused:
         self._is_direct, self._direct = True, direct(current, self._compute)
         functools.update_wrapper(self, function)
 
-    def __call__(self, *arguments: Any, **named: Any) -> DeviceArray:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Compute the function: in one launch where a kernel serves, else as it is written.
 
         Parameters
@@ -51,12 +51,12 @@ class Fused:
 
         Returns
         -------
-        array
+        array or tuple of arrays
             What the function returns.
         """
         return (self._direct if self._is_direct else self._compute)(*arguments, **named)
 
-    def _compute(self, *arguments: Any, **named: Any) -> DeviceArray:
+    def _compute(self, *arguments: Any, **named: Any) -> Any:
         """Find the kind of a call, which is traced if it is new, and make the call."""
         try:
             key = (*map(_about, arguments), *((name, _about(each)) for name, each in named.items()))
@@ -131,11 +131,12 @@ def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict
     empty = [device.empty(tuple(0 if extent > 1 else extent for extent in each.shape), each.dtype) for each in arrays]
     if all(0 in each.shape for each in empty):
         found = call(dict(zip(places, empty, strict=True)))
-        if not device.is_array(found) or found.dtype != result_dtype(program):
-            raise NotTracedError(f"the library's result is {getattr(found, 'dtype', type(found))}")
+        for each in found if isinstance(found, tuple) else (found,):
+            if not device.is_array(each) or each.dtype != result_dtype(program):
+                raise NotTracedError(f"the library's result is {getattr(each, 'dtype', type(each))}")
 
     def serve(*inputs: Any) -> Any:
-        return current_runtime().serve(own, inputs, parameters)
+        return _split(program, current_runtime().serve(own, inputs, parameters))
 
     def compute(inputs: Sequence[Any]) -> Any:
         return call(dict(zip(places, inputs, strict=True)))
@@ -144,12 +145,18 @@ def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict
     return adopting(serve), places
 
 
+def _split(program: Program, found: Any) -> Any:
+    """Return the result of a program, or a tuple of several, which kernels write to one array."""
+    return found if len(program.outputs) == 1 else tuple(found)
+
+
 @public
-def compute_program(program: str, *inputs: DeviceArray) -> DeviceArray:
+def compute_program(program: str, *inputs: Any) -> Any:
     """Compute an element-wise program (operators/expression/program.py) of arrays, which broadcast."""
     from gensor_kernels.dispatch.functions.pointwise import Parameters, function_of
+    from gensor_kernels.operators.expression.program import parse
 
-    return current_runtime().serve(function_of(program), inputs, Parameters(program))
+    return _split(parse(program), current_runtime().serve(function_of(program), inputs, Parameters(program)))
 
 
 def fuse(function: Callable[..., Any]) -> Fused:
@@ -164,8 +171,9 @@ def fuse(function: Callable[..., Any]) -> Fused:
     Parameters
     ----------
     function : callable
-        Takes arrays that broadcast, numbers, strings and None, and returns one array. It
-        must do nothing else: a call of a known kind does not run it.
+        Takes arrays that broadcast, numbers, strings and None, and returns an array, or a
+        tuple of up to four, of one dtype and of the shape to which the arrays broadcast.
+        It must do nothing else: a call of a known kind does not run it.
 
     Returns
     -------
@@ -179,7 +187,8 @@ def fuse(function: Callable[..., Any]) -> Fused:
 
     Notes
     -----
-    float16 and bfloat16 are computed in float32 and rounded once.
+    Floats of 16 and 8 bits are computed in float32 and rounded once. Arrays of a tuple are
+    parts of one piece of memory.
 
     Examples
     --------
@@ -191,6 +200,17 @@ def fuse(function: Callable[..., Any]) -> Fused:
     ...     damped(x, np.ones(2, "float32"), 0.5)
     array([[1.        , 1.        ],
            [0.36787945, 0.22313017]], dtype=float32)
+
+    A step with momentum, which reads three arrays and writes two:
+
+    >>> @gensor_kernels.fuse
+    ... def step(weights, gradients, momentum):
+    ...     momentum = 0.9 * momentum + gradients
+    ...     return weights - 0.1 * momentum, momentum
+    >>> with gensor_kernels.emulated("sm_87"):
+    ...     step(x, np.ones_like(x), np.zeros_like(x))[0]
+    array([[-0.1,  0.9],
+           [ 1.9,  2.9]], dtype=float32)
     """
     if not callable(function):
         raise TypeError(f"fuse takes a function, not {type(function).__name__}")

@@ -18,6 +18,7 @@ from gensor_kernels.operators.expression.program import (
     CODES,
     FLOATS,
     MAX_STEPS,
+    NUMPY,
     PREDICATES,
     TYPES,
     Program,
@@ -30,13 +31,8 @@ from gensor_kernels.operators.types.dtypes import array_dtype
 
 #: Steps by the names of universal functions, where they differ.
 STEPS = {
-    **{"subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "maximum": "max"},
-    **{"minimum": "min", "power": "pow", "arctan2": "atan2", "floor_divide": "floordiv", "remainder": "mod"},
-    **{"negative": "neg", "absolute": "abs", "fabs": "abs", "invert": "not", "bitwise_and": "and"},
-    **{"bitwise_or": "or", "bitwise_xor": "xor", "left_shift": "shl", "right_shift": "shr", "less": "lt"},
-    **{"less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq", "not_equal": "ne"},
-    **{"arcsin": "asin", "arccos": "acos", "arctan": "atan", "arcsinh": "asinh", "arccosh": "acosh"},
-    **{"arctanh": "atanh", "reciprocal": "recip", "logical_and": "and", "logical_or": "or", "logical_xor": "xor"},
+    **{function: step for step, function in NUMPY.items()},
+    **{"true_divide": "div", "fabs": "abs", "logical_and": "and", "logical_or": "or", "logical_xor": "xor"},
     "logical_not": "not",
 }
 #: Universal functions of arrays as they are, of integers.
@@ -64,6 +60,7 @@ class Tracing:
 
     def __init__(self, inputs: Sequence[Any]):
         self.inputs = [_code(each.dtype) for each in inputs]
+        self.shape = np.broadcast_shapes(*(tuple(each.shape) for each in inputs))
         self.steps: list[Step] = []
         #: the reason why the function was not traced, whatever the function made of the error
         self.failed = ""
@@ -88,13 +85,21 @@ class Tracing:
         return len(types)
 
     def program(self, result: object) -> Program:
-        """Return the program of a function that returned `result`."""
-        if self.failed or not isinstance(result, Traced) or result.tracing is not self:
-            raise NotTracedError(self.failed or "a result that is no array, or not of the function's arrays")
-        if result.place < len(self.inputs):
-            raise NotTracedError("an argument itself is returned")
+        """Return the program of a function that returned `result`, an array or a tuple of several."""
+        results = result if type(result) is tuple and len(result) > 1 else (result,)
+        places = []
+        for each in results:
+            if self.failed or not isinstance(each, Traced) or each.tracing is not self:
+                raise NotTracedError(self.failed or "a result that is no array, or not of the function's arrays")
+            if each.place < len(self.inputs):
+                raise NotTracedError("an argument itself is returned")
+            if each.shape != self.shape:
+                raise NotTracedError("a result that has not the shape to which all arguments broadcast")
+            places.append(each.place)
+        if len({id(each) for each in results}) < len(results):
+            raise NotTracedError("an array that is returned twice")
         try:
-            return make(self.inputs, self.steps, result.place)
+            return make(self.inputs, self.steps, *places)
         except UnsupportedError as error:
             raise NotTracedError(str(error)) from None
 
@@ -258,7 +263,7 @@ def _kinds(tracing: Tracing, given: Sequence[Any]) -> list[Any]:
             found.append(each.dtype)
         elif type(each) in (bool, int, float):
             found.append(np.dtype(bool) if type(each) is bool else type(each))
-        elif isinstance(each, np.generic) and each.dtype.name in CODES:
+        elif isinstance(each, (np.generic, np.ndarray)) and not each.shape and each.dtype.name in CODES:
             found.append(each.dtype)
         else:
             raise tracing.fail(f"an argument of type {type(each).__name__}")
@@ -330,5 +335,5 @@ def _resolved(tracing: Tracing, function: np.ufunc, kinds: Sequence[Any]) -> lis
 
 
 def result_dtype(program: Program) -> np.dtype[Any]:
-    """Return the dtype of a program's result."""
+    """Return the dtype of a program's results."""
     return array_dtype(TYPES[program.result])

@@ -163,6 +163,10 @@ def _launching(
         place = given[number(out) - 1][0]
         if returned is not given[number(out) - 1][1]:
             return None
+    elif type(returned) is tuple:
+        if not _are_entries(runtime, result, returned):
+            return None
+        run = _in_entries(plan.at)
     elif returned is not result:
         if not _is_reshaped(runtime, result, returned):
             return None
@@ -210,6 +214,26 @@ def _writing(
         return None if result is None else (result, pair[1])
 
     return launch_on_given, pick, slice(place - 1, place + 1), allocates
+
+
+def _are_entries(runtime: TunedCalls, result: DeviceArray, returned: tuple[Any, ...]) -> bool:
+    """Return whether a function returned all entries of a new result along its first axis."""
+    return len(returned) == len(result) and all(
+        type(each) is runtime.array
+        and runtime.pointer(each) == runtime.pointer(entry)
+        and (each.shape, each.strides, each.dtype) == (entry.shape, entry.strides, entry.dtype)
+        for each, entry in zip(returned, result, strict=True)
+    )
+
+
+def _in_entries(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a launch whose result is the tuple of these entries."""
+
+    def launch_all(*given: Any, **named: Any) -> Any:
+        result = launch(*given, **named)
+        return None if result is None else tuple(result)
+
+    return launch_all
 
 
 def _is_reshaped(runtime: TunedCalls, result: DeviceArray, returned: DeviceArray) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from gensor_kernels import config
 from gensor_kernels.arrays import DeviceArray, Dtype
-from gensor_kernels.devices.agreement import is_comparable, is_finite, sample
+from gensor_kernels.devices.agreement import count_results, is_comparable, is_finite, results_of, sample
 from gensor_kernels.dispatch.selection.library import Kernel
 from gensor_kernels.operators.types.workload import Workload
 
@@ -51,9 +51,13 @@ def compare(
     try:
         with device.lending(None):
             result = library()
-            expected, dtype = [sample(each) for each in (result, *written)], result.dtype.name
-            del result  # its memory serves the kernel
-            if device.agrees((ours(), *written), expected) or not is_finite(device.xp, expected[0], dtype):
+            count = count_results(result)
+            results = results_of(result, count)
+            expected, dtype = [sample(each) for each in (*results, *written)], results[0].dtype.name
+            del result, results  # their memory serves the kernel
+            if device.agrees((*results_of(ours(), count), *written), expected):
+                return True
+            if not all(is_finite(device.xp, each, dtype) for each in expected[:count]):
                 return True
     except Exception as error:  # out of memory, say: the call itself is served as before
         config.logger().info("a kernel could not be compared with the library: %s", error, exc_info=True)

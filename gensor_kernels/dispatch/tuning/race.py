@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gensor_database import Timing, Verification, canonical, duration
 from gensor_kernels import config
 from gensor_kernels.arrays import DeviceArray
-from gensor_kernels.devices.agreement import Sample, is_finite, sample
+from gensor_kernels.devices.agreement import Sample, count_results, is_finite, results_of, sample
 from gensor_kernels.devices.sampling import Samples
 from gensor_kernels.dispatch.observe import counters
 from gensor_kernels.dispatch.selection.library import Kernel, Library
@@ -166,7 +166,7 @@ class Course:
     ):
         self.runtime, self.entrants = runtime, entrants
         self._vendor, self._written = vendor, written
-        self._expected: tuple[list[Sample], str] | None = None
+        self._expected: tuple[list[Sample], str, int] | None = None
         self._sampler: Sampler | None = None
 
     @property
@@ -178,7 +178,9 @@ class Course:
         result = self._vendor()
         if self._expected is None:
             # Copies: kernels may write to the same arrays.
-            self._expected = [sample(each) for each in (result, *self._written)], result.dtype.name
+            count = count_results(result)
+            results = results_of(result, count)
+            self._expected = [sample(each) for each in (*results, *self._written)], results[0].dtype.name, count
         return result
 
     def first(self) -> list[Samples]:
@@ -208,12 +210,16 @@ class Course:
         """
         if not samples or self._expected is None:
             return []
-        (expected, dtype), device = self._expected, self.runtime.device
+        (expected, dtype, count), device = self._expected, self.runtime.device
         theirs, *ours = (each.felt_us for each in samples)
         with device.lending(None):
             faster = [entrant for entrant, us in zip(self.entrants, ours, strict=True) if us < theirs]
-            wrong = [kernel for kernel, call in faster if not device.agrees((call(), *self._written), expected)]
-        if wrong and not is_finite(device.xp, expected[0], dtype):
+            wrong = [
+                kernel
+                for kernel, call in faster
+                if not device.agrees((*results_of(call(), count), *self._written), expected)
+            ]
+        if wrong and not all(is_finite(device.xp, each, dtype) for each in expected[:count]):
             raise ArithmeticError(f"a kernel and {device.xp.__name__} have NaN or infinities at different places")
         return wrong
 

@@ -53,7 +53,7 @@ def registers(e: View, s: Shape) -> np.ndarray:
     """Return the registers a thread wants."""
     words = 2.0 if e.program.accumulator in ("float64", "int64") else 1.0
     live = min(LIVE, len(e.program.operations)) * words
-    result = np.maximum(s.vector * e.arrays[-1].bytes / 4, 1.0)
+    result = np.maximum(s.vector * e.arrays[-1].bytes / 4, 1.0) * len(e.program.outputs)
     held = held_bytes(e, s) / 4 + result + 2.0 * s.items
     return (BASE_REGISTERS + OPERAND_REGISTERS * len(e.arrays) + held + live).astype(np.float32)
 
@@ -76,7 +76,7 @@ def terms(c: Columns, e: View, arch: Arch, facts: Facts | None) -> Terms:
     like = np.ones_like(s.blocks)
     accesses, lines, fetched = 0.0 * like, 0.0 * like, 0.0 * like
     for each in e.arrays:
-        separate = s.vector if each.form == APART else like
+        separate = (s.vector if each.form == APART else like) * (len(e.program.outputs) if each is output else 1)
         # Bytes that a warp's access moves: whole sectors of elements apart, and one of an element for all.
         wide = np.choose(each.form, [SECTOR * like, 32.0 * s.vector * each.bytes, 32.0 * SECTOR * like])
         accesses += s.items * separate * ACCESS + OPERAND

@@ -1,4 +1,5 @@
-// y = program(x0, x1, ...), element by element, with operands that broadcast along any axis.
+// y = program(x0, x1, ...), element by element, with operands that broadcast along any axis. Several results are parts
+// of y, c_m elements apart.
 //
 // The elements of y are walked in VECTORs of neighbours along l, the innermost of RANK axes; i, j and k are the batch
 // of Params. A thread computes ITEMS vectors, those of a block one block apart, so that a warp's accesses are adjacent,
@@ -107,7 +108,7 @@ struct Loaded {
         others.give(values, element);
         const T x = form_of<X> == APART ? data[form_of<X> == APART ? element : 0].template get<T>(0)
                                         : data[0].template get<T>(form_of<X> == ADJACENT ? element : 0);
-        if constexpr (same_type<T, half_t> || same_type<T, bfloat16_t>)
+        if constexpr (is_narrow(dtype_of(X)))
             values.of<X>() = to_float(x);
         else if constexpr (dtype_of(X) == B1)
             values.of<X>() = x != 0;
@@ -127,16 +128,16 @@ constexpr bool PAIRED = same_type<T, half_t> || same_type<T, bfloat16_t>;
 // A result as it is stored.
 template <class T, class From>
 DEVICE T rounded(From value) {
-    if constexpr (PAIRED<T>)
+    if constexpr (is_narrow(dtype_of(RESULT)))
         return from_float<T>(value);
     else
         return (T)value;
 }
 
 template <class T, class From>
-DEVICE void store_vector(const Params &params, const Spot &spot, const From (&y)[VECTOR]) {
+DEVICE void store_vector(const Params &params, const Spot &spot, const From (&y)[VECTOR], int number) {
     const Place place = place_of<RESULT_OPERAND>(params);
-    const gptr<T> to = first_element<RESULT_OPERAND, T>(place, spot);
+    const gptr<T> to = first_element<RESULT_OPERAND, T>(place, spot) + (RESULTS > 1 ? number * params.c_m : 0);
     constexpr bool WHOLE = form_of<RESULT_OPERAND> == ADJACENT;
     constexpr int STORES = WHOLE ? 1 : VECTOR, EACH = VECTOR / STORES;
     UNROLL for (int s = 0; s < STORES; ++s) {
@@ -147,6 +148,15 @@ DEVICE void store_vector(const Params &params, const Spot &spot, const From (&y)
         else
             UNROLL for (int e = 0; e < EACH; ++e) data.set(e, rounded<T>(y[s * EACH + e]));
         store_global(to + s * place.column, data, spot.inside);
+    }
+}
+
+// Puts the results of one element from NUMBER on among those of its vector.
+template <int NUMBER, class T>
+DEVICE void take_results(Values &values, int element, T (&y)[RESULTS][VECTOR]) {
+    if constexpr (NUMBER < RESULTS) {
+        y[NUMBER][element] = values.of<result(NUMBER)>();
+        take_results<NUMBER + 1>(values, element, y);
     }
 }
 
@@ -163,13 +173,14 @@ KERNEL(pointwise, Params, THREADS, MIN_BLOCKS) {
             cover("vectors");
         else
             cover("past_end");
-        held_t<RESULT> y[VECTOR];
+        held_t<RESULT> y[RESULTS][VECTOR];
         UNROLL for (int element = 0; element < VECTOR; ++element) {
             Values values;
             loaded[item].give(values, element);
             execute_all<0>(values);
-            y[element] = values.of<RESULT>();
+            take_results<0>(values, element, y);
         }
-        store_vector<stored_t<RESULT>>(params, spots[item], y);
+        UNROLL for (int number = 0; number < RESULTS; ++number)
+            store_vector<stored_t<RESULT>>(params, spots[item], y[number], number);
     }
 }

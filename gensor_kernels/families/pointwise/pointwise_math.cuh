@@ -71,6 +71,45 @@ struct Unsigned<i64> {
 template <class T>
 using unsigned_t = typename Unsigned<T>::Type;
 
+// 8-bit floats, as in the OCP 8-bit Floating Point Specification (OFP8), revision 1.0.
+template <int FRACTION>
+DEVICE float to_float(float8_t<FRACTION> value) {
+    if constexpr (FRACTION == 2)
+        return to_float(half_t{(u16)(value.bits << 8)});
+    const u32 sign = (u32)(value.bits & 0x80) << 24, magnitude = value.bits & 0x7f;
+    if (magnitude == 0x7f)
+        return bit_cast<float>(sign | 0x7fc00000u);
+    // Multiplying by 2^120 moves the exponent bias from 7 to 127 and normalises subnormals exactly.
+    return bit_cast<float>(sign | magnitude << 20) * bit_cast<float>(0x7b800000u);
+}
+
+// Rounds to nearest, ties to even; numbers beyond the range become infinite, or NaN without infinities.
+template <int FRACTION>
+struct Narrow<float8_t<FRACTION>> {
+    static MEMBER float8_t<FRACTION> from(float value) {
+        constexpr int BIAS = FRACTION == 3 ? 7 : 15, SHIFT = 23 - FRACTION;
+        constexpr u32 BEYOND = FRACTION == 3 ? 0x7f : 0x7c;
+        const u32 bits = bit_cast<u32>(value), sign = bits >> 24 & 0x80, size = bits & 0x7fffffffu;
+        u32 found;
+        if (size > 0x7f800000u)
+            found = 0x7f;
+        else if (size < (u32)(128 - BIAS) << 23) {
+            // Neighbours of this power of two are as far apart as subnormal numbers.
+            constexpr u32 POWER = (u32)(128 - BIAS + SHIFT) << 23;
+            found = bit_cast<u32>(bit_cast<float>(size) + bit_cast<float>(POWER)) - POWER;
+        } else {
+            const u32 rounded = size + (1u << (SHIFT - 1)) - 1 + (size >> SHIFT & 1);
+            found = (rounded >> SHIFT) - ((u32)(127 - BIAS) << FRACTION);
+            found = found < BEYOND ? found : BEYOND;
+        }
+        return {(u8)(sign | found)};
+    }
+    template <class From>
+    static MEMBER float8_t<FRACTION> from(From value) {
+        return from(to_float_odd(value));
+    }
+};
+
 // Truncates towards zero and saturates; NaN gives 0.
 template <class T>
 DEVICE i64 to_long(T value) {
@@ -89,7 +128,7 @@ DEVICE typename Coded<CODE>::Held cast(From x) {
     typedef typename Coded<CODE>::Stored Stored;
     if constexpr (CODE == B1)
         return x != From(0);
-    else if constexpr (CODE == F2 || CODE == BF) {
+    else if constexpr (is_narrow(CODE)) {
         if constexpr (same_type<From, i64>)
             return to_float(Narrow<Stored>::from((double)x));
         else

@@ -116,14 +116,40 @@ DEVICE constexpr u64 dtype_of(int value) {
     return is_predicate(found.name) ? letters("b1") : found.dtype;
 }
 
-enum { RESULT = decimal(after_word(part(INSTRUCTIONS + 1))) };
+DEVICE constexpr int count_results() {
+    int count = 0;
+    for (const char *text = part(INSTRUCTIONS + 1); *text; ++text)
+        count += *text == '_';
+    return count;
+}
+
+// The value that is a result.
+DEVICE constexpr int result(int number) {
+    const char *text = after_word(part(INSTRUCTIONS + 1));
+    for (; number > 0; --number)
+        text = after_word(text);
+    return decimal(text);
+}
+
+enum { RESULTS = count_results(), RESULT = result(0) };
 
 constexpr u64 F8 = letters("f8"), F4 = letters("f4"), F2 = letters("f2"), BF = letters("bf"), B1 = letters("b1");
 constexpr u64 I1 = letters("i1"), I4 = letters("i4"), I8 = letters("i8"), U1 = letters("u1"), U4 = letters("u4");
+constexpr u64 E4 = letters("e4"), E5 = letters("e5");
 
-DEVICE constexpr bool is_real(u64 code) {
-    return code == F8 || code == F4 || code == F2 || code == BF;
+// Floats that are computed as float.
+DEVICE constexpr bool is_narrow(u64 code) {
+    return code == F2 || code == BF || code == E4 || code == E5;
 }
+DEVICE constexpr bool is_real(u64 code) {
+    return code == F8 || code == F4 || is_narrow(code);
+}
+
+// An 8-bit float with this number of bits of the fraction: e4m3 (3), which has no infinities, or e5m2 (2).
+template <int FRACTION>
+struct float8_t {
+    u8 bits;
+};
 
 // The type of a number in memory, and that in which it is computed: all others become float, int or long long.
 template <u64 CODE>
@@ -144,6 +170,16 @@ struct Coded<F2> {
 template <>
 struct Coded<BF> {
     typedef bfloat16_t Stored;
+    typedef float Held;
+};
+template <>
+struct Coded<E4> {
+    typedef float8_t<3> Stored;
+    typedef float Held;
+};
+template <>
+struct Coded<E5> {
+    typedef float8_t<2> Stored;
     typedef float Held;
 };
 template <>

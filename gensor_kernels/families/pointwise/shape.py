@@ -32,7 +32,7 @@ PLAIN = 1.0
 
 
 class Array(NamedTuple):
-    """One operand: how it is read along l, bytes per element, and its elements."""
+    """Operand: how it is read along l, bytes per element, and its elements."""
 
     form: int
     bytes: int
@@ -40,7 +40,8 @@ class Array(NamedTuple):
 
 
 class View(NamedTuple):
-    """A Workload's operands (y last), axes, extents of l and of all axes, program, and instructions per element."""
+    """A Workload's operands (y last), axes, extents of l and of all axes, program, instructions per element, and the
+    elements of which l is a multiple."""
 
     arrays: tuple[Array, ...]
     rank: int

@@ -87,7 +87,7 @@ def _takes_both(graph: Graph, node: Node) -> bool:
         whole = node.op == "GlobalMaxPool" or (axes is not None and sorted(int(each) % 4 for each in axes) == [2, 3])
         return known and whole and _is_image(graph, node.inputs[0])
     images = node.reads() if node.op in NEUTRAL else node.inputs[:1]
-    whole = len(node.outputs) == 1 or node.op == "Split"
+    whole = len(node.outputs) == 1 or node.op in ("Pointwise", "Split")
     return known and whole and any(_is_image(graph, each) for each in images) and _are_images(graph, node.outputs)
 
 

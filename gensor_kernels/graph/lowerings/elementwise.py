@@ -48,10 +48,11 @@ def _elu(xp: ModuleType, x: Tensor, alpha: float = 1.0) -> Tensor:
     return xp.where(x > 0, x, alpha * xp.expm1(xp.minimum(x, 0)))
 
 
-def _gelu(run: Run, xp: ModuleType, x: Tensor, tanh: bool) -> Tensor:
+def gelu(run: Run, xp: ModuleType, x: Tensor, tanh: bool) -> Tensor:
+    """Return GELU by the error function or, approximated, by tanh."""
     if tanh:
         return 0.5 * x * (1 + xp.tanh(SQRT_2_OVER_PI * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + erf(run, xp, x / math.sqrt(2)))
+    return 0.5 * x * (1 + erf(run, xp, x * math.sqrt(0.5)))
 
 
 #: Functions (xp, x, attributes by name) -> y of floating-point tensors, computed in at least float32.
@@ -156,7 +157,8 @@ def _program(run: Run, node: Node, *inputs: Tensor) -> Tensor:
     xp, *inputs = run.together(*inputs)  # type: ignore[assignment]
     if xp is not np or emulated:
         with suppress(UnsupportedError) if emulated else nullcontext():
-            return run.call(compute_program, text, *inputs)
+            found = run.call(compute_program, text, *inputs)
+            return found if len(node.outputs) == 1 else tuple(found)
     return on_host(text, inputs)
 
 
@@ -172,7 +174,7 @@ def _gelu_node(run: Run, node: Node, x: Tensor) -> Tensor:
     if is_served(x):
         return run.call(elementwise, x, ["gelu_tanh" if tanh else "gelu"])
     xp, x = run.together(x)
-    return _gelu(run, xp, wide(xp, x), tanh).astype(x.dtype)
+    return gelu(run, xp, wide(xp, x), tanh).astype(x.dtype)
 
 
 def _erf_node(run: Run, node: Node, x: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class Dry(Run):
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime, self.xp = runtime, runtime.device.xp
-        self.explained, self.values = None, {}
+        self.explained, self.values, self.variable = None, {}, set()
         self.microseconds: float | None = 0.0
         self.calls, self.staged = 0, False
 

@@ -6,7 +6,6 @@ record what it does (dispatch/fusion/traced.py).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,24 +15,18 @@ from gensor_kernels.dispatch.fusion.traced import POWERS, NotTracedError, Traced
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.expression.program import CODES, Program
 
-from . import arrays, elementwise
+from . import arrays, elementwise, quantised
 from .base import Run, Tensor
 
 if TYPE_CHECKING:
-    from gensor_kernels.graph.ir.graph import Graph, Node
+    from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 
 #: Operators whose lowerings are traced, those of pairs of tensors, functions, comparisons and choices.
 OPERATORS = {op: made for op, made in elementwise.LOWERINGS.items() if op not in ("Identity", "Dropout", "Pointwise")}
 OPERATORS["Cast"] = arrays.LOWERINGS["Cast"]
+OPERATORS |= {op: quantised.LOWERINGS[op] for op in ("DequantizeLinear", "QuantizeLinear")}
 #: Errors of lowerings on stand-ins: they expect arrays.
 REFUSED = (NotTracedError, UnsupportedError, ValueError, TypeError, AttributeError)
-SQRT_HALF, SQRT_2_OVER_PI = math.sqrt(0.5), math.sqrt(2 / math.pi)
-
-
-def _relu6(x: Any) -> Any:
-    return _numpy.minimum(_numpy.maximum(x, 0), 6)
-
-
 #: Operations of an epilogue, of a tensor and its operand or number.
 STEPS: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
@@ -42,12 +35,10 @@ STEPS: dict[str, Callable[..., Any]] = {
     "scale": lambda x, y: x * float(y),
     "mask": lambda x, y, fill: _numpy.where(y == 0, x.dtype.type(fill), x),
     "relu": lambda x: _numpy.maximum(x, 0),
-    "relu6": _relu6,
+    "relu6": lambda x: x.clip(0, 6),
     "sigmoid": lambda x: x.apply("sigmoid", (x,), {}),
     "silu": lambda x: x * x.apply("sigmoid", (x,), {}),
     "tanh": lambda x: _numpy.tanh(x),
-    "gelu": lambda x: 0.5 * x * (1 + x.apply("erf", (x * SQRT_HALF,), {})),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + _numpy.tanh(SQRT_2_OVER_PI * (x + 0.044715 * (x * x * x)))),
 }
 
 
@@ -90,14 +81,17 @@ class _TracingRun(Run):
         x, steps = args
         for step in steps:
             name, *given = (step,) if isinstance(step, str) else step
-            x = STEPS[name](x, *given)
+            gelu = name in ("gelu", "gelu_tanh")
+            x = elementwise.gelu(self, self.xp, x, name != "gelu") if gelu else STEPS[name](x, *given)
         return x
 
 
-def trace(graph: Graph, nodes: Sequence[Node]) -> tuple[Program, tuple[str, ...]] | None:
-    """Return the program of nodes, the last of which gives the result, and the tensors that it reads, or None.
+def trace(
+    graph: Graph, nodes: Sequence[Node], results: Sequence[str] | None = None
+) -> tuple[Program, tuple[str, ...]] | None:
+    """Return the program of nodes with these results, by default that of the last one, and the tensors that it reads.
 
-    Constants of one element are numbers of the program.
+    None where there is no program. Constants of one element are numbers of it.
     """
     made = {name for node in nodes for name in node.outputs}
     read = dict.fromkeys(name for node in nodes for name in node.reads() if name not in made)
@@ -112,44 +106,32 @@ def trace(graph: Graph, nodes: Sequence[Node]) -> tuple[Program, tuple[str, ...]
     if not inputs or any(spec is None or spec.shape is None or spec.dtype.name not in CODES for spec in specs):
         return None
     try:
-        # Extents are not read: programs are the same for all of them.
-        tracing = Tracing([_Like(spec.dtype, (1,) * len(spec.shape or ())) for spec in specs if spec is not None])
+        tracing = Tracing([spec._replace(shape=_extents(spec)) for spec in specs if spec is not None])
         run = _TracingRun()
         run.values = {**numbers, **dict(zip(inputs, tracing.arrays, strict=True))}
         for node in nodes:
             run.values[node.outputs[0]] = _result(run, node, graph)
-        return tracing.program(run.values[nodes[-1].outputs[0]]), tuple(inputs)
+        found = tuple(run.values[name] for name in results or nodes[-1].outputs)
+        return tracing.program(found if len(found) > 1 else found[0]), tuple(inputs)
     except REFUSED:
         return None
 
 
-class _Like:
-    """The dtype and the shape of a tensor."""
-
-    def __init__(self, dtype: Any, shape: tuple[int, ...]):
-        self.dtype, self.shape = dtype, shape
+def _extents(spec: Spec) -> tuple[int, ...]:
+    """Return 1 for each axis of one element, and 2 for all others: programs are the same for all of them."""
+    return tuple(1 if extent == 1 else 2 for extent in spec.shape or ())
 
 
 def _result(run: _TracingRun, node: Node, graph: Graph) -> Traced:
     given: list[Any] = [run.values[each] if each else None for each in node.inputs]
     if node.op == "Pow" and isinstance(given[1], np.generic) and float(given[1]) in POWERS:
         found = POWERS[float(given[1])](given[0])
-    elif node.op in elementwise.STEPS or node.op in ("Gelu", "Swish"):
-        found = _activation(node, given[0])
+    elif node.op == "Swish":  # by a step of its own, not by exp
+        alpha = float(node.attribute("alpha"))
+        found = given[0] * STEPS["sigmoid"](given[0] if alpha == 1 else given[0] * alpha)
     else:
         found = OPERATORS[node.op](run, node, *given)
     spec = graph.spec(node.outputs[0])
     if not isinstance(found, Traced) or spec is None or spec.dtype != found.dtype:
         raise NotTracedError(f"a result of {getattr(found, 'dtype', None)}")
-    return found
-
-
-def _activation(node: Node, x: Any) -> Traced:
-    """Return a function that kernels have as a whole."""
-    if node.op == "Swish" and node.attribute("alpha") != 1:
-        found: Traced = x * x.apply("sigmoid", (x * float(node.attribute("alpha")),), {})
-        return found
-    tanh = node.attribute("approximate") == "tanh"
-    name = {"Swish": "silu", "Gelu": "gelu_tanh" if tanh else "gelu"}.get(node.op) or elementwise.STEPS[node.op]
-    found = STEPS[name](x)
     return found

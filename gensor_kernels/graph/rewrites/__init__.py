@@ -22,7 +22,7 @@ from .integers import (
 from .linears import move_views
 from .norms import join_norms
 from .patterns import Patterns, find_patterns
-from .pointwise import join_programs
+from .pointwise import join_programs, share_programs, spread_scales
 from .precision import narrow_floats
 from .products import join_gates, join_siblings, move_scales
 from .quantised import keep_weights, quantise
@@ -65,7 +65,8 @@ def rewrite(graph: Graph, potential: Potential | None = None, options: Options =
     if options.weights is not None:
         quantise(graph, options.weights)
         graph.tidy()
-    _apply(graph, (join_programs,), potential)
+    _apply(graph, (spread_scales, join_programs), potential)
+    share_programs(graph)
     return graph
 
 

@@ -1,9 +1,10 @@
 """Programs: element-wise expressions of several arrays as one line of text.
 
 ``in_f4_f4__const_f4_3fe0000000000000__mul_f4_0_2__add_f4_3_1__out_4`` is ``x0 * 0.5 + x1`` of two float32 arrays.
-Values have numbers: the inputs first, then one per step; a step reads values before it.  Type codes are NumPy's
-(:data:`TYPES`).  A constant is the hexadecimal bits of a double, or an integer's 64 bits.  The text is an identifier of
-C, because kernels get it as a macro, and canonical: steps that no output needs are left out, equal ones are one.
+Values have numbers: the inputs first, then one per step; a step reads values before it.  ``out_4_3`` has two results
+of one type.  Type codes are NumPy's (:data:`TYPES`).  A constant is the hexadecimal bits of a double, or an integer's
+64 bits.  The text is an identifier of C, because kernels get it as a macro, and canonical: steps that no result needs
+are left out, equal ones are one.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from gensor_kernels.errors import UnsupportedError
 #: Element types by their codes in a program.
 TYPES = {
     **{"f8": "float64", "f4": "float32", "f2": "float16", "bf": "bfloat16"},
+    **{"e4": "float8_e4m3fn", "e5": "float8_e5m2"},
     **{"i8": "int64", "i4": "int32", "i1": "int8", "u4": "uint32", "u1": "uint8", "b1": "bool"},
 }
 CODES = {name: code for code, name in TYPES.items()}
 #: Types of a Workload with as many bits, of types that have no name there.
 STORED = {"bool": "int8", "uint8": "int8", "uint32": "int32"}
-FLOATS, BOOL = ("f8", "f4", "f2", "bf"), "b1"
+#: Floats that are computed in float32, and rounded by casts and as results.
+NARROW = ("f2", "bf", "e4", "e5")
+FLOATS, BOOL = ("f8", "f4", *NARROW), "b1"
 
 #: Operations on floats alone, of one and of two arguments.
 OF_FLOATS = (
@@ -48,15 +52,24 @@ ARITY: dict[str, int] = {
     **dict.fromkeys(("add", "sub", "mul", "max", "min", "floordiv", "mod", "fmod"), 2),
     "where": 3,
 }
+#: NumPy's names of operations, where they differ.
+NUMPY = {
+    **{"sub": "subtract", "mul": "multiply", "div": "divide", "max": "maximum", "min": "minimum", "pow": "power"},
+    **{"atan2": "arctan2", "floordiv": "floor_divide", "mod": "remainder", "neg": "negative", "abs": "absolute"},
+    **{"not": "invert", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "shl": "left_shift"},
+    **{"shr": "right_shift", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal"},
+    **{"ne": "not_equal", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh"},
+    **{"acosh": "arccosh", "atanh": "arctanh", "recip": "reciprocal"},
+}
 #: Operations whose arguments may change places.
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
-#: Most arrays that a program reads, and most steps.
-MAX_INPUTS, MAX_STEPS = 8, 96
+#: Most arrays that a program reads, most steps, and most results.
+MAX_INPUTS, MAX_STEPS, MAX_RESULTS = 8, 96, 4
 _WORD = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
 
 class Step(NamedTuple):
-    """One operation: ``dtype`` is a type code, that of the arguments of a comparison, of the result of all others.
+    """Operation on earlier values. ``dtype`` is the type code of a comparison's arguments, of any other one's result.
 
     A ``const`` has its bits in place of arguments.
     """
@@ -79,11 +92,11 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """An element-wise expression: type codes of the inputs, steps, and the number of the value that is the result."""
+    """Element-wise expressions: type codes of the inputs, steps, and the numbers of the values that are results."""
 
     inputs: tuple[str, ...]
     steps: tuple[Step, ...]
-    output: int
+    outputs: tuple[int, ...]
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -92,8 +105,8 @@ class Program:
 
     @property
     def result(self) -> str:
-        """Type code of the result."""
-        return self.types[self.output]
+        """Type code of the results."""
+        return self.types[self.outputs[0]]
 
     @property
     def accumulator(self) -> str:
@@ -113,7 +126,8 @@ class Program:
     @property
     def text(self) -> str:
         """The canonical text; see the module."""
-        return "__".join(("_".join(("in", *self.inputs)), *(each.text for each in self.steps), f"out_{self.output}"))
+        last = "_".join(("out", *map(str, self.outputs)))
+        return "__".join(("_".join(("in", *self.inputs)), *(each.text for each in self.steps), last))
 
     def __str__(self) -> str:
         names = [f"x{index}" for index in range(len(self.inputs))]
@@ -123,7 +137,7 @@ class Program:
             else:
                 own = f"{step.name}.{TYPES[step.dtype]}" if step.name == "cast" else step.name
                 names.append(f"{own}({', '.join(names[each] for each in step.arguments)})")
-        return names[self.output]
+        return ", ".join(names[each] for each in self.outputs)
 
 
 def bits_of(value: float, code: str) -> int:
@@ -165,8 +179,8 @@ def check(step: Step, types: Sequence[str]) -> None:
         raise UnsupportedError(f"no kernel computes {name} of {TYPES[code]}")
 
 
-def make(inputs: Sequence[str], steps: Sequence[Step], output: int) -> Program:
-    """Return the canonical program of some steps.
+def make(inputs: Sequence[str], steps: Sequence[Step], *outputs: int) -> Program:
+    """Return the canonical program of some steps, of which `outputs` are results.
 
     UnsupportedError for steps that do not fit together, and for more than kernels take.
     """
@@ -177,9 +191,11 @@ def make(inputs: Sequence[str], steps: Sequence[Step], output: int) -> Program:
     for step in steps:
         check(step, types)
         types.append(step.result)
-    if not 0 <= output < len(types):
-        raise UnsupportedError(f"an expression whose result is value {output} of {len(types)}")
-    needed, waiting = set(range(count)), [output]
+    if not 0 < len(outputs) <= MAX_RESULTS or not all(0 <= each < len(types) for each in outputs):
+        raise UnsupportedError(f"an expression whose results are the values {outputs} of {len(types)}")
+    if len({types[each] for each in outputs}) > 1:
+        raise UnsupportedError("results of several types: kernels write one")
+    needed, waiting = set(range(count)), list(outputs)
     while waiting:
         place = waiting.pop()
         if place in needed:
@@ -198,7 +214,7 @@ def make(inputs: Sequence[str], steps: Sequence[Step], output: int) -> Program:
         renamed[place] = found.setdefault(step, count + len(found))
     if len(found) > MAX_STEPS:
         raise UnsupportedError(f"an expression of {len(found)} steps: kernels take {MAX_STEPS}")
-    return Program(tuple(inputs), tuple(found), renamed[output])
+    return Program(tuple(inputs), tuple(found), tuple(renamed[each] for each in outputs))
 
 
 @lru_cache(maxsize=1024)
@@ -219,8 +235,7 @@ def parse(text: str) -> Program:
             Step(name, code, (int(rest[0], 16),) if name == "const" else tuple(map(int, rest)))
             for name, code, *rest in middle
         ]
-        (place,) = map(int, output)
-        found = make(inputs, steps, place)
+        found = make(inputs, steps, *map(int, output))
     except (ValueError, IndexError):
         raise UnsupportedError(f"{text[:80]!r} is no element-wise program") from None
     if (first, last) != ("in", "out") or found.text != text:

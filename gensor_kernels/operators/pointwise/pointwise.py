@@ -2,7 +2,8 @@
 
 Axes are (i, j, k, l), the innermost last.  The layout of y names the axes that a class has: "l", "kl", "jkl" or "ijkl".
 That of an input names those along which it varies, "-" for none; where l is among them, "s" follows unless neighbours
-along l are adjacent.  views.py finds this view of arrays in memory.
+along l are adjacent.  views.py finds this view of arrays in memory.  Several results are entries of y along another
+axis, the first.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ class PointOperator(Operator):
                 raise ValueError(f"'layout' of {name} has axes that y lacks")
             shape = tuple(extent if axis in axes else 1 for axis, extent in zip(AXES, extents, strict=True))
             step = 2 if "l" in axes and not adjacent else 1
-            found.append(Operand(name, shape, (0, 1, 2, 3), 1, step))
+            if name == "y" and len(program.outputs) > 1:
+                shape = (len(program.outputs), *shape)
+            found.append(Operand(name, shape, tuple(range(len(shape))), 1, step))
         return tuple(found)
 
     def geometry(self, workload: Workload, strides: Mapping[str, tuple[int, ...]]) -> Geometry:
@@ -92,11 +95,12 @@ class PointOperator(Operator):
 
         def own(name: str) -> tuple[int, ...]:
             axes, _ = layout_axes(workload, name)
-            return tuple(stride if axis in axes else 0 for axis, stride in zip(AXES, strides[name], strict=True))
+            last = strides[name][-len(AXES) :]
+            return tuple(stride if axis in axes else 0 for axis, stride in zip(AXES, last, strict=True))
 
         def place(name: str) -> Strides:
             i, j, k, column = own(name)
-            return Strides((i, j, k), 0, column)
+            return Strides((i, j, k), strides[name][0] if len(strides[name]) > len(AXES) else 0, column)
 
         *inputs, output = self.names
         first, second, third, *_ = [place(name) for name in inputs[:3]] + [Strides()] * 2

@@ -28,18 +28,21 @@ def workload(program: str, shapes: Sequence[Sequence[int]], alignment: int = 16)
         return contiguous(extents, TYPES[code], max(alignment, least))
 
     inputs = [view(each, code) for each, code in zip(shapes, found.inputs, strict=True)]
-    return workload_from_views(found, inputs, view(shape, found.result))[0]
+    results = () if len(found.outputs) == 1 else (len(found.outputs),)
+    return workload_from_views(found, inputs, view((*results, *shape), found.result))[0]
 
 
 def workload_from_views(program: Program, inputs: Sequence[View], out: View) -> tuple[Workload, Geometry]:
-    """Return the Workload and the strides of arrays: the inputs broadcast to the shape of ``out``.
+    """Return the Workload and the strides of arrays: the inputs broadcast to the shape of ``out``, or of its entries.
 
     UnsupportedError for more axes than kernels walk.
     """
     if [CODES.get(view.dtype) for view in (*inputs, out)] != [*program.inputs, program.result]:
         raise UnsupportedError(f"a program of {program.inputs} for {', '.join(view.dtype for view in inputs)}")
-    views = [*(_broadcast(view, out.shape) for view in inputs), out]
-    axes = _merged(views, out)
+    count = int(len(program.outputs) > 1)  # axes of results
+    result = out._replace(shape=out.shape[count:], strides=out.strides[count:])
+    views = [*(_broadcast(view, result.shape) for view in inputs), result]
+    axes = _merged(views, result)
     if len(axes) > len(AXES):
         raise UnsupportedError(f"{len(axes)} axes that do not merge into {len(AXES)}")
     axes = [(1, [0] * len(views))] * (len(AXES) - len(axes)) + (axes or [(1, [0] * len(views))])
@@ -55,7 +58,9 @@ def workload_from_views(program: Program, inputs: Sequence[View], out: View) -> 
         apart = "l" in letters and own[-1] != 1 and axes[-1][0] > 1
         dtype = STORED.get(view.dtype, view.dtype)
         shape = tuple(extent if axis in letters else 1 for axis, (extent, _) in zip(AXES, axes, strict=True))
-        unit = 3 if "l" in letters and not apart else None
+        if name == "y":
+            shape, own = (*out.shape[:count], *shape), [*out.strides[:count], *own]
+        unit = len(shape) - 1 if "l" in letters and not apart else None
         dtypes[name], layout[name] = dtype, (letters or "-") + "s" * apart
         alignment[name] = alignment_class(View(shape, tuple(own), dtype, view.alignment), unit)
         strides[name] = tuple(own)

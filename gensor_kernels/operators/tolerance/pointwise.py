@@ -4,8 +4,8 @@ Every value has a bound on its error, zero for inputs and for integers.  A step 
 operation of arithmetic and those of base.py for a function, to what the errors of its arguments become: the largest
 change of its result on their intervals.  Functions that rise or fall all the way are evaluated at both ends of the
 interval, sine and cosine have a slope of at most 1.  Where an error decides a comparison, a rounding to an integer or a
-choice, the result may be either; where it makes an argument reach a pole, anything.  Numbers of 16 bits are computed in
-float32, and rounded by a cast and as the result alone.
+choice, the result may be either; where it makes an argument reach a pole, anything.  Numbers of 8 and 16 bits are
+computed in float32, and rounded by a cast and as the result alone.
 """
 
 from __future__ import annotations
@@ -15,34 +15,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gensor_kernels.operators.expression.program import BOOL, FLOATS, STORED, TYPES, Program, Step, constant
+from gensor_kernels.operators.expression.program import BOOL, COMPARISONS, FLOATS, NUMPY, TYPES, Program, Step, constant
 from gensor_kernels.operators.expression.values import FUNCTIONS
-from gensor_kernels.operators.types.dtypes import facts, round_to
+from gensor_kernels.operators.types.dtypes import FINITE, facts, round_to
 
 from .base import FUNCTION_ROUNDINGS
 
+
+def _of_numpy(*names: str) -> dict[str, Callable[..., np.ndarray]]:
+    return {name: getattr(np, NUMPY.get(name, name)) for name in names}
+
+
 #: Functions that rise, or fall, over their whole range, in float64.
-MONOTONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    **{"sqrt": np.sqrt, "rsqrt": FUNCTIONS["rsqrt"].numpy, "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1},
-    **{"log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "asin": np.arcsin, "acos": np.arccos},
-    **{"atan": np.arctan, "sinh": np.sinh, "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh},
-    **{"atanh": np.arctanh, "erf": FUNCTIONS["erf"].numpy, "sigmoid": FUNCTIONS["sigmoid"].numpy},
+MONOTONE: dict[str, Callable[..., np.ndarray]] = {
+    **_of_numpy("sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "asin", "acos", "atan"),
+    **_of_numpy("sinh", "tanh", "asinh", "acosh", "atanh"),
+    **{name: FUNCTIONS[name].numpy for name in ("rsqrt", "erf", "sigmoid")},
 }
 #: Functions to integers.
-TO_INTEGERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "rint": np.rint,
-    "trunc": np.trunc,
-}
-COMPARED = {
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "eq": np.equal,
-    "ne": np.not_equal,
-}
+TO_INTEGERS = _of_numpy("floor", "ceil", "rint", "trunc")
+COMPARED = _of_numpy(*COMPARISONS)
 #: Largest integer that float64 does not round to 2^63, which wraps around.
 LARGEST = 2.0**63 - 1024
 #: Integer operations whose errors do not grow.
@@ -59,17 +51,29 @@ class Known(NamedTuple):
 def evaluate(program: Program, arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the result of a program in float64, before it is rounded to its type, and the bound on a kernel's error.
 
-    ``arrays`` are the inputs, which broadcast: float64 for floats, int64 for integers.
+    ``arrays`` are the inputs, which broadcast: float64 for floats, int64 for integers.  Several results are entries of
+    a new first axis.
     """
     known = [Known(each, np.zeros(())) for each in arrays]
     types = program.types
     with np.errstate(all="ignore"):
         for step in program.steps:
             known.append(_step(step, [known[each] for each in step.arguments] if step.name != "const" else [], types))
-        values, bound = known[program.output]
+        values, bound = known[program.outputs[0]]
+        if len(program.outputs) > 1:
+            shape = np.broadcast_shapes(*(each.shape for each in arrays))
+            some = [
+                (np.broadcast_to(x, shape), np.broadcast_to(dx, shape))
+                for x, dx in map(known.__getitem__, program.outputs)
+            ]
+            values, bound = np.stack([x for x, _ in some]), np.stack([dx for _, dx in some])
         values = values.astype(np.float64)
         if program.result not in FLOATS:
             bound = np.where(np.abs(values) > LARGEST, np.inf, bound)
+        if (name := TYPES[program.result]) in FINITE:  # numbers beyond its range become NaN
+            bound = np.broadcast_to(bound, values.shape)
+            least, most = (np.isnan(round_to(name, np.abs(values) + each)) for each in (-bound, bound))
+            values, bound = np.where(least, np.nan, values), np.where(least != most, np.inf, bound)
         return np.where(np.isinf(bound), 0.0, values), np.broadcast_to(bound, values.shape)
 
 
@@ -105,7 +109,7 @@ def _limited(code: str, found: Known) -> Known:
 
 
 def _cast(code: str, given: Known, real: bool) -> Known:
-    """Return a value in another type: rounded for 16 bits, without a fraction for integers, which wrap around."""
+    """Return a value in another type: rounded to 8 or 16 bits, without a fraction for integers, which wrap around."""
     values, bound = given
     if code in FLOATS:
         if not real and code == "f8":
@@ -117,6 +121,7 @@ def _cast(code: str, given: Known, real: bool) -> Known:
         rounded = round_to(TYPES[code], values.astype(np.float64))
         # Reference and device may round to neighbours, as after a cast of an epilogue.
         away = bound + 2.0 * kind.unit_roundoff * (np.abs(rounded) + bound) + kind.smallest_subnormal
+        away = np.where(np.abs(values) + bound > kind.maximum, np.inf, away)
         return Known(rounded, np.where(bound > 0, away, 0.0))
     if code == BOOL:
         return Known((values != 0).astype(np.int64), 1.0 * ((bound > 0) & ~(np.abs(values) > bound)))
@@ -292,8 +297,3 @@ def _remainder(name: str, x: np.ndarray, dx: np.ndarray, y: np.ndarray, dy: np.n
     rounded = u * np.abs(scale)
     near = np.where(reach >= np.abs(y), np.inf, wraps)
     return Known(values, np.where(off, near, np.where(np.isfinite(values), rounded, 0.0)))
-
-
-def stored(code: str) -> str:
-    """Return the type of a Workload that has the bits of a program's type."""
-    return STORED.get(TYPES[code], TYPES[code])

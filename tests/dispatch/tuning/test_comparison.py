@@ -15,6 +15,7 @@ from gensor_kernels.dispatch.plans.plan import LibraryPlan
 from gensor_kernels.dispatch.plans.trial import HOT_RUN, Trial
 from gensor_kernels.dispatch.selection.pins import Pins
 from gensor_kernels.operators.attention.attention import workload as attention_workload
+from gensor_kernels.operators.pointwise.views import workload as programs
 from tests.doubles.device import FakeDevice, Race, emulate
 from tests.doubles.kernels import aligned, asked, kernels, put, runtime_of, workload
 
@@ -119,6 +120,31 @@ def test_logarithms_of_attention_decide_too(wrong, races, monkeypatch):
         sign = -1 if wrong and place == 0 else 1
         np.testing.assert_allclose(lse, sign * expected, atol=1e-3)
     assert len(runtime.device.races) == races * (1 + wrong)  # the others race again
+    assert len(runtime.library.contents.kernels) == len(stored) - wrong
+
+
+@pytest.mark.parametrize("races", [False, True])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_each_result_of_a_function_decides(wrong, races, monkeypatch):
+    """The emulator runs the kernels. The first result is correct, but not the second one of the first kernel."""
+    monkeypatch.setenv("GENSOR_TUNE", "predicted" if races else "off")
+    x = np.random.default_rng(0).standard_normal((8, 128)).astype(np.float32)
+    stored = kernels(programs("in_f4__exp_f4_0__add_f4_0_1__mul_f4_0_2__out_1_3", [x.shape]))
+
+    def spoil(arrays, workspace):
+        arrays[0][1] *= -1
+
+    def execute(device, code, launches):
+        return emulate(device, code, launches, spoil if wrong and set(device.loaded) <= {code.digest} else None)
+
+    runtime = put(monkeypatch, runtime_of(FakeDevice(clock=Race(), execute=execute), stored))
+    runtime.device.agrees = Device.agrees.__get__(runtime.device)
+    function = gk.fuse(lambda x: (np.exp(x), x * (x + np.exp(x))))
+    with pytest.warns(RuntimeWarning, match=NAMED) if wrong and not races else nullcontext():
+        found = [function(x) for _ in range(6)]
+    for place, each in enumerate(found):
+        for one, other, sign in zip(each, function.function(x), (1, -1 if wrong and place == 0 else 1), strict=True):
+            np.testing.assert_allclose(one, sign * other, rtol=1e-5, atol=1e-5)
     assert len(runtime.library.contents.kernels) == len(stored) - wrong
 
 

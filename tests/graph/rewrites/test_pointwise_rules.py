@@ -17,6 +17,7 @@ INPUTS = {
     **{"x": draw(4, 8, 16), "y": draw(4, 8, 16), "rows": draw(4, 1, 16), "column": draw(8, 1)},
     **{"image": draw(2, 6, 8, 8), "half": draw(4, 8, 16, dtype="float16"), "n": np.arange(-60, 68).reshape(8, 16)},
     **{f"a{place}": draw(4, 8) for place in range(12)},
+    **{name: (30 * draw(4, 8, 16)).astype("int8") for name in ("whole", "term")},
 }
 CONSTANTS = {
     **{
@@ -25,7 +26,9 @@ CONSTANTS = {
         "two": np.float32(2),
         "low": np.float32(-0.5),
         "four": np.int64(-4),
+        **{"scale": np.float32(0.05), "point": np.int8(3), "other": np.float32(0.03)},
     },
+    **{"scales": np.abs(draw(6)) + np.float32(0.01), "points": np.arange(6, dtype="int8")},
     **{"w": draw(5, 6, 3, 3), "shift": draw(5, 1, 1), "axes": np.array([2]), "many": draw(1, 1, 1, 1)},
 }
 CASES = {
@@ -58,6 +61,29 @@ CASES = {
     "booleans": ("g = Greater(x, zero); l = Less(x, one); a = And(g, l); o = Not(a); z = Where(o, x, y)",
                  "Greater + Less + And + Not + Where"),
     "sixteen bits": ("e = Exp(half); l = Softplus(e); y = Elu(l)", "Exp + Softplus + Elu"),
+    "boxes from distances": (
+        "l = Sub(x, y); h = Add(x, y); s = Add(l, h); c = Div(s, two); d = Sub(h, l); z = Concat<axis=1>(c, d)",
+        "Sub + Add + Add + Div + Sub, Concat",
+    ),
+    "a result that is read before the last one stays": (
+        "e = Exp(x); s = Softmax(e); l = Log(s); r = Sin(e); z = Add(l, r)",
+        "Exp, Softmax, Log + Sin + Add",
+    ),
+    "more results than a kernel writes": (
+        "; ".join(f"e{n + 1} = Sin(e{n})" if n else "e1 = Sin(x)" for n in range(5))
+        + "".join(f"; s{n} = Softmax(e{n + 1})" for n in range(5)),
+        "Sin, Sin + Sin + Sin + Sin, " + ", ".join(["Softmax"] * 5),
+    ),
+    "a residual of quantised tensors": (
+        "a = DequantizeLinear(whole, scale, point); b = DequantizeLinear(term, other); c = Add(a, b); r = Relu(c);"
+        "z = QuantizeLinear(r, other, point)",
+        "DequantizeLinear + DequantizeLinear + Add + Relu + QuantizeLinear",
+    ),
+    "quantised by channels": (
+        "q8 = QuantizeLinear<axis=1>(image, scales, points); c = Concat<axis=0>(q8, q8);"
+        "y = DequantizeLinear<axis=1>(c, scales, points)",
+        "QuantizeLinear, Concat, DequantizeLinear",
+    ),
     "a costly row is computed once": ("e = Exp(rows); y = Mul(e, x)", "Exp, Mul"),
     "a cheap row is computed again": ("e = Neg(rows); a = Abs(e); y = Div(a, x)", "Mul + Abs + Div"),
     "an array of one element with more axes": ("e = Exp(x); y = Div(e, many)", "Exp, Div"),
@@ -92,6 +118,26 @@ def test_what_kernels_compute_stays_where_none_computes_the_whole():
     for potential, expected in ((library, "Exp, Relu, Log"), (lambda graph, nodes: None, "Exp + Relu + Log")):
         graph = rewrite(Graph(nodes[:], {"x": spec}, ["y"], {}, dict.fromkeys(names, spec)), potential)
         assert operators(graph) == expected
+
+
+def test_programs_that_differ_in_numbers_are_one_kernel():
+    """The numbers 0.05 and 0.03 are read; 2.0 is part of the program. A third program has another step."""
+    text = "a = Mul(x, scale); b = Mul(a, two); c = Exp(b); s = Softmax(c); "
+    text += "d = Mul(s, other); e = Mul(d, two); f = Exp(e); g = Softmax(f); h = Mul(g, two); y = Exp(h)"
+    graph = check(text, INPUTS, CONSTANTS)
+    assert operators(graph) == "Mul + Mul + Exp, Softmax, Mul + Mul + Exp, Softmax, Mul + Exp"
+    first, second, third = (node for node in graph.nodes if node.op == "Pointwise")
+    assert first.attributes == second.attributes != third.attributes and len(third.inputs) == 1
+    assert [float(graph.constants[node.inputs[1]]) for node in (first, second)] == pytest.approx([0.05, 0.03])
+
+
+@pytest.mark.parametrize("rows, chosen", [(2.0, "Pointwise"), (1.0, "Elementwise"), (None, "Elementwise")])
+def test_a_chain_of_an_epilogue_alone_is_a_program_where_that_is_faster(rows, chosen):
+    spec = Spec(np.dtype(np.float32), (4, 8))
+    node = Node("HardSwish", ("x",), ("y",))
+    graph = Graph([node], {"x": spec}, ["y"], {}, dict.fromkeys("xy", spec))
+    rewrite(graph, lambda graph, nodes: None if rows is None else rows if nodes[0].op == "Elementwise" else 1.0)
+    assert [each.op for each in graph.nodes] == [chosen] and operators(graph) == "HardSwish"
 
 
 def test_lists_of_numbers_stay_on_the_host():

@@ -7,6 +7,7 @@ from tests.mutator.engine.configuration import Configuration
 
 SUM = "in_f4_f4__add_f4_0_1__out_2"
 FOUR = "in_f4_f4_f2_f4__mul_f4_0_1__cast_f4_2__add_f4_4_5__sub_f4_6_3__cast_f2_7__out_8"
+TWO = "in_f4_f4__sub_f4_0_1__exp_f4_2__add_f4_0_1__out_3_4"
 WHOLE = "in_i4_i4__floordiv_i4_0_1__mod_i4_0_1__max_i4_2_3__out_4"
 
 
@@ -22,11 +23,12 @@ def _apart() -> Workload:
 
 
 def pointwise_configurations() -> list[Configuration]:
-    """One axis and four, an operand of each form, whole numbers."""
+    """One axis and four, an operand of each form, whole numbers, two results."""
     shapes = [(4, 1, 3, 16), (5, 1, 16), (4, 5, 3, 1), (3, 16)]
     return [
         _pointwise("pointwise", workload(SUM, [(1000,), (1000,)]), vector=4),
         _pointwise("pointwise, four axes", workload(FOUR, shapes), vector=4, items=1),
         _pointwise("pointwise, apart", _apart(), vector=2),
         _pointwise("pointwise, integers", workload(WHOLE, [(99,), (99,)], 4)),
+        _pointwise("pointwise, two results", workload(TWO, [(6, 40), (40,)]), vector=4),
     ]
