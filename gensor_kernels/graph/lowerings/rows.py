@@ -29,8 +29,11 @@ def _along(function: Callable[..., Any]) -> Lowering:
 def _layer_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor = None) -> Tensor:
     axis = node.attribute("axis")
     shape, eps = x.shape[axis:], node.attribute("epsilon")
-    weight, shift = (_spread(run, each, shape) for each in (scale, bias))
-    y = run.call(norms.layer_norm, x, shape, weight, shift, eps)
+    given = [each for each in (scale, bias) if each is not None]
+    if any(each.ndim > len(shape) for each in given):
+        y = _by_rows(run, run.call(norms.layer_norm, x, shape, eps=eps), *given)
+    else:
+        y = run.call(norms.layer_norm, x, shape, *(_spread(run, each, shape) for each in (scale, bias)), eps)
     if len(node.outputs) == 1:
         return y
     xp, x = run.together(x)
@@ -41,8 +44,16 @@ def _layer_norm(run: Run, node: Node, x: Tensor, scale: Tensor, bias: Tensor = N
 
 
 def _rms_norm(run: Run, node: Node, x: Tensor, scale: Tensor) -> Tensor:
-    shape = x.shape[node.attribute("axis") :]
-    return run.call(norms.rms_norm, x, shape, _spread(run, scale, shape), node.attribute("epsilon"))
+    shape, eps = x.shape[node.attribute("axis") :], node.attribute("epsilon")
+    if scale.ndim > len(shape):
+        return _by_rows(run, run.call(norms.rms_norm, x, shape, eps=eps), scale)
+    return run.call(norms.rms_norm, x, shape, _spread(run, scale, shape), eps)
+
+
+def _by_rows(run: Run, y: Tensor, *given: Tensor) -> Tensor:
+    """Apply a norm's scale and bias, which differ from row to row: PyTorch exports a scale for every element of `x`
+    where there is no weight."""
+    return run.call(elementwise, y, [*zip(("mul", "add"), map(run.device, given), strict=False)])
 
 
 def _spread(run: Run, array: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -142,6 +142,8 @@ FOUND = [
     Case("Slice", 13, [floats(1, 2), integers(-9), integers(-9), integers(0), integers(-1)], known={1, 2, 3, 4}),
     *(Case(f"Reduce{each}", 20, [np.zeros((0, 2), "uint8"), integers(0)], known={1}) for each in ("Max", "Min")),
     Case("LayerNormalization", 17, [floats(2, 3).astype("float64"), np.ones(3)], outputs=3),
+    Case("LayerNormalization", 17, [floats(2, 3), 1 + floats(2, 3), floats(2, 1)]),
+    Case("RMSNormalization", 23, [floats(2, 3), 1 + floats(2, 3)]),
     *(
         Case(operator, 6, CHANNELS, more, meant=Case(operator, 9, [CHANNELS[0], CHANNELS[1][:, None]]))
         for operator, more in (("Add", {"broadcast": 1, "axis": 1}), ("PRelu", {}))
