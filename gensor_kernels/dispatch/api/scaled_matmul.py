@@ -1,5 +1,5 @@
-"""Products of operands stored in 8 bits and 4: scaled_matmul, and matmul with `dtype_a` or `dtype_b`; conversions to and
-from block-scaled formats, by the array library. Imports little."""
+"""Products of operands stored in 8 bits and 4: scaled_matmul, and matmul with `dtype_a` or `dtype_b`; conversions to
+and from block-scaled formats, by the array library. Imports little."""
 
 from __future__ import annotations
 
