@@ -218,6 +218,7 @@ def quantize(
         raise TypeError(f"quantize takes floating-point numbers, not {x.dtype}")
     if x.ndim == 0 or x.shape[-1] % form.group:
         raise ValueError(f"quantize: rows of {format} are multiples of {form.group}, not of the shape {tuple(x.shape)}")
+    x = x.astype(np.float32, copy=False)
     if format != "nvfp4":
         if alpha is not None:
             raise ValueError(f"quantize: {format} has no scale of the tensor")
