@@ -12,7 +12,6 @@ import pytest
 
 import gensor_kernels as gk
 from gensor_kernels.dispatch.functions import rows
-from gensor_kernels.operators.products.quantised import FORMATS
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
 from tests.campaign_size import SEED
 
@@ -112,9 +111,9 @@ class Drawing:
 #: Classes that some calls of a function belong to, besides those of arrays.
 CLASSES = {
     "matmul": ("int8", "complex64", "complex128", "out", "tf32", "activation", "prologue", "epilogue"),
-    "linear": ("int8", "complex64", "complex128", "bias", "activation", "prepacked", "prologue", *FORMATS),
+    "linear": ("int8", "complex64", "complex128", "bias", "activation", "prepacked", "prologue"),
     "grouped_matmul": ("int8", "out", "activation"),
-    "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "bias", "activation", *FORMATS),
+    "scaled_matmul": (*EIGHT_BIT_FLOATS, "uint8", "out", "bias", "activation"),
     "tensordot": ("int8", "complex64", "complex128", "prologue"),
     "einsum": ("int8", "complex64", "complex128", "batch", "summed letter", "two k", "no k", "diagonal", "conjugate",
                "prologue", "ellipsis"),
