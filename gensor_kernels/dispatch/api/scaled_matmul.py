@@ -195,7 +195,9 @@ def quantize(
     nearest, ties to even, and saturate. A block of an MX format with an infinity or NaN
     becomes NaN; so does one of NVFP4 with NaN.
 
-    `ml_dtypes` has an element of 4 bits in every byte; `dequantize` returns numbers.
+    `ml_dtypes` has one element of 4 bits in a byte: with `w.view("uint8")` as `b`, the
+    bytes here are `b[..., ::2] | b[..., 1::2] << 4`. Tensors of PyTorch's types are taken
+    as they are.
 
     References
     ----------
