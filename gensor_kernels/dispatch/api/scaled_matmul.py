@@ -220,13 +220,14 @@ def quantize(
         raise TypeError(f"quantize takes floating-point numbers, not {x.dtype}")
     if x.ndim == 0 or x.shape[-1] % form.group:
         raise ValueError(f"quantize: rows of {format} are multiples of {form.group}, not of the shape {tuple(x.shape)}")
-    x = x.astype(np.float32, copy=False)
+    numbers: DeviceArray = x
+    numbers = numbers.astype(np.float32, copy=False)
     if format != "nvfp4":
         if alpha is not None:
             raise ValueError(f"quantize: {format} has no scale of the tensor")
-        return (*quantise(xp, x, form, np.float32(1)), 1)
-    scale = tensor_scale(xp, x) if alpha is None else _factor(alpha)
-    return (*quantise(xp, x, form, scale), scale)
+        return (*quantise(xp, numbers, form, np.float32(1)), 1)
+    scale = tensor_scale(xp, numbers) if alpha is None else _factor(alpha)
+    return (*quantise(xp, numbers, form, scale), scale)
 
 
 @adopting
