@@ -47,6 +47,20 @@ def test_host_tensors_under_emulation(torch):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["float4_e2m1fn_x2", "float8_e8m0fnu"])
+def test_tensors_of_block_scaled_formats_are_bytes(name):
+    memory, no = np.arange(24, dtype=np.uint8).reshape(4, 6), bool
+    tensor = SimpleNamespace(
+        **{"dtype": f"torch.{name}", "shape": (4, 3), "is_cuda": False, "is_conj": no, "is_neg": no},
+        stride=lambda: (6, 2),
+        data_ptr=lambda: memory.ctypes.data,
+    )
+    with gensor_kernels.emulated("sm_87"):
+        found = interop._of_tensor(tensor, interop.current.current_runtime().device)
+    np.testing.assert_array_equal(found, memory[:, ::2])
+    assert found.dtype == np.uint8
+
+
 def test_refused_tensors(torch):
     a = torch.ones(8, 8)
     grown = torch.ones(8, 8, requires_grad=True)

@@ -11,6 +11,7 @@ from gensor_tuner.verify.problem import Failure, Problem
 from tests.campaign_size import sample
 from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
+from tests.mutator.programs.contraction import block_configurations
 from tests.mutator.programs.rows import rows_configurations
 from tests.mutator.programs.wgmma import aligned_configurations, wgmma_configurations
 from tests.mutator.programs.window import groups_configurations
@@ -63,6 +64,10 @@ PROGRAMS = {
     "scan": lambda: configuration(rows_configurations, "scan"),
     "split scan": lambda: configuration(rows_configurations, "scan, split"),
     "split scan of columns": lambda: configuration(rows_configurations, "scan of columns, split"),
+    **{
+        f"blocks, {name}": lambda name=name: configuration(block_configurations, name)
+        for name in ("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8")
+    },
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
 }
 #: Kernel -> what is wrong -> the text, and the text in its place.
@@ -272,6 +277,38 @@ FAULTS = {
         "words that are still read": ("reach *= 2, half ^= 1)", "reach *= 2)"),
         "a lane too far": ("const int back = last ? 1 : reach;", "const int back = reach;"),
         "steps that overlap": ("(i64)(STEP - ITEMS) * params.a_k", "(i64)0"),
+    },
+    "blocks, nvfp4": {
+        "the scale of another column": (
+            "SCALES_FRAGMENTS ? lane_of_four() :",
+            "SCALES_FRAGMENTS ? lane_of_four() ^ 1 :",
+        ),
+        "the scale of the other half of a unit": ("(thread_index() & 3) >> 1", "(thread_index() & 1)"),
+        "a part of k with the first scales": ("tile.k_begin / GROUP", "0 / GROUP"),
+        "scales past the last column": ("within(entry, entries) && within(0, groups)", "within(0, groups)"),
+        "scales past the last group": ("within(entry, entries) && within(0, groups)", "within(entry, entries)"),
+        "the exponent of the other type": ("0x74007400u : 0x7e807e80u", "0x7e807e80u : 0x74007400u"),
+        "signs lost": ("fma_pair(sign | small,", "fma_pair(small,"),
+        "the scale added": ("both[0], 0x80008000u, IN_TYPE{}", "0x3f803f80u, both[0], IN_TYPE{}"),
+    },
+    "blocks, two of nvfp4": {
+        "both rows with one scale": ("scaled(a[r], rows[i], r & 1)", "scaled(a[r], rows[i], 0)"),
+        "rows not scaled": ("a[r] = scaled(a[r], rows[i], r & 1)", "a[r] = a[r]"),
+        "rows in order of k": ("scaled(a[r], rows[i], r & 1)", "scaled(a[r], rows[i], r >> 1)"),
+        "the second fragment with the first one's scales": ("j * ENTRIES + i * APART", "i * APART"),
+    },
+    "blocks, mxfp4": {
+        "the scales of the first unit": ("source = source + GROUPS * scale_group, groups", "groups"),
+        "the scale of the other column": ("columns[j] >> 8 * c", "columns[j] >> 8 * (c ^ 1)"),
+        "no group is left": ("groups -= GROUPS;", "groups -= 2 * GROUPS;"),
+        "exponents one too large": (": bits << 23);", ": bits + 1 << 23);"),
+        "numbers in order": ("const u32 pair = word >> 4 * i", "const u32 pair = word >> 4 * (i ^ 1)"),
+    },
+    "blocks, two of mxfp8": {
+        "the scale of the other row": ("rows[i] >> 8 * half", "rows[i] >> 8 * (half ^ 1)"),
+        "rows that are neighbours": ("FRAGMENTS_M, 16, 2, 8>", "FRAGMENTS_M, 16, 2, 1>"),
+        "sums that are kept": ("Accumulators sums = {};", "static Accumulators sums = {};"),
+        "the scales of the weights": ("tile, params.groups.zeros,", "tile, params.d,"),
     },
     "rows of groups": {
         "one thread alone looks for a group": ("!RAGGED_ROWS && !elected", "!elected"),

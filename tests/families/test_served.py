@@ -11,6 +11,7 @@ from gensor_kernels.operators.attention import sequences
 from gensor_kernels.operators.attention.attention import workload as attention
 from gensor_kernels.operators.products import block_scaled, gated, normed, ragged
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.products.quantised import formatted
 from gensor_kernels.operators.rows.views import workload as rows
 from gensor_kernels.operators.windows import conv
 
@@ -28,6 +29,7 @@ PIXELS = {"n": 2, "h": 9, "w": 10, "c": 72, "k_out": 64, "r": 3, "s": 2, "dtype"
 REFUSALS = {
     "contraction_mma": [
         ("sm_80", matmul(8, 8, 8, dtype="complex64"), "complex64"),
+        ("sm_80", formatted(8, 8, 64, "mxfp4"), "own main loop"),
         ("sm_75", matmul(8, 8, 8, dtype="bfloat16"), "sm_75"),
         ("sm_75", matmul(8, 8, 8, dtype="float32", math="tf32"), "tf32"),
         ("rtx-4090", matmul(512, 512, 512, dtype="float32"), "faster"),
@@ -36,6 +38,12 @@ REFUSALS = {
         ("sm_80", matmul(512, 512, 512, dtype="float32", out="float16"), "plain sums"),
         ("rtx-4090", matmul(64, 64, 64, **DOUBLE), "faster"),
         ("sm_80", matmul(64, 64, 64, **DOUBLE, out="float32"), "float32"),
+    ],
+    "contraction_blocks": [
+        ("sm_87", matmul(8, 8, 8), "block-scaled"),
+        ("sm_75", formatted(8, 8, 64, "nvfp4", dtype="float16"), "cp.async"),
+        ("sm_87", formatted(8, 8, 34, "mxfp4", dtype="float16"), "4 bytes"),
+        ("sm_87", formatted(8, 8, 64, "nvfp4", out="float64"), "float64"),
     ],
     "contraction_packed": [
         ("sm_87", matmul(8, 8, 8), "no convolution"),

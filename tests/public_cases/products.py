@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import gensor_kernels as gk
+from gensor_kernels.operators.products import quantised
 from gensor_kernels.operators.tolerance.fused import gated_bound, norm_and_bound
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, EIGHT_BIT_FLOATS, array_dtype, decode, encode, facts
 from gensor_kernels.operators.types.epilogue import GATES, NORMS, Step
@@ -187,7 +188,7 @@ def matmul(draw: Draw, served: Served) -> None:
 def linear(draw: Draw, served: Served) -> None:
     dtype, m, n, k = draw.pick(DTYPES), draw.extent(), draw.extent(), draw.extent(90)
     if draw.extreme and draw.often(0.4):
-        return quantised_linear(draw, served)
+        return draw.pick([quantised_linear, formatted_linear])(draw, served)
     first, other, dtype = second(draw, dtype)
     x = draw.array((*draw.pick([(), (m,), (2, m)]), k), first)
     w = draw.array((n, k), other)
@@ -228,6 +229,49 @@ def quantised_linear(draw: Draw, served: Served) -> None:
     bound = sum_bound(values, total, 2 * k + 4 * count, dtype, "float32")
     values, bound = apply_steps(values, bound, steps, dtype)
     agree(found, values, bound, dtype, "float32")
+
+
+def formatted(draw: Draw, form: str, lead: Sequence[int], k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Elements and scales of an array in a block-scaled format, in any form, and its numbers in float64."""
+    each, shape = quantised.FORMATS[form], (*lead, k)
+    if each.bits == 4:
+        elements = draw.rng.integers(0, 256, (*lead, k // 2)).astype(np.uint8)
+    else:
+        elements = encode(each.element, draw.rng.standard_normal(shape))
+    near_one = (40, 72) if form == "nvfp4" else (120, 135)
+    scales = draw.rng.integers(*near_one, (*lead, quantised.groups_of(k, each.group))).astype(np.uint8)
+    elements, scales = (draw.lay_out(array, draw.pick([*FORMS, "contiguous"])) for array in (elements, scales))
+    draw.traits.add(form)
+    factors = np.repeat(decode(each.scale, scales), each.group, -1)[..., :k]
+    return elements, scales, quantised.numbers(each.element, elements).reshape(shape) * factors
+
+
+def formatted_linear(draw: Draw, served: Served) -> None:
+    """Weights in a block-scaled format."""
+    dtype, n, form = draw.pick(["float16", "bfloat16", "float32"]), draw.extent(zero=0), draw.pick([*quantised.FORMATS])
+    k = draw.pick([32, 64, 160, 2 * draw.extent(60, zero=0)])
+    x = draw.array((*draw.pick([(), (draw.extent(),), (2, draw.extent())]), k), dtype, special=False)
+    w, scales, weights = formatted(draw, form, (n,), k)
+    alpha, (bias, name, steps) = draw.pick([1, 0.75]), bias_and_activation(draw, (n,), dtype)
+    if draw.refuses(0.06, "scales that do not fit"):
+        scales = np.ones((n, scales.shape[1] + 1), np.uint8)
+    found = served.call(gk.linear, x, w, bias, name, scales=scales, format=form, alpha=alpha)
+    values, total = wide(x) @ weights.T, np.abs(wide(x)) @ np.abs(weights).T
+    bound = sum_bound(values, total, 2 * k, dtype, "float32")
+    values, bound = apply_steps(values, bound, [Step("scale", None, alpha), *steps], dtype)
+    agree(found, values, bound, dtype, "float32")
+
+
+def formatted_matmul(draw: Draw, served: Served) -> None:
+    """Two operands in a block-scaled format."""
+    n, form, lead = draw.extent(zero=0), draw.pick([*quantised.FORMATS]), draw.pick([(), (draw.extent(),), (2, 3)])
+    k, result = draw.pick([32, 64, 160, 2 * draw.extent(60, zero=0)]), draw.pick(["float32", "bfloat16", "float16"])
+    (a, d, x), (b, e, y) = formatted(draw, form, lead, k), formatted(draw, form, (n,), k)
+    bias, name, steps = bias_and_activation(draw, (n,), result)
+    out = draw.out((*lead, n), result)
+    ends = {"bias": bias, "activation": name, "out": out, "dtype": result}
+    found = served.call(gk.scaled_matmul, a, b.T, d, e.T, format=form, **ends)
+    scaled_agrees(found, x, y.T, 32, steps)
 
 
 def tensordot(draw: Draw, served: Served) -> None:
@@ -314,6 +358,8 @@ def eight_bits(draw: Draw, shape: tuple[int, ...]) -> tuple[np.ndarray, str, np.
 
 
 def scaled_matmul(draw: Draw, served: Served) -> None:
+    if draw.extreme and draw.often(0.4):
+        return formatted_matmul(draw, served)
     k, n = draw.pick([16, 112, 128, 144, 256, 400]), draw.pick([draw.extent(), 129, 200])
     k = 0 if draw.often(0.02) else k
     lead = draw.pick([(), (draw.extent(),), (2, draw.extent())])

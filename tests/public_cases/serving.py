@@ -18,6 +18,7 @@ from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.operators import operator
 from gensor_kernels.operators.products import block_scaled
+from gensor_kernels.operators.products.quantised import Quantised
 from gensor_kernels.operators.rows.rows import RowOperator
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.workload import Workload
@@ -60,7 +61,8 @@ def _coarse(workload: Workload) -> Workload:
     themselves; a ninth of all products by what is aligned to elements; the others by kernels for operands of any
     strides, where there are such."""
     coarse = coarsen(workload)
-    if coarse.operator == block_scaled.NAME:  # its kernels read aligned rows alone
+    formatted = isinstance(operator(coarse.operator), Quantised) and operator(coarse.operator).format
+    if coarse.operator == block_scaled.NAME or formatted:  # their kernels read aligned rows alone
         return coarse
     drawn = zlib.crc32(coarse.class_key().encode()) % 9
     if drawn < 3 and all(width == 16 for _, width in coarse.alignment):

@@ -38,6 +38,8 @@ PublicFunction = TypeVar("PublicFunction", bound=Callable[..., Any])
 CAI = "__cuda_array_interface__"
 #: Tensors of these travel as integers: the interfaces between libraries have no word for them.
 AS_INTEGERS = {"bfloat16": "int16", "float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
+#: Elements and scales of block-scaled formats, which functions take as bytes.
+AS_BYTES = {"float4_e2m1fn_x2": "uint8", "float8_e8m0fnu": "uint8"}
 
 
 def public(function: PublicFunction) -> PublicFunction:
@@ -241,7 +243,7 @@ def _of_tensor(tensor: torch.Tensor, device: Device) -> DeviceArray:
     if tensor.is_conj() or tensor.is_neg():  # lazily conjugated and negated: the memory does not have it yet
         tensor = tensor.resolve_conj().resolve_neg()
     try:
-        dtype = array_dtype(name)
+        dtype = array_dtype(AS_BYTES.get(name, name))
     except (TypeError, AttributeError):
         raise TypeError(f"a tensor of {tensor.dtype} is no array of a type that is served") from None
     strides = tuple(step * dtype.itemsize for step in tensor.stride())

@@ -1,5 +1,5 @@
-"""Products of operands stored in 8 bits and 4: scaled_matmul, and matmul with `dtype_a` or `dtype_b`; conversions to and
-from block-scaled formats, by the array library. Imports little."""
+"""Products of operands stored in 8 bits and 4: scaled_matmul, and matmul with `dtype_a` or `dtype_b`; conversions to
+and from block-scaled formats, by the array library. Imports little."""
 
 from __future__ import annotations
 
@@ -195,7 +195,9 @@ def quantize(
     nearest, ties to even, and saturate. A block of an MX format with an infinity or NaN
     becomes NaN; so does one of NVFP4 with NaN.
 
-    `ml_dtypes` has an element of 4 bits in every byte; `dequantize` returns numbers.
+    `ml_dtypes` has one element of 4 bits in a byte: with `w.view("uint8")` as `b`, the
+    bytes here are `b[..., ::2] | b[..., 1::2] << 4`. Tensors of PyTorch's types are taken
+    as they are.
 
     References
     ----------
@@ -218,12 +220,14 @@ def quantize(
         raise TypeError(f"quantize takes floating-point numbers, not {x.dtype}")
     if x.ndim == 0 or x.shape[-1] % form.group:
         raise ValueError(f"quantize: rows of {format} are multiples of {form.group}, not of the shape {tuple(x.shape)}")
+    numbers: DeviceArray = x
+    numbers = numbers.astype(np.float32, copy=False)
     if format != "nvfp4":
         if alpha is not None:
             raise ValueError(f"quantize: {format} has no scale of the tensor")
-        return (*quantise(xp, x, form, np.float32(1)), 1)
-    scale = tensor_scale(xp, x) if alpha is None else _factor(alpha)
-    return (*quantise(xp, x, form, scale), scale)
+        return (*quantise(xp, numbers, form, np.float32(1)), 1)
+    scale = tensor_scale(xp, numbers) if alpha is None else _factor(alpha)
+    return (*quantise(xp, numbers, form, scale), scale)
 
 
 @adopting

@@ -70,8 +70,8 @@ def dequantise(xp: Namespace, elements: DeviceArray, scales: DeviceArray, form: 
 
 
 def quantise(xp: Namespace, x: DeviceArray, form: Format, alpha: DeviceArray) -> tuple[DeviceArray, DeviceArray]:
-    """Return elements and scales, uint8, of numbers (..., k) whose blocks are whole; `alpha` is 1 for MX formats."""
-    blocks = x.astype(np.float32).reshape(*x.shape[:-1], -1, form.group)
+    """Return elements and scales, uint8, of float32 (..., k) whose blocks are whole; `alpha` is 1 for MX formats."""
+    blocks = x.reshape(*x.shape[:-1], -1, form.group)
     largest = xp.abs(blocks).max(axis=-1)
     if form.scale == "float8_e8m0fnu":
         scales = _powers_of_two(xp, largest, form)
@@ -87,10 +87,10 @@ def quantise(xp: Namespace, x: DeviceArray, form: Format, alpha: DeviceArray) ->
 
 
 def tensor_scale(xp: Namespace, x: DeviceArray) -> DeviceArray:
-    """Return NVFP4's scale of a tensor, which brings the largest finite number to the largest scale and element;
+    """Return NVFP4's scale of float32 numbers, which brings the largest finite number to the largest scale and element;
     1 for zeros."""
-    finite = xp.where(xp.isfinite(x), xp.abs(x), x.dtype.type(0))
-    largest = finite.max().astype(np.float32) if x.size else xp.zeros((), np.float32)
+    finite = xp.where(xp.isfinite(x), xp.abs(x), np.float32(0))
+    largest = finite.max() if x.size else xp.zeros((), np.float32)
     scale = largest / np.float32(LARGEST["float4_e2m1fn_x2"] * LARGEST["float8_e4m3fn"])
     return xp.where(scale > 0, scale, np.float32(1))
 

@@ -311,8 +311,11 @@ def test_files_of_shapes_have_quantised_weights(tmp_path):
         "op,m,n,k,dtype,dtype_b,group,zeros,trans_b\n"
         "matmul,1,64,128,fp16,int4,32,1,1\nmatmul,1,64,128,bf16,int8,0,,1\nmatmul,1,64,128,fp16,int4,48,,1\n"
         "matmul,1,64,128,fp16,int4,64,,0\nmatmul,1,64,128,fp32,int4,64,,1\n"
+        "matmul,1,64,128,bf16,nvfp4,,,1\nmatmul,1,64,128,fp32,mxfp8,,,1\n"
     )
-    four, eight, group, turned, wide = list(read_shapes(path))
+    four, eight, group, turned, wide, blocks, single = list(read_shapes(path))
+    assert blocks.workload == quantised.formatted(1, 64, 128, "nvfp4", dtype="bfloat16")
+    assert "float32" in single.unsupported
     assert four.workload == quantised.workload(1, 64, 128, bits=4, group=32, zeros=True)
     assert eight.workload == quantised.workload(1, 64, 128, bits=8, group=0, dtype="bfloat16")
     assert "'48' is not one of 0, 32, 64, 128" in str(group.error)
