@@ -10,6 +10,7 @@ from .base import Rule
 from .convolutions import fold_channel_scales, fold_paddings, unfold_batch_norms
 from .elementwise import drop_aliases, join_epilogues, make_elementwise, turn_constants
 from .integers import (
+    convolve_dynamic,
     convolve_integers,
     dequantise_constants,
     dequantise_others,
@@ -36,7 +37,7 @@ PATTERNS = (
     *(shorten_views, find_patterns, find_rotary, drop_aliases, move_views, shorten_views),
 )
 #: Rules that form products and convolutions of quantised tensors.
-INTEGERS = (sign_integers, move_integers, multiply_integers, multiply_dynamic, convolve_integers)
+INTEGERS = (sign_integers, move_integers, multiply_integers, multiply_dynamic, convolve_integers, convolve_dynamic)
 #: Rules that fold constants of the file into others.
 FOLDS = (turn_constants, unfold_batch_norms, fold_channel_scales, fold_paddings)
 #: Rules that form kernels, which depend on the dtype.

@@ -224,6 +224,54 @@ def multiply_dynamic(links: Links, node: Node) -> bool:
     return True
 
 
+@rule("DynamicConvolutions", "ConvInteger")
+def convolve_dynamic(links: Links, node: Node) -> bool:
+    """ConvInteger(x, w, zero, z) -> IntegerConv(x, w) - z * IntegerConv(x, 1) - zero * c, of int8 and constants w and z.
+
+    The sums c of the taps of w - z inside the image are constants; `zero` may be computed.
+    """
+    graph, group = links.graph, node.attribute("group")
+    given, filters, points = graph.spec(node.inputs[0]), graph.constants.get(node.inputs[1]), node.input(3)
+    shape, result = graph.static(node.inputs[0]), graph.static(node.outputs[0])
+    if given is None or given.dtype != INT8 or filters is None or filters.dtype != INT8 or not node.input(2):
+        return False
+    if shape is None or result is None or len(shape) not in (3, 4) or filters[0].size > MOST_TERMS:
+        return False
+    z = graph.constants.get(points) if points else np.zeros((), INT8)
+    if z is None or graph.shape(node.inputs[2]) not in ((), (1,)) or (z.any() and group not in (1, len(filters))):
+        return False
+    each = z.astype(np.int64).reshape(-1, *(1,) * (len(shape) - 1))
+    inside = graph.derived.array(
+        ("inside", repr(sorted(node.attributes.items())), shape, z.tobytes()),
+        [filters],
+        lambda: _inside(node, filters - each, shape, result).astype(np.int32),
+    )
+    name = graph.add(f"{node.inputs[1]}.inside", inside)
+    window = {key: node.attribute(key) for key in ("auto_pad", "dilations", "group", "pads", "strides")}
+    wide = links.fresh(f"{node.outputs[0]}.zero", name, graph.shape(node.inputs[2]))
+    term = links.fresh(f"{node.outputs[0]}.term", name)
+    sums = links.fresh(f"{node.outputs[0]}.sums", name, result)
+    nodes = [
+        Node("Cast", (node.inputs[2],), (wide,), {"to": INT32}, wide),
+        Node("Mul", (wide, name), (term,), {}, term),
+        Node("IntegerConv", node.inputs[:2], (sums,), {**window, "to": "int32"}, node.name),
+    ]
+    if z.any():
+        extents = (result[0], group, *result[2:])
+        seen, more, rest = (links.fresh(f"{node.outputs[0]}.{what}", name, extents) for what in ("seen", "more", "rest"))
+        graph.specs[rest] = graph.specs[sums]
+        ones = graph.add(f"{node.inputs[1]}.ones", np.ones((group, *filters.shape[1:]), INT8))
+        factor = graph.add(f"{node.inputs[1]}.point", each[None, ..., 0].astype(np.int32))
+        nodes += [
+            Node("IntegerConv", (node.inputs[0], ones), (seen,), {**window, "to": "int32"}, seen),
+            Node("Mul", (seen, factor), (more,), {}, more),
+            Node("Sub", (sums, more), (rest,), {}, rest),
+        ]
+        sums = rest
+    links.replace(node, *nodes, Node("Sub", (sums, term), node.outputs, {}, node.name))
+    return True
+
+
 @rule("IntegerConvolutions", "Conv")
 def convolve_integers(links: Links, node: Node) -> bool:
     """Conv(DequantizeLinear(x), DequantizeLinear(w), b) -> IntegerConv(x, w; scale, add), for constant filters.
