@@ -18,8 +18,6 @@ from .base import floats, rule
 from .quantised import find_weights
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
-#: The standard's number of int32.
-INT32 = 6
 #: Operators of integers whose results are elements of their first input.
 MOVES = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 #: Products of int8 that an int32 surely holds.
@@ -191,87 +189,6 @@ def multiply_integers(links: Links, node: Node) -> bool:
     return _put(links, node, "IntegerMatMul", (a.x, name), factor, term, {})
 
 
-@rule("DynamicProducts", "MatMulInteger")
-def multiply_dynamic(links: Links, node: Node) -> bool:
-    """Cast(MatMulInteger(a, b, zero)) -> IntegerMatMul(a, b; add -zero * columns), of int8 and a constant `b`.
-
-    The sums of the columns of `b` are constants; zero points may be computed.
-    """
-    graph, cast = links.graph, links.reader(node.outputs[0], "Cast")
-    matrix, given, zeros = (
-        graph.constants.get(node.inputs[1]),
-        graph.spec(node.inputs[0]),
-        graph.constants.get(node.input(3)),
-    )
-    if cast is None or matrix is None or given is None or not floats(graph, cast.outputs[0]):
-        return False
-    if given.dtype != INT8 or matrix.dtype != INT8 or matrix.ndim != 2 or len(matrix) > MOST_TERMS:
-        return False
-    shape, result = graph.shape(node.input(2)) if node.input(2) else (), graph.spec(cast.outputs[0])
-    if (node.input(3) and (zeros is None or zeros.any())) or shape not in ((), (1,)) or result is None:
-        return False
-    nodes, steps = list[Node](), list[Step]()
-    if node.input(2):
-        columns = graph.derived.array("columns", [matrix], lambda: -matrix.sum(axis=0, dtype=np.int32))
-        name = graph.add(f"{node.inputs[1]}.columns", columns)
-        wide, term = (links.fresh(f"{node.outputs[0]}.{what}", name) for what in ("zero", "term"))
-        nodes.append(Node("Cast", (node.inputs[2],), (wide,), {"to": INT32}, wide))
-        nodes.append(Node("Mul", (wide, name), (term,), {}, term))
-        steps.append(Step("add", term))
-    attributes = {"to": result.dtype.name}
-    product = Node("IntegerMatMul", node.inputs[:2], cast.outputs, attributes, node.name, tuple(steps), (cast.op,))
-    links.replace(cast, *nodes, product)
-    return True
-
-
-@rule("DynamicConvolutions", "ConvInteger")
-def convolve_dynamic(links: Links, node: Node) -> bool:
-    """ConvInteger(x, w, zero, z) -> IntegerConv(x, w) - z * IntegerConv(x, 1) - zero * c, of int8 and constants w and z.
-
-    The sums c of the taps of w - z inside the image are constants; `zero` may be computed.
-    """
-    graph, group = links.graph, node.attribute("group")
-    given, filters, points = graph.spec(node.inputs[0]), graph.constants.get(node.inputs[1]), node.input(3)
-    shape, result = graph.static(node.inputs[0]), graph.static(node.outputs[0])
-    if given is None or given.dtype != INT8 or filters is None or filters.dtype != INT8 or not node.input(2):
-        return False
-    if shape is None or result is None or len(shape) not in (3, 4) or filters[0].size > MOST_TERMS:
-        return False
-    z = graph.constants.get(points) if points else np.zeros((), INT8)
-    if z is None or graph.shape(node.inputs[2]) not in ((), (1,)) or (z.any() and group not in (1, len(filters))):
-        return False
-    each = z.astype(np.int64).reshape(-1, *(1,) * (len(shape) - 1))
-    inside = graph.derived.array(
-        ("inside", repr(sorted(node.attributes.items())), shape, z.tobytes()),
-        [filters],
-        lambda: _inside(node, filters - each, shape, result).astype(np.int32),
-    )
-    name = graph.add(f"{node.inputs[1]}.inside", inside)
-    window = {key: node.attribute(key) for key in ("auto_pad", "dilations", "group", "pads", "strides")}
-    wide = links.fresh(f"{node.outputs[0]}.zero", name, graph.shape(node.inputs[2]))
-    term = links.fresh(f"{node.outputs[0]}.term", name)
-    sums = links.fresh(f"{node.outputs[0]}.sums", name, result)
-    nodes = [
-        Node("Cast", (node.inputs[2],), (wide,), {"to": INT32}, wide),
-        Node("Mul", (wide, name), (term,), {}, term),
-        Node("IntegerConv", node.inputs[:2], (sums,), {**window, "to": "int32"}, node.name),
-    ]
-    if z.any():
-        extents = (result[0], group, *result[2:])
-        seen, more, rest = (links.fresh(f"{node.outputs[0]}.{what}", name, extents) for what in ("seen", "more", "rest"))
-        graph.specs[rest] = graph.specs[sums]
-        ones = graph.add(f"{node.inputs[1]}.ones", np.ones((group, *filters.shape[1:]), INT8))
-        factor = graph.add(f"{node.inputs[1]}.point", each[None, ..., 0].astype(np.int32))
-        nodes += [
-            Node("IntegerConv", (node.inputs[0], ones), (seen,), {**window, "to": "int32"}, seen),
-            Node("Mul", (seen, factor), (more,), {}, more),
-            Node("Sub", (sums, more), (rest,), {}, rest),
-        ]
-        sums = rest
-    links.replace(node, *nodes, Node("Sub", (sums, term), node.outputs, {}, node.name))
-    return True
-
-
 @rule("IntegerConvolutions", "Conv")
 def convolve_integers(links: Links, node: Node) -> bool:
     """Conv(DequantizeLinear(x), DequantizeLinear(w), b) -> IntegerConv(x, w; scale, add), for constant filters.
@@ -288,7 +205,7 @@ def convolve_integers(links: Links, node: Node) -> bool:
         return False
     each = (1, -1, *(1,) * (len(shape) - 2))
     factor = x.scale.ravel()[0] * (w.scale.reshape(each) if w.scale.size > 1 else w.scale.reshape(()))
-    term = np.zeros(()) if not x.zero else -x.zero * _inside(node, filters, shape, result) * factor
+    term = np.zeros(()) if not x.zero else -x.zero * inside(node, filters, shape, result) * factor
     if node.input(2):
         bias = _known(links, node.inputs[2])
         if bias is None:
@@ -298,7 +215,7 @@ def convolve_integers(links: Links, node: Node) -> bool:
     return _put(links, node, "IntegerConv", (x.x, w.x), factor, term, window)
 
 
-def _inside(node: Node, filters: np.ndarray, shape: Sequence[int], result: Sequence[int]) -> np.ndarray:
+def inside(node: Node, filters: np.ndarray, shape: Sequence[int], result: Sequence[int]) -> np.ndarray:
     """Return the sums of each filter's taps inside the image, (1, filters, positions) or with axes of one position."""
     spatial = len(shape) - 2
     strides, dilations = (node.attribute(each) or (1,) * spatial for each in ("strides", "dilations"))

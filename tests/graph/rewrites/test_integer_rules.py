@@ -169,6 +169,17 @@ def test_convolutions_of_dynamic_zero_points_are_exact(emulator, kind, zero, att
     assert kinds_of(graph)[-1] == "Pointwise"
 
 
+@pytest.mark.parametrize("low, high", [(-1, 1), (0, 0), (2, 3), (-3, -2)])
+def test_dynamic_ranges_are_two_reductions_and_three_programs(emulator, low, high):
+    """Also where all elements are 0, or have one sign."""
+    x = RNG.uniform(low, high, (5, 24)).astype("float32")
+    text = "u, s, z = DynamicQuantizeLinear(x); y = DequantizeLinear(u, s, z)"
+    graph, found, wanted = run(text, {"x": x}, {})
+    assert (found == wanted).all()
+    ops = kinds_of(graph)
+    assert ops.count("Pointwise") == 3 and {"ReduceMin", "ReduceMax"} < {*ops} and "DynamicQuantizeLinear" not in ops
+
+
 def test_what_is_no_kernel_of_int8_is_dequantised_once(emulator):
     """Zero points of weights, and weights of floats; constants that are no weights."""
     text = "d = DequantizeLinear(x, s); f = DequantizeLinear(w, t, z); m = MatMul(d, f); g = DequantizeLinear(v, t);"
