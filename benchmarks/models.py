@@ -2,7 +2,8 @@
 
 The models are exported networks of their full size (tests/graph/networks/exported) at batch 1 in float16 on an Orin
 Nano. `gpt2_session` is the file of examples/gpt2.py, whose caches have a fixed size and are the session's state.
-Kernels are chosen as in any call and counted instead of launched: no figure depends on the machine, and none is a time.
+WHEEL/FILE is a file of tests/graph/networks/test_third_party.py in its own dtype, `wheels` all of them. Kernels are
+chosen as in any call and counted instead of launched: no figure depends on the machine, and none is a time.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import onnx
 
 import gensor_kernels
 from gensor_kernels.devices.emulator.device import EmulatorDevice
@@ -26,13 +29,15 @@ from gensor_kernels.graph.execution.weights import fold
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.base import IN_PLACE
 from gensor_kernels.graph.readers.onnx_file import Source
-from tests.graph.networks import exported_graphs, exported_models
+from tests.graph.networks import exported_graphs, exported_models, test_third_party
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 MODELS = (
     *("resnet50", "mobilenet_v2", "bert_base", "gpt2_step", "gpt2_session", "vit_b_16"),
     *("gpt2", "llama", "llama_step", "t5_encoder", "t5_step", "yolo"),
 )
+#: Files in wheels of others.
+WHEELS = {f"{each.wheel}/{each.name}": each for each in test_third_party.FILES}
 SIZES = {"batch": 1, "tokens": 128, "past": 127, "source": 128}
 #: Operators that a view of the same memory computes.
 VIEWS = frozenset(["Expand", "Flatten", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"])
@@ -107,11 +112,43 @@ def figures(name: str) -> dict[str, Any]:
     """Return all figures of a model."""
     if name.endswith("_session"):
         return of_session(name.removesuffix("_session"))
-    proto = exported_graphs.draw(name, "float16")
-    inputs = exported_graphs.inputs(proto, SIZES)
-    model = Model(Source(proto), name)
+    if name in WHEELS:
+        proto = test_third_party.read(WHEELS[name])
+        inputs = test_third_party.drawn(test_third_party.session(proto), WHEELS[name])
+    else:
+        proto = exported_graphs.draw(name, "float16")
+        inputs = exported_graphs.inputs(proto, SIZES)
+    fixed = {key: value for key, value in inputs.items() if not value.ndim}
+    model = Model(Source(proto, inputs=fixed), name)
+    if any(each.op_type == "If" for each in proto.graph.node):  # onnxruntime crashes where it inlines some branches
+        proto = test_third_party.without_branches(proto, fixed)
+    theirs = onnxruntime_nodes(proto, inputs)
+    inputs = {key: value for key, value in inputs.items() if key not in fixed}
     with gensor_kernels.emulated("sm_87"):
-        return ours(model._plan(inputs), inputs, lambda: model(**inputs)) | {"nodes": nodes(model, inputs)}
+        found = ours(model._plan(inputs), inputs, lambda: model(**inputs))
+        return found | {"nodes": nodes(model, inputs), "onnxruntime": theirs}
+
+
+def onnxruntime_nodes(proto: onnx.ModelProto, inputs: Mapping[str, np.ndarray]) -> int:
+    """Return the number of nodes, views apart, of the graph that onnxruntime optimises for a CPU and these shapes.
+
+    Of float16 it is that of the same file in float32, which a CPU computes without casts.
+    """
+    import onnxruntime
+
+    proto = exported_graphs.cast(proto, "float32")
+    for each in proto.graph.input:
+        if each.name in inputs:
+            sizes = each.type.tensor_type.shape
+            del sizes.dim[:]
+            for extent in inputs[each.name].shape:
+                sizes.dim.add(dim_value=extent)
+    with tempfile.TemporaryDirectory() as folder:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level, options.optimized_model_filepath = 4, f"{folder}/optimised.onnx"
+        onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+        graph = onnx.load(options.optimized_model_filepath).graph
+    return sum(each.op_type not in VIEWS for each in graph.node)
 
 
 def of_session(name: str) -> dict[str, Any]:
@@ -131,9 +168,9 @@ def of_session(name: str) -> dict[str, Any]:
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Return the figures as a table in Markdown."""
     lines = [
-        "| model | fused operators | further launches: split or composed / copies | nodes of the file"
-        " | arena / lower bound, MB |",
-        "| --- | --- | --- | --- | --- |",
+        "| model | fused operators | further launches: split or composed / copies | onnxruntime's nodes"
+        " | nodes of the file | arena / lower bound, MB |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in rows.items():
         memory = "-"
@@ -141,16 +178,18 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
             arena, live = row["arena_bytes"], row["live_bytes"]
             memory = f"{arena / 1e6:.2f} / {live / 1e6:.2f} ({arena / live:.3f})"
         further = f"{row['launches']} / {row['copies']}"
-        lines.append(f"| {name} | {row['operators']} | {further} | {row['nodes']} | {memory} |")
+        theirs = row.get("onnxruntime", "-")
+        lines.append(f"| {name} | {row['operators']} | {further} | {theirs} | {row['nodes']} | {memory} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Print the figures of the chosen models as a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.models", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}, or `wheels`")
     options = parser.parse_args()
-    print(table({name: figures(name) for name in options.names or MODELS}), end="")
+    names = WHEELS if options.names == ["wheels"] else options.names or MODELS
+    print(table({name: figures(name) for name in names}), end="")
 
 
 if __name__ == "__main__":

@@ -114,10 +114,12 @@ def walk(
     cells: Sequence[Cell],
     batch_first: bool = False,
     precision: str | None = None,
+    by: type[ByKernels] = ByKernels,
 ) -> Sequences:
     """Compute a layer of one cell per direction over x (steps, batch, inputs); with `batch_first`, (batch, steps, ...).
 
-    Then the memory of y is in that order too. ValueError and TypeError for arrays that do not fit.
+    Then the memory of y is in that order too. Operations `by` a subclass are made step by step. ValueError and
+    TypeError for arrays that do not fit.
     """
     if x.ndim != 3:
         raise ValueError(f"x has three axes, steps, batch and inputs, not {x.ndim}")
@@ -127,7 +129,7 @@ def walk(
     options = {"dtype": wide.name, "precision": precision}
     xp, (directions, rows, hidden) = device.xp, network.r.shape
     at_once: bool = all(cell.is_plain for cell in cells) and 0 < rows * hidden * dtype.itemsize <= MOST_WEIGHTS
-    at_once = at_once and steps * batch > 0 and (directions == 1 or not cells[0].reverse)
+    at_once = at_once and by is ByKernels and steps * batch > 0 and (directions == 1 or not cells[0].reverse)
     parameters = _parameters(cells, network.peepholes is not None, False)
     kind = _Kind(parameters, (steps, batch, directions, rows), tuple(network.r.shape), dtype, wide, precision)
     # A call that is recorded or tuned is one of the recurrence, whatever serves it.
@@ -145,7 +147,7 @@ def walk(
         return _serve(runtime, call, given, cells, batch_first, precision)
     y = device.empty((*x.shape[:2], directions, hidden), dtype)
     y = y.swapaxes(0, 1) if batch_first else y
-    lasts = walk_steps(ByKernels(runtime, call, options), given, cells, y, wide)
+    lasts = walk_steps(by(runtime, call, options), given, cells, y, wide)
     h, c = (None if each[0] is None else xp.stack(each).astype(dtype) for each in zip(*lasts, strict=True))
     return Sequences(y, h, c)
 

@@ -24,7 +24,10 @@ SMALL = ("int2", "uint2", "int4", "uint4")
 
 
 def _quantize(run: Run, node: Node, x: Tensor, scale: Tensor, zero: Tensor = None) -> Tensor:
-    """Compute saturate(round(x / scale) + zero), rounded half to even; floats of 8 bits are only cast."""
+    """Compute saturate(round(x / scale) + zero), rounded half to even; floats of 8 bits are only cast.
+
+    NaN becomes the least integer, as by onnxruntime: a scale that was calibrated with masks of -inf is infinite.
+    """
     dtype = _result_dtype(node, zero)
     xp, x, scale, zero = run.together(x, scale, _in_bytes(zero))
     scale, zero = (_spread(xp, node, each, x.shape) for each in (scale, zero))
@@ -36,7 +39,7 @@ def _quantize(run: Run, node: Node, x: Tensor, scale: Tensor, zero: Tensor = Non
         low, high = _range(dtype)
         value = xp.rint(value)
         value = value if zero is None else value + zero.astype(value.dtype)
-        return xp.clip(value, low, high).astype(_storage(dtype)).astype(dtype, copy=False)
+        return xp.minimum(xp.fmax(value, low), high).astype(_storage(dtype)).astype(dtype, copy=False)
 
 
 def _dequantize(run: Run, node: Node, x: Tensor, scale: Tensor, zero: Tensor = None) -> Tensor:
@@ -102,12 +105,17 @@ def _dynamic_quantize(run: Run, node: Node, x: Tensor) -> Tensor:
     """Quantise to uint8 by the least and the largest element, 0 included; to int8, 128 less, in `signed` nodes."""
     least, dtype = (-128, np.int8) if node.attribute("signed") else (0, np.uint8)
     xp, x = run.together(x)
+    y, scale, zero = in_bytes(xp, x, least)
+    return y.astype(dtype), xp.asarray(scale), zero.astype(dtype)
+
+
+def in_bytes(xp: ModuleType, x: Tensor, least: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x as whole numbers from `least` on, 256 of them, their scale and their zero point, all as floats."""
     low, high = xp.minimum(x.min(), x.dtype.type(0)), xp.maximum(x.max(), x.dtype.type(0))
     scale = (high - low) / x.dtype.type(255)
     scale = xp.where(scale == 0, x.dtype.type(1), scale)
     zero = xp.clip(xp.rint(-low / scale), 0, 255) + x.dtype.type(least)
-    y = xp.clip(xp.rint(x / scale) + zero, least, least + 255)
-    return y.astype(dtype), xp.asarray(scale), zero.astype(dtype)
+    return xp.clip(xp.rint(x / scale) + zero, least, least + 255), scale, zero
 
 
 def _signed(run: Run, x: Tensor, zero: Tensor, name: str) -> tuple[Tensor, Tensor]:

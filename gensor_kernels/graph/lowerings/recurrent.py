@@ -7,16 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.functions.recurrent import DEFAULTS, FUSED, ONNX, Activation, Cell
-from gensor_kernels.dispatch.recurrent.layers import Network, walk
+from gensor_kernels.dispatch.recurrent.layers import ByKernels, Network, walk
 from gensor_kernels.operators.recurrent.recurrent import GATES
 
 from .base import Lowering, Run, Tensor, refusal
 from .elementwise import MAPS
+from .quantised import in_bytes
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import Namespace
     from gensor_kernels.graph.ir.graph import Node
 
+#: Attribute of a layer whose inputs and states are rounded to 8 bits before each product.
+QUANTISED = "quantised"
 #: Activations that no operator has, with their default alpha and beta, None without a default.
 _OWN: dict[str, tuple[Callable[..., Any], Mapping[str, float | None]]] = {
     "Affine": (lambda xp, x, alpha, beta: alpha * x + beta, {"alpha": None, "beta": 0.0}),
@@ -25,6 +28,20 @@ _OWN: dict[str, tuple[Callable[..., Any], Mapping[str, float | None]]] = {
 _OPERATORS = ("Elu", "HardSigmoid", "LeakyRelu", "Softplus", "Softsign", "ThresholdedRelu")
 #: Activations with their defaults, by their names in small letters.
 _ACTIVATIONS = {name.lower(): each for name, each in {**_OWN, **{op: MAPS[op] for op in _OPERATORS}}.items()}
+
+
+class Quantising(ByKernels):
+    """Operations that round states to 8 bits between their least and their largest element, as onnxruntime does."""
+
+    def product(self, h: Tensor, r: Tensor, add: Tensor = None) -> Tensor:
+        """See functions/recurrent.py: Operations."""
+        return super().product(rounded(self.xp, h), r, add)
+
+
+def rounded(xp: Any, x: Tensor) -> Tensor:
+    """Return the floats that stand for x in 8 bits."""
+    number, scale, zero = in_bytes(xp, x)
+    return (number - zero) * scale
 
 
 def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = None, *more: Tensor) -> Any:
@@ -56,7 +73,11 @@ def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = 
         for place, each in enumerate(directions)
     ]
     network = Network(w, r, biases[0], biases[1], h, c, peepholes, lengths)
-    found = walk(run.runtime, run.call, x, network, cells, batch_first)
+    by = Quantising if node.attribute(QUANTISED) else ByKernels
+    if by is Quantising:  # in the range of the steps that any sequence has
+        steps = run.xp.arange(len(x))[:, None, None]
+        x = rounded(run.xp, x if lengths is None else run.xp.where(steps < lengths.max(), x, x.dtype.type(0)))
+    found = walk(run.runtime, run.call, x, network, cells, batch_first, by=by)
     y = found.y.swapaxes(0, 1) if batch_first else found.y.swapaxes(1, 2)
     states = [each.swapaxes(0, 1) if batch_first else each for each in (found.h, found.c) if each is not None]
     return (y, *states)[: len(node.outputs)]

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from gensor_kernels.graph.lowerings.recurrent import QUANTISED
+
 from .onnx_lifting import Step, foreign
 
 if TYPE_CHECKING:
@@ -125,3 +129,19 @@ def product_of(step: Step, a: str, b: str, scales: Sequence[str], zeros: Sequenc
     wide = step.add("Cast", step.add("MatMulInteger", *given), to=FLOAT32)
     found = step.add("Mul", wide, step.add("Mul", *scales))
     return step.add("Add", found, bias) if bias else found
+
+
+@foreign("DynamicQuantizeLSTM")
+def _lstm(step: Step) -> None:
+    """Let the node be an LSTM of float weights that rounds inputs and states to 8 bits, as products of integers do."""
+    states, attributes = (step.given(place) for place in range(3, 8)), step.attributes()
+    weights = [_turned(step, place, of) for place, of in ((1, (8, 9)), (2, (10, 11)))]
+    step.become("LSTM", step.given(0), *weights, *states, **attributes, **{QUANTISED: 1})
+
+
+def _turned(step: Step, place: int, of: Places) -> str:
+    """Return weights (directions, k, n) as floats (directions, n, k); scales are of directions, or also of columns."""
+    scale, zero = (step.array(each) for each in of)
+    scale, zero = (each.reshape(len(each), 1, -1).astype(np.float32) for each in (scale, zero))
+    numbers = (step.array(place).astype(np.float32) - zero) * scale
+    return step.constant_of(step.node.input[place], np.ascontiguousarray(numbers.swapaxes(1, 2)))

@@ -8,13 +8,13 @@ from gensor_kernels.graph.lowerings.predicted import predict
 from .attention import drop_guards, group_heads, grow_caches, join_attention, put_heads_last, simplify_masks
 from .base import Rule
 from .convolutions import fold_channel_scales, fold_paddings, unfold_batch_norms
+from .dynamic import convolve_dynamic, multiply_dynamic, split_dynamic
 from .elementwise import drop_aliases, join_epilogues, make_elementwise, turn_constants
 from .integers import (
     convolve_integers,
     dequantise_constants,
     dequantise_others,
     move_integers,
-    multiply_dynamic,
     multiply_integers,
     requantise,
     sign_integers,
@@ -36,7 +36,7 @@ PATTERNS = (
     *(shorten_views, find_patterns, find_rotary, drop_aliases, move_views, shorten_views),
 )
 #: Rules that form products and convolutions of quantised tensors.
-INTEGERS = (sign_integers, move_integers, multiply_integers, multiply_dynamic, convolve_integers)
+INTEGERS = (sign_integers, move_integers, multiply_integers, multiply_dynamic, convolve_integers, convolve_dynamic)
 #: Rules that fold constants of the file into others.
 FOLDS = (turn_constants, unfold_batch_norms, fold_channel_scales, fold_paddings)
 #: Rules that form kernels, which depend on the dtype.
@@ -65,7 +65,7 @@ def rewrite(graph: Graph, potential: Potential | None = None, options: Options =
     if options.weights is not None:
         quantise(graph, options.weights)
         graph.tidy()
-    _apply(graph, (spread_scales, join_programs), potential)
+    _apply(graph, (split_dynamic, spread_scales, join_programs), potential)
     share_programs(graph)
     return graph
 

@@ -18,8 +18,6 @@ from .base import floats, rule
 from .quantised import find_weights
 
 INT8, UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
-#: The standard's number of int32.
-INT32 = 6
 #: Operators of integers whose results are elements of their first input.
 MOVES = ("Flatten", "MaxPool", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 #: Products of int8 that an int32 surely holds.
@@ -191,39 +189,6 @@ def multiply_integers(links: Links, node: Node) -> bool:
     return _put(links, node, "IntegerMatMul", (a.x, name), factor, term, {})
 
 
-@rule("DynamicProducts", "MatMulInteger")
-def multiply_dynamic(links: Links, node: Node) -> bool:
-    """Cast(MatMulInteger(a, b, zero)) -> IntegerMatMul(a, b; add -zero * columns), of int8 and a constant `b`.
-
-    The sums of the columns of `b` are constants; zero points may be computed.
-    """
-    graph, cast = links.graph, links.reader(node.outputs[0], "Cast")
-    matrix, given, zeros = (
-        graph.constants.get(node.inputs[1]),
-        graph.spec(node.inputs[0]),
-        graph.constants.get(node.input(3)),
-    )
-    if cast is None or matrix is None or given is None or not floats(graph, cast.outputs[0]):
-        return False
-    if given.dtype != INT8 or matrix.dtype != INT8 or matrix.ndim != 2 or len(matrix) > MOST_TERMS:
-        return False
-    shape, result = graph.shape(node.input(2)) if node.input(2) else (), graph.spec(cast.outputs[0])
-    if (node.input(3) and (zeros is None or zeros.any())) or shape not in ((), (1,)) or result is None:
-        return False
-    nodes, steps = list[Node](), list[Step]()
-    if node.input(2):
-        columns = graph.derived.array("columns", [matrix], lambda: -matrix.sum(axis=0, dtype=np.int32))
-        name = graph.add(f"{node.inputs[1]}.columns", columns)
-        wide, term = (links.fresh(f"{node.outputs[0]}.{what}", name) for what in ("zero", "term"))
-        nodes.append(Node("Cast", (node.inputs[2],), (wide,), {"to": INT32}, wide))
-        nodes.append(Node("Mul", (wide, name), (term,), {}, term))
-        steps.append(Step("add", term))
-    attributes = {"to": result.dtype.name}
-    product = Node("IntegerMatMul", node.inputs[:2], cast.outputs, attributes, node.name, tuple(steps), (cast.op,))
-    links.replace(cast, *nodes, product)
-    return True
-
-
 @rule("IntegerConvolutions", "Conv")
 def convolve_integers(links: Links, node: Node) -> bool:
     """Conv(DequantizeLinear(x), DequantizeLinear(w), b) -> IntegerConv(x, w; scale, add), for constant filters.
@@ -240,7 +205,7 @@ def convolve_integers(links: Links, node: Node) -> bool:
         return False
     each = (1, -1, *(1,) * (len(shape) - 2))
     factor = x.scale.ravel()[0] * (w.scale.reshape(each) if w.scale.size > 1 else w.scale.reshape(()))
-    term = np.zeros(()) if not x.zero else -x.zero * _inside(node, filters, shape, result) * factor
+    term = np.zeros(()) if not x.zero else -x.zero * inside(node, filters, shape, result) * factor
     if node.input(2):
         bias = _known(links, node.inputs[2])
         if bias is None:
@@ -250,7 +215,7 @@ def convolve_integers(links: Links, node: Node) -> bool:
     return _put(links, node, "IntegerConv", (x.x, w.x), factor, term, window)
 
 
-def _inside(node: Node, filters: np.ndarray, shape: Sequence[int], result: Sequence[int]) -> np.ndarray:
+def inside(node: Node, filters: np.ndarray, shape: Sequence[int], result: Sequence[int]) -> np.ndarray:
     """Return the sums of each filter's taps inside the image, (1, filters, positions) or with axes of one position."""
     spatial = len(shape) - 2
     strides, dilations = (node.attribute(each) or (1,) * spatial for each in ("strides", "dilations"))

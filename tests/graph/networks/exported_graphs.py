@@ -87,16 +87,17 @@ def inputs(model: onnx.ModelProto, sizes: Mapping[str, int] = {}, seed: int = 1)
 
 
 def cast(model: onnx.ModelProto, dtype: str) -> onnx.ModelProto:
-    """Return a copy of a model whose floating-point tensors all have another dtype."""
+    """Return a copy of a model whose floating-point tensors have another dtype, but the scales of images."""
     made, target = onnx.ModelProto(), np.dtype(dtype)
     made.CopyFrom(model)
     kind = helper.np_dtype_to_tensor_dtype(target)
     kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+    kept = {name for node in made.graph.node if node.op_type == "Resize" for name in node.input[2:3]}
     for tensor in made.graph.initializer:
-        if tensor.data_type in kinds:
+        if tensor.data_type in kinds and tensor.name not in kept:
             tensor.CopyFrom(numpy_helper.from_array(_convert(numpy_helper.to_array(tensor), target), tensor.name))
     for node in made.graph.node:
-        for each in node.attribute:
+        for each in () if kept.intersection(node.output) else node.attribute:
             if each.name in ("to", "dtype") and each.i in kinds:
                 each.i = kind
             elif each.HasField("t") and each.t.data_type in kinds:

@@ -153,3 +153,47 @@ def test_convolutions_of_integers_are_exact_in_their_padding(emulator, zero, wei
     plain = proto(f"y = Conv{f'<{more}>' if more else ''}(x, w)", {"x": ("float32", image.shape)}, {"y": None}, filters)
     (wanted,) = by_onnxruntime(plain, {"x": image})
     assert found.dtype == np.int32 and (found == wanted).all()
+
+
+@pytest.mark.parametrize(
+    ("way", "weights", "per_channel"),
+    [
+        *(("forward", QuantType.QInt8, False), ("reverse", QuantType.QUInt8, True)),
+        *(("bidirectional", QuantType.QInt8, True), ("bidirectional", QuantType.QUInt8, False)),
+    ],
+)
+def test_layers_that_round_their_states(emulator, tmp_path, way, weights, per_channel):
+    """One sequence: of several, onnxruntime quantises the states of each thread."""
+    directions, hidden = 2 if way == "bidirectional" else 1, 6
+    shapes = {"w": (4 * hidden, 5), "r": (4 * hidden, hidden), "b": (8 * hidden,), "h": (1, hidden), "c": (1, hidden)}
+    constants = {name: np.stack([draw(*shape) for _ in range(directions)]) for name, shape in shapes.items()}
+    text = f'y, m, n = LSTM<hidden_size={hidden}, direction="{way}">(x, w, r, b, l, h, c)'
+    given = {"x": ("float32", (7, 1, 5)), "l": ("int32", (1,))}
+    made = proto(text, given, {"y": None, "m": None, "n": None}, constants, 17)
+    onnx.save(onnx.shape_inference.infer_shapes(made), tmp_path / "float.onnx")
+    quantization.quantize_dynamic(
+        *(tmp_path / "float.onnx", tmp_path / "quantised.onnx"), weight_type=weights, per_channel=per_channel
+    )
+    quantised = onnx.load(tmp_path / "quantised.onnx")
+    assert [each.op_type for each in quantised.graph.node] == ["DynamicQuantizeLSTM"]
+    for length in (7, 4):
+        inputs = {"x": RNG.standard_normal((7, 1, 5)).astype("float32"), "l": np.array([length], "int32")}
+        compare(quantised, inputs)
+        plain = by_onnxruntime(made, inputs)[0]  # rounding to 8 bits shows
+        assert np.abs(by_onnxruntime(quantised, inputs)[0] - plain).max() > 1e-4 * np.abs(plain).max()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("scale", [0.5, np.inf])
+def test_masks_of_minus_infinity(emulator, dtype, scale):
+    """onnxruntime's quantize_static gives such masks an infinite scale: what they become is no number."""
+    x = np.array([-np.inf, np.nan, np.inf, -3, 0, 1000], "float32")
+    constants = {"s": np.float32(scale), "z": np.array(7, dtype)}
+    made = proto(
+        "q = QuantizeLinear(x, s, z); y = DequantizeLinear(q, s, z)",
+        {"x": ("float32", x.shape)},
+        {"y": None},
+        constants,
+    )
+    (wanted,) = by_onnxruntime(made, {"x": x})
+    np.testing.assert_array_equal(Model(Source(made), "model")(x), wanted)

@@ -150,6 +150,36 @@ def test_signals_depthwise_filters_and_terms_of_channels(emulator):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("kind, zero", [("uint8", 128), ("uint8", 117), ("int8", -3)])
+@pytest.mark.parametrize(
+    "attributes, shape, filters",
+    [
+        ("pads=[1,2,0,1], strides=[2,1]", (2, 4, 6, 7), (6, 4, 3, 3)),
+        ("group=4, pads=[2,2,2,2], dilations=[2,1]", (2, 4, 6, 7), (4, 1, 3, 3)),
+        ("pads=[1,1]", (1, 4, 9), (6, 4, 3)),
+    ],
+)
+def test_convolutions_of_dynamic_zero_points_are_exact(emulator, kind, zero, attributes, shape, filters):
+    """A convolution, that of the windows where weights have a zero point, and one launch for all that follows."""
+    text = f"q, s, z = DynamicQuantizeLinear(x); c = ConvInteger<{attributes}>(q, w, z, k); f = Cast<to=1>(c);"
+    constants = {"w": integers(kind, *filters), "k": np.array(zero, kind)}
+    graph, found, wanted = run(text + "y = Mul(f, s)", {"x": floats(*shape) + 1}, constants)
+    assert (found == wanted).all()
+    assert kinds_of(graph).count("IntegerConv") == 1 + (zero != 128) and "ConvInteger" not in kinds_of(graph)
+    assert kinds_of(graph)[-1] == "Pointwise"
+
+
+@pytest.mark.parametrize("low, high", [(-1, 1), (0, 0), (2, 3), (-3, -2)])
+def test_dynamic_ranges_are_two_reductions_and_three_programs(emulator, low, high):
+    """Also where all elements are 0, or have one sign."""
+    x = RNG.uniform(low, high, (5, 24)).astype("float32")
+    text = "u, s, z = DynamicQuantizeLinear(x); y = DequantizeLinear(u, s, z)"
+    graph, found, wanted = run(text, {"x": x}, {})
+    assert (found == wanted).all()
+    ops = kinds_of(graph)
+    assert ops.count("Pointwise") == 3 and {"ReduceMin", "ReduceMax"} < {*ops} and "DynamicQuantizeLinear" not in ops
+
+
 def test_what_is_no_kernel_of_int8_is_dequantised_once(emulator):
     """Zero points of weights, and weights of floats; constants that are no weights."""
     text = "d = DequantizeLinear(x, s); f = DequantizeLinear(w, t, z); m = MatMul(d, f); g = DequantizeLinear(v, t);"
