@@ -24,7 +24,7 @@ from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.graph import OPSET, Decision, Graph, Node, Spec, Step
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts.laid_out import Layouts
-from gensor_kernels.graph.readers.onnx_file import Source, library
+from gensor_kernels.graph.readers.onnx_file import Source, constants_of, library
 from gensor_kernels.graph.readers.onnx_weights import pack, unpack
 from gensor_kernels.shown import shown
 
@@ -55,7 +55,7 @@ class SavedSource(Source):
 
     def __init__(self, header: Mapping[str, Any], arrays: Arrays):
         self._arrays, self._kept, self._lifted = arrays, header["model"], header["lifted"]
-        self._read: ir.Model | None = None
+        self._read: Graph | ir.Model | None = None
         self.inputs, self.defaults = ({name: arrays.spec(spec) for name, spec in header[each]} for each in FIELDS)
         self.outputs, self.weight_files = list(header["outputs"]), []
         self.bounds = {name: (float(least), float(most)) for name, (least, most) in header["bounds"].items()}
@@ -67,22 +67,22 @@ class SavedSource(Source):
         if header["sources"] == sources():
             self.plans = {_key(each["key"]): Stored(each["graph"], each["layouts"]) for each in header["plans"]}
 
-    def _current(self) -> ir.Model:
+    def _current(self) -> Graph | ir.Model:
         if self._read is None:
-            library()
-            self._read = unpack(*self._arrays.model(self._kept))
+            if "nodes" in self._kept:
+                self._read = self._arrays.graph(self._kept)
+            else:
+                library(simplifies=True)
+                self._read = unpack(*self._arrays.model(self._kept))
         return self._read
 
     def read_lifted(self) -> None:
         """Read the model before it was simplified, for calls that override defaults."""
         if self._parts is None and self._lifted is not None:
             onnx, (operators, weights, _) = library(), self._arrays.model(self._lifted)
-            import onnx_ir as ir
+            self._parts = onnx.load_model_from_string(operators), weights
 
-            tensors: dict[str, ir.TensorProtocol] = {name: ir.Tensor(each, name=name) for name, each in weights.items()}
-            self._parts = onnx.load_model_from_string(operators), tensors
-
-    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
+    def _with_inputs(self, names: frozenset[str]) -> Graph | ir.Model:
         self.read_lifted()
         return super()._with_inputs(names)
 
@@ -118,9 +118,9 @@ def sources() -> str:
 def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan], path: str | os.PathLike[str]) -> None:
     """Write a model and its plans into a file, which replaces one of this name at once."""
     writer, kept = Writer(), source._current()
-    for each, value in kept.graph.initializers.items():
-        if value.dtype is not None and value.dtype.name == "STRING":
-            raise UnsupportedError(f"constant {shown(each)} is text, which is not saved")
+    text = [name for name, array in constants_of(kept).items() if array.dtype.kind in "OSU"]
+    if text:
+        raise UnsupportedError(f"constant {shown(text[0])} is text, which is not saved")
     if isinstance(source, SavedSource):
         source.read_lifted()
     header = {
@@ -129,8 +129,8 @@ def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan],
         "outputs": source.outputs,
         **{"bounds": dict(source.bounds), "remedy": source.remedy},
         "results": {name: dtype.name for name, dtype in source._results.items()},
-        "model": writer.model(*pack(kept)),
-        "lifted": source._parts and writer.model(source._parts[0].SerializeToString(), _in_memory(source), {}),
+        "model": writer.graph(kept) if isinstance(kept, Graph) else writer.model(*pack(kept)),
+        "lifted": source._parts and writer.model(source._parts[0].SerializeToString(), source._parts[1], {}),
         "plans": [
             {"key": key, "graph": graph, "layouts": plan.layouts and list(vars(plan.layouts).values())}
             for key, plan in plans.items()
@@ -138,10 +138,6 @@ def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan],
         ],
     }
     writer.write(header, Path(path))
-
-
-def _in_memory(source: Source) -> dict[str, np.ndarray]:
-    return {name: np.asarray(each.numpy()) for name, each in (source._parts[1] if source._parts else {}).items()}
 
 
 def read(file: Path) -> tuple[SavedSource, str, Options] | None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.ir.graph import memory_of
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
 from .onnx_control import MOST_ITERATIONS, is_open, reads_inputs
 from .onnx_lifting import FOREIGN
-from .onnx_nodes import STANDARD
+from .onnx_nodes import STANDARD, constants_of
 
 if TYPE_CHECKING:
     import onnx
@@ -138,12 +139,16 @@ def check(model: onnx.ModelProto) -> None:
 
 
 def messages(message: Any, kind: Any) -> Iterator[Any]:
-    """Yield the messages of one kind within a message of protobuf, at any depth."""
+    """Yield the messages of one kind within a message of protobuf, at any depth; no message within a tensor."""
+    import onnx
+
     waiting = [message]
     while waiting:
         each = waiting.pop()
         if isinstance(each, kind):
             yield each
+        if isinstance(each, onnx.TensorProto):  # a list of its fields copies its data
+            continue
         for field, value in each.ListFields():
             if field.message_type is not None:
                 waiting += [value] if hasattr(value, "ListFields") else value
@@ -181,22 +186,6 @@ def _calls(graph: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str]]
     return [(node.domain, node.op_type) for node in messages(graph, onnx.NodeProto)]
 
 
-def weight_bytes(model: Any) -> int:
-    """Return the bytes of the constants of a model of onnx-ir: a region of a file counts once."""
-    import onnx_ir as ir
-
-    files, total = dict[str, int](), 0
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if tensor is None or tensor.dtype == ir.DataType.STRING:
-            continue
-        if hasattr(tensor, "path"):
-            files[str(tensor.path)] = max(files.get(str(tensor.path), 0), (tensor.offset or 0) + tensor.nbytes)
-        else:
-            total += tensor.nbytes
-    return total + sum(files.values())
-
-
 def most_folded(weights: int) -> int:
     """Return how many bytes a model may compute from its constants; weights of 4 bits become eight times as many."""
     return LARGEST_FOLDED + 8 * weights
@@ -208,7 +197,7 @@ def foldable(model: ir.Model) -> Callable[[ir.Node], bool | None]:
     The function adds up what was folded. The model's `meta` has the bytes of the file's constants as WEIGHT_BYTES.
     """
     weights = model.meta[WEIGHT_BYTES]
-    left = most_folded(weights) - max(0, weight_bytes(model) - weights)
+    left = most_folded(weights) - max(0, memory_of(constants_of(model).values()) - weights)
 
     def ask(node: Any) -> bool | None:
         nonlocal left
