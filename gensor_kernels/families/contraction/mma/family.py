@@ -87,6 +87,7 @@ class ContractionMma(ContractionFamily):
     )
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 64), (16, 64), (16, 128), (256, 128))
     needs = (PRODUCTS,)
+    alignment_bounds_widths = True
 
     def __init__(
         self,
