@@ -73,18 +73,26 @@ class Source:
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
     bounds: Mapping[str, tuple[float, float]] = {}
+    #: Weights in files: the file, the first byte there, and how many follow.
+    places: Sequence[tuple[Path, int, int]] = ()
     #: Whether every operator was found to be served before.
     is_checked = False
     _parts: tuple[onnx.ModelProto, Weights] | None = None
 
     def __init__(
-        self, model: onnx.ModelProto, folder: Path | None = None, inputs: Values | None = None, own: Any = None
+        self,
+        model: onnx.ModelProto,
+        folder: Path | None = None,
+        inputs: Values | None = None,
+        files: onnx_weights.Files | None = None,
     ):
         onnx_limits.refuse_early(model)
         onnx_limits.check(model)
         #: Names of the files next to the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
-        operators, weights = onnx_weights.split(model, onnx_weights.Files(folder, own))
+        files = files or onnx_weights.Files(folder)
+        operators, weights = onnx_weights.split(model, files)
+        self.places = files.places
         _fix(operators, weights, inputs or {})
         _tidy(operators)
         _check(operators, weights)
@@ -249,7 +257,7 @@ def read(model: Any, inputs: Values | None = None) -> Source:
     """
     onnx = library()
     if isinstance(model, onnx.ModelProto):
-        return _source(model, None, inputs)
+        return _source(model, inputs)
     if isinstance(model, (bytes, bytearray, memoryview)):
         return _parsed(memoryview(model), None, inputs)
     if not isinstance(model, (str, os.PathLike)):
@@ -260,22 +268,23 @@ def read(model: Any, inputs: Values | None = None) -> Source:
     try:
         with open(file, "rb") as stream:
             data = mmap(stream.fileno(), 0, access=ACCESS_READ) if file.stat().st_size else b""
-        return _parsed(memoryview(data), file.parent, inputs)
+        return _parsed(memoryview(data), file, inputs)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
 
 
-def _source(model: onnx.ModelProto, folder: Path | None, inputs: Values | None, own: Any = None) -> Source:
+def _source(model: onnx.ModelProto, inputs: Values | None, files: onnx_weights.Files | None = None) -> Source:
     with failing("no valid ONNX model"):
-        return Source(model, folder, inputs, own)
+        return Source(model, None, inputs, files)
 
 
-def _parsed(data: memoryview, folder: Path | None, inputs: Values | None) -> Source:
+def _parsed(data: memoryview, file: Path | None, inputs: Values | None) -> Source:
+    data = data.cast("B")
     try:
-        model = library().load_model_from_string(onnx_weights.lighten(data.cast("B")))
+        model = library().load_model_from_string(onnx_weights.lighten(data))
     except Exception as error:  # of protobuf
         raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
-    return _source(model, folder, inputs, data)
+    return _source(model, inputs, onnx_weights.Files(file and file.parent, data, file and file.resolve()))
 
 
 def _fix(operators: onnx.ModelProto, weights: Weights, inputs: Values) -> None:

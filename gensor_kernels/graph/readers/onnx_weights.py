@@ -93,11 +93,13 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 class Files:
-    """Places of the data of external tensors: the folder of a model, and its own bytes where `lighten` was applied."""
+    """Files with the data of external tensors: those in the folder of a model, and its own bytes, of `file` if any."""
 
-    def __init__(self, folder: Path | None, own: memoryview | None = None):
-        self._folder, self._own = folder, own
+    def __init__(self, folder: Path | None, own: memoryview | None = None, file: Path | None = None):
+        self._folder, self._own, self._file = folder, own, file
         self._mapped: dict[Path, np.ndarray] = {}
+        #: Where data were read: a file, the first byte there, and how many follow.
+        self.places: list[tuple[Path, int, int]] = []
 
     def read(self, tensor: onnx.TensorProto, name: str) -> np.ndarray:
         """Return the bytes of an external tensor: those of a file are mapped into memory.
@@ -118,11 +120,13 @@ class Files:
         except ValueError:
             raise ModelError(f"{label}: {shown(location)} is read from {shown(places)}, which are no numbers") from None
         if location == OWN and self._own is not None:
-            whole = np.frombuffer(self._own, np.uint8)
+            file, whole = self._file, np.frombuffer(self._own, np.uint8)
         else:
-            whole = self._map(label, location)
+            file, whole = self.map(label, location)
         if min(offset, size) < 0 or length != size or offset + length > whole.size:
             raise ModelError(f"{label}: {size} bytes are not at byte {offset} of {shown(location)}: the file was cut")
+        if file is not None:
+            self.places.append((file, offset, length))
         found = whole[offset : offset + length]
         return found.copy() if location == OWN else found
 
@@ -141,7 +145,8 @@ class Files:
         except Exception as error:
             fail(f"weights {shown(name)} have no array", error, "export the model again")
 
-    def _map(self, label: str, location: str) -> np.ndarray:
+    def map(self, label: str, location: str) -> tuple[Path, np.ndarray]:
+        """Return the path and the bytes of a file of the folder; ModelError if it is none, of `label`."""
         if self._folder is None:
             raise ModelError(f"{label} are in another file: load the model by its path")
         if not location:
@@ -154,7 +159,7 @@ class Files:
         if path not in self._mapped:
             is_empty = not path.stat().st_size
             self._mapped[path] = np.zeros(0, np.uint8) if is_empty else np.asarray(np.memmap(path, np.uint8, "r"))
-        return self._mapped[path]
+        return path, self._mapped[path]
 
 
 def _bits(dtype: np.dtype[Any]) -> int:
