@@ -210,8 +210,8 @@ class Window(Ruled):
         coordinates = self.coordinates(workload, arch)
         lattice = {coordinate.name: coordinate.values for coordinate in coordinates}
         c = _grid(lattice)
-        ok = self.legal(c, workload, arch) & (self.registers(c, workload, arch) <= STARTER_REGISTERS)
-        c = {name: column[ok] for name, column in c.items()}
+        c = _where(c, self.legal(c, workload, arch))
+        c = _where(c, self.registers(c, workload, arch) <= STARTER_REGISTERS)
         seconds = roofline.seconds(self.terms(c, workload, arch), arch)
         order = np.argsort(seconds, kind="stable")
         kinds = (c["window"] > 0, c["split"] > 1, c["vector_a"], c["staged"], c["filter_held"])
@@ -221,7 +221,7 @@ class Window(Ruled):
 
 
 def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]:
-    """Return all combinations of some values of every coordinate, from which starters are chosen."""
+    """Return combinations of some values of every coordinate, whole threads in a block, for starters to choose from."""
     wanted = {
         **{
             "level": (2,),
@@ -235,4 +235,10 @@ def _grid(lattice: dict[str, tuple[int, ...]]) -> dict[str | Column, np.ndarray]
     }
     values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]
     points = np.meshgrid(*(np.array(each, np.int64) for each in values), indexing="ij")
-    return {name: column.ravel() for name, column in zip(lattice, points, strict=True)}
+    c: dict[str | Column, np.ndarray] = {name: column.ravel() for name, column in zip(lattice, points, strict=True)}
+    return _where(c, (c["block_h"] % c["thread_h"] == 0) & (c["block_w"] % c["thread_w"] == 0))
+
+
+def _where(columns: Columns, chosen: np.ndarray) -> dict[str | Column, np.ndarray]:
+    places = np.flatnonzero(chosen)
+    return {name: column[places] for name, column in columns.items()}

@@ -24,7 +24,8 @@ from gensor_kernels.graph.failures import failing
 from gensor_kernels.graph.ir.graph import OPSET, Decision, Graph, Node, Spec, Step
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts.laid_out import Layouts
-from gensor_kernels.graph.readers.onnx_file import Source, constants_of, library
+from gensor_kernels.graph.readers.onnx_file import Source, library
+from gensor_kernels.graph.readers.onnx_nodes import constants_of
 from gensor_kernels.graph.readers.onnx_weights import Files, pack, unpack
 from gensor_kernels.shown import shown
 

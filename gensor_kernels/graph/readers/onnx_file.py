@@ -23,7 +23,7 @@ import numpy as np
 from gensor_kernels import install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import failing, first_line
-from gensor_kernels.graph.ir.graph import OPSET, Graph, Spec, memory_of
+from gensor_kernels.graph.ir.graph import OPSET, Graph, Spec
 from gensor_kernels.shown import shown
 
 from . import (  # noqa: F401 - some register what they lift
@@ -37,7 +37,7 @@ from . import (  # noqa: F401 - some register what they lift
 from .folding import fold
 from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
-from .onnx_nodes import constants_of, dtype_of, extents_of, graph_of, node_of, spec_of
+from .onnx_nodes import dtype_of, extents_of, graph_of, node_of, spec_of
 from .onnx_weights import pack, unpack
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def optimise(model: ir.Model, inputs: Iterable[str], simplify: Callable[[ir.Mode
     model.graph.inputs[:] = [by_name[name] for name in inputs]
     _forget_results(model)
     with failing("shapes of the model cannot be inferred"):
-        model.meta[WEIGHT_BYTES] = memory_of(constants_of(model).values())
+        model.meta[WEIGHT_BYTES] = onnx_limits.weight_bytes(model)
         simplify(model)
     for name, value in model.graph.initializers.items():
         tensor: Any = value.const_value

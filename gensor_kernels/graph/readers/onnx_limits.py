@@ -14,7 +14,7 @@ from gensor_kernels.shown import shown
 
 from .onnx_control import MOST_ITERATIONS, is_open, reads_inputs
 from .onnx_lifting import FOREIGN
-from .onnx_nodes import STANDARD, constants_of
+from .onnx_nodes import STANDARD
 
 if TYPE_CHECKING:
     import onnx
@@ -186,6 +186,16 @@ def _calls(graph: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str]]
     return [(node.domain, node.op_type) for node in messages(graph, onnx.NodeProto)]
 
 
+def weight_bytes(model: ir.Model) -> int:
+    """Return the bytes of the constants of a model of onnx-ir; arrays of PyTorch are not read."""
+    import onnx_ir as ir
+
+    tensors = [each.const_value for each in model.graph.initializers.values() if each.const_value is not None]
+    arrays = [each.raw for each in tensors if isinstance(each, ir.Tensor) and isinstance(each.raw, np.ndarray)]
+    others = (each for each in tensors if not (isinstance(each, ir.Tensor) and isinstance(each.raw, np.ndarray)))
+    return memory_of(arrays) + sum(each.nbytes for each in others if each.dtype != ir.DataType.STRING)
+
+
 def most_folded(weights: int) -> int:
     """Return how many bytes a model may compute from its constants; weights of 4 bits become eight times as many."""
     return LARGEST_FOLDED + 8 * weights
@@ -197,7 +207,7 @@ def foldable(model: ir.Model) -> Callable[[ir.Node], bool | None]:
     The function adds up what was folded. The model's `meta` has the bytes of the file's constants as WEIGHT_BYTES.
     """
     weights = model.meta[WEIGHT_BYTES]
-    left = most_folded(weights) - max(0, memory_of(constants_of(model).values()) - weights)
+    left = most_folded(weights) - max(0, weight_bytes(model) - weights)
 
     def ask(node: Any) -> bool | None:
         nonlocal left
