@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from gensor_kernels.graph.layouts.laid_out import Layouts
 
-    from .onnx_weights import Weights
+    from .onnx_nodes import Weights
 
 #: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)

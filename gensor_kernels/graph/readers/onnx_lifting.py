@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx
     from numpy.typing import DTypeLike
 
-    from .onnx_weights import Weights
+    from .onnx_nodes import Weights
 
 Proto = TypeVar("Proto", bound="onnx.ModelProto | onnx.NodeProto")
 

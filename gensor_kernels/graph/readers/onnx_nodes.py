@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from .onnx_weights import Weights
-
+#: Arrays of constants by name, apart from the operators.
+Weights: TypeAlias = MutableMapping[str, np.ndarray]
 #: Domains of the ONNX standard's own operators.
 STANDARD = ("", "ai.onnx")
 

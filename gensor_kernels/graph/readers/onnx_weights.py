@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-#: Arrays of constants by name, apart from the operators.
-Weights: TypeAlias = MutableMapping[str, np.ndarray]
+    from .onnx_nodes import Weights
+
 #: Elements up to which a constant stays among the operators, for the inference of shapes.
 SMALL = 1024
 #: Bytes of the data of a tensor up to which protobuf reads them: it copies them several times.
