@@ -25,9 +25,9 @@ import gensor_kernels
 from gensor_kernels.devices.emulator.device import EmulatorDevice
 from gensor_kernels.graph.execution.model import Model
 from gensor_kernels.graph.execution.plan import Plan
-from gensor_kernels.graph.execution.weights import fold
 from gensor_kernels.graph.ir.graph import Node
 from gensor_kernels.graph.lowerings.base import IN_PLACE
+from gensor_kernels.graph.readers.folding import fold
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.graph.networks import exported_graphs, exported_models, test_third_party
 

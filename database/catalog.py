@@ -126,7 +126,7 @@ class Catalog:
                     parts = counting.setdefault(record.key, {})
                     present = parts.get(record.part)
                     # An unverified or refuted kernel must not hide an older record that works.
-                    if present is None or (stored.usable and not present.usable):
+                    if present is None or (stored.usable and not present.stored.usable):
                         parts[record.part] = Entry(record, stored)
         return {
             key: tuple(parts.values()) if len(parts) == 1 else tuple(parts[part] for part in sorted(parts))

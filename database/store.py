@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from . import connection as sql
 from .errors import StoreError, StoreWarning, UnreadableStoreError, absolute, is_first_report
+from .lazy import cached_property
 from .opening import open_readonly, open_writable, rollback, write_lock
 from .record import TABLES, Binary, Kernel, Portfolio, Record, Row, RowType, Source, Timing, Verification
 from .rows import insert, select
@@ -286,7 +287,7 @@ class StoredKernel:
     verified: str
     stores: tuple[Store, ...] = field(repr=False, compare=False, default=())
 
-    @property
+    @cached_property
     def usable(self) -> bool:
         """Whether executions gave right results, and never wrong ones."""
         return self.verified in ("device", "emulator")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 
 from .record import METHODS, Kernel, Record, Timing, Verification
 
@@ -27,7 +28,8 @@ def verdict(verifications: Iterable[Verification]) -> str:
 
 def newest_first(records: Iterable[Record]) -> list[Record]:
     """Return records from the newest to the oldest; of one second, settled records first, then by digest."""
-    return sorted(records, key=lambda record: (-record.created, not is_settled(record), record.digest))
+    settled_first = sorted(sorted(records, key=attrgetter("digest")), key=is_settled, reverse=True)
+    return sorted(settled_first, key=attrgetter("created"), reverse=True)
 
 
 def is_settled(record: Record) -> bool:

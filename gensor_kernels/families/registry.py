@@ -74,4 +74,4 @@ def program_from_json(text: str | Mapping[str, object]) -> Program:
     family = FAMILIES.get(str(body["family"])) if isinstance(body, Mapping) and "family" in body else None
     if family is None:
         return Program.from_json(text, None)
-    return Program.from_json(text, family.names, family.always)
+    return Program.from_json(body, family.names, family.always)

@@ -1,5 +1,7 @@
 """Rosters of Programs: columns that are kept are the same for every size of their class."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,6 +48,18 @@ def test_a_program_made_before_its_class_had_streams_has_none():
     for strange in (old.values[1:], (*new.values, ("warps", 4))):
         with pytest.raises(ValueError, match="not a contraction_mma program"):
             lattice.point(Program(new.family, strange))
+
+
+@pytest.mark.parametrize("family", [name for name, each in FAMILIES.items() if each.alignment_bounds_widths])
+def test_kernels_of_several_alignment_classes_are_predicted_together_as_alone(family):
+    wanted = workload(512, 256, 1024, trans_b=True)
+    arch, kernels = lookup("sm_80"), []
+    for a, b, c in ((16, 16, 16), (4, 16, 8), (8, 4, 4), (2, 4, 16)):
+        narrow = replace(wanted, alignment=(("a", a), ("b", b), ("c", c)))
+        kernels += [library.generate(each, narrow, arch) for each in FAMILIES[family].starters(narrow, arch)]
+    alone = [predict.predict([each], wanted, arch)[0] for each in kernels]
+    assert predict.predict(kernels, wanted, arch) == alone and len(set(alone)) > len(kernels) / 2
+    assert len(predict._group(kernels, lambda each: [each.program]).groups) == 2
 
 
 def test_a_library_keeps_what_it_predicts_together_and_not_for_ever():

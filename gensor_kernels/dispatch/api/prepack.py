@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.whole import whole
 from gensor_kernels.shown import no_array, shown
@@ -83,11 +83,14 @@ def prepack(w: ArrayLike, *, axis: int = -2, rows: int = 1) -> DeviceArray:
     *lead, first, last = (int(extent) for extent in w.shape)
     stored = contiguous((*lead, first, last), w.dtype.name)
     turned = _swap_axes(contiguous((*lead, last, first), w.dtype.name))
-    seconds = [_seconds(runtime, w, view, transposed, rows) for view in (None, stored, turned)]
-    if min(seconds[1:]) * WORTHWHILE > seconds[0]:
+    now, known = _view(runtime, w), dict[Any, float]()
+    for view in (now, stored, turned):
+        if view not in known:
+            known[view] = _seconds(runtime, view, transposed, rows)
+    if min(known[stored], known[turned]) * WORTHWHILE > known[now]:
         return w
     xp = runtime.device.xp
-    if seconds[1] <= seconds[2]:
+    if known[stored] <= known[turned]:
         return xp.ascontiguousarray(w)
     return xp.ascontiguousarray(xp.swapaxes(w, -1, -2)).swapaxes(-1, -2)
 
@@ -100,10 +103,20 @@ def _swap_axes(view: View) -> View:
     return View(shape, strides, view.dtype, view.alignment)
 
 
-def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bool, rows: int) -> float:
-    """Return the predicted seconds of the best default Program with weights laid out as `view`, or as they are;
-    infinity where kernels do not take them."""
-    from gensor_kernels.dispatch.calls.problem import multiply, view_of
+def _view(runtime: Runtime, w: DeviceArray) -> View | None:
+    """Return the layout of an array in memory, None where kernels do not take it."""
+    from gensor_kernels.dispatch.calls.problem import view_of
+    from gensor_kernels.errors import UnsupportedError
+
+    try:
+        return view_of(w, runtime.pointer(w))
+    except UnsupportedError:
+        return None
+
+
+def _seconds(runtime: Runtime, view: View | None, transposed: bool, rows: int) -> float:
+    """Return the predicted seconds of the best default Program with weights laid out as `view`; infinity for None."""
+    from gensor_kernels.dispatch.calls.problem import multiply
     from gensor_kernels.dispatch.selection.predict import few_seconds
     from gensor_kernels.errors import UnsupportedError
     from gensor_kernels.families.registry import FAMILIES
@@ -112,9 +125,10 @@ def _seconds(runtime: Runtime, w: DeviceArray, view: View | None, transposed: bo
 
     arch = runtime.device.arch
     assert arch is not None
+    if view is None:
+        return float("inf")
     try:
-        b = view_of(w, runtime.pointer(w)) if view is None else view
-        b = _swap_axes(b) if transposed else b
+        b = _swap_axes(view) if transposed else view
         *lead, k, n = b.shape
         x = contiguous((*lead, rows, k), b.dtype)
         c = contiguous((*lead, rows, n), default_output(b.dtype))

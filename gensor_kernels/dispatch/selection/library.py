@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from gensor_database import Timing, counting, is_under, launched
@@ -210,7 +211,7 @@ def _shelved(
     serving = {id(each.serves): each.serves for each in contents.kernels.values()}
     keys = {number: each.class_key() for number, each in serving.items()}
     shelves: dict[str, Shelf] = {}
-    for kernel in sorted(contents.kernels.values(), key=lambda each: each.digest):
+    for kernel in sorted(contents.kernels.values(), key=attrgetter("digest")):
         name = keys[id(kernel.serves)]
         if (shelf := shelves.get(name)) is None:
             shelf = shelves[name] = Shelf(kernel.serves)

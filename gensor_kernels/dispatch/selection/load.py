@@ -65,11 +65,12 @@ def _path(setting: Callable[[], Path | None]) -> Path | None:
 def contents(catalog: database.Catalog, arch: Arch) -> Contents:
     """Usable kernels, records and portfolios that name them (this part's before another's), and this part's timings
     but for those of tuning in the background, which a race has to confirm."""
-    # This part's records last, where they replace those of others.
-    usable = sorted((each for each in catalog.entries() if each.usable), key=lambda each: each.record.part == arch.part)
+    usable = [each for each in catalog.entries() if each.stored.usable]
+    own = [each for each in usable if each.record.part == arch.part]
     stored = catalog.kernels()
     kernels = {each.digest: each for row in stored if row.usable and (each := _kernel(row, arch)) is not None}
-    strange = {row.kernel.digest: kernels.get(row.kernel.digest) for row in stored if untrusted.is_foreign(row)}
+    mixed = not all(store.trusted for store in catalog.stores)
+    strange = {r.kernel.digest: kernels.get(r.kernel.digest) for r in stored if mixed and untrusted.is_foreign(r)}
     classes = {each.kernel.class_key for each in stored}
 
     def may(name: str | None, key: str) -> bool:
@@ -77,10 +78,12 @@ def contents(catalog: database.Catalog, arch: Arch) -> Contents:
         kernel = strange.get(name or "")
         return name not in strange or (kernel is not None and untrusted.is_legal(kernel, key, arch))
 
-    records = {e.record.key: e for e in usable if may(e.kernel.digest, e.record.key)}
+    # This part's records last, where they replace those of others.
+    entries = [*usable, *own]
+    records = {e.record.key: e for e in entries if not strange or may(e.stored.kernel.digest, e.record.key)}
     return Contents(
         kernels=kernels,
-        records={key: e.kernel.digest for key, e in records.items()},
+        records={key: e.stored.kernel.digest for key, e in records.items()},
         unsettled={key for key, e in records.items() if not is_settled(e.record)},
         elsewhere={key for key, e in records.items() if e.record.part != arch.part},
         timings={

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,17 +18,17 @@ from gensor_kernels.machine import roofline
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.workload import Workload
 
-from .library import Form, Kernel, Library
+from .library import Kernel, Library
 
 #: Lists of kernels whose ways a library keeps.
 MOST_LISTS = 256
 
 
 class Group(NamedTuple):
-    """Kernels with the same layouts and alignments: the places of their ways in a list, one of them, their Programs."""
+    """Kernels that one evaluation predicts: the places of their ways in a list, the class of all, their Programs."""
 
     places: list[int]
-    first: Kernel
+    serves: Workload
     roster: Roster
 
 
@@ -75,16 +76,24 @@ def _ways(
 
 def _group(kernels: Sequence[Kernel], programs: Callable[[Kernel], list[Program]]) -> Ways:
     own = [programs(kernel) for kernel in kernels]
-    forms: dict[Form, tuple[Kernel, list[int], list[Program]]] = {}
+    forms: dict[Hashable, tuple[dict[str, int], Kernel, list[int], list[Program]]] = {}
     first = 0
     for kernel, ways in zip(kernels, own, strict=True):
-        _, places, joined = forms.setdefault(kernel.form, (kernel, [], []))
+        family, layout, alignment = kernel.form
+        free = FAMILIES[family].alignment_bounds_widths
+        form = family, layout, tuple(min(each, 4) for _, each in alignment) if free else alignment
+        widest, _, places, joined = forms.setdefault(form, ({}, kernel, [], []))
+        widest |= {name: max(each, widest.get(name, 0)) for name, each in alignment}
         places += range(first, first + len(ways))
         joined += ways
         first += len(ways)
     groups = [
-        Group(places, kernel, Roster(FAMILIES[kernel.program.family], joined))
-        for kernel, places, joined in forms.values()
+        Group(
+            places,
+            replace(kernel.serves, alignment=tuple(widest.items())),
+            Roster(FAMILIES[kernel.program.family], joined),
+        )
+        for widest, kernel, places, joined in forms.values()
     ]
     return Ways(own, groups)
 
@@ -93,7 +102,7 @@ def _predict(ways: Ways, workload: Workload, arch: Arch) -> list[float]:
     """Return the seconds of all ways."""
     seconds = np.full(sum(map(len, ways.programs)), math.inf)
     for group in ways.groups:
-        wanted = group.first.workload(workload)
+        wanted = workload.stored_as(group.serves)
         if group.roster.family.serves(wanted, arch) is None:
             legal, values = _seconds(group.roster, wanted, arch)
             seconds[np.take(group.places, legal)] = values

@@ -207,12 +207,11 @@ def candidates(request: Request, library: Library) -> list[Ranked]:
 
 def _by_class(request: Request, library: Library) -> tuple[list[Ranked], list[Ranked]]:
     """Return the kernels of portfolios that fit, and the kernels of classes whose portfolios have none that fits."""
-    chosen: list[Served] = []
-    others: list[Served] = []
-    for shelf in library.shelves(request.problem.workload):
-        found = _servers(shelf.portfolio, request, library)
-        chosen += found
-        others += [] if found else _servers(shelf.others, request, library)
+    shelves = library.shelves(request.problem.workload)
+    chosen = _servers([each for shelf in shelves for each in shelf.portfolio], request, library)
+    fit = {stored.digest for stored, *_ in chosen}
+    rest = [shelf for shelf in shelves if fit.isdisjoint(each.digest for each in shelf.portfolio)]
+    others = _servers([each for shelf in rest for each in shelf.others], request, library)
     ranked = _ranked(chosen + others, request, library)
     return ranked[: len(chosen)], ranked[len(chosen) :]
 

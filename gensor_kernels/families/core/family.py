@@ -159,6 +159,9 @@ class Family:
     ends: tuple[str, ...] = ()
     #: values without a compiled epilogue and launch bounds
     unbound: Mapping[str, int] = MappingProxyType({})
+    #: whether alignment classes from 4 bytes on only bound the widths of accesses, which are coordinates: kernels of
+    #: several classes are then predicted together
+    alignment_bounds_widths = False
     #: operators, arithmetic and features of the Arch that the family is for, checked in this order before ``refusal``
     needs: tuple[Need, ...] = ()
 

@@ -58,9 +58,15 @@ class Windows(Ruled):
         values = [[v for v in lattice[name] if v in wanted.get(name, lattice[name])] for name in lattice]
         points = np.meshgrid(*(np.array(each, np.int64) for each in values), indexing="ij")
         c: Named = {name: column.ravel() for name, column in zip(lattice, points, strict=True)}
-        ok = self.legal(c, workload, arch) & (self.registers(c, workload, arch) <= self.starter_registers)
-        c = {name: column[ok] for name, column in c.items()}
+        c = _where(c, (c["block_h"] % c["thread_h"] == 0) & (c["block_w"] % c["thread_w"] == 0))  # the others: illegal
+        c = _where(c, self.legal(c, workload, arch))
+        c = _where(c, self.registers(c, workload, arch) <= self.starter_registers)
         order = np.argsort(roofline.seconds(self.terms(c, workload, arch), arch), kind="stable")
         _, first = np.unique(np.stack([*self.kind(c)], axis=1)[order], axis=0, return_index=True)
         fastest = order[np.sort(first)[:8]].tolist()
         return [Program(self.name, tuple((name, int(c[name][i])) for name in self.names)) for i in fastest]
+
+
+def _where(columns: Named, chosen: np.ndarray) -> Named:
+    places = np.flatnonzero(chosen)
+    return {name: column[places] for name, column in columns.items()}

@@ -238,7 +238,7 @@ class Model:
 
         return Session(self.inputs, self.outputs, kept, sizes, plan_for)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, external_weights: bool = False) -> None:
         """Write the model into a file that `load` opens without reading or planning it again.
 
         The file has the weights and the plans of the signatures that were called; on another part, with other sizes,
@@ -248,9 +248,16 @@ class Model:
         ----------
         path : path
             The file, which is replaced at once if it exists.
+        external_weights : bool, default False
+            Weights stay in the ONNX file, or in the files of its external data, which are
+            in the folder of `path` or below. `load` raises ModelError where they have
+            changed.
 
         Raises
         ------
+        ValueError
+            If `external_weights` of a model that was not loaded from a file, or whose files
+            are in another folder.
         UnsupportedError
             If the model has constants that are text.
 
@@ -273,7 +280,7 @@ class Model:
             for (signature, _, fixed, state), plan in self._plans.items()
             if not state and plan.part
         }
-        save(self._source, self._name, self._options, stateless, path)
+        save(self._source, self._name, self._options, stateless, path, external_weights)
 
     def placed(self, inputs: Mapping[str, DeviceArray]) -> dict[str, DeviceArray]:
         """Return NumPy arrays as arrays of the current device: CuPy's, or NumPy's own inside `emulated`."""

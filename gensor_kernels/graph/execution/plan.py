@@ -28,6 +28,7 @@ from gensor_kernels.graph.layouts.laid_out import Layouts, choose_layouts
 from gensor_kernels.graph.layouts.times import prepack_weights
 from gensor_kernels.graph.lowerings import compute
 from gensor_kernels.graph.lowerings.base import IN_PLACE, WINDOWS, Run, spatial_axes
+from gensor_kernels.graph.readers.folding import fold
 from gensor_kernels.graph.rewrites import rewrite
 from gensor_kernels.graph.rewrites.quantised import LEAST, product_dtype
 from gensor_kernels.graph.rewrites.state import State, keep_state
@@ -35,7 +36,6 @@ from gensor_kernels.shown import shown
 
 from .arena import Arena, Layout, Ledger
 from .bound import Arenas, Bound, Recompute
-from .weights import fold
 
 if TYPE_CHECKING:
     from gensor_kernels.devices.lending import Lease

@@ -1,8 +1,8 @@
 """Saved models: the simplified model, the plans that were made, and all constants, mapped into memory.
 
-A file is MAGIC, the length of a header, the header in JSON, and the bytes of arrays, each at a multiple of ALIGN. It
-holds data alone, nothing that is executed. Plans belong to the sources of this package and to a part: for others, the
-model is planned again.
+A file is MAGIC, the length of a header, the header in JSON, and the bytes of arrays, each at a multiple of ALIGN; some
+weights may stay in other files of its folder. It holds data alone, nothing that is executed. Plans belong to the
+sources of this package and to a part: for others, the model is planned again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from gensor_kernels.graph.ir.graph import OPSET, Decision, Graph, Node, Spec, St
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts.laid_out import Layouts
 from gensor_kernels.graph.readers.onnx_file import Source, library
-from gensor_kernels.graph.readers.onnx_weights import pack, unpack
+from gensor_kernels.graph.readers.onnx_nodes import constants_of
+from gensor_kernels.graph.readers.onnx_weights import Files, pack, unpack
 from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ MAGIC = b"GENSORM1"
 ALIGN = 256
 FIELDS = ("inputs", "defaults")
 CUT = "the file was cut or changed; save the model again"
+#: Another file that holds arrays: location in the folder, size, time of its last change, and (first byte, length,
+#: digest) of each array.
+Other = tuple[str, int, int, list[tuple[int, int, str]]]
 #: Inputs with shapes and dtypes, the part, and whether times were ignored.
 Key = tuple[tuple[tuple[str, tuple[int, ...], str], ...], str, bool]
 
@@ -55,9 +59,10 @@ class SavedSource(Source):
 
     def __init__(self, header: Mapping[str, Any], arrays: Arrays):
         self._arrays, self._kept, self._lifted = arrays, header["model"], header["lifted"]
-        self._read: ir.Model | None = None
+        self._read: Graph | ir.Model | None = None
         self.inputs, self.defaults = ({name: arrays.spec(spec) for name, spec in header[each]} for each in FIELDS)
         self.outputs, self.weight_files = list(header["outputs"]), []
+        self.places = arrays.places
         self.bounds = {name: (float(least), float(most)) for name, (least, most) in header["bounds"].items()}
         self.remedy = header["remedy"]
         self._results = {name: _dtype(dtype) for name, dtype in header["results"].items()}
@@ -67,22 +72,22 @@ class SavedSource(Source):
         if header["sources"] == sources():
             self.plans = {_key(each["key"]): Stored(each["graph"], each["layouts"]) for each in header["plans"]}
 
-    def _current(self) -> ir.Model:
+    def _current(self) -> Graph | ir.Model:
         if self._read is None:
-            library()
-            self._read = unpack(*self._arrays.model(self._kept))
+            if "nodes" in self._kept:
+                self._read = self._arrays.graph(self._kept)
+            else:
+                library(simplifies=True)
+                self._read = unpack(*self._arrays.model(self._kept))
         return self._read
 
     def read_lifted(self) -> None:
         """Read the model before it was simplified, for calls that override defaults."""
         if self._parts is None and self._lifted is not None:
             onnx, (operators, weights, _) = library(), self._arrays.model(self._lifted)
-            import onnx_ir as ir
+            self._parts = onnx.load_model_from_string(operators), weights
 
-            tensors: dict[str, ir.TensorProtocol] = {name: ir.Tensor(each, name=name) for name, each in weights.items()}
-            self._parts = onnx.load_model_from_string(operators), tensors
-
-    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
+    def _with_inputs(self, names: frozenset[str]) -> Graph | ir.Model:
         self.read_lifted()
         return super()._with_inputs(names)
 
@@ -115,12 +120,21 @@ def sources() -> str:
     return found.hexdigest()
 
 
-def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan], path: str | os.PathLike[str]) -> None:
+def save(
+    source: Source,
+    name: str,
+    options: Options,
+    plans: Mapping[Key, Plan],
+    path: str | os.PathLike[str],
+    external_weights: bool = False,
+) -> None:
     """Write a model and its plans into a file, which replaces one of this name at once."""
     writer, kept = Writer(), source._current()
-    for each, value in kept.graph.initializers.items():
-        if value.dtype is not None and value.dtype.name == "STRING":
-            raise UnsupportedError(f"constant {shown(each)} is text, which is not saved")
+    if external_weights:
+        writer.refer(source.places, Path(path).resolve().parent)
+    text = [name for name, array in constants_of(kept).items() if array.dtype.kind in "OSU"]
+    if text:
+        raise UnsupportedError(f"constant {shown(text[0])} is text, which is not saved")
     if isinstance(source, SavedSource):
         source.read_lifted()
     header = {
@@ -129,19 +143,15 @@ def save(source: Source, name: str, options: Options, plans: Mapping[Key, Plan],
         "outputs": source.outputs,
         **{"bounds": dict(source.bounds), "remedy": source.remedy},
         "results": {name: dtype.name for name, dtype in source._results.items()},
-        "model": writer.model(*pack(kept)),
-        "lifted": source._parts and writer.model(source._parts[0].SerializeToString(), _in_memory(source), {}),
+        "model": writer.graph(kept) if isinstance(kept, Graph) else writer.model(*pack(kept)),
+        "lifted": source._parts and writer.model(source._parts[0].SerializeToString(), source._parts[1], {}),
         "plans": [
             {"key": key, "graph": graph, "layouts": plan.layouts and list(vars(plan.layouts).values())}
             for key, plan in plans.items()
             if (graph := writer.graph(plan.graph)) is not None
         ],
     }
-    writer.write(header, Path(path))
-
-
-def _in_memory(source: Source) -> dict[str, np.ndarray]:
-    return {name: np.asarray(each.numpy()) for name, each in (source._parts[1] if source._parts else {}).items()}
+    writer.write({**header, "files": writer.files}, Path(path))
 
 
 def read(file: Path) -> tuple[SavedSource, str, Options] | None:
@@ -164,7 +174,7 @@ def read(file: Path) -> tuple[SavedSource, str, Options] | None:
         header = json.loads(text)
         if header["opset"] != OPSET:
             raise ModelError(f"{file}: operators of version {header['opset']} of the standard; save the model again")
-        source = SavedSource(header, Arrays(file, _aligned(len(MAGIC) + 40 + length)))
+        source = SavedSource(header, Arrays(file, _aligned(len(MAGIC) + 40 + length), header["files"]))
         return source, header["name"], Options(*header["options"])
 
 
@@ -192,18 +202,40 @@ class Writer:
 
     def __init__(self) -> None:
         self._parts: list[np.ndarray] = []
-        self._places: dict[str, int] = {}
+        #: Places by digest: the first byte among the arrays of this file, or [number of another file, first byte].
+        self._places: dict[str, int | list[int]] = {}
         self._end = 0
+        self.files: list[Other] = []
+
+    def refer(self, places: Sequence[tuple[Path, int, int]], folder: Path) -> None:
+        """Let arrays whose bytes are at these places of files in a folder stay there; ValueError for other folders."""
+        if not places:
+            raise ValueError("no weights of the model are in a file: save it without external_weights")
+        mapped: dict[Path, np.ndarray] = {}
+        for file, offset, length in places:
+            if file not in mapped:
+                if folder not in file.parents:
+                    raise ValueError(f"{file} is not in the folder of the saved model, {folder}, or below")
+                mapped[file] = np.asarray(np.memmap(file, np.uint8, "r"))
+                location, changed = file.relative_to(folder).as_posix(), file.stat().st_mtime_ns
+                self.files.append((location, mapped[file].size, changed, []))
+            number = [*mapped].index(file)
+            digest = _digest(mapped[file][offset : offset + length])
+            self._places[digest] = [number, offset]
+            self.files[number][3].append((offset, length, digest))
 
     def array(self, array: np.ndarray) -> list[Any]:
-        """Return [place, dtype, shape, order of its axes in memory, shape of the memory] of an array."""
+        """Return [place, dtype, shape, order of its axes in memory, shape of the memory] of an array.
+
+        The place is a number, or [number of another file, first byte there].
+        """
         if array.dtype == object:
             raise TypeError("text")
         single = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in array.strides)
         part = array[single] if array.size else array
         order = sorted(range(part.ndim), key=lambda axis: (-part.strides[axis], axis))
         packed = np.ascontiguousarray(part.transpose(order))
-        key = hashlib.sha256(packed.reshape(-1).view(np.uint8).data).hexdigest()
+        key = _digest(packed.reshape(-1).view(np.uint8))
         if key not in self._places:
             self._places[key] = self._end
             self._parts.append(packed)
@@ -260,11 +292,29 @@ class Writer:
             unfinished.unlink(missing_ok=True)
 
 
+def _digest(data: np.ndarray) -> str:
+    return hashlib.sha256(data.data).hexdigest()
+
+
 class Arrays:
     """The arrays of a file, mapped into memory, and graphs of them."""
 
-    def __init__(self, file: Path, start: int):
-        self.file = file.resolve()
+    def __init__(self, file: Path, start: int, others: Sequence[Other]):
+        self.file, files = file.resolve(), Files(file.resolve().parent)
+        self._others: list[np.ndarray] = []
+        #: Arrays in other files, as of `Source.places`.
+        self.places: list[tuple[Path, int, int]] = []
+        for location, size, changed, places in others:
+            path, found = files.map(f"{file}: weights", location)
+            is_same = found.size == size and (
+                path.stat().st_mtime_ns == changed
+                or all(_digest(found[first : first + length]) == digest for first, length, digest in places)
+            )
+            if not is_same:
+                again = "load the ONNX file, and save it again"
+                raise ModelError(f"{file}: weights in {shown(location)} have changed since it was saved; {again}")
+            self._others.append(found)
+            self.places += [(path, first, length) for first, length, _ in places]
         whole = np.memmap(file, np.uint8, "r") if file.stat().st_size > start else np.zeros(0, np.uint8)
         self._bytes = np.asarray(whole)[start:]
         self._made: dict[str, np.ndarray] = {}
@@ -276,9 +326,12 @@ class Arrays:
             place, name, shape, order, packed = about
             dtype = _dtype(name)
             size = math.prod(packed) * dtype.itemsize
-            if dtype.hasobject or min([place, *packed]) < 0 or place + size > self._bytes.size:
+            other, first = place if isinstance(place, list) else (None, place)
+            whole = self._bytes if other is None else self._others[other]
+            if dtype.hasobject or min([first, *packed]) < 0 or first + size > whole.size:
                 raise ModelError(f"{self.file}: {CUT}")
-            array = self._bytes[place : place + size].view(dtype).reshape(packed).transpose(np.argsort(order).tolist())
+            part = whole[first : first + size]
+            array = part.view(dtype).reshape(packed).transpose(np.argsort(order).tolist())
             self._made[key] = array if list(array.shape) == shape else np.broadcast_to(array, shape)
         return self._made[key]
 

@@ -27,6 +27,10 @@ class Derived:
         self._made: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
         self._facts: dict[Hashable, Any] = {}
 
+    def __reduce__(self) -> tuple[type[Derived], tuple[()]]:
+        """Pickle and copy no arrays: they are derived again."""
+        return Derived, ()
+
     def note(self, constants: Iterable[np.ndarray]) -> None:
         """Add constants of a file, which are kept from now on."""
         for each in constants:
@@ -77,6 +81,17 @@ def owner_of(array: np.ndarray) -> np.ndarray:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
+
+
+def memory_of(arrays: Iterable[np.ndarray]) -> int:
+    """Return the bytes of arrays of numbers: a region of a file counts once."""
+    ends = dict[int, int]()
+    for array in arrays:
+        if array.dtype != object:
+            owner = owner_of(array)
+            end = array.ctypes.data - owner.ctypes.data + array.nbytes
+            ends[id(owner)] = max(ends.get(id(owner), 0), end)
+    return sum(ends.values())
 
 
 #: Version of the ONNX standard's operators that nodes have.
@@ -216,6 +231,14 @@ class Graph:
     derived: Derived = field(default_factory=Derived)
     #: Bytes of the constants that the file has, among others that were computed.
     weight_bytes: int = 0
+
+    def bound(self, shapes: Mapping[str, Sequence[int]]) -> Graph:
+        """Return a copy, which may be changed, with other shapes of inputs."""
+        inputs = {**self.inputs}
+        inputs |= {name: inputs[name]._replace(shape=tuple(shape)) for name, shape in shapes.items() if name in inputs}
+        return Graph(
+            [*self.nodes], inputs, [*self.outputs], {**self.constants}, {**self.specs}, weight_bytes=self.weight_bytes
+        )
 
     def reasons(self, name: str) -> list[Decision]:
         """Return the decisions that led to the node of this name, or that took it out."""

@@ -143,11 +143,20 @@ class Links:
         self.drop(last.reads())
 
     def bypass(self, node: Node, source: str) -> bool:
-        """Let readers of a node's result read `source`, and remove the node, unless a caller gets the result."""
-        if self.is_result(node.outputs[0]):
+        """Let readers of a node's result read `source`, and remove the node.
+
+        Where a caller gets the result, the maker of `source` makes it, unless a caller also gets `source`.
+        """
+        result, maker = node.outputs[0], self.maker(source)
+        if not self.is_result(result):
+            self.rename(result, source)
+            self.remove(node)
+        elif maker is None or self.is_result(source):
             return False
-        self.rename(node.outputs[0], source)
-        self.remove(node)
+        else:
+            self.remove(node)
+            self.rename(source, result)
+            self.change(maker, outputs=tuple(result if each == source else each for each in maker.outputs))
         self.drop(node.reads())
         return True
 

@@ -47,6 +47,8 @@ class Times:
         the first input; a kernel that needs a copy does not count as reading the other layout.
         """
         graph, last = self.graph, node.layout == "last"
+        if last and read_last and self._is_flat(node):
+            return self.of(replace(node, layout="first"), False)
         images = {name: last for name in node.reads()} | {node.inputs[0]: read_last}
         orders: dict[str, tuple[int, ...]] = {}
         orders |= {name: LAST for name, is_last in images.items() if is_last and len(graph.shape(name) or ()) == 4}
@@ -57,6 +59,12 @@ class Times:
         if not found.us or (found.staged and read_last != last):
             return math.inf
         return found.us + (self.conversion(node.inputs[0]) if found.staged else 0.0)
+
+    def _is_flat(self, node: Node) -> bool:
+        """Return whether a node computes element by element of whole images, whose order in memory does not count."""
+        shapes = [self.graph.static(name) for name in node.reads()]
+        known = all(shape is not None and (shape == shapes[0] or math.prod(shape) == 1) for shape in shapes)
+        return known and node.op == "Elementwise"
 
 
 def weight_orders(graph: Graph, node: Node) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -62,10 +62,22 @@ def infer(graph: Graph, node: Node) -> None:
     except Exception:  # computing the node will raise the error
         return
     for name, each in found.items():
-        if each.HasField("tensor_type") and each.tensor_type.HasField("shape") and graph.static(name) is None:
-            extents = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in each.tensor_type.shape.dim)
-            if graph.shape(name) is None or None not in extents:
-                graph.specs[name] = Spec(onnx.helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type), extents)
+        if each.HasField("tensor_type") and graph.static(name) is None:
+            known, dtype = graph.shape(name), onnx.helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type)
+            if each.tensor_type.HasField("shape"):
+                extents = tuple(_extent(dim) for dim in each.tensor_type.shape.dim)
+                alike = known is not None and len(known) == len(extents)
+                known = tuple(map(_better, extents, known or ())) if alike else extents
+            graph.specs[name] = Spec(dtype, known)
+
+
+def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+
+
+def _better(new: int | str | None, old: int | str | None) -> int | str | None:
+    """Return the extent that says more: a number, or else a name."""
+    return new if isinstance(new, int) or old is None else old
 
 
 def _check(graph: Graph, node: Node) -> None:

@@ -1,8 +1,8 @@
 """From an ONNX file to a Graph, with the sizes of its inputs bound.
 
-onnx_lifting lifts operators of old versions and of com.microsoft. onnxscript infers shapes and folds constants, once
-for all sizes and once for every signature of inputs. Its rewriting rules, which take ten times as long as all else, are
-for models of PyTorch alone: what they find in files, the rules of `rewrites` find.
+onnx_lifting lifts operators of old versions and of com.microsoft. `fold` infers shapes and folds constants, once for
+all sizes and once for every signature of inputs. Models with control flow or sequences, and those of PyTorch, go
+through onnx-ir and the passes of onnxscript first, which take ten times as long.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,16 +34,19 @@ from . import (  # noqa: F401 - some register what they lift
     onnx_versions,
     onnx_weights,
 )
+from .folding import fold
 from .onnx_lifting import FOREIGN, lift
 from .onnx_limits import WEIGHT_BYTES
-from .onnx_nodes import dtype_of, extents_of, node_of
-from .onnx_weights import in_memory, pack, unpack
+from .onnx_nodes import dtype_of, extents_of, graph_of, node_of, spec_of
+from .onnx_weights import pack, unpack
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
     from gensor_kernels.graph.layouts.laid_out import Layouts
+
+    from .onnx_nodes import Weights
 
 #: Elements up to which onnxscript folds constants; onnx_limits limits their bytes.
 LIMITS: dict[str, Any] = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31)
@@ -69,30 +73,40 @@ class Source:
     defaults: Mapping[str, Spec] = {}
     #: Least and largest value of a size, by its name.
     bounds: Mapping[str, tuple[float, float]] = {}
+    #: Weights in files: the file, the first byte there, and how many follow.
+    places: Sequence[tuple[Path, int, int]] = ()
     #: Whether every operator was found to be served before.
     is_checked = False
-    _parts: tuple[onnx.ModelProto, dict[str, ir.TensorProtocol]] | None = None
+    _parts: tuple[onnx.ModelProto, Weights] | None = None
 
-    def __init__(self, model: onnx.ModelProto, folder: Path | None = None, inputs: Values | None = None):
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        folder: Path | None = None,
+        inputs: Values | None = None,
+        files: onnx_weights.Files | None = None,
+    ):
         onnx_limits.refuse_early(model)
         onnx_limits.check(model)
         #: Names of the files next to the model that hold its weights.
         self.weight_files = onnx_weights.external_files(model)
-        operators, weights = onnx_weights.split(model, folder)
+        files = files or onnx_weights.Files(folder)
+        operators, weights = onnx_weights.split(model, files)
+        self.places = files.places
         _fix(operators, weights, inputs or {})
         _tidy(operators)
         _check(operators, weights)
         lifted = _lift(operators, weights)
         constants = {each.name for each in lifted.graph.initializer}
-        declared = {each.name: _spec(each) for each in lifted.graph.input}
+        declared = {each.name: spec_of(each) for each in lifted.graph.input}
         self.inputs = {name: spec for name, spec in declared.items() if name not in constants}
         if model.ir_version >= 4:  # older files list every constant as an input
             self.defaults = {name: spec for name, spec in declared.items() if name in constants}
-        self._results = {each.name: _spec(each).dtype for each in lifted.graph.output if each.HasField("type")}
+        self._results = {each.name: spec_of(each).dtype for each in lifted.graph.output if each.HasField("type")}
         self.outputs = [each.name for each in lifted.graph.output]
         self._parts = (lifted, weights) if self.defaults else None
-        self._overridden: dict[frozenset[str], ir.Model] = {}
-        self._model = optimise(_with_weights(lifted, weights), self.inputs)
+        self._overridden: dict[frozenset[str], Graph | ir.Model] = {}
+        self._model = _simple(lifted, weights, self.inputs)
 
     def graph(self, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
         """Return the graph for inputs of these shapes; without them, for the sizes that the file declares.
@@ -102,9 +116,11 @@ class Source:
         model = self._current()
         if given := self.defaults.keys() & (shapes or {}):
             model = self._with_inputs(frozenset(given))
-        if shapes:
-            model = _bound(model, shapes)
-        graph = _graph(model, self.inputs if not shapes else None, self.remedy)
+        if isinstance(model, Graph):
+            graph = model.bound(shapes or {})
+        else:
+            model = _bound(model, shapes) if shapes else model
+            graph = _graph(model, self.inputs if not shapes else None, self.remedy)
         for name, dtype in self._results.items():
             if name in graph.constants:  # an empty list that the optimiser has folded has lost its dtype
                 graph.constants[name] = graph.constants[name].astype(dtype, copy=False)
@@ -114,39 +130,46 @@ class Source:
         """Return a plan that was stored for a signature and a part, or None."""
         return None
 
-    def _with_inputs(self, names: frozenset[str]) -> ir.Model:
+    def _with_inputs(self, names: frozenset[str]) -> Graph | ir.Model:
         """Return the model with some defaults as inputs."""
         if names not in self._overridden and self._parts is not None:
             lifted, weights = self._parts
-            constants = {name: value for name, value in weights.items() if name not in names}
-            model = _with_weights(lifted, constants)
-            for name in names:
-                model.graph.initializers.pop(name)
-            self._overridden[names] = optimise(
-                model, [*self.inputs, *(each for each in self.defaults if each in names)]
-            )
+            inputs = {**self.inputs, **{name: spec for name, spec in self.defaults.items() if name in names}}
+            self._overridden[names] = _simple(lifted, weights, inputs)
         return self._overridden[names]
 
     def __getstate__(self) -> dict[str, Any]:
-        parts = self._parts and (self._parts[0], {name: in_memory(each) for name, each in self._parts[1].items()})
-        return {**self.__dict__, "_model": pack(self._model), "_parts": parts, "_overridden": {}}
+        parts = self._parts and (self._parts[0], {name: np.array(each) for name, each in self._parts[1].items()})
+        model = self._model.bound({}) if isinstance(self._model, Graph) else pack(self._model)
+        return {**self.__dict__, "_model": model, "_parts": parts, "_overridden": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _model=unpack(*state["_model"]))
+        model = state["_model"]
+        self.__dict__.update(state, _model=model if isinstance(model, Graph) else unpack(*model))
 
-    def _current(self) -> ir.Model:
-        """Return the model of onnx-ir; ModelError where its weights have changed since it was read."""
+    def _current(self) -> Graph | ir.Model:
+        """Return the model for all sizes; ModelError where its weights have changed since it was read.
+
+        A model of onnx-ir has branches or loops that sizes of a call decide.
+        """
         return self._model
 
 
-def _with_weights(lifted: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol]) -> ir.Model:
-    """Return the model of onnx-ir with its weights."""
+def _simple(lifted: onnx.ModelProto, weights: Weights, inputs: Mapping[str, Spec]) -> Graph | ir.Model:
+    """Return a lifted model for all sizes, with shapes inferred and constants folded."""
+    graph = graph_of(lifted, weights, inputs)
+    if graph is not None:
+        fold(graph, is_open=True)
+        return graph
+    library(simplifies=True)
     import onnx_ir as ir
 
     model = ir.from_proto(lifted)
-    for name, tensor in weights.items():
-        model.graph.initializers[name].const_value = tensor
-    return model
+    for name, array in weights.items():
+        model.graph.initializers[name].const_value = ir.Tensor(array, name=name)
+    for name in inputs:
+        model.graph.initializers.pop(name, None)
+    return optimise(model, inputs)
 
 
 def simplify(model: ir.Model) -> None:
@@ -234,32 +257,43 @@ def read(model: Any, inputs: Values | None = None) -> Source:
     """
     onnx = library()
     if isinstance(model, onnx.ModelProto):
-        return _source(model, None, inputs)
+        return _source(model, inputs)
     if isinstance(model, (bytes, bytearray, memoryview)):
-        return _source(_parse(bytes(model)), None, inputs)
+        return _parsed(memoryview(model), None, inputs)
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(f"load takes a path, bytes or an onnx.ModelProto, not {shown(model)}")
     file = Path(model)
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no ONNX file is there")
     try:
-        return _source(_parse(file.read_bytes()), file.parent, inputs)
+        with open(file, "rb") as stream:
+            data = mmap(stream.fileno(), 0, access=ACCESS_READ) if file.stat().st_size else b""
+        return _parsed(memoryview(data), file, inputs)
     except ModelError as error:
         raise ModelError(f"{file}: {error}") from None
 
 
-def _source(model: onnx.ModelProto, folder: Path | None, inputs: Values | None) -> Source:
+def _source(model: onnx.ModelProto, inputs: Values | None, files: onnx_weights.Files | None = None) -> Source:
     with failing("no valid ONNX model"):
-        return Source(model, folder, inputs)
+        return Source(model, None, inputs, files)
 
 
-def _fix(operators: onnx.ModelProto, weights: dict[str, ir.TensorProtocol], inputs: Values) -> None:
+def _parsed(data: memoryview, file: Path | None, inputs: Values | None) -> Source:
+    data = data.cast("B")
+    try:
+        model = library().load_model_from_string(onnx_weights.lighten(data))
+    except Exception as error:  # of protobuf
+        raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
+    return _source(model, inputs, onnx_weights.Files(file and file.parent, data, file and file.resolve()))
+
+
+def _fix(operators: onnx.ModelProto, weights: Weights, inputs: Values) -> None:
     """Turn inputs of a model without weights into constants; ModelError for values that do not fit."""
     declared = {each.name: each for each in operators.graph.input}
     for name, value in inputs.items():
         if name not in declared:
             raise ModelError(f"input {shown(name)} is none of {', '.join(map(shown, declared))}")
-        spec, array = _spec(declared[name]), np.asarray(value)
+        spec, array = spec_of(declared[name]), np.asarray(value)
         if not np.can_cast(array.dtype, spec.dtype, "same_kind"):
             raise ModelError(f"input {shown(name)} is {array.dtype}, the model takes {spec.dtype.name}")
         fits = spec.shape is None or len(spec.shape) == array.ndim
@@ -273,13 +307,6 @@ def _fix(operators: onnx.ModelProto, weights: dict[str, ir.TensorProtocol], inpu
         operators.graph.input.remove(declared[name])
         weights.pop(name, None)
         onnx_weights.add(operators, weights, array.astype(spec.dtype), name)
-
-
-def _parse(data: bytes) -> onnx.ModelProto:
-    try:
-        return library().load_model_from_string(data)
-    except Exception as error:  # of protobuf
-        raise ModelError(f"no valid ONNX model: {first_line(error)}") from None
 
 
 def _tidy(model: onnx.ModelProto) -> None:
@@ -316,13 +343,15 @@ def _is_standard(operator: str, model: onnx.ModelProto) -> bool:
     return bool(library().defs.has(operator, version, ""))
 
 
-def library() -> ModuleType:
-    """Import onnx; ModelError with the fixing command where it is missing."""
+def library(simplifies: bool = False) -> ModuleType:
+    """Import onnx, and what `optimise` needs; ModelError with the fixing command where a package is missing."""
     try:
         import onnx
         import onnx.checker
         import onnx.inliner
-        import onnxscript  # noqa: F401
+
+        if simplifies:
+            import onnxscript  # noqa: F401
     except ImportError as error:
         raise ModelError(f"ONNX models cannot be read: {install.about(error) or error}") from None
     for package in ("onnxscript", "onnx_ir"):  # Python prints warnings that have no handler
@@ -331,7 +360,7 @@ def library() -> ModuleType:
     return onnx
 
 
-def _check(operators: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol]) -> None:
+def _check(operators: onnx.ModelProto, weights: Weights) -> None:
     """Raise ModelError where onnx's checker refuses a model; shapes may be missing, and types of results."""
     onnx = library()
     checked = onnx.ModelProto()
@@ -362,7 +391,7 @@ def _check(operators: onnx.ModelProto, weights: Mapping[str, ir.TensorProtocol])
         onnx.checker.check_model(checked)
 
 
-def _lift(model: onnx.ModelProto, weights: dict[str, ir.TensorProtocol]) -> onnx.ModelProto:
+def _lift(model: onnx.ModelProto, weights: Weights) -> onnx.ModelProto:
     """Inline functions, and lift operators to OPSET."""
     onnx = library()
     if model.functions:  # onnx's converter drops them
@@ -400,21 +429,3 @@ def _graph(model: Any, declared: Mapping[str, Spec] | None, remedy: str) -> Grap
 def _constant(value: Any) -> np.ndarray:
     array = value.const_value.numpy()
     return array if array.flags.c_contiguous else array.copy()
-
-
-def _spec(value: onnx.ValueInfoProto) -> Spec:
-    """Return the Spec of a ValueInfoProto; UnsupportedError for sequences and the like."""
-    from onnx import helper
-
-    if not value.type.HasField("tensor_type"):
-        raise UnsupportedError(f"{shown(value.name)} is no tensor: sequences and optional values are not served")
-    tensor = value.type.tensor_type
-    shape = None
-    if tensor.HasField("shape"):
-        shape = tuple(
-            each.dim_value if each.HasField("dim_value") else each.dim_param or None for each in tensor.shape.dim
-        )
-    try:
-        return Spec(np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape)
-    except KeyError:
-        raise ModelError(f"{shown(value.name)} has the unknown type {tensor.elem_type}") from None

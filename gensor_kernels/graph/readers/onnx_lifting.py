@@ -5,7 +5,7 @@ onnx_versions has the steps of old versions, onnx_microsoft, onnx_attention and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,11 +17,9 @@ from gensor_kernels.shown import shown
 
 if TYPE_CHECKING:
     import onnx
-    import onnx_ir as ir
     from numpy.typing import DTypeLike
 
-    #: Tensors of constants by name, apart from the operators.
-    Weights = MutableMapping[str, ir.TensorProtocol]
+    from .onnx_nodes import Weights
 
 Proto = TypeVar("Proto", bound="onnx.ModelProto | onnx.NodeProto")
 
@@ -259,13 +257,12 @@ class Step:
 
     def constant_of(self, wanted: str, values: np.ndarray) -> str:
         """Return the name of a constant of the graph with many elements."""
-        import onnx_ir as ir
         from onnx import helper
 
         name = f"{wanted}.{self.lifting.name()}"
         kept = self.lifting.graph.initializer.add(name=name, raw_data=b"", dims=values.shape)
         kept.data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
-        self.lifting.weights[name] = ir.Tensor(values, name=name)
+        self.lifting.weights[name] = values
         return name
 
     def array(self, place: int) -> np.ndarray:
@@ -274,7 +271,7 @@ class Step:
 
         name = self.node.input[place]
         if (found := self.lifting.weights.get(name)) is not None:
-            return found.numpy()
+            return found
         for each in self.lifting.graph.initializer:
             if each.name == name:
                 return numpy_helper.to_array(each)

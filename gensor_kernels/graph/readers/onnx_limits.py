@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
+from gensor_kernels.graph.ir.graph import memory_of
 from gensor_kernels.graph.lowerings import LOWERINGS
 from gensor_kernels.shown import shown
 
@@ -138,12 +139,16 @@ def check(model: onnx.ModelProto) -> None:
 
 
 def messages(message: Any, kind: Any) -> Iterator[Any]:
-    """Yield the messages of one kind within a message of protobuf, at any depth."""
+    """Yield the messages of one kind within a message of protobuf, at any depth; no message within a tensor."""
+    import onnx
+
     waiting = [message]
     while waiting:
         each = waiting.pop()
         if isinstance(each, kind):
             yield each
+        if isinstance(each, onnx.TensorProto):  # a list of its fields copies its data
+            continue
         for field, value in each.ListFields():
             if field.message_type is not None:
                 waiting += [value] if hasattr(value, "ListFields") else value
@@ -181,20 +186,14 @@ def _calls(graph: onnx.GraphProto | onnx.FunctionProto) -> list[tuple[str, str]]
     return [(node.domain, node.op_type) for node in messages(graph, onnx.NodeProto)]
 
 
-def weight_bytes(model: Any) -> int:
-    """Return the bytes of the constants of a model of onnx-ir: a region of a file counts once."""
+def weight_bytes(model: ir.Model) -> int:
+    """Return the bytes of the constants of a model of onnx-ir; arrays of PyTorch are not read."""
     import onnx_ir as ir
 
-    files, total = dict[str, int](), 0
-    for value in model.graph.initializers.values():
-        tensor = value.const_value
-        if tensor is None or tensor.dtype == ir.DataType.STRING:
-            continue
-        if hasattr(tensor, "path"):
-            files[str(tensor.path)] = max(files.get(str(tensor.path), 0), (tensor.offset or 0) + tensor.nbytes)
-        else:
-            total += tensor.nbytes
-    return total + sum(files.values())
+    tensors = [each.const_value for each in model.graph.initializers.values() if each.const_value is not None]
+    arrays = [each.raw for each in tensors if isinstance(each, ir.Tensor) and isinstance(each.raw, np.ndarray)]
+    others = (each for each in tensors if not (isinstance(each, ir.Tensor) and isinstance(each.raw, np.ndarray)))
+    return memory_of(arrays) + sum(each.nbytes for each in others if each.dtype != ir.DataType.STRING)
 
 
 def most_folded(weights: int) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gensor_kernels import forking, install
 from gensor_kernels.errors import ModelError, UnsupportedError
 from gensor_kernels.graph.failures import first_line
-from gensor_kernels.graph.ir.graph import OPSET, Spec
+from gensor_kernels.graph.ir.graph import OPSET, Graph, Spec
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.shown import shown
 
@@ -152,7 +152,7 @@ class TorchSource(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_versions": []}  # a copy has its own weights
 
-    def _current(self) -> ir.Model:
+    def _current(self) -> Graph | ir.Model:
         if any(version(each) != before for each, before in self._versions):
             raise ModelError("parameters of the module have changed: call from_torch again")
         return self._model
@@ -204,7 +204,7 @@ def _with_dims(torch: Any, shapes: Any) -> Any:
 
 def torch_library() -> ModuleType:
     """Import torch and onnx; ModelError with the fixing command where one is missing."""
-    library()
+    library(simplifies=True)
     try:
         import torch
         import torch.export

@@ -23,11 +23,14 @@ g = MatMul(f, v); a = Add(g, b); k = Where(keep, a, low); y = Softmax<axis = -1>
 X = draw(2, 3, 8, 8)
 
 
-def model(**options):
+def build():
     constants = {"w": draw(16, 3, 3, 3), "v": draw(1024, 32) / np.float32(8), "b": draw(32), "low": np.float32(-9)}
     constants["keep"] = np.arange(32) % 3 > 0
-    made = proto(TEXT, {"x": ("float32", ("n", 3, 8, 8))}, {"y": ("n", 32)}, constants)
-    return gensor_kernels.load(made, **options)
+    return proto(TEXT, {"x": ("float32", ("n", 3, 8, 8))}, {"y": ("n", 32)}, constants)
+
+
+def model(**options):
+    return gensor_kernels.load(build(), **options)
 
 
 @pytest.fixture
@@ -73,6 +76,40 @@ with gensor_kernels.emulated("sm_87"):
 assert not {{"onnx", "onnxscript"}} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", text], check=True)
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["in the ONNX file", "external data"])
+def test_weights_stay_in_the_files_of_the_onnx_model(tmp_path, emulator, outside):
+    places = {"location": "w.data", "size_threshold": 0} if outside else {}
+    file, path, again = (tmp_path / name for name in ("model.onnx", "model.gensor", "again.gensor"))
+    onnx.save(build(), file, save_as_external_data=outside, **places)
+    made, held = gensor_kernels.load(file), tmp_path / "w.data" if outside else file
+    wanted = made(X)
+    made.save(again)
+    made.save(path, external_weights=True)
+    assert path.stat().st_size <= again.stat().st_size - 4 * 1024 * 32
+    for _ in range(2):
+        found = gensor_kernels.load(path)
+        np.testing.assert_array_equal(found(X), wanted)
+        np.testing.assert_array_equal(found(X[:1]), wanted[:1])
+        found.save(path, external_weights=True)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ValueError, match="is not in the folder of the saved model"):
+        made.save(tmp_path / "other" / "model.gensor", external_weights=True)
+    with pytest.raises(ValueError, match="no weights of the model are in a file"):
+        model().save(path, external_weights=True)
+    data = bytearray(held.read_bytes())
+    held.write_bytes(data)  # at another time
+    np.testing.assert_array_equal(gensor_kernels.load(path)(X), wanted)
+    (weights,) = (onnx.numpy_helper.to_array(each) for each in onnx.load(file).graph.initializer if each.name == "v")
+    data[data.index(weights.tobytes()) + 8] ^= 1
+    for content in (data, data[:-1]):
+        held.write_bytes(content)
+        with pytest.raises(ModelError, match="have changed since it was saved; load the ONNX file, and save it again"):
+            gensor_kernels.load(path)
+    held.unlink()
+    with pytest.raises(ModelError, match="which is missing"):
+        gensor_kernels.load(path)
 
 
 def test_plans_of_other_sources_and_parts_are_made_again(file, monkeypatch):

@@ -13,6 +13,7 @@ from gensor_kernels.graph.execution.weights import Weights
 from gensor_kernels.graph.ir.options import Options
 from gensor_kernels.graph.layouts import laid_out as module
 from gensor_kernels.graph.layouts.laid_out import choose_layouts
+from gensor_kernels.graph.layouts.times import Times
 from gensor_kernels.graph.readers.onnx_file import Source
 from tests.campaign_size import sample
 
@@ -51,6 +52,18 @@ def body():
         **{"axes": np.array([2, 3]), "zero": np.float32(0), "six": np.float32(6), "image": draw(1, 8, 16, 16)},
     }
     return proto(BODY, {"x": ("float32", (2, 3, 32, 32))}, ["y", "middle"], constants)
+
+
+def test_an_operation_on_whole_images_takes_as_long_in_either_order(monkeypatch):
+    nodes = "s = Add(x, z); u = Relu(s); y = Mul(u, w)"
+    given = {name: ("float32", (2, 16, 32, 32)) for name in "xz"}
+    source = Source(proto(nodes, given, ["y"], {"w": np.float32(3)}))
+    (node,) = (graph := Plan(source.graph(), Weights()).graph).nodes
+    first, last = (replace(node, layout=each) for each in ("first", "last"))
+    times = Times(graph)
+    assert node.op == "Elementwise" and times._is_flat(node) and times.of(first, False) > 0
+    monkeypatch.setattr(Times, "_is_flat", lambda self, node: False)
+    assert times.of(last, True) == times.of(first, False)
 
 
 class Preferring:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gensor_kernels.errors import ModelError
-from gensor_kernels.graph.execution.weights import fold
 from gensor_kernels.graph.ir.graph import Graph, Node, Spec
 from gensor_kernels.graph.lowerings.shapes import infer
+from gensor_kernels.graph.readers.folding import fold
 
 HALF = np.dtype(np.float16)
 CONSTANTS = {

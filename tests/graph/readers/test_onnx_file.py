@@ -38,7 +38,8 @@ def test_a_sliced_gate_is_sorted(order):
 
 
 def test_errors_of_libraries_are_one_sentence(monkeypatch):
-    made = model("y = Relu(x)", GIVEN, ["y"])
+    constants = {"zero": np.int64(0), "one": np.int64(1), "axes": np.array([0])}
+    made = model(f"{ROWS}; {branches(20)}; y = Relu(z)", {"x": ("float32", ("n", 8))}, ["y"], constants)
 
     def fail(self, *_, **__):
         raise RuntimeError(f"a pass failed:{20_000 * ' its graph'}\n{20_000 * ' its graph'}")

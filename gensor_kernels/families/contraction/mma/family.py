@@ -89,6 +89,7 @@ class ContractionMma(ContractionFamily):
     needs: tuple[Need, ...] = (PRODUCTS,)
     #: whether weights are in block-scaled formats (../blocks)
     scales_blocks = False
+    alignment_bounds_widths = True
 
     def __init__(
         self,

@@ -111,6 +111,7 @@ class ContractionSimt(ContractionFamily):
     always = ("form",)
     starter_blocks = ((128, 128), (64, 64), (64, 128), (128, 64), (32, 32), (8, 128), (128, 8), (16, 64))
     needs = (PRODUCTS,)
+    alignment_bounds_widths = True
 
     def __init__(self, name: str = "contraction_simt") -> None:
         """Make the main loop of the kernel ``name``."""
