@@ -128,8 +128,9 @@ def _trace(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict
 
     program = tracing.program(call(dict(zip(places, tracing.arrays, strict=True))))
     # The library decides on dtypes: it computes the same of arrays without elements, which launches nothing.
-    empty = [device.empty(tuple(0 if extent > 1 else extent for extent in each.shape), each.dtype) for each in arrays]
-    if all(0 in each.shape for each in empty):
+    shapes = [tuple(0 if extent > 1 else extent for extent in each.shape) for each in arrays]
+    if all(0 in shape for shape in shapes):
+        empty = [device.empty(shape, each.dtype) for shape, each in zip(shapes, arrays, strict=True)]
         found = call(dict(zip(places, empty, strict=True)))
         for each in found if isinstance(found, tuple) else (found,):
             if not device.is_array(each) or each.dtype != result_dtype(program):

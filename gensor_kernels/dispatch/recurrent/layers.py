@@ -248,7 +248,7 @@ def _is_served(runtime: Runtime, kind: _Kind) -> bool:
         answers = {}
         _known[runtime] = runtime.library.epoch, answers
     if kind not in answers:
-        with runtime.dry_run():
+        with runtime.device.lending(None), runtime.dry_run():
             question = _question(lambda: kind.serve(runtime))
         answers[kind] = (
             question is not None and choose(question.call, question.operands, capturing=False)[0].kernel is not None

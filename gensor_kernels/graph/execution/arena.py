@@ -38,7 +38,7 @@ class Use(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Offset of a request in the arena, and the node that frees it (None for the end of the run)."""
+    """Offset of a request in the arena, and the node that frees it (None, or past the last, for the end of the run)."""
 
     offset: int
     nbytes: int
@@ -139,8 +139,7 @@ class Ledger:
 
     def __init__(self, layout: Layout | None = None, base: int = 0):
         self.layout, self.base = layout, base
-        #: Whether each request so far is that of the Layout, with a free place.
-        self.follows = layout is not None
+        self._has_followed = layout is not None
         self._node, self._number = -1, 0
         self._keys: list[tuple[Key, int, int]] = []  # (key, bytes, address)
         self._events: list[int] = []  # the number of a request; ~number: its return
@@ -149,7 +148,7 @@ class Ledger:
         self._used: dict[int, tuple[int, int]] = {}  # addresses of requests in use, by number
 
     def begin(self, node: int) -> None:
-        """Begin a node; -1 are the inputs."""
+        """Begin a node; -1 are the inputs, and the results come after the last node."""
         self._settle()
         self._node, self._number = node, 0
 
@@ -164,7 +163,7 @@ class Ledger:
                 address = self.base + place.offset
                 if any(low < address + nbytes and address < high for low, high in self._used.values()):
                     address = 0
-            self.follows &= address != 0
+            self._has_followed &= address != 0
         self._keys.append((key, nbytes, address))
         self._events.append(number)
         return Lease(number, address, self._return)
@@ -184,6 +183,10 @@ class Ledger:
             else:
                 self._used.pop(~event, None)
                 self._ends[self._keys[~event][0]] = self._node
+
+    def follows(self) -> bool:
+        """Return whether the requests were those of the Layout, all of them, with free places."""
+        return self._has_followed and self.layout is not None and len(self._keys) == len(self.layout.places)
 
     def in_use(self) -> bool:
         """Return whether a place of the arena is in use."""
@@ -209,12 +212,15 @@ class Arena:
         self.owner = device.empty((layout.nbytes + UNIT,), np.dtype(np.uint8))
         self.base = round_up(device.pointer(self.owner))
 
+    def holds(self, array: DeviceArray) -> bool:
+        """Return whether an array is part of the arena."""
+        return self.base <= self.device.pointer(array) < self.base + self.layout.nbytes
+
     def pin(self, array: DeviceArray) -> DeviceArray:
         """Return an array that keeps the arena alive if it is part of it; other arrays unchanged."""
-        at = self.device.pointer(array)
-        if not self.base <= at < self.base + self.layout.nbytes:
+        if not self.holds(array):
             return array
-        shape, strides = tuple(array.shape), tuple(array.strides)
+        at, shape, strides = self.device.pointer(array), tuple(array.shape), tuple(array.strides)
         return self.device.borrow(at, shape, strides, array.dtype, self.owner, self.device.number)
 
     def poison(self, node: int) -> list[Repeat]:

@@ -248,17 +248,18 @@ class Recording:
                 self._compute(number, node)
                 for name in last:
                     values.pop(name, None)
+        self.ledger.begin(len(graph.nodes))  # results are read after the last node
         self.binder.begin(())
         return self._results()
 
     def layout(self) -> Layout:
         """Return the places of the run's requests."""
         layout = self.ledger.layout
-        return layout if layout is not None and self.ledger.follows else self.ledger.make_layout()
+        return layout if layout is not None and self.ledger.follows() else self.ledger.make_layout()
 
     def close(self) -> Bound | None:
         """Return the plan on the run's memory, or None if its requests differed or a kernel may change."""
-        bound, same = self.bound, self.ledger.follows and not self.ledger.in_use() and self.run.reader is None
+        bound, same = self.bound, self.ledger.follows() and not self.ledger.in_use() and self.run.reader is None
         if bound is None or not same or not self.binder.settled or bound.epoch != self.runtime.epoch:
             return None
         bound.close(self.binder)

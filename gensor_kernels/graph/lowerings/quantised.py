@@ -105,13 +105,14 @@ def _dynamic_quantize(run: Run, node: Node, x: Tensor) -> Tensor:
     """Quantise to uint8 by the least and the largest element, 0 included; to int8, 128 less, in `signed` nodes."""
     least, dtype = (-128, np.int8) if node.attribute("signed") else (0, np.uint8)
     xp, x = run.together(x)
-    y, scale, zero = in_bytes(xp, x, least)
+    y, scale, zero = in_bytes(xp, x, x.min(), x.max(), least)
     return y.astype(dtype), xp.asarray(scale), zero.astype(dtype)
 
 
-def in_bytes(xp: ModuleType, x: Tensor, least: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x as whole numbers from `least` on, 256 of them, their scale and their zero point, all as floats."""
-    low, high = xp.minimum(x.min(), x.dtype.type(0)), xp.maximum(x.max(), x.dtype.type(0))
+def in_bytes(xp: ModuleType, x: Tensor, low: Tensor, high: Tensor, least: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x, with elements from `low` to `high`, as 256 whole numbers from `least` on, their scale and their zero
+    point, all as floats."""
+    low, high = xp.minimum(low, x.dtype.type(0)), xp.maximum(high, x.dtype.type(0))
     scale = (high - low) / x.dtype.type(255)
     scale = xp.where(scale == 0, x.dtype.type(1), scale)
     zero = xp.clip(xp.rint(-low / scale), 0, 255) + x.dtype.type(least)

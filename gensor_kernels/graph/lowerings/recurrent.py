@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from gensor_kernels.dispatch.api import reductions
 from gensor_kernels.dispatch.functions.recurrent import DEFAULTS, FUSED, ONNX, Activation, Cell
-from gensor_kernels.dispatch.recurrent.layers import ByKernels, Network, walk
+from gensor_kernels.dispatch.fusion.fused import fuse
+from gensor_kernels.dispatch.recurrent.layers import ByKernels, Caller, Network, walk
 from gensor_kernels.operators.recurrent.recurrent import GATES
 
 from .base import Lowering, Run, Tensor, refusal
@@ -35,12 +39,17 @@ class Quantising(ByKernels):
 
     def product(self, h: Tensor, r: Tensor, add: Tensor = None) -> Tensor:
         """See functions/recurrent.py: Operations."""
-        return super().product(rounded(self.xp, h), r, add)
+        return super().product(rounded(self.call, h), r, add)
 
 
-def rounded(xp: Any, x: Tensor) -> Tensor:
-    """Return the floats that stand for x in 8 bits."""
-    number, scale, zero = in_bytes(xp, x)
+def rounded(call: Caller, x: Tensor) -> Tensor:
+    """Return the floats that stand for x in 8 bits: two reductions, and one launch."""
+    return call(_between, x, call(reductions.min, x), call(reductions.max, x)) if x.size else x
+
+
+@fuse
+def _between(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    number, scale, zero = in_bytes(np, x, low, high)
     return (number - zero) * scale
 
 
@@ -76,7 +85,7 @@ def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = 
     by = Quantising if node.attribute(QUANTISED) else ByKernels
     if by is Quantising:  # in the range of the steps that any sequence has
         steps = run.xp.arange(len(x))[:, None, None]
-        x = rounded(run.xp, x if lengths is None else run.xp.where(steps < lengths.max(), x, x.dtype.type(0)))
+        x = rounded(run.call, x if lengths is None else run.xp.where(steps < lengths.max(), x, x.dtype.type(0)))
     found = walk(run.runtime, run.call, x, network, cells, batch_first, by=by)
     y = found.y.swapaxes(0, 1) if batch_first else found.y.swapaxes(1, 2)
     states = [each.swapaxes(0, 1) if batch_first else each for each in (found.h, found.c) if each is not None]

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gensor_kernels.graph.execution.arena import UNIT, Use, make_layout, offsets, round_up
+from gensor_kernels.graph.lowerings import LOWERINGS
 
 from ..models import model
 
@@ -97,6 +98,73 @@ def test_a_wrong_liveness_is_caught(chain, planted):
         assert bound_of(chain) is None
     else:  # the replay reads poisoned memory, which is NaN
         assert bound_of(chain) is not None and not np.isfinite(chain(x)).all()
+
+
+def lowered_by(monkeypatch, lowering, count=1):
+    """Return a model of one node, which `lowering` computes, and of operations of its `count` results."""
+    monkeypatch.setitem(LOWERINGS, "Split", lambda run, node, x: tuple(lowering(run.runtime.device.empty, x)))
+    names = "abcd"[:count]
+    text = f"{', '.join(names)} = Split<num_outputs = {count}>(x)"
+    after = "".join(f"; {each}y = MatMul({each}, w)" for each in names)
+    return model(text + after, {"x": ("float32", (2, 64))}, [f"{each}y" for each in names], {"w": W[0]})
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("more", [0, 64, 128])
+def test_results_of_a_run_that_is_planned_again_last_to_its_end(monkeypatch, more):
+    """A model whose first run requests more, as where a kind of call becomes known, is bound one run later."""
+    runs = []
+
+    def lowering(empty, x):
+        spare = empty((0 if runs else more,), x.dtype)  # 128 elements: of the size of the result, which is next
+        found = empty(x.shape, x.dtype)
+        found[...] = x
+        runs.append(spare.size)
+        return [found]
+
+    made = lowered_by(monkeypatch, lowering)
+    for seed in range(5):
+        x = inputs(seed, 2)
+        np.testing.assert_allclose(made(x), x @ W[0], rtol=1e-4, atol=1e-4)
+        assert (bound_of(made) is not None) == (seed > (more > 0))
+
+
+@pytest.mark.usefixtures("emulator")
+def test_asking_what_serves_a_recurrent_layer_requests_nothing():
+    weights = {name: RNG.standard_normal((1, 52, 13)).astype(np.float32) for name in "wr"}
+    made = model("y, h = LSTM<hidden_size = 13>(x, w, r)", {"x": ("float32", (2, 1, 13))}, ["y", "h"], weights)
+    x = inputs(0, 2)[:, None, :13].copy()
+    made(x)
+    recorded = made(x)
+    assert bound_of(made) is not None
+    for found, wanted in zip(made(x), recorded, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("later", ["fewer", "more", "swapped"])
+def test_requests_that_differ_from_those_of_the_bound_run_change_no_result(monkeypatch, later):
+    """A result in the planned place of another one is copied before that is written."""
+    runs = []
+
+    def lowering(empty, x):
+        runs.append(len(runs))
+        normal = len(runs) <= 2
+        spare = [empty(x.shape, x.dtype) for _ in range({"fewer": normal, "more": 1 + (not normal)}.get(later, 0))]
+        found = [empty(x.shape, x.dtype) for _ in range(3)]
+        if later == "swapped" and not normal:
+            found.reverse()
+        for place, each in enumerate(found):
+            each[...] = x * (place + 1)
+        spare.clear()
+        return found
+
+    made = lowered_by(monkeypatch, lowering, 3)
+    for seed in range(4):
+        x = inputs(seed, 2)
+        for place, y in enumerate(made(x)):
+            np.testing.assert_allclose(y, x * (place + 1) @ W[0], rtol=1e-4, atol=1e-4)
+    assert bound_of(made) is not None and len(runs) == 4
 
 
 @pytest.mark.usefixtures("emulator")

@@ -181,6 +181,9 @@ def test_layers_that_round_their_states(emulator, tmp_path, way, weights, per_ch
         compare(quantised, inputs)
         plain = by_onnxruntime(made, inputs)[0]  # rounding to 8 bits shows
         assert np.abs(by_onnxruntime(quantised, inputs)[0] - plain).max() > 1e-4 * np.abs(plain).max()
+    calls = [call for layer in Model(Source(quantised), "model").explain(**inputs) for call in layer.served]
+    # x and each state are rounded in one launch
+    assert sum(call.family == "pointwise" for call in calls) == 1 + 7 * directions
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
