@@ -6,7 +6,7 @@ and states are computed in at least float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -107,9 +107,17 @@ class ByLibrary:
 
 
 def walk_steps(
-    by: Operations, given: Recurrence, cells: Sequence[Cell], y: DeviceArray, wide: Dtype
+    by: Operations,
+    given: Recurrence,
+    cells: Sequence[Cell],
+    y: DeviceArray,
+    wide: Dtype,
+    in_turn: Callable[[Sequence[int]], Iterable[int]] = iter,
 ) -> list[tuple[DeviceArray, DeviceArray]]:
-    """Compute y (steps, batch, directions, hidden), and return the last h and c of each direction."""
+    """Compute y (steps, batch, directions, hidden), and return the last h and c of each direction.
+
+    Steps are those that `in_turn` yields: of arrays without memory, which count operations, one is walked.
+    """
     xp, (steps, batch), hidden = by.xp, given.inputs.shape[:2], given.r.shape[2]
     alive = None
     if given.lengths is not None:
@@ -122,7 +130,7 @@ def walk_steps(
     for way, cell in enumerate(cells):
         step = _Step(by, given, cell, way)
         h, c = start(given.h, way), start(given.c, way) if cell.kind == "lstm" else None
-        for place in range(steps)[:: -1 if cell.reverse else 1]:
+        for place in in_turn(range(steps)[:: -1 if cell.reverse else 1]):
             with np.errstate(all="ignore"):
                 next_h, next_c = step(given.inputs[place, :, way], h, c)
             if alive is not None:  # the state waits for the sequence to begin, or stays after its end
@@ -269,7 +277,8 @@ class RecurrenceFunction(Function):
         cells = [Cell(p.kind, p.order, DEFAULTS[p.kind], way, clip) for way in ways]
         c = state[1] if p.kind == "lstm" else None
         given = Recurrence(z, r, state[0], c, vector[0] if vector else None, lengths)
-        for way, found in enumerate(walk_steps(ByLibrary(device, z.dtype, math), given, cells, y, z.dtype)):
+        in_turn = getattr(device, "in_turn", iter)
+        for way, found in enumerate(walk_steps(ByLibrary(device, z.dtype, math), given, cells, y, z.dtype, in_turn)):
             for place, each in enumerate(found[: len(last)]):
                 last[place, way] = each
         return y

@@ -8,7 +8,7 @@ longer (selection/tiers.py), by the low end of what the library is expected to t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,13 @@ class _Library:
             return None
         return self.time
 
+    def in_turn(self, places: Sequence[int]) -> Iterator[int]:
+        """Yield the first of places at which the same is done, which counts for the others."""
+        before = self.time
+        yield from places[:1]
+        pairs = zip(self.time, before, strict=True)
+        self.time = Estimate(*[now + (len(places) - 1) * (now - then) for now, then in pairs])
+
     def array(self, given: Any) -> Any:
         """Return an array of a call as one that counts."""
         return None if given is None else self.new(given.shape, given.dtype)
@@ -130,7 +137,7 @@ class _Library:
 
     def touch(self, *arrays: Any, kind: str = "elements", rows: int = 0) -> None:
         """Count one operation that reads or writes each of these arrays once; see `library_times.pass_time`."""
-        self.time += library_times.pass_time(sum(x.nbytes for x in arrays), self.arch, kind, rows)
+        self.time += library_times.pass_time(sum([x.nbytes for x in arrays]), self.arch, kind, rows)
 
     def make(self, shape: Sequence[int], dtype: DTypeLike, *read: Any, kind: str = "elements") -> _Counted:
         """Return a new array, computed from others in one pass."""
@@ -175,7 +182,7 @@ class _Library:
             dtype = _result_dtype(function, *[x.dtype for x in arrays])
         else:
             dtype = _computed_dtype(function, [np.ones(1, x.dtype) if isinstance(x, _Counted) else x for x in given])
-        return self.make(np.broadcast_shapes(*(np.shape(x) for x in given)), dtype, *arrays)
+        return self.make(np.broadcast_shapes(*[np.shape(x) for x in given]), dtype, *arrays)
 
     def reduce(self, name: str, x: _Counted, axis: Any = None, keepdims: bool = False, **given: Any) -> _Counted:
         """NumPy's reduction of an array along an axis, several, or all."""
