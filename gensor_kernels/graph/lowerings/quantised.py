@@ -39,7 +39,9 @@ def _quantize(run: Run, node: Node, x: Tensor, scale: Tensor, zero: Tensor = Non
         low, high = _range(dtype)
         value = xp.rint(value)
         value = value if zero is None else value + zero.astype(value.dtype)
-        return xp.minimum(xp.fmax(value, low), high).astype(_storage(dtype)).astype(dtype, copy=False)
+        # Not fmax, which programs of kernels lack.
+        value = xp.where(value > low, value, value.dtype.type(low))
+        return xp.minimum(value, high).astype(_storage(dtype)).astype(dtype, copy=False)
 
 
 def _dequantize(run: Run, node: Node, x: Tensor, scale: Tensor, zero: Tensor = None) -> Tensor:
