@@ -22,6 +22,7 @@ from gensor_kernels.devices.agreement import near, widen
 from gensor_kernels.devices.device import Code
 from gensor_kernels.dispatch.calls.arguments import Operation
 from gensor_kernels.dispatch.functions.vendor_call import library_call
+from gensor_kernels.operators.products.quantised import Quantised
 from gensor_kernels.operators.tolerance import base as tolerance_base
 from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, decode, facts, float8_values
 from gensor_kernels.operators.types.epilogue import Step
@@ -137,7 +138,12 @@ def wide_reference(session: Session, operands: Operands) -> Any:
     """Return the array library's float64 result of the same numbers, or None where it has no such call."""
     xp, out = session.device.xp, operands.out
     kind = np.complex128 if facts(out.dtype).is_complex else np.float64
-    arrays = {name: _wide(xp, block) for name, block in operands.blocks.items() if block is not out}
+    stored = _in_blocks(operands)
+    arrays = {
+        name: block.view(xp) if name in stored else _wide(xp, block)
+        for name, block in operands.blocks.items()
+        if block is not out
+    }
     arrays[operands.operator.names[-1]] = xp.empty(out.shape, kind)
     steps = [
         Operation(name, None if block is None else _wide(xp, block), scalar) for name, block, scalar in operands.steps
@@ -145,6 +151,14 @@ def wide_reference(session: Session, operands: Operands) -> Any:
     call = library_call(session.device, operands.workload, arrays, steps)
     found = None if call is None else call()
     return xp.stack(found) if isinstance(found, tuple) else found
+
+
+def _in_blocks(operands: Operands) -> str:
+    """Return the operands in a block-scaled format: the library's call reads their bytes, and makes them float64."""
+    declared = operands.operator
+    if not isinstance(declared, Quantised) or not declared.format:
+        return ""
+    return "abde" if declared.both else "bd"
 
 
 def grossly_off(session: Session, out: Block, reference: Any) -> float:

@@ -203,9 +203,10 @@ class FormattedProduct(Function):
     def library(
         self, device: Backend, inputs: Inputs, p: Formatted, math: str | None, out: DeviceArray = None
     ) -> DeviceArray:
-        """Dequantise in float32, and multiply."""
+        """Dequantise in float32, or the wider type of x or of the result, and multiply."""
         (x, w, scales, own), form = inputs, FORMATS[p.format]
-        wide = np.result_type(np.float32, x.dtype) if own is None else np.dtype(np.float32)
+        wider = x.dtype if own is None else p.dtype or np.float32
+        wide = np.result_type(np.float32, wider)
         weights = dequantise(device.xp, w, scales, form, wide)
         x = x.astype(wide, copy=False) if own is None else dequantise(device.xp, x, own, form, wide)
         return multiply_into(device, x, weights.T, math, out)
