@@ -90,7 +90,7 @@ def small_bar(split: Mapping[str, float]) -> Markup:
     at, drawn = 0.0, []
     for place, resource in enumerate(ORDER):
         if (width := split[resource] * 160) >= 0.05:
-            drawn.append(tag("rect", class_=f"r{place}", x=at, width=width, height=12))
+            drawn.append(tag("rect", class_=f"r{place}", x=at, width=width))
         at += width
     return tag("svg", tag("title", said), *drawn, class_="smallbar", viewBox="0 0 160 12", role="img")
 

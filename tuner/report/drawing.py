@@ -12,6 +12,8 @@ from gensor_tuner.output import printable
 
 #: Elements that have no end tag.
 VOID = frozenset({"meta", "input", "br", "wbr"})
+#: Shapes, which in an <svg> may end as in XML; those without a title do, as a page has thousands.
+SHAPES = frozenset({"rect", "circle", "line", "path", "polyline"})
 WHOLE = 10  # characters that stay on one line
 LONGEST = 400  # characters of one text: a database may hold megabytes
 
@@ -51,6 +53,8 @@ def tag(name: str, /, *children: object, **attributes: object) -> Markup:
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value not in (None, False))
     if name in VOID:
         return Markup(f"<{name}{written}>")
+    if name in SHAPES and not children:
+        return Markup(f"<{name}{written}/>")
     return Markup(f"<{name}{written}>{join(children)}</{name}>")
 
 
