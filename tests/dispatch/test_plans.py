@@ -461,7 +461,7 @@ def test_plans_take_the_memory_that_they_report(runtime, monkeypatch, kind, mode
     first = 8 * (24 + 32 * (kind == "chain") * MODES.index(mode))
     sizes = range(first, first + 8 * 32, 8)
     times = 2 if mode == "off" else 1  # at the second call a kernel stands by
-    # What all of them share, and but for chains what bounded caches keep for sizes, whichever mode met them first.
+    # Memory that all plans share is made first; so is, but for chains, what bounded caches keep for their sizes.
     for rows in (*range(8, 8 * 24, 8), *(() if kind == "chain" else (*sizes,) * times)):
         KINDS[kind](rows)
     runtime.plans.clear()

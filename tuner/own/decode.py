@@ -55,7 +55,7 @@ _PREDICATE = r"U?P(\d|T)"
 
 @dataclass
 class _Reader:
-    """One printed instruction: its name without U, its suffixes, and its operands' texts; what they are coded to."""
+    """A printed instruction (name without U, suffixes, texts of operands), and what it is coded to."""
 
     printed: Printed
     name: str

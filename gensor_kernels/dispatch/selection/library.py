@@ -245,7 +245,7 @@ class Library:
         self._refused: set[str] = set()
         #: a Workload of each of the types whose contents are here, where they are read by types; None for all types
         self._types: dict[tuple[object, ...] | None, Workload | None] = {}
-        # One to read the stores, one to take in what was read or measured.
+        # The first is for reading the stores, the second for taking in what was read or measured.
         self._reading = forking.lock(self, "_reading", threading.Lock)
         self._taking = forking.lock(self, "_taking", threading.Lock)
         #: what new times are taken under; see Device.conditions

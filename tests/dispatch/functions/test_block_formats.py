@@ -175,7 +175,7 @@ def test_scaled_matmul_multiplies_two_operands_in_a_format(name, arch):
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_scale_scales_exactly(name):
-    """One row of x is one place of k: results are single numbers of w, for all 256 bytes of elements and scales."""
+    """Results are single numbers of w, for all 256 bytes of elements and scales: a row of x has a single 1."""
     form = FORMATS[name]
     k, group = 128, form.group
     w = np.repeat(np.arange(256, dtype=np.uint8)[:, None], k * form.bits // 8, 1)

@@ -163,7 +163,7 @@ def test_convolutions_of_integers_are_exact_in_their_padding(emulator, zero, wei
     ],
 )
 def test_layers_that_round_their_states(emulator, tmp_path, way, weights, per_channel):
-    """One sequence: of several, onnxruntime quantises the states of each thread."""
+    """A batch of one sequence is compared: onnxruntime quantises the states of several by thread."""
     directions, hidden = 2 if way == "bidirectional" else 1, 6
     shapes = {"w": (4 * hidden, 5), "r": (4 * hidden, hidden), "b": (8 * hidden,), "h": (1, hidden), "c": (1, hidden)}
     constants = {name: np.stack([draw(*shape) for _ in range(directions)]) for name, shape in shapes.items()}

@@ -23,7 +23,7 @@ def _apart() -> Workload:
 
 
 def pointwise_configurations() -> list[Configuration]:
-    """One axis and four, an operand of each form, whole numbers, two results."""
+    """Programs have one axis and four, an operand of each form, whole numbers, two results."""
     shapes = [(4, 1, 3, 16), (5, 1, 16), (4, 5, 3, 1), (3, 16)]
     return [
         _pointwise("pointwise", workload(SUM, [(1000,), (1000,)]), vector=4),
