@@ -170,7 +170,8 @@ struct Requests {
         const i32 box_step = PARTS > 1 ? divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT;
         TileA::request(slot, params.map[MAP_A], a_at, full, box_step);
         if constexpr (PAIR)
-            TileB::request(slot + TileA::BYTES, params.map[GATE ? MAP_B + rank_in_cluster() : MAP_B], b_at, full);
+            TileB::request(slot + TileA::BYTES, params.map[GATE ? MAP_B + rank_in_cluster() : MAP_B], b_at, full,
+                           box_step);
         else if constexpr (GATE)
             request_gate(slot + TileA::BYTES, params.map[MAP_B], params.map[MAP_B + 1], b_at, full);
         else
