@@ -6,6 +6,7 @@ from .accesses import asynchronous, atomic, load, store
 from .asynchronous import WAITS, emitter, has_traffic, waiting
 from .parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from .scalars import SCALARS
+from .tensor_memory import check_groups, tensor_memory
 from .warpgroups import Watched, warpgroup
 from .warps import MEETINGS, Meeting
 from .writer import Qualifiers, Writer, operands
@@ -31,6 +32,7 @@ class _Function:
 
     def __init__(self, module: Module, entry: Entry):
         self.entry, self.writer, self.watched = entry, Writer(module, entry), Watched(entry)
+        check_groups(entry)
         self.sites: list[tuple[Meeting, Instruction]] = []
         self.resumed = 0
         self.labels = {each: n for n, each in enumerate(entry.body) if isinstance(each, str)}
@@ -109,6 +111,11 @@ class _Function:
             return self._paused(accessed + before, condition, after, guard)
         if name == "wgmma":
             return self._meeting(warpgroup(i, self.writer, self.watched), i, guard, accessed)
+        if name == "tcgen05":
+            found = tensor_memory(i, self.writer, self.watched)
+            if isinstance(found, Meeting):
+                return self._meeting(found, i, guard, accessed)
+            return _braces(guard, accessed + found)
         if emit := emitter(i.opcode) or MEETINGS.get(name):
             found = emit(i, self.writer)
             if isinstance(found, Meeting):
