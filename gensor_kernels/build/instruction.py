@@ -9,8 +9,10 @@ from gensor_database.lazy import cached_property
 
 INSTRUCTION_BYTES = 16  # on every architecture from sm_70 on
 
-#: Products of matrices on the tensor cores: of a warp, and of a warpgroup.
-MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "IGMMA", "QGMMA"})
+#: Products of matrices on the tensor cores: of a warp, of a warpgroup, and in tensor memory.
+MATRIX = frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "IGMMA", "QGMMA"}) | {
+    *("UTCHMMA", "UTCIMMA", "UTCQMMA", "UTCOMMA")
+}
 #: Multiply-adds of the CUDA cores. IMAD also computes addresses and moves registers.
 _FLOAT = frozenset({"FFMA", "FFMA2", "DFMA", "HFMA2", "IDP"})
 SCALAR = _FLOAT | {"IMAD"}

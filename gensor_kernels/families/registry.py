@@ -18,6 +18,7 @@ from .contraction.rewrite.prepare import PREPARED
 from .contraction.rewrite.split_float import FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
+from .contraction.tcgen05.family import ContractionTcgen05
 from .contraction.weights_wgmma.family import ContractionWeightsWgmma
 from .contraction.wgmma.family import ContractionWgmma
 from .core.family import Family
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Family] = {
         SLICED,
         ContractionStrip(),
         ContractionWgmma(),
+        ContractionTcgen05(),
         ContractionWeightsWgmma(),
         ALIGNED,
         PACKED_WGMMA,

@@ -14,7 +14,9 @@ from tests.campaign_size import FULL
 
 from . import workloads
 
-MMA, SIMT, WGMMA, ALIGNED = (FAMILIES[f"contraction_{name}"] for name in ("mma", "simt", "wgmma", "aligned"))
+MMA, SIMT, WGMMA, ALIGNED, TCGEN05 = (
+    FAMILIES[f"contraction_{name}"] for name in ("mma", "simt", "wgmma", "aligned", "tcgen05")
+)
 LATTICES = [
     (family.name, index)
     for family in (MMA, SIMT, WGMMA)

@@ -150,7 +150,7 @@ class EarlyWgmma(ContractionWgmma):
     ("waiting", "line"),
     [
         ("thread_index() > 0", r"wgmma_ring.cuh line \d+"),
-        ("thread_index() < 128", r"wgmma_boxes.cuh line \d+"),
+        ("thread_index() < 128", r"tma_boxes.cuh line \d+"),
         ("true", None),
     ],
 )

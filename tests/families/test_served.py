@@ -113,7 +113,7 @@ REFUSALS = {
         ("h200", matmul(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
         ("h200", matmul(64, 64, 64, dtype="float32"), "no warpgroup product of float32"),
         ("h200", matmul(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
-        ("h200", matmul(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "multiply int8 from rows along k only"),
+        ("h200", matmul(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "int8 is multiplied from rows along k only"),
         ("h200", matmul(64, 64, 64, dtype="float32", math="tf32", trans_a=True), "along k only"),
         ("h200", matmul(64, 64, 64, dtype="float16", dtype_b="int8"), "no warpgroup product of float16 and int8"),
         ("sm_90", conv.workload(**PIXELS | {"c": 64, "groups": 2}), "other groups"),
@@ -123,6 +123,15 @@ REFUSALS = {
         ("sm_90", conv.workload(**PIXELS | {"w": 600, "s": 3, "dilation_w": 128}), "step, pad or dilate"),
         ("sm_90", conv.workload(**PIXELS | {"layout": "nchw"}), "multiples of 16 bytes"),
         ("sm_90", conv.workload(**PIXELS | {"dtype": "float32"}), "no warpgroup product of float32"),
+    ],
+    "contraction_tcgen05": [
+        ("sm_90", matmul(64, 64, 64), "no tensor memory"),
+        ("sm_120", matmul(64, 64, 64), "no tensor memory"),
+        ("b200", matmul(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
+        ("b200", matmul(64, 64, 64, dtype="float32"), "no product in tensor memory of float32"),
+        ("b200", matmul(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
+        ("b200", block_scaled.workload(512, 512, 1024), "no product in tensor memory for"),
+        ("sm_100", conv.workload(**PIXELS | {"c": 64, "groups": 2}), "other groups"),
     ],
     "contraction_packed_wgmma": [
         ("sm_90", packed_image(layout="nhwc"), "innermost"),
@@ -177,6 +186,7 @@ SERVED = [
         {"contraction_mma", "contraction_packed", "contraction_patch", "contraction_simt"},
     ),
     *(("h200", matmul(64, 64, 64, **each), {"contraction_wgmma"}) for each in WGMMA_TYPES),
+    *(("b200", matmul(64, 64, 64, **each), {"contraction_tcgen05"}) for each in WGMMA_TYPES),
     ("sm_90", packed_image(c=9), {"contraction_packed_wgmma", "contraction_simt", "contraction_mma"}),
     ("sm_87", transposed(c=384, r=3, s=3, dtype="float32"), {"contraction_phased", "contraction_phased_mma"}),
 ]
@@ -193,7 +203,9 @@ def test_a_family_says_why_it_does_not_serve(name):
 def test_families_serve(part, workload, names):
     found = {each.family.name for each in Space(workload, lookup(part)).families}
     assert names <= found
-    assert found == names or names & {"contraction_wgmma", "contraction_packed_wgmma", "contraction_phased"}
+    assert found == names or names & {
+        *("contraction_wgmma", "contraction_tcgen05", "contraction_packed_wgmma", "contraction_phased")
+    }
 
 
 @pytest.mark.parametrize("layout", ["nhwc", "nchw"])

@@ -6,12 +6,12 @@
 // the column in its lower 16 bits. BLOCKS is 1, or 2 for a pair: the two blocks of a cluster, whose products read the
 // shared memory of both and write the tensor memory of both. All these instructions of a kernel have the same BLOCKS.
 //
-//   tensor_alloc<BLOCKS, COLUMNS>(sptr<u32> to)      allocates columns (32, 64, 128, 256 or 512) by all lanes of a
-//   warp,
-//                                                    of a pair by a warp of each block, and stores their address. Waits
-//                                                    until other blocks have freed enough
+//   tensor_alloc<BLOCKS, COLUMNS>(sptr<u32> to)      by the lanes of a warp: allocates columns (32, 64, 128, 256 or
+//                                                    512) and stores their address. Waits until other blocks have freed
+//                                                    enough. Of a pair, a warp of each block does so together: both get
+//                                                    the same address, and wait for each other; so with the next two
 //   tensor_alloc_last<BLOCKS>()                      no further allocation by this block: others need not wait for it
-//   tensor_free<BLOCKS, COLUMNS>(u32 memory)         by the lanes of a warp, before the block (or one of a pair) exits
+//   tensor_free<BLOCKS, COLUMNS>(u32 memory)         before the block exits, once no instruction uses these columns
 //   umma<BLOCKS, A>(u32 d, u64 a, u64 b, u32 instruction, bool kept)   d = kept * d + A * B over 32 bytes of k, by one
 //                                                    thread, of a pair by one of the first block. Runs asynchronously;
 //                                                    products and commits of a thread run in their order. a and b are

@@ -10,7 +10,7 @@ from gensor_kernels.families.core.source import bind
 from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.products.matmul import workload as matmul
 from gensor_tuner.build.pool import candidate
-from tests.families.lattices import MMA, SIMT, WGMMA
+from tests.families.lattices import MMA, SIMT, TCGEN05, WGMMA
 from tests.families.verified import PLAIN
 from tests.mutator.programs.contraction import COPIES
 from tests.mutator.programs.contraction import MMA as SMALL_MMA
@@ -22,6 +22,7 @@ LEGAL = {
     "mma": (MMA, "sm_87", matmul(256, 256, 256), SMALL_MMA | COPIES["cp.async"] | HALF),
     "simt": (SIMT, "sm_87", matmul(256, 256, 256, dtype="float32"), SMALL_SIMT),
     "wgmma": (WGMMA, "sm_90", matmul(512, 512, 512, trans_b=True), PLAIN | {"vector_c": 16}),
+    "tcgen05": (TCGEN05, "sm_100", matmul(512, 512, 512, trans_b=True), {"block_n": 64, "cluster": 0}),
 }
 E4M3 = {"BLOCK_K": 128, "B_LAYOUT": 0}
 ILLEGAL = {
@@ -64,6 +65,18 @@ ILLEGAL = {
         ({"A_STORED": "e4m3_t"} | E4M3, "elements of one size"),
         ({"A_STORED": "i8", "B_STORED": "i8"} | E4M3, "by one another"),
         ({"A_STORED": "e4m3_t", "B_STORED": "e4m3_t"} | E4M3 | {"BLOCK_K": 256}, "one of 8-bit floats"),
+    ],
+    "tcgen05": [
+        ({"BLOCK_M": 64}, "A block has 128 rows"),
+        ({"BLOCK_N": 24}, "in steps of 16"),
+        ({"BLOCK_N": 48, "PAIR": 1}, "of a pair of 32"),
+        ({"BLOCK_N": 96, "B_LAYOUT": 1}, "whole boxes in each block"),
+        ({"BLOCK_N": 256, "MIN_BLOCKS": 2}, "fit tensor memory"),
+        ({"BLOCK_K": 32}, "rows of 128 bytes"),
+        ({"STAGES": 9}, "2 to 8 buffers"),
+        ({"IN_TYPE": "float", "B_LAYOUT": 1}, "Only 16-bit rows of k"),
+        ({"A_STORED": "e4m3_t"} | E4M3, "elements of one size"),
+        ({"PAIR": 1, "RAGGED_ROWS": 1}, "matrices of their own"),
     ],
 }
 

@@ -123,6 +123,24 @@ CONTRACTS = {
         randoms=2,
         conflict_free=lambda program: True,
     ),
+    "contraction_tcgen05": Contract(
+        [
+            ("sm_100", workload(1000, 1008, 520, trans_b=True)),
+            ("sm_100", workload(512, 512, 512, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True)),
+            ("sm_100", workload(512, 512, 512, dtype="float32", math="tf32", trans_b=True)),
+            ("sm_100", workload(512, 512, 512, dtype="int8", out="int8", trans_b=True, epilogue="relu")),
+            ("sm_100", workload(256, 4096, 4096, dtype="bfloat16", trans_a=True, out="float32", epilogue=("bias",))),
+            ("sm_100", gated("swiglu", 512, 1376, 1024, trans_b=True, epilogue=("add",))),
+            ("sm_100", gated("reglu", 256, 512, 256, out="float32", batch=2)),
+            ("sm_100", convolution(n=8, h=28, w=28, c=72, k_out=96, r=3, s=3, stride_h=2, dtype="float16")),
+            ("sm_100", convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, weights="rsck", dtype="bfloat16")),
+            ("sm_100", workload(512, 511, 512, trans_b=True)),
+        ],
+        fewest_starters=3,
+        executed=False,
+        randoms=2,
+        conflict_free=lambda program: True,
+    ),
     "contraction_aligned": Contract(
         [
             ("sm_90", workload(1000, 1001, 517, dtype="bfloat16", epilogue=("bias", "gelu"))),

@@ -3,7 +3,7 @@
 from tests.families.workloads import images
 from tests.mutator.engine.configuration import Configuration
 
-from . import attention, contraction, gemv, pointwise, recurrent, rows, wgmma, window
+from . import attention, contraction, gemv, pointwise, recurrent, rows, tcgen05, wgmma, window
 
 __all__ = ["Configuration", "configurations"]
 
@@ -29,6 +29,7 @@ def configurations() -> list[Configuration]:
         *wgmma.packed_wgmma_configurations(),
         *wgmma.floats_configurations(),
         *wgmma.weights_configurations(),
+        *tcgen05.tcgen05_configurations(),
         *wgmma.prepared_wgmma_configurations(),
         *contraction.block_configurations(),
         *contraction.sliced_configurations(),

@@ -37,7 +37,7 @@ class Rule:
     name: str
     source: str
     emulator: str
-    executor: str
+    executor: str = ""  # not executed
     blocks: int = 1
     threads: int = 32
     front: bool = False  # a launch in front, on which this one depends
@@ -148,7 +148,12 @@ def _wgmma() -> Iterator[Rule]:
     yield here("four_warps_to_a_warpgroup", emulator="divergent", executor="divergent", wrong_threads=64)
 
 
-RULES = (*_classic(), *_hopper(), *_wgmma())
+def _tensor_memory() -> Iterator[Rule]:
+    here = functools.partial(Rule, source="tensor_memory.cu", threads=128)
+    yield here("fence_after_a_commit", emulator="race")
+
+
+RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory())
 
 
 @functools.cache

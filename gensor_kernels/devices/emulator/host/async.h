@@ -1,5 +1,5 @@
-// The state of asynchronous operations: mbarriers, tensor copies and the products of warpgroups (tensor.h,
-// warpgroup.h). In a block that uses none of them these vectors are empty.
+// The state of asynchronous operations: mbarriers, tensor copies, the products of warpgroups and those in tensor memory
+// (tensor.h, warpgroup.h, tensor_products.h). In a block that uses none of them these vectors are empty.
 #pragma once
 #include <vector>
 #include "interface.h"
@@ -7,7 +7,8 @@
 namespace emulator {
 
 struct Thread;
-// For each warp the time, on its own clock, up to which all that it did is ordered before now.
+// For each warp the time, on its own clock, up to which all that it did is ordered before now; then, for each warp, the
+// number of its products in tensor memory that are complete before now.
 typedef std::vector<u32> Clocks;
 
 struct MBarrier {
@@ -29,6 +30,7 @@ struct TensorCopy {
     int at[5];
     int moved[2]; // of pixels: columns and rows
     u32 barrier;
+    int home; // the rank of the block that has the mbarrier
     Site site;
 };
 
@@ -44,10 +46,12 @@ constexpr u32 UNRELEASED = ~0u;
 
 struct Atom {
     bool filled = false, in_flight = false;
-    u32 barrier = 0, phase = 0; // the copy that filled it completes this phase
-    int reading = 0;            // products that read it and that no thread has waited for
-    Clocks read;  // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
-    Clocks wrote; // when each warp had released its stores over the copy, in the same way
+    u32 barrier = 0,
+        phase = 0; // the copy that filled it completes this phase of an mbarrier in the block of rank `home`
+    int home = 0;
+    int reading = 0; // products that read it and that no thread has waited for
+    Clocks read;     // when each warp had last waited for one, or had released its loads: UNRELEASED before it has
+    Clocks wrote;    // when each warp had released its stores over the copy, in the same way
     int line = 0, read_line = 0;
     int touched = 0;     // the line of the last ordinary access that is not in `read`
     bool loaded = false; // one of these accesses was a load
@@ -73,6 +77,64 @@ struct Accesses {
     bool stores;
 };
 
+// A product in tensor memory: `number` is its place among those of its warp. One of a pair has the operands and sums of
+// both blocks.
+struct TensorProduct {
+    GroupShape shape;
+    u32 d;
+    u64 a, b;
+    int blocks, thread;
+    u32 number;
+    bool done;
+    Site site;
+};
+
+// An arrival at an mbarrier once the thread's products up to this number are complete.
+struct TensorCommit {
+    u32 barrier;
+    int blocks, thread;
+    u32 number;
+    Site site;
+};
+
+// Columns that a warp has loaded. `unfenced` and `unreleased` have a bit for each lane, `time` is that of the last
+// fence, as in now().
+struct TensorLoad {
+    u32 column;
+    int columns;
+    u32 *to[32];
+    std::vector<u32> values; // of each lane
+    bool waited;
+    u32 unfenced, unreleased, time;
+    Site site;
+};
+
+// A column of tensor memory, and the last product that writes it.
+struct TensorColumn {
+    bool allocated = false, written = false;
+    int place = 0; // of the product's warp in clocks
+    TensorProduct product;
+    Clocks read; // when each warp had released its loads: UNRELEASED before it has
+    int read_line = 0;
+};
+
+// What a warp does together with one of the other block of a pair.
+struct TensorMeeting {
+    std::vector<Thread *> waiting;
+    int operation;
+    u32 value, allocated;
+};
+
+struct TensorMemory {
+    std::vector<u32> words; // by lane, then column
+    std::vector<TensorColumn> columns;
+    std::vector<std::pair<u32, u32>> spans; // allocated: the first column, and the number
+    u32 mask;                               // of the order in which columns are allocated
+    bool last = false;                      // no further allocation
+    std::vector<Thread *> waiting;          // for columns
+    TensorMeeting meeting;
+};
+
 struct WarpAsync {
     Clocks known;
     std::vector<Accesses> accesses; // not yet released by an arrival or a barrier of the block
@@ -80,6 +142,10 @@ struct WarpAsync {
     std::vector<Product> open;
     std::vector<std::vector<Product>> groups; // committed, not waited for
     std::vector<u64> issued;                  // instructions that it has issued, to compare with those of its warpgroup
+    std::vector<TensorProduct> products;      // not known to be complete
+    std::vector<TensorCommit> commits;        // not arrived
+    u32 multiplied = 0, completed = 0;        // products in tensor memory: issued; all up to this number are complete
+    std::vector<TensorLoad> loads;            // not released
     bool fenced = false;
     int registers = 0; // after the last exchange; 0: none yet
 };
@@ -98,6 +164,7 @@ struct Async {
     std::vector<WarpAsync> warps;
     int free_registers = 0, launched_registers = 0; // free ones; those per thread at launch, from the exchanges
     std::vector<Thread *> waiting;                  // for registers
+    TensorMemory tensor;
 };
 
 } // namespace emulator

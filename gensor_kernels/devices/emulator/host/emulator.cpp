@@ -7,6 +7,7 @@
 #include "tensor.h"
 #include "tensor_store.h"
 #include "warpgroup.h"
+#include "tensor_products.h"
 #include "flags.h"
 #include "cluster.h"
 
@@ -91,6 +92,7 @@ static void leave(Block &block) {
         for (Warp &each : block.warps)
             count_conflicts(each);
         check_async_end(block);
+        check_tensor_end(block);
         block.done = true;
     } else if (block.at_barrier == block.alive) {
         release_block(block);
@@ -125,7 +127,7 @@ static void start_thread(Block &block, int t, char *base) {
     thread.block = &block, thread.index = t, thread.waiting = NONE, thread.site = Site{nullptr, 0};
     thread.launched = !machine.request->dependent;
     thread.copies.clear(), thread.groups.clear();
-    thread.stores.clear(), thread.store_groups.clear(), thread.unfenced.clear();
+    thread.stores.clear(), thread.store_groups.clear(), thread.unfenced.clear(), thread.ordered.clear();
     memcpy(thread.stack = base, &STACK_CANARY, sizeof STACK_CANARY);
     // Stacks a power of two apart would all use the same lines of the cache: shift each a little.
     thread.stack_pointer = prepare_stack(base + 64, STACK_BYTES - 64 * (1 + t % 61) - 64, thread_main);
@@ -202,7 +204,7 @@ static void prepare_machine(const Request &request, Report &report) {
     machine.request = &request, machine.report = &report;
     machine.random = request.seed * 0x9e3779b97f4a7c15ull + 0x1234567ull;
     machine.overlap = buffers_overlap(request);
-    machine.ticks = 0, machine.deadline = seconds() + request.seconds;
+    machine.ticks = 0, machine.tensor_blocks = 0, machine.deadline = seconds() + request.seconds;
     machine.written.assign(request.buffer_count, {});
     machine.sectors.resize(request.buffer_count);
     for (int i = 0; i < request.buffer_count; ++i)

@@ -33,7 +33,10 @@ enum Operation {
     GROUP_ORDER, // wgmma_fence, wgmma_commit, wgmma_wait
     REGISTERS,
     FLAG_WAIT,
-    CLUSTER_BARRIER
+    CLUSTER_BARRIER,
+    TENSOR_ALLOC,
+    TENSOR_FREE,
+    TENSOR_LOAD
 };
 enum Fault { NO_FAULT, OUT_OF_BOUNDS, MISALIGNED, RACE, UNINITIALISED, DIVERGENT, DEADLOCK, TIMEOUT, STACK, INVALID };
 enum Order { FORWARD, REVERSE, RANDOM };
@@ -113,6 +116,7 @@ struct Thread {
     std::vector<TensorStore> stores; // issued and not waited for
     std::vector<u32> store_groups;
     std::vector<u32> unfenced; // atoms of shared memory that it has stored to since its last proxy fence
+    Clocks ordered;            // what is before its next instructions of tensor memory
     int lane() const { return index % WARP; }
     int warp() const { return index / WARP; }
 };
@@ -215,6 +219,7 @@ struct Machine {
     std::map<u64, Flag> flags;                // by address
     std::map<int, ClusterMeeting> clusters;   // by number
     bool overlap;                             // some buffers share memory
+    int tensor_blocks;                        // BLOCKS of the launch's instructions of tensor memory; 0: none yet
     void *main_stack;
     char *stacks;
     u64 random, ticks;

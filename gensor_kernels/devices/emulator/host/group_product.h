@@ -13,7 +13,7 @@ struct SharedOperand {
     SharedOperand(u64 descriptor, GroupElement type, bool transposed, Site site)
         : start((u32)(descriptor & 0x3fff) << 4), leading((u32)(descriptor >> 16 & 0x3fff) << 4),
           stride((u32)(descriptor >> 32 & 0x3fff) << 4), element(size_of(type)), transposed(transposed) {
-        if (descriptor >> 62 != 1 || descriptor & 0x3ffec000c000c000ull || start & 0x380)
+        if (descriptor >> 62 != 1 || descriptor & 0x3fffc000c000c000ull || start & 0x380)
             invalid("a matrix descriptor that is none of a 128-byte swizzle", site);
     }
     // Address of 16 bytes: one row from `k` on or, transposed, 8 rows from `row` on.
@@ -25,13 +25,13 @@ struct SharedOperand {
 };
 
 // Writes elements (row, k) of `rows` rows from `first` on to to[row * row_step + k * k_step].
-static void read_operand(const SharedOperand &from, int first, int rows, GroupElement type, float *to, int row_step,
-                         int k_step, Site site) {
+static void read_operand(const Block &block, const SharedOperand &from, int first, int rows, GroupElement type,
+                         float *to, int row_step, int k_step) {
     const int each = 16 / from.element;
     for (int row = 0; row < rows; row += from.transposed ? each : 1)
         for (int k = 0; k < 2 * each; k += from.transposed ? 1 : each) {
             unsigned char chunk[16];
-            memcpy(chunk, check_shared(from.chunk(first + row, k), 16, site), 16);
+            memcpy(chunk, block.shared + (from.chunk(first + row, k) - SHARED_BASE), 16);
             float *at = to + row * row_step + k * k_step;
             for (int i = 0; i < each; ++i)
                 at[i * (from.transposed ? row_step : k_step)] = widened(chunk + i * from.element, type);
@@ -74,9 +74,9 @@ static void execute(const Product &product) {
         read_held(product, a);
     } else {
         const SharedOperand first(product.a, shape.a, shape.a_transposed, product.site);
-        read_operand(first, current->warp() % 4 * 16, 16, shape.a, &a[0][0], 32, 1, product.site);
+        read_operand(*current->block, first, current->warp() % 4 * 16, 16, shape.a, &a[0][0], 32, 1);
     }
-    read_operand(second, 0, shape.n, shape.b, &b[0][0], 1, 256, product.site);
+    read_operand(*current->block, second, 0, shape.n, shape.b, &b[0][0], 1, 256);
     const bool integers = shape.a == GROUP_INT8;
     for (int i = 0; i < 16; ++i)
         for (int j = 0; j < shape.n; ++j) {

@@ -88,7 +88,7 @@ void prefetch_map(const void *map, Site site);
 void mbarrier_expect(u32 address, int bytes, Site site);
 void mbarrier_wait(u32 address, u32 parity, Site site);
 // `blocks`: a bit for each block of the cluster that receives the copy, or ONLY_HERE.
-constexpr u32 ONLY_HERE = 1u << 16;
+constexpr u32 ONLY_HERE = 1u << 16, OF_PAIR = 1u << 17; // the latter: the pair's first block counts the bytes
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site);
 void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, Site site);
 void store_tensor(const void *map, u32 from, const int *at, Site site);
@@ -102,6 +102,15 @@ void group_wait(int groups, Site site);
 // `held`: the four registers of A, or null where `a` is the descriptor of its tile.
 void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, Site site);
 void exchange_registers(int from, int to, Site site);
+void tensor_alloc(int blocks, u32 columns, u32 to, Site site);
+void tensor_alloc_last(int blocks, Site site);
+void tensor_free(int blocks, u32 memory, u32 columns, Site site);
+void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 instruction, bool kept, Site site);
+void tensor_commit(int blocks, u32 barrier, Site site);
+void tensor_load(u32 *d, int columns, u32 from, Site site);
+void tensor_load_wait(Site site);
+void tensor_fence_before();
+void tensor_fence_after();
 u64 shuffle_xor(u64 value, int mask, Site site);
 int warp_uniform(int value, CALLER);
 bool elect_one(CALLER);

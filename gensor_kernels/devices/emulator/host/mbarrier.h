@@ -5,7 +5,8 @@
 // and stores of each warp. A warp may read it once it has waited for that phase. A product may read data that threads
 // stored over a copy, and a copy may overwrite an atom, once the threads have fenced, every product that reads it has
 // been waited for, and an mbarrier or the block's barrier orders the warp after this (vector clocks, one entry per warp
-// of the cluster).
+// of the cluster). Products in tensor memory complete asynchronously, too: each warp has a second entry, which counts
+// those that are known to be complete (tensor_products.h).
 #pragma once
 #include "scheduler.h"
 
@@ -39,6 +40,10 @@ static int place_of(const Block &block, int warp) {
 static int own_place() {
     return place_of(*current->block, current->warp());
 }
+// The number of warps of the cluster; entries of products follow those of warps.
+static int places(const Block &block) {
+    return (int)block.warps.size() * machine.request->cluster;
+}
 
 // A barrier of the block releases a warp's accesses. An arrival releases the accesses of its thread and, after an
 // instruction that orders the warp's shared memory, those of its warp.
@@ -54,6 +59,28 @@ static void release_accesses(Block &block, int warp, bool by_barrier) {
             kept.push_back(each);
     }
     own.accesses = kept;
+}
+
+// The same for loads of tensor memory that have been waited for and fenced.
+static void release_loads(Block &block, int warp, bool by_barrier) {
+    WarpAsync &own = block.async.warps[warp];
+    const int place = place_of(block, warp);
+    std::vector<TensorLoad> kept;
+    for (TensorLoad &each : own.loads) {
+        if (by_barrier || (!each.unfenced && each.time < now()))
+            each.unreleased &= each.unfenced;
+        else
+            each.unreleased &= each.unfenced | ~(1u << current->lane());
+        if (each.unreleased)
+            kept.push_back(each);
+        else
+            for (u32 i = each.column; i < each.column + each.columns; ++i)
+                block.async.tensor.columns[i].read[place] = own.known[place];
+    }
+    for (const TensorLoad &each : kept)
+        for (u32 i = each.column; i < each.column + each.columns; ++i)
+            block.async.tensor.columns[i].read[place] = UNRELEASED;
+    own.loads.swap(kept);
 }
 
 // Lanes of the current warp access an atom.
@@ -90,19 +117,19 @@ static void tell(Block &block, const Clocks &all) {
         for (size_t b = 0; b < warp.seen.size(); ++b)
             seen[b] = warp.seen[b] > seen[b] ? warp.seen[b] : seen[b];
     for (size_t w = 0; w < block.async.warps.size(); ++w) {
-        release_accesses(block, (int)w, true);
+        release_accesses(block, (int)w, true), release_loads(block, (int)w, true);
         block.async.warps[w].known = all, block.async.warps[w].seen = seen;
         ++block.async.warps[w].known[place_of(block, (int)w)];
     }
 }
 
 static Clocks nothing_known(const Block &block) {
-    return Clocks(block.warps.size() * machine.request->cluster, 0);
+    return Clocks(2 * places(block), 0);
 }
 
 // The block's barrier.
 static void join_all(Block &block) {
-    if (block.async.barriers.empty())
+    if (block.async.warps.empty())
         return;
     Clocks all = nothing_known(block);
     gather(block, all);
@@ -125,18 +152,24 @@ static MBarrier &find_mbarrier(Async &async, u32 address, Site site) {
           (int)(address - SHARED_BASE));
 }
 
+// Before the block's first asynchronous operation.
+static void prepare_async(Block &block) {
+    Async &async = block.async;
+    if (!async.warps.empty())
+        return;
+    async.warps.resize(block.warps.size());
+    async.atoms.resize((machine.request->shared_bytes + ATOM - 1) / ATOM);
+    for (size_t w = 0; w < async.warps.size(); ++w) {
+        async.warps[w].known = nothing_known(block);
+        async.warps[w].known[place_of(block, (int)w)] = 1;
+    }
+}
+
 void mbarrier_init(u32 address, int arrivals, Site site) {
     check_shared(address, 8, site);
     Async &async = async_state();
     Block &block = *current->block;
-    if (async.warps.empty()) {
-        async.warps.resize(block.warps.size());
-        async.atoms.resize((machine.request->shared_bytes + ATOM - 1) / ATOM);
-        for (size_t w = 0; w < async.warps.size(); ++w) {
-            async.warps[w].known = nothing_known(block);
-            async.warps[w].known[place_of(block, (int)w)] = 1;
-        }
-    }
+    prepare_async(block);
     if (arrivals < 1)
         invalid("an mbarrier that nothing arrives at", site);
     if (arrivals > MOST_COUNT)
@@ -179,16 +212,21 @@ static void settle(MBarrier &barrier, Site site) {
     wake(barrier.waiting);
 }
 
-static void arrive(MBarrier &barrier, Site site) {
-    WarpAsync &own = warp_async();
+static void count_arrival(MBarrier &barrier, Site site) {
     // PTX ISA 9.7.13.15.4: a wait for a phase has returned before any thread arrives in the next phase.
     if (barrier.observed < barrier.phase)
         invalid("an arrival at an mbarrier whose last phase nobody has waited for", site);
-    release_accesses(*current->block, current->warp(), false);
-    join(barrier.gathered, own.known);
-    ++own.known[own_place()];
     --barrier.pending;
     settle(barrier, site);
+}
+
+static void arrive(MBarrier &barrier, Site site) {
+    WarpAsync &own = warp_async();
+    release_accesses(*current->block, current->warp(), false);
+    release_loads(*current->block, current->warp(), false);
+    join(barrier.gathered, own.known);
+    ++own.known[own_place()];
+    count_arrival(barrier, site);
 }
 
 void mbarrier_arrive(u32 address, Site site) {
@@ -196,9 +234,9 @@ void mbarrier_arrive(u32 address, Site site) {
     arrive(find_mbarrier(async_state(), address, site), site);
 }
 
-// A block of the current block's cluster, whose shared memory exists.
-static Block &peer(int rank, Site site) {
-    const int size = machine.request->cluster, wanted = current->block->index / size * size + rank;
+// A block of a block's cluster, whose shared memory exists.
+static Block &peer(const Block &of, int rank, Site site) {
+    const int size = machine.request->cluster, wanted = of.index / size * size + rank;
     if (rank < 0 || rank >= size)
         invalid("a block that the cluster does not have", site);
     for (Block &block : machine.blocks)
@@ -208,9 +246,18 @@ static Block &peer(int rank, Site site) {
           wanted);
 }
 
+// Instructions of tensor memory: all of a launch are of one block, or of a pair, which is a cluster.
+static void use_blocks(int blocks, Site site) {
+    if (machine.tensor_blocks && machine.tensor_blocks != blocks)
+        invalid("instructions of tensor memory of one block and of pairs in one kernel", site);
+    if (blocks == 2 && machine.request->cluster != 2)
+        invalid("an instruction of a pair of blocks in a cluster of other than two", site);
+    machine.tensor_blocks = blocks;
+}
+
 void mbarrier_arrive_at(u32 address, int block, Site site) {
     tick();
-    arrive(find_mbarrier(peer(block, site).async, address, site), site);
+    arrive(find_mbarrier(peer(*current->block, block, site).async, address, site), site);
 }
 
 void mbarrier_expect(u32 address, int bytes, Site site) {

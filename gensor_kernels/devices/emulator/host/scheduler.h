@@ -7,9 +7,10 @@ namespace emulator {
 
 static const char *operation_name(Operation operation) {
     static const char *names[] = {
-        "running",    "barrier",   "warp_barrier",   "load_matrix", "store_matrix",
-        "mma",        "shuffle",   "mbarrier_wait",  "wgmma",       "a fence, commit or wait of wgmma",
-        "setmaxnreg", "take_flag", "cluster_barrier"};
+        "running",    "barrier",   "warp_barrier",    "load_matrix",  "store_matrix",
+        "mma",        "shuffle",   "mbarrier_wait",   "wgmma",        "a fence, commit or wait of wgmma",
+        "setmaxnreg", "take_flag", "cluster_barrier", "tensor_alloc", "tensor_free",
+        "tensor_load"};
     return names[operation];
 }
 
@@ -94,11 +95,12 @@ static Thread *pick() {
 }
 
 static bool deliver_one();
+static bool commit_one();
 
-// The next thread. Where none can continue, copies in flight first complete.
+// The next thread. Where none can continue, copies in flight and committed products first complete.
 static Thread *pick_or_deliver() {
     Thread *next = pick();
-    while (!next && deliver_one())
+    while (!next && (deliver_one() || commit_one()))
         next = pick();
     return next;
 }

@@ -110,7 +110,7 @@ static void deliver(Block &block, const TensorCopy &copy) {
     const u32 rows = rows_of(map);
     for (u32 row = 0; row < rows; next_row(map, at, ++row))
         deliver_row(block, copy, row, at);
-    MBarrier &barrier = block.async.barriers[copy.barrier];
+    MBarrier &barrier = peer(block, copy.home, copy.site).async.barriers[copy.barrier];
     for (u32 at = copy.to; at < copy.to + rows * 128; at += ATOM)
         block.async.atoms[(at - SHARED_BASE) / ATOM].in_flight = false;
     announce(barrier, -128 * (long long)rows, copy.site);
@@ -160,7 +160,7 @@ static void check_map(const TensorMap &map, const TensorCopy &copy) {
 // No product may still read the memory that the copy overwrites, and no other copy may be writing it. The only
 // ordinary accesses that are allowed are loads and stores over an earlier copy that are ordered before: kernels use
 // different memory for copies and for other loads and stores until the copies end.
-static void claim(Block &block, TensorCopy &copy, u32 bytes) {
+static void claim(Block &block, const MBarrier &counting, TensorCopy &copy, u32 bytes) {
     for (u32 to = copy.to; to < copy.to + bytes; to += ATOM) {
         Atom &atom = atom_at(block, to);
         if (atom.barriers)
@@ -177,7 +177,7 @@ static void claim(Block &block, TensorCopy &copy, u32 bytes) {
                   : atom.in_flight ? atom.line
                                    : atom.read_line);
         atom.in_flight = true, atom.filled = true, atom.line = copy.site.line;
-        atom.barrier = copy.barrier, atom.phase = block.async.barriers[copy.barrier].phase;
+        atom.barrier = copy.barrier, atom.phase = counting.phase, atom.home = copy.home;
         atom.read = atom.wrote = nothing_known(block);
         atom.touched = 0;
     }
@@ -194,11 +194,12 @@ static void check_pixels(const TensorMap &map, const TensorCopy &copy) {
     }
 }
 
-// To one block: its own mbarrier counts the bytes.
-static void request_for(Block &block, TensorCopy copy, u32 address) {
-    const MBarrier &barrier = find_mbarrier(block.async, address, copy.site);
-    copy.barrier = (u32)(&barrier - block.async.barriers.data());
-    claim(block, copy, rows_of(*(const TensorMap *)copy.map) * 128);
+// To one block: an mbarrier of the block `home` counts the bytes.
+static void request_for(Block &block, Block &home, TensorCopy copy, u32 address) {
+    const MBarrier &barrier = find_mbarrier(home.async, address, copy.site);
+    copy.barrier = (u32)(&barrier - home.async.barriers.data());
+    copy.home = home.index % machine.request->cluster;
+    claim(block, barrier, copy, rows_of(*(const TensorMap *)copy.map) * 128);
     if (machine.request->early)
         deliver(block, copy);
     else
@@ -214,24 +215,28 @@ static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels
     if (pixels)
         check_pixels(map, copy);
     count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += rows_of(map) * 8;
-    if (blocks == ONLY_HERE)
-        return request_for(*current->block, copy, barrier);
+    if (blocks == ONLY_HERE || blocks == OF_PAIR) {
+        Block &home = blocks == OF_PAIR ? peer(*current->block, 0, copy.site) : *current->block;
+        return request_for(*current->block, home, copy, barrier);
+    }
     if (!blocks || blocks >> machine.request->cluster)
         invalid("a tensor copy for no block, or for blocks that the cluster does not have", copy.site);
     for (int rank = 0; blocks >> rank; ++rank)
         if (blocks >> rank & 1)
-            request_for(peer(rank, copy.site), copy, barrier);
+            request_for(peer(*current->block, rank, copy.site), peer(*current->block, rank, copy.site), copy, barrier);
 }
 
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site) {
     tick();
-    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, site};
+    if (blocks == OF_PAIR)
+        use_blocks(2, site);
+    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, 0, site};
     request(copy, barrier, blocks, false);
 }
 
 void copy_pixels(u32 to, const void *map, u32 barrier, const int *at, const int *moved, u32 blocks, Site site) {
     tick();
-    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], 0}, {moved[0], moved[1]}, 0, site};
+    TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], 0}, {moved[0], moved[1]}, 0, 0, site};
     request(copy, barrier, blocks, true);
 }
 

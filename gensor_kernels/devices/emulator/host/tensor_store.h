@@ -35,7 +35,7 @@ void proxy_fence() {
 }
 
 static TensorCopy as_copy(const TensorStore &store) {
-    TensorCopy copy{store.from, store.map, {}, {0, 0}, 0, store.site};
+    TensorCopy copy{store.from, store.map, {}, {0, 0}, 0, 0, store.site};
     memcpy(copy.at, store.at, sizeof copy.at);
     return copy;
 }

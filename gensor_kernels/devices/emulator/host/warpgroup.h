@@ -9,12 +9,12 @@ namespace emulator {
 // ---- the atoms that a product reads
 
 template <class Act>
-static void each_atom(const SharedOperand &operand, int first, int rows, Site site, Act act) {
+static void each_atom(Block &block, const SharedOperand &operand, int first, int rows, Site site, Act act) {
     for (int row = first; row < first + rows; row += 8)
         for (int half = 0; half < 2; ++half) {
             const u32 address = operand.chunk(row, half * 16 / operand.element);
             check_shared(address, 16, site);
-            act(atom_at(*current->block, address));
+            act(atom_at(block, address));
         }
 }
 
@@ -23,21 +23,26 @@ static void each_atom_of(const Product &product, Act act) {
     const GroupShape &shape = product.shape;
     if (!shape.held) {
         const SharedOperand a(product.a, shape.a, shape.a_transposed, product.site);
-        each_atom(a, current->warp() % 4 * 16, 16, product.site, act);
+        each_atom(*current->block, a, current->warp() % 4 * 16, 16, product.site, act);
     }
     const SharedOperand b(product.b, shape.b, shape.b_transposed, product.site);
-    each_atom(b, 0, shape.n, product.site, act);
+    each_atom(*current->block, b, 0, shape.n, product.site, act);
 }
 
 // After a copy, threads may store to memory that a product reads: then they fence (PTX ISA 9.7.15.7.1), and barriers or
 // mbarriers order them before the product.
-static void check_written(const Atom &atom, int line) {
+static void check_written(const Block &block, const Atom &atom, int line) {
     if (!machine.request->races || !atom.touched)
         return;
     if (atom.unfenced)
         fault(RACE, "the product at line %d reads what threads wrote without a proxy fence", line);
-    const Shadow &shadow = current->block->shadow;
-    const size_t first = (&atom - async_state().atoms.data()) * (ATOM >> shadow.log2), cells = ATOM >> shadow.log2;
+    if (&block != current->block && !all_known(atom.wrote))
+        fault(RACE, "the product at line %d is not ordered with the stores at line %d by the other block of the pair",
+              line, atom.touched);
+    if (&block != current->block)
+        return;
+    const Shadow &shadow = block.shadow;
+    const size_t first = (&atom - block.async.atoms.data()) * (ATOM >> shadow.log2), cells = ATOM >> shadow.log2;
     const Clocks &known = warp_async().known;
     for (size_t i = first; i < first + cells && i < shadow.cells.size(); ++i) {
         const Cell &cell = shadow.cells[i];
@@ -49,18 +54,22 @@ static void check_written(const Atom &atom, int line) {
     }
 }
 
-static void begin_reading(const Product &product) {
-    const WarpAsync &own = warp_async();
-    each_atom_of(product, [&](Atom &atom) {
-        if (!atom.filled)
-            fault(UNINITIALISED, "the product at %s line %d reads shared memory that no tensor copy has filled",
-                  product.site.file, product.site.line);
-        if (machine.request->races && (atom.in_flight || own.seen[atom.barrier] <= atom.phase))
-            fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", product.site.file,
-                  product.site.line, atom.line);
-        check_written(atom, product.site.line);
-        ++atom.reading, atom.read_line = product.site.line;
-    });
+// Whether the current warp has waited for the copy that filled an atom.
+static bool has_seen(const Atom &atom) {
+    return !atom.in_flight && atom.home == current->block->index % machine.request->cluster &&
+           warp_async().seen[atom.barrier] > atom.phase;
+}
+
+// A product, of the current warp, will read an atom.
+static void begin_reading(const Block &block, Atom &atom, Site site) {
+    if (!atom.filled)
+        fault(UNINITIALISED, "the product at %s line %d reads shared memory that no tensor copy has filled", site.file,
+              site.line);
+    if (machine.request->races && !has_seen(atom))
+        fault(RACE, "the product at %s line %d is not ordered with the tensor copy at line %d", site.file, site.line,
+              atom.line);
+    check_written(block, atom, site.line);
+    ++atom.reading, atom.read_line = site.line;
 }
 
 static void end_reading(const Product &product) {
@@ -83,10 +92,9 @@ bool reads_copy(u32 address, bool warp_wide, int line) {
     if (async.atoms.empty())
         return false;
     Atom &atom = atom_at(*current->block, address);
-    WarpAsync &own = async.warps[current->warp()];
     if (!atom.filled || atom.touched)
         return false;
-    if (machine.request->races && (atom.in_flight || own.seen[atom.barrier] <= atom.phase))
+    if (machine.request->races && !has_seen(atom))
         fault(RACE, "the load at line %d of shared byte %u is not ordered with the tensor copy at line %d", line,
               address - SHARED_BASE, atom.line);
     atom.read[own_place()] = UNRELEASED, atom.read_line = line;
@@ -167,7 +175,7 @@ void multiply_group(GroupShape shape, void *d, u64 a, const u32 *held, u64 b, Si
     check_shape(own.open, product);
     for (const std::vector<Product> &group : own.groups)
         check_shape(group, product);
-    begin_reading(product);
+    each_atom_of(product, [&](Atom &atom) { begin_reading(*current->block, atom, site); });
     if (machine.request->early)
         execute(product);
     own.open.push_back(product);

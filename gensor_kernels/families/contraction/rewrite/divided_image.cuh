@@ -5,7 +5,7 @@
 //
 // Params describe the operands before the copy: channels are last in k with A_WINDOW, first with B_WINDOW.
 #pragma once
-#include "wgmma_requests.cuh"
+#include "tma_requests.cuh"
 
 struct ImageLines : Lines {
     const Window &window;

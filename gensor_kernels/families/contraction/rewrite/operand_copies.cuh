@@ -4,7 +4,7 @@
 // axes have one entry. A line of a convolution is the channels of a pixel, or of one tap of a filter
 // (divided_image.cuh).
 #pragma once
-#include "wgmma_ring.cuh"
+#include "tma_tiles.cuh"
 
 constexpr u32 COPY_THREADS = 256, COPY_ITEMS = 4; // threads per block, chunks per thread
 enum : u32 { BLOCK_CHUNKS = COPY_THREADS * COPY_ITEMS };

@@ -3,7 +3,7 @@
 // A block computes BLOCK_M x BLOCK_N outputs with CONSUMERS + 1 warpgroups of four warps. One thread of the first
 // warpgroup requests tiles of A and B by tensor copies (TMA), which fill a ring of STAGES buffers; mbarriers report
 // when a buffer is full or empty (wgmma_ring.cuh). The other warpgroups multiply the tiles and store their rows of C
-// through the epilogue (wgmma_store.cuh); they also take over registers of the first one (setmaxnreg). Copies read
+// through the epilogue (tma_store.cuh); they also take over registers of the first one (setmaxnreg). Copies read
 // zeros past the edges of A and B. The 128-byte rows of a buffer are swizzled, so there are no bank conflicts.
 //
 // PERSISTENT  a block computes several tiles. The ring does not stop between them: tiles of A and B are on their way
@@ -11,7 +11,7 @@
 //             warpgroup is some steps later than the one before it, and multiplies while that one stores its results.
 // CLUSTER     two adjacent blocks share the tiles of one operand: each requests one half, which is copied to both.
 // A_WINDOW    a convolution: rows of A are pixels under the taps of a filter, which copies find in the image
-//             (wgmma_requests.cuh). With B_WINDOW columns of B are the pixels, of an image that an earlier launch
+//             (tma_requests.cuh). With B_WINDOW columns of B are the pixels, of an image that an earlier launch
 //             packed (contraction_packed_wgmma.cu) or divided (contraction_floats_wgmma.cu).
 // GATE        a block computes BLOCK_M x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the
 //             gate, the second half to the other matrix (gate.cuh).
@@ -52,30 +52,16 @@
 
 constexpr bool ALTERNATING = PERSISTENT == 2;
 constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERNATING ? 1 : CONSUMERS));
-// Columns of C per block, and those that a warp's slab of shared memory holds at a time (wgmma_store.cuh): fewer where
-// slabs do not reuse the ring's memory, or where two halves are no whole fragments. A box of a copy has whole batches
-// of four fragments.
-constexpr int COLUMNS = GATE ? BLOCK_N / 2 : BLOCK_N;
-constexpr int SMALL_N = COLUMNS % 64 == 0   ? 64
-                        : COLUMNS % 48 == 0 ? 48
-                        : COLUMNS % 32 == 0 ? 32
-                        : COLUMNS % 16 == 0 ? 16
-                        : COLUMNS % 56 == 0 ? 56
-                        : COLUMNS % 40 == 0 ? 40
-                        : COLUMNS % 24 == 0 ? 24
-                                            : 8;
-constexpr int SLAB_N = PERSISTENT || (COLUMNS > 128 && COLUMNS % 16) ? SMALL_N : COLUMNS > 128 ? COLUMNS / 2 : COLUMNS;
-constexpr int WARP_N = STORE_COPIES ? 32 : SLAB_N, FRAGMENTS_N = WARP_N / 8;
-
 #include "wgmma_scales.cuh"
 #if PARTS > 1
 #include "wgmma_floats.cuh"
 #endif
-#include "wgmma_requests.cuh"
+#include "tma_requests.cuh"
 #if PARTS > 1
 #include "wgmma_recompute.cuh"
 #endif
-#include "wgmma_store.cuh"
+#include "tma_store.cuh"
+#include "tma_walk.cuh"
 #include "wgmma_stream.cuh"
 #include "norm.cuh"
 
@@ -96,59 +82,6 @@ DEVICE void set_up(const MappedParams &params) {
         cluster_begin();
     else
         barrier();
-}
-
-// Calls act(tile, number of tiles before it, share of the tile) for each of the block's tiles: one, or with PERSISTENT
-// every grid_size()-th from the block's number on. The blocks of a cluster have adjacent tiles, which count as one.
-template <class Act>
-DEVICE void walk_tiles(const MappedParams &params, Act act) {
-#if STREAM
-    each_tile<false>(params, [&](const Tile &tile, const TileShare &share) { act(tile, 0, share); });
-#else
-    const auto tile_of = [&](u32 number) {
-        Tile tile = decode_tile<BLOCK_M * CLUSTER_M, COLUMNS * CLUSTER_N>(params, BLOCK_K, number);
-        if constexpr (CLUSTER_M > 1)
-            tile.row += rank_in_cluster() * BLOCK_M;
-        if constexpr (CLUSTER_N > 1)
-            tile.column += rank_in_cluster() * COLUMNS;
-        return tile;
-    };
-    const u32 first = (u32)block_index() / PEERS;
-    if constexpr (PERSISTENT) {
-        const u32 count = RAGGED_ROWS ? (u32)params.tiles_m * (u32)params.tiles_n : tile_count(params);
-        int before = 0;
-        ROLLED for (u32 number = first; within(number, count); number += (u32)grid_size() / PEERS) {
-            if (before)
-                cover("next_tile");
-            act(tile_of(number), before++, TileShare{});
-        }
-    } else {
-        act(tile_of(first), 0, TileShare{});
-    }
-#endif
-}
-
-// One thread requests the tiles of every step as buffers become free. With RAGGED_ROWS all lanes of its warp search for
-// the group of a tile.
-DEVICE void produce_tiles(const MappedParams &params) {
-    const bool elected = elect_one();
-    if (!RAGGED_ROWS && !elected)
-        return;
-    Turn turn;
-    walk_tiles(params, [&](const Tile &tile, int, const TileShare &) {
-        if (!elected)
-            return;
-        const Steps steps = steps_of(params, tile);
-        Requests requests(params, tile, steps.first);
-        for (int step = 0; within(step, steps.count); ++step) {
-            if (step >= STAGES)
-                cover("refill");
-            mbarrier_wait(empty(turn.slot), turn.parity ^ 1);
-            mbarrier_expect(full(turn.slot), SLOT_BYTES);
-            requests.request(tiles(turn.slot), full(turn.slot));
-            turn.next();
-        }
-    });
 }
 
 // Reports that the next warpgroup may multiply: all that this one reads of its tile has been copied.

@@ -196,7 +196,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         Part(("block_m", "block_n", "block_k", "stages"), lambda v: {column.RING: ring_bytes(v, e)}),
         # A buffer is given back once its products are done, and needed again `stages` - 1 iterations later.
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
-        _requests(own, e),
+        requests(own, e),
         *store_parts(e),
         *(norm_parts(e, arch) if e.norm else ()),
     )
@@ -252,7 +252,7 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     return Part(("block_m", "block_n", "block_k", "consumers", "persistent", *overlapped), function)
 
 
-def _requests(kind: Kind, e: Extents) -> Part:
+def requests(kind: Kind, e: Extents) -> Part:
     """Tabulate the requests of a step: boxes of UNIT elements along an operand's contiguous axis (wgmma_ring.cuh)."""
     unit = ROW_BYTES // kind.element
 

@@ -47,7 +47,10 @@ class ContractionWgmma(ContractionFamily):
     abi = 7
     source = "contraction_wgmma.cu"
     parts = staticmethod(cost.parts)
+    kind = staticmethod(cost.kind)
     rules = rules.RULES
+    #: what refusals call the family's products
+    product = "warpgroup product"
     names: tuple[str, ...] = (
         *(*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers"),
         *(*shared.EPILOGUE_NAMES, cost.OVERLAPPED, stream_k.NAME),
@@ -76,18 +79,24 @@ class ContractionWgmma(ContractionFamily):
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Products of plain matrices, and of images, that tensor copies can read, of the types in cost.KINDS."""
         e = extents(workload)
-        kind = cost.kind(workload)
+        kind = self.kind(workload)
         if kind is None or e.dtype["c"] not in kind.outputs:
             math = "" if workload.math == "ieee" else f" with math {workload.math}"
-            return f"no warpgroup product of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
+            return f"no {self.product} of {e.dtype['a']} and {e.dtype['b']} into {e.dtype['c']}{math}"
         if not self.computes(e):
-            return f"no warpgroup product for {workload.operator}"
+            return f"no {self.product} for {workload.operator}"
         for operand in "ab":
             if e.unit[operand] == "s" or e.align[operand] < 16:
                 return f"tensor copies read {operand} from addresses and rows that are multiples of 16 bytes only"
             if kind.k_contiguous and e.unit[operand] != "k":
-                return f"warpgroups multiply {e.dtype[operand]} from rows along k only, unlike those of {operand}"
+                return f"{e.dtype[operand]} is multiplied from rows along k only, unlike those of {operand}"
         return implicit_gemm.unreadable(workload, self.images) if e.window else None
+
+    def own_kind(self, workload: Workload) -> cost.Kind:
+        """Return the kind of a Workload that is served."""
+        kind = self.kind(workload)
+        assert kind is not None
+        return kind
 
     def computes(self, e: Extents) -> bool:
         """Return whether the kernel computes what a Workload has in addition to a product."""
@@ -101,7 +110,7 @@ class ContractionWgmma(ContractionFamily):
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, who walks tiles, ring, warpgroups that multiply, epilogue."""
-        e, kind = extents(workload), _kind(workload)
+        e, kind = extents(workload), self.own_kind(workload)
         columns = [n for n in cost.columns(e, kind) if n * e.matrices <= 256]
         columns = [n for n in columns if not e.in_blocks or cost.scales_of_b(n, e.group) <= cost.MOST_SCALES]
         steps = [size // kind.element for size in cost.STEP_BYTES[: 1 if kind.promoted else None]]
@@ -216,7 +225,7 @@ class ContractionWgmma(ContractionFamily):
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 64 x block_n x 32 bytes that a warp takes part in."""
-        kind, tiles = _kind(workload), int(cost.group_rows(program.by_name))
+        kind, tiles = self.own_kind(workload), int(cost.group_rows(program.by_name))
         steps = program["block_k"] * kind.element // cost.PRODUCT_BYTES
         return frozenset({kind.opcode}), tiles * steps * kind.products
 
@@ -231,7 +240,7 @@ class ContractionWgmma(ContractionFamily):
 
     def summed(self, workload: Workload) -> Workload:
         """8-bit floats have another type of sums (operators/tolerance/base.py)."""
-        own = cost.kind(workload)
+        own = self.kind(workload)
         return replace(workload, accumulator=own.summed) if own and own.summed else workload
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
@@ -257,7 +266,13 @@ class ContractionWgmma(ContractionFamily):
 
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
-        return tma.launches(program, workload, self.name, self.tile(program))
+        p, e = program.by_name, extents(workload)
+        memory = int(cost.shared_bytes(cost.ring_bytes(p, e), store.slab_bytes(p), p["persistent"]))
+        # Each block of a pair fetches half of a shared tile.
+        rows = {
+            operand: n // int(cluster.pair(p, axis)) for (operand, n), axis in zip(tma.rows(p, e), "nm", strict=True)
+        }
+        return tma.launches(program, workload, self.name, self.tile(program), memory, rows)
 
 
 def _empty_turns(case: Case, ragged: bool) -> Case:
@@ -265,10 +280,3 @@ def _empty_turns(case: Case, ragged: bool) -> Case:
     own = case.workload
     along = {"batch": 12} if "batch" in own.size and not ragged else {"m": 12 * own.size["m"]}
     return replace(case, name="empty turns", workload=own.with_sizes(**along), schedule=(("late", 5),))
-
-
-def _kind(workload: Workload) -> cost.Kind:
-    """Return the kind of a Workload that is served."""
-    kind = cost.kind(workload)
-    assert kind is not None
-    return kind

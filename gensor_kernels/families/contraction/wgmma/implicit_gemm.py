@@ -1,6 +1,6 @@
 """Convolutions by contraction_wgmma: which ones tensor copies of pixels (im2col) can read, and how k is walked.
 
-Rows of a are pixels, moved by one tap of the filter at a time (wgmma_requests.cuh).  What a map
+Rows of a are pixels, moved by one tap of the filter at a time (tma_requests.cuh).  What a map
 can say: see ``cuTensorMapEncodeIm2col`` in the CUDA driver API and ``cp.async.bulk.tensor`` in the PTX ISA.
 """
 

@@ -1,4 +1,4 @@
-"""Stores of contraction_wgmma: from registers, through slabs, as boxes by copies (wgmma_store.cuh)."""
+"""Stores of contraction_wgmma: from registers, through slabs, as boxes by copies (tma_store.cuh)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gensor_kernels.families.contraction import stream_k
 from gensor_kernels.families.contraction.base import class_launches
-from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.contraction.problem import Extents, extents
 from gensor_kernels.families.core.family import Launch
 from gensor_kernels.families.core.params import ragged_tiles
 from gensor_kernels.families.core.program import Program
@@ -30,13 +30,22 @@ def reads(workload: Workload, geometry: Geometry, copied: Collection[str] = ()) 
     )
 
 
-def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str, int]) -> tuple[Launch, ...]:
-    """Return the product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction."""
+def rows(p: Mapping[str, int], e: Extents) -> tuple[tuple[str, int], ...]:
+    """Return the rows of both operands' boxes: of M or N where an operand is K-contiguous, else of k."""
+    return tuple((x, p[f"block_{axis}"] if e.unit[x] == "k" else p["block_k"]) for x, axis in (("a", "m"), ("b", "n")))
+
+
+def launches(
+    program: Program, workload: Workload, entry: str, tile: Mapping[str, int], memory: int, fetched: Mapping[str, int]
+) -> tuple[Launch, ...]:
+    """Return the product, in tiles of ``tile`` rows and columns (a cluster's), and for a split the reduction.
+
+    A block has ``memory`` bytes of shared memory. ``fetched`` are the rows of each operand's boxes.
+    """
     p, e = program.by_name, extents(workload)
-    memory = int(cost.shared_bytes(cost.ring_bytes(p, e), store.slab_bytes(p), p["persistent"]))
     threads = cost.GROUP_THREADS * (p["consumers"] + 1)
     main, *rest = class_launches(program, workload, entry, threads, memory)
-    a, b = (_map(operand, p, workload) for operand in "ab")
+    a, b = (_map(operand, fetched[operand], workload) for operand in "ab")
     maps = (a, b, *([replace(b, other=True)] if e.gate else []), *store.maps(p, e))
     walking, blocks = p["min_blocks"] if p["persistent"] else 0, cluster.blocks(p)
     down = ragged_tiles(e.rows, e.batch, tile["m"]) if e.rows else e.batch * p["split_k"] * -(-e.m // tile["m"])
@@ -44,12 +53,10 @@ def launches(program: Program, workload: Workload, entry: str, tile: Mapping[str
     return (replace(main, grid=grid, maps=maps, per_sm=walking, cluster=blocks), *rest)
 
 
-def _map(operand: str, p: Mapping[str, int], workload: Workload) -> TensorMap:
-    """Return the tensor map of an operand's tiles: rows of M or N where it is K-contiguous, else of k."""
-    e, kind, axis = extents(workload), cost.kind(workload), {"a": "m", "b": "n"}[operand]
+def _map(operand: str, rows: int, workload: Workload) -> TensorMap:
+    """Return the tensor map of an operand's boxes of so many rows."""
+    e, kind = extents(workload), cost.kind(workload)
     assert kind is not None
-    rows = p[f"block_{axis}"] if e.unit[operand] == "k" else p["block_k"]
-    rows //= cluster.pair(p, {"a": "n", "b": "m"}[operand])  # each block of a pair fetches half of a shared tile
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
     window = ("image" if operand == e.window else "filters") if e.window else ""
     return TensorMap(operand, along_rows, kind.element, rows, rounded, window, parts=kind.parts)

@@ -1,7 +1,7 @@
 // Finished sums of float products by parts (wgmma_floats.cuh): finite sums are divided by 2^32. Where a sum of a warp
 // is not finite, the warp computes all its sums again by multiply-adds of the operands themselves, in the order of k.
 #pragma once
-#include "wgmma_requests.cuh"
+#include "tma_requests.cuh"
 
 // A thread's rows of A: two in each tile of sums.
 struct ThreadRows {

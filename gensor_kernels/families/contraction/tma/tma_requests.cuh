@@ -3,7 +3,7 @@
 // copies read zeros of both operands.
 #pragma once
 #include "shared_rows.cuh"
-#include "wgmma_ring.cuh"
+#include "tma_tiles.cuh"
 
 // A tile's part of k.
 struct Steps {
@@ -149,15 +149,18 @@ struct Requests {
     i32 a_at[5], b_at[5];
 
     MEMBER Requests(const MappedParams &given, const Tile &tile, i32) : params(given) {
+        const i32 column = tile.column + (PAIR && !GATE ? rank_in_cluster() * (BLOCK_N / 2) : 0);
         locate_tile(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
-        locate_tile(b_at, TileB::K_CONTIGUOUS, tile.column, tile.k_begin, tile.batch, params.b_batch);
+        locate_tile(b_at, TileB::K_CONTIGUOUS, column, tile.k_begin, tile.batch, params.b_batch);
         a_at[1] += TileA::first_fetched_row(), b_at[1] += TileB::first_fetched_row();
     }
     MEMBER void request(sptr<u8> slot, sptr<u64> full) {
         // The parts of an operand follow one another along k, each padded to whole steps.
         const i32 box_step = PARTS > 1 ? divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT;
         TileA::request(slot, params.map[MAP_A], a_at, full, box_step);
-        if constexpr (GATE)
+        if constexpr (PAIR)
+            TileB::request(slot + TileA::BYTES, params.map[GATE ? MAP_B + rank_in_cluster() : MAP_B], b_at, full);
+        else if constexpr (GATE)
             request_gate(slot + TileA::BYTES, params.map[MAP_B], params.map[MAP_B + 1], b_at, full);
         else
             TileB::request(slot + TileA::BYTES, params.map[MAP_B], b_at, full, box_step);

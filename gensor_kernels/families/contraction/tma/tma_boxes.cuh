@@ -5,7 +5,7 @@
 // Only the operands of the epilogue are read by narrow accesses.
 #pragma once
 #include "warp_outputs.cuh"
-#include "wgmma_ring.cuh"
+#include "tma_tiles.cuh"
 
 constexpr int OUT_BYTES = (int)sizeof(OUT_TYPE), BOX_COLUMNS = 128 / OUT_BYTES, BOX_BYTES = 16 * 128;
 // Batches of a row of sums and of a box.

@@ -4,8 +4,8 @@
 #pragma once
 #include "unrolled.cuh"
 #include "warp_outputs.cuh"
-#include "wgmma_prefetch.cuh"
-#include "wgmma_ring.cuh"
+#include "tma_prefetch.cuh"
+#include "tma_tiles.cuh"
 
 // Slabs of the staged epilogue, and boxes of stores by copies, use the memory of the ring after the last product. With
 // PERSISTENT they follow the ring.
@@ -84,7 +84,7 @@ DEVICE void wait_for_stores() {
 }
 
 #if STORE_COPIES
-#include "wgmma_boxes.cuh"
+#include "tma_boxes.cuh"
 #elif EPILOGUE_STAGED
 DEVICE void take_piece(const TileSums &sums, int piece, ACC_TYPE (&fragments)[FRAGMENTS_N][4]) {
     UNROLL for (int f = 0; f < FRAGMENTS_N; ++f) UNROLL for (int v = 0; v < 4; ++v) fragments[f][v] =

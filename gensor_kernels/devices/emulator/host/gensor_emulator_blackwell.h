@@ -1,0 +1,38 @@
+// The host bodies of blackwell.cuh's intrinsics, over the emulator; see gensor_emulator.h.
+#pragma once
+#include "interface.h"
+
+using emulator::tensor_fence_after;
+using emulator::tensor_fence_before;
+template <int BLOCKS, int COLUMNS>
+DEVICE void tensor_alloc(sptr<u32> to, CALLER) {
+    emulator::tensor_alloc(BLOCKS, COLUMNS, to.address, site);
+}
+template <int BLOCKS>
+DEVICE void tensor_alloc_last(CALLER) {
+    emulator::tensor_alloc_last(BLOCKS, site);
+}
+template <int BLOCKS, int COLUMNS>
+DEVICE void tensor_free(u32 memory, CALLER) {
+    emulator::tensor_free(BLOCKS, memory, COLUMNS, site);
+}
+template <int BLOCKS, class A>
+DEVICE void umma(u32 d, u64 a, u64 b, u32 instruction, bool kept, CALLER) {
+    emulator::tensor_multiply(BLOCKS, GROUP_ELEMENT<A>, d, a, b, instruction, kept, site);
+}
+template <int BLOCKS>
+DEVICE void umma_commit(sptr<u64> barrier, CALLER) {
+    emulator::tensor_commit(BLOCKS, barrier.address, site);
+}
+template <int COLUMNS, class T>
+DEVICE void tensor_load(T (&d)[COLUMNS / 2], u32 from, CALLER) {
+    static_assert(COLUMNS % 16 == 0, "A load has whole pieces of 16 columns.");
+    emulator::tensor_load((u32 *)d, COLUMNS, from, site);
+}
+template <class T, int N>
+DEVICE void tensor_load_wait(T (&)[N], CALLER) {
+    emulator::tensor_load_wait(site);
+}
+DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
+    emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::OF_PAIR, site);
+}

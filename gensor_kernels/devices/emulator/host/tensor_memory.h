@@ -1,0 +1,255 @@
+// A model of tensor memory: allocation, loads and fences (PTX ISA 9.7.16.7 to 9.7.16.11). Its instructions of different
+// threads are ordered only where the first thread waits for its own (a load's wait; the commit of a product) and
+// fences, both threads synchronise, and the second one fences: each thread has clocks as of its last fence.
+#pragma once
+#include "warpgroup.h"
+
+namespace emulator {
+
+constexpr u32 LANES = 128, COLUMNS = 512; // words of 32 bits
+constexpr int POISON = 0xff;              // bytes of memory that nothing has written, and of registers before a wait
+
+static u32 &tensor_word(Block &block, u32 lane, u32 column) {
+    return block.async.tensor.words[lane * COLUMNS + column];
+}
+
+// ---- order
+
+// Whether instructions of tensor memory by a thread are ordered after what these clocks hold, but for the entry `own`.
+static bool is_ordered(const Thread &thread, const Clocks &clocks, int own = -1) {
+    for (size_t w = 0; w < clocks.size(); ++w)
+        if (clocks[w] && (int)w != own && (thread.ordered.empty() || clocks[w] > thread.ordered[w]))
+            return false;
+    return true;
+}
+static bool is_complete(const Clocks &known, const Block &block, const TensorColumn &column) {
+    return !column.written || (!known.empty() && known[places(block) + column.place] >= column.product.number);
+}
+
+void tensor_fence_before() {
+    if (!async_state().warps.empty())
+        for (TensorLoad &each : warp_async().loads)
+            if (each.waited)
+                each.unfenced &= ~(1u << current->lane()), each.time = now();
+}
+void tensor_fence_after() {
+    if (!async_state().warps.empty())
+        current->ordered = warp_async().known;
+}
+
+// ---- allocation
+
+template <class Act>
+static void each_block(const Block &block, int blocks, Site site, Act act) {
+    for (int rank = 0; rank < blocks; ++rank)
+        act(blocks == 1 ? const_cast<Block &>(block) : peer(block, rank, site));
+}
+
+// All lanes of a warp meet, of a pair those of a warp of each block with an equal `value`. The last one acts for all;
+// then one lane of each warp ends the instruction.
+template <class Act, class End>
+static void act_together(Operation operation, int blocks, u32 value, Site site, Act act, End end) {
+    use_blocks(blocks, site);
+    prepare_async(*current->block);
+    if (!meet(operation, site, ALL_LANES))
+        return;
+    TensorMeeting &own = async_state().tensor.meeting;
+    if (!own.waiting.empty())
+        invalid("a second warp of a block at an instruction of a pair", site);
+    TensorMeeting &other =
+        blocks == 1 ? own : peer(*current->block, !(current->block->index % 2), site).async.tensor.meeting;
+    if (blocks == 2 && other.waiting.empty()) {
+        own.operation = operation, own.value = value, own.waiting.push_back(current);
+        wait_at(operation, site);
+    } else {
+        if (blocks == 2 && (other.operation != operation || other.value != value))
+            fault(DIVERGENT, "the blocks of a pair are at different instructions of tensor memory, one at %s line %d",
+                  site.file, site.line);
+        act();
+        wake(other.waiting);
+    }
+    end();
+    release_warp();
+}
+
+static void make_memory(Block &block) {
+    TensorMemory &tensor = block.async.tensor;
+    if (!tensor.columns.empty())
+        return;
+    tensor.columns.resize(COLUMNS), tensor.words.resize(LANES * COLUMNS);
+    const TensorMemory &first = machine.tensor_blocks == 1 ? tensor : peer(block, 0, Site{"", 0}).async.tensor;
+    tensor.mask = &first == &tensor ? COLUMNS / 2 + 32 * (next_random() % 8) : first.mask; // no kernel may expect 0
+}
+
+// The first free column of so many, or COLUMNS.
+static u32 find_free(const TensorMemory &tensor, u32 columns) {
+    for (u32 i = 0; i < COLUMNS; i += columns) {
+        const u32 from = i ^ (tensor.mask & ~(columns - 1));
+        u32 free = 0;
+        while (free < columns && !tensor.columns[from + free].allocated)
+            ++free;
+        if (free == columns)
+            return from;
+    }
+    return COLUMNS;
+}
+
+static void set_columns(Block &block, u32 from, u32 columns, bool allocated) {
+    TensorMemory &tensor = block.async.tensor;
+    for (u32 i = from; i < from + columns; ++i) {
+        tensor.columns[i] = TensorColumn{};
+        tensor.columns[i].allocated = allocated, tensor.columns[i].read = nothing_known(block);
+    }
+    for (u32 lane = 0; lane < LANES; ++lane)
+        memset(&tensor_word(block, lane, from), POISON, columns * 4);
+}
+
+// Both blocks of a pair make the same allocations, so that one address is right for both.
+void tensor_alloc(int blocks, u32 columns, u32 to, Site site) {
+    tick();
+    if (columns < 32 || columns > COLUMNS || columns & (columns - 1))
+        invalid("an allocation of other than 32, 64, 128, 256 or 512 columns", site);
+    if (async_state().tensor.last)
+        invalid("an allocation after the last one", site);
+    const auto allocate = [&] {
+        TensorMemory &tensor = async_state().tensor;
+        each_block(*current->block, blocks, site, make_memory);
+        u32 from;
+        while ((from = find_free(tensor, columns)) == COLUMNS) {
+            tensor.waiting.push_back(current);
+            wait_at(TENSOR_ALLOC, site);
+        }
+        each_block(*current->block, blocks, site, [&](Block &block) {
+            set_columns(block, from, columns, true);
+            block.async.tensor.spans.push_back({from, columns});
+            block.async.tensor.meeting.allocated = from;
+        });
+    };
+    act_together(TENSOR_ALLOC, blocks, columns, site, allocate,
+                 [&] { store_shared(to, &async_state().tensor.meeting.allocated, 4, site); });
+}
+
+void tensor_alloc_last(int blocks, Site site) {
+    act_together(TENSOR_ALLOC, blocks, 0, site, [] {}, [] { async_state().tensor.last = true; });
+}
+
+// No product and no load of these columns is on its way; loads by this warp need only have been waited for.
+static void check_unused(u32 from, u32 columns, Site site) {
+    const Block &block = *current->block;
+    const WarpAsync &own = warp_async();
+    for (u32 i = from; i < from + columns; ++i) {
+        const TensorColumn &column = block.async.tensor.columns[i];
+        bool read = true;
+        for (size_t w = 0; w < column.read.size(); ++w)
+            read = read && ((int)w == own_place() || column.read[w] <= own.known[w]);
+        for (const TensorLoad &each : own.loads)
+            read = read && (each.waited || i < each.column || i >= each.column + each.columns);
+        if (!read || !is_complete(own.known, block, column))
+            fault(RACE, "tensor_free at %s line %d is not ordered with the %s at line %d", site.file, site.line,
+                  read ? "product" : "load", read ? column.product.site.line : column.read_line);
+    }
+}
+
+void tensor_free(int blocks, u32 memory, u32 columns, Site site) {
+    tick();
+    auto &spans = async_state().tensor.spans;
+    size_t which = 0;
+    while (which < spans.size() && spans[which] != std::make_pair(memory, columns))
+        ++which;
+    if (which == spans.size())
+        fault(INVALID, "tensor_free at %s line %d of %u columns from %#x on, which were not allocated together",
+              site.file, site.line, columns, memory);
+    if (machine.request->races)
+        check_unused(memory, columns, site);
+    const auto release = [&] {
+        each_block(*current->block, blocks, site, [&](Block &block) {
+            TensorMemory &tensor = block.async.tensor;
+            set_columns(block, memory, columns, false);
+            tensor.spans.erase(tensor.spans.begin() + (long)which);
+            wake(tensor.waiting);
+        });
+    };
+    act_together(TENSOR_FREE, blocks, memory << 16 | columns, site, release, [] {});
+}
+
+// ---- loads
+
+static void check_columns(const Block &block, u32 from, u32 columns, bool written, const char *what, Site site) {
+    const std::vector<TensorColumn> &all = block.async.tensor.columns;
+    for (u32 i = from; i < from + columns; ++i) {
+        if (i >= all.size() || !all[i].allocated)
+            fault(OUT_OF_BOUNDS, "the %s at %s line %d of column %u of tensor memory, which is not allocated", what,
+                  site.file, site.line, i);
+        if (written && !all[i].written)
+            fault(UNINITIALISED, "the %s at %s line %d reads column %u of tensor memory, which nothing has written",
+                  what, site.file, site.line, i);
+    }
+}
+
+static void check_load(u32 from, int columns, Site site) {
+    const Block &block = *current->block;
+    const u32 lane = from >> 16;
+    if (lane / 32 != (u32)current->warp() % 4 || lane % 16)
+        fault(OUT_OF_BOUNDS,
+              "a load at %s line %d from lane %u of tensor memory by warp %d: it has lanes %d to %d, in "
+              "halves",
+              site.file, site.line, lane, current->warp(), current->warp() % 4 * 32, current->warp() % 4 * 32 + 31);
+    check_columns(block, from & 0xffff, (u32)columns, true, "load", site);
+    const Thread *threads = current - current->lane();
+    for (u32 i = from & 0xffff; machine.request->races && i < (from & 0xffff) + columns; ++i)
+        for (int other = 0; other < WARP; ++other)
+            if (!is_complete(threads[other].ordered, block, block.async.tensor.columns[i]))
+                fault(RACE,
+                      "the load at %s line %d of column %u of tensor memory is not ordered with the product at "
+                      "line %d: lane %d has not waited for its commit and fenced after it",
+                      site.file, site.line, i, block.async.tensor.columns[i].product.site.line, other);
+}
+
+// With either delivery, registers have their values only once the load is waited for.
+void tensor_load(u32 *d, int columns, u32 from, Site site) {
+    tick();
+    Warp &warp = current_warp();
+    warp.d[current->lane()] = d, warp.word[current->lane()] = from;
+    if (!meet(TENSOR_LOAD, site, ALL_LANES))
+        return;
+    Block &block = *current->block;
+    for (int i = 0; i < WARP; ++i)
+        if (warp.word[i] != from)
+            invalid("addresses of tensor memory that differ from lane to lane", site);
+    prepare_async(block);
+    check_load(from, columns, site);
+    TensorLoad load{from & 0xffff, columns, {}, {}, false, ALL_LANES, ALL_LANES, 0, site};
+    for (u32 i = load.column; i < load.column + columns; ++i) {
+        block.async.tensor.columns[i].read[own_place()] = UNRELEASED;
+        block.async.tensor.columns[i].read_line = site.line;
+    }
+    for (u32 lane = 0; lane < WARP; ++lane) {
+        load.to[lane] = (u32 *)warp.d[lane];
+        memset(load.to[lane], POISON, columns * 2);
+        for (u32 i = 0; i < (u32)columns / 2; ++i)
+            load.values.push_back(tensor_word(block, (from >> 16) + lane / 4 + i / 2 % 2 * 8,
+                                              load.column + i / 4 * 8 + lane % 4 * 2 + i % 2));
+    }
+    warp_async().loads.push_back(load);
+    release_warp();
+}
+
+void tensor_load_wait(Site site) {
+    if (!meet(TENSOR_LOAD, site, ALL_LANES))
+        return;
+    prepare_async(*current->block);
+    for (TensorLoad &load : warp_async().loads) {
+        const size_t each = load.values.size() / WARP;
+        for (size_t i = 0; i < load.values.size() && !load.waited; ++i) {
+            u32 &to = load.to[i / each][i % each];
+            if (to != ~0u)
+                fault(RACE, "a register that the load at %s line %d writes changed before it was waited for",
+                      load.site.file, load.site.line);
+            to = load.values[i];
+        }
+        load.waited = true;
+    }
+    release_warp();
+}
+
+} // namespace emulator

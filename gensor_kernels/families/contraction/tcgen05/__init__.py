@@ -1,0 +1,1 @@
+"""Products in tensor memory, see family.py."""

@@ -1,0 +1,135 @@
+"""contraction_tcgen05: Blackwell's products in tensor memory, fed by tensor copies (contraction_tcgen05.cu)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gensor_kernels.families.contraction import base as shared
+from gensor_kernels.families.contraction import column
+from gensor_kernels.families.contraction import rules as shared_rules
+from gensor_kernels.families.contraction.base import (
+    ContractionFamily,
+    common_constants,
+    constants_of_stored,
+    gate_constants,
+)
+from gensor_kernels.families.contraction.cost import assemble, searching
+from gensor_kernels.families.contraction.norm import CODES
+from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.wgmma import column as wgmma
+from gensor_kernels.families.contraction.wgmma import rules as wgmma_rules
+from gensor_kernels.families.contraction.wgmma import store, tma
+from gensor_kernels.families.contraction.wgmma.cost import PRODUCT_BYTES, RING, STAGES, STEP_BYTES
+from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
+from gensor_kernels.families.core.family import PRODUCTS, Columns, Coordinate, Facts, Launch, feature
+from gensor_kernels.families.core.program import Program
+from gensor_kernels.machine.arch import Arch
+from gensor_kernels.machine.roofline import Terms
+from gensor_kernels.operators.types.workload import Workload
+
+from . import cost, rules
+
+
+class ContractionTcgen05(ContractionWgmma):
+    """Matrix products in tensor memory."""
+
+    abi = 1
+    source = "contraction_tcgen05.cu"
+    parts = staticmethod(cost.parts)
+    rules = rules.RULES
+    kind = staticmethod(cost.kind)
+    product = "product in tensor memory"
+    names = (*shared.GRID_NAMES, "cluster", "persistent", "stages", "consumers", *shared.EPILOGUE_NAMES)
+    starter_blocks = ((128, 256), (128, 128), (128, 64), (128, 32), (128, 192), (128, 16), (128, 96))
+    needs = (PRODUCTS, feature("tcgen05", "tensor memory"))
+    streams = False
+
+    def __init__(self) -> None:
+        """Make the main loop."""
+        super().__init__("contraction_tcgen05")
+
+    def computes(self, e: Extents) -> bool:
+        """Return whether the kernel computes what a Workload has in addition to a product."""
+        return not (e.scaled or e.in_blocks or (e.prologue and not e.window))
+
+    def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
+        """Return a block's columns, the k step, whether two blocks multiply as one, ring, epilogue."""
+        e, kind = extents(workload), self.own_kind(workload)
+        steps = [size // kind.element for size in STEP_BYTES]
+        columns = [n for n in cost.columns(e) if n * e.matrices <= 256]
+        route, *ends, bounds = shared.epilogue_coordinates(e)
+        grid = shared.grid_coordinates(e, (cost.BLOCK_ROWS,), columns, steps)
+        return (
+            *(c._replace(values=(1,)) if c.kind == "split" and e.gate else c for c in grid),
+            Coordinate("cluster", (0,) if e.rows else (0, 1), 0, "raster", "1: two blocks along m multiply as one"),
+            Coordinate("persistent", (1,), 0, "raster", "blocks walk tiles"),
+            Coordinate("stages", STAGES, 1, "stages", "shared buffers"),
+            Coordinate("consumers", (1,), 2, "tile", "four warps store"),
+            store.route(route, e),
+            *ends,
+            bounds._replace(values=(1, 2)),
+        )
+
+    def known(self, workload: Workload) -> dict[str, object]:
+        """See contraction/rules.py, and wgmma/rules.py."""
+        return shared_rules.names(workload, streams=False) | wgmma_rules.names(workload)
+
+    def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
+        """As many stages as fit, up to six."""
+        like = np.ones_like(columns["block_m"])
+        one = {"stages": 1, "cluster": columns.get("cluster", 0 * like)}
+        one |= {name: columns[name] for name in ("block_m", "block_n", "block_k")}
+        fitting = (arch.smem_per_block - RING - 4 * store.BOX_BYTES * 2) // cost.ring_bytes(one, extents(workload))
+        return {
+            "stages": np.clip(fitting, 2, 6),
+            "consumers": like,
+            "persistent": like,
+            "epilogue_staged": like,
+            **shared.default_epilogue(like) | {"min_blocks": like},
+        }
+
+    def terms(self, columns: Columns, workload: Workload, arch: Arch, facts: Facts | None = None) -> Terms:
+        """Return the terms of the roofline."""
+        c, e = columns, extents(workload)
+        terms = assemble(c, e, arch, facts, cost.loop(c, self._memory(c), self.heat(workload, arch)))
+        # Each block of a pair requests half of the columns of B, which no other block receives.
+        saved = (c[column.HELD["m"]] * c[column.STEP["a"]] + c[column.HELD["n"]] * c[column.STEP["b"]]) * c[wgmma.SAVED]
+        terms.l2_bytes = terms.l2_bytes - saved
+        terms.epilogue = terms.epilogue + c[wgmma.MEETINGS]
+        if e.rows:
+            terms.epilogue = terms.epilogue + np.float32(searching(e))
+        return terms
+
+    def heat(self, workload: Workload, arch: Arch) -> float:
+        """Return the share of the clock that products take where they are always busy."""
+        return arch.heat(self.own_kind(workload).rate)
+
+    def starters(self, workload: Workload, arch: Arch) -> list[Program]:
+        """Return the starters of contractions."""
+        return ContractionFamily.starters(self, workload, arch)
+
+    def variants(self, workload: Workload) -> list[dict[str, int]]:
+        """Let starters be pairs in turn."""
+        return [{"cluster": 1}, {"cluster": 0}] if not extents(workload).rows else [{}]
+
+    def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
+        """Products of 32 bytes of k that the issuing warp takes part in."""
+        kind = self.own_kind(workload)
+        return frozenset({kind.opcode}), program["block_k"] * kind.element // PRODUCT_BYTES
+
+    def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
+        """Return the macro bindings of contraction_tcgen05.cu."""
+        e = extents(workload)
+        own = common_constants(program, workload) | constants_of_stored(e) | gate_constants(e)
+        own |= {"BLOCK_N": program["block_n"] * e.matrices}
+        own |= {f"{e.window.upper()}_WINDOW": e.order} if e.window else {}
+        own |= ({"RAGGED_ROWS": 1} if e.rows else {}) | ({"NORM": CODES[e.norm]} if e.norm else {})
+        return own | store.constants(program.by_name) | ({"PAIR": 1} if program["cluster"] else {})
+
+    def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
+        """Return the product, whose operands are read by tensor copies, and for a split the reduction."""
+        p, e = program.by_name, extents(workload)
+        rows = dict(tma.rows(p, e))
+        if p["cluster"] and e.unit["b"] == "k" and not e.gate:
+            rows["b"] //= 2  # of a gate each block fetches one matrix
+        return tma.launches(program, workload, self.name, self.tile(program), int(cost.shared_bytes(p, e)), rows)

@@ -1,0 +1,100 @@
+"""Legality of contraction_tcgen05 (contraction_tcgen05.cu and tma_*.cuh)."""
+
+from __future__ import annotations
+
+from gensor_kernels.families.contraction import rules as shared
+from gensor_kernels.families.contraction.wgmma import rules as wgmma
+from gensor_kernels.families.core.rules import LAUNCH, Rule, Rules
+
+RULES = Rules(
+    (
+        # ---- tiles
+        Rule("A block has 128 rows.", "BLOCK_M == 128", given=True),
+        Rule(
+            "A product has up to 256 columns, in steps of 16, of a pair of 32.",
+            "BLOCK_N % (32 if PAIR else 16) == 0 and BLOCK_N <= 256",
+        ),
+        Rule(
+            "Rows of columns are whole boxes in each block.",
+            "not B_LAYOUT or BLOCK_N % (UNIT * (2 if PAIR else 1)) == 0",
+        ),
+        Rule(
+            "A step of k is one or two rows of 128 bytes.",
+            "BLOCK_K * ELEMENT == 128 or BLOCK_K * ELEMENT == 256",
+            given=True,
+        ),
+        Rule("Two blocks of a cluster multiply as a pair, along m.", "CLUSTER == PAIR", given=True, asserted=False),
+        wgmma.RING,
+        Rule(
+            "The sums of two tiles of as many blocks as are promised fit tensor memory.",
+            "maximum(MIN_BLOCKS, 1) * 2 * SUM_COLUMNS <= 512",
+        ),
+        # ---- operands
+        Rule("Both operands have elements of one size.", "ELEMENT == sizeof(B_STORED)", given=True),
+        Rule(
+            "Only 16-bit rows of k are multiplied.",
+            "ELEMENT == 2 or (TileA.K_CONTIGUOUS and TileB.K_CONTIGUOUS)",
+            given=True,
+        ),
+        Rule(
+            "8-bit floats are multiplied by one another, the other types by themselves.",
+            "same_type(IN_TYPE, half_t) and is_eight_bit_float(B_STORED) if is_eight_bit_float(A_STORED)"
+            " else same_type(A_STORED, IN_TYPE) and same_type(B_STORED, IN_TYPE)",
+            given=True,
+        ),
+        Rule(
+            "Integers accumulate in i32, the others in float.",
+            "same_type(ACC_TYPE, i32) if same_type(IN_TYPE, i8) else same_type(ACC_TYPE, float)",
+            given=True,
+        ),
+        # ---- forms of products
+        Rule(
+            "A gated product has whole boxes of both matrices, and all of k.",
+            "not GATE or (COLUMNS % (UNIT if B_LAYOUT else 16) == 0 and not SPLIT)",
+        ),
+        Rule(
+            "Tiles of groups have matrices of their own, and end where the next group begins.",
+            "not RAGGED_ROWS or (not PAIR and not STORE_COPIES and not SPLIT and not GATE)",
+        ),
+        Rule("Rows are normalised where all of them are: in the workspace.", "not NORM or SPLIT", given=True),
+        # ---- registers
+        Rule("Registers are promised.", "MIN_BLOCKS >= 1", given=True),
+        Rule(
+            "The sums of a row fit the registers.",
+            "BLOCK_N // 2 + 92 <= minimum(65536 // (256 * maximum(MIN_BLOCKS, 1)) // 8 * 8, 255)",
+        ),
+        # ---- results
+        Rule(
+            "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
+            "not STORE_COPIES or ((COLUMNS * sizeof(OUT_TYPE) % 128 == 0 or (sizeof(OUT_TYPE) == 2 and COLUMNS > 64))"
+            " and not EPILOGUE_STAGED and not SPLIT and C_UNIT)",
+        ),
+        Rule("Copies are the widest stores.", "C_VECTOR == 16", "STORE_COPIES", asserted=False),
+        Rule(
+            "Stores fill a warp's slab.",
+            "SLAB_N * sizeof(OUT_TYPE) % C_VECTOR == 0",
+            when="EPILOGUE_STAGED",
+            asserted=False,
+        ),
+        shared.COLUMNS_OF_C,
+        *shared.SPLITS,
+        *shared.NORMS,
+        *LAUNCH,
+    ),
+    coordinates={**shared.COORDINATES, "COLUMNS": "block_n", "ROUTE": "epilogue_staged", "PAIR": "cluster"},
+    derived={
+        **shared.DERIVED,
+        "BLOCK_N": "MATRICES * COLUMNS",
+        "SUM_COLUMNS": "256 if BLOCK_N > 128 else 128 if BLOCK_N > 64 else 64 if BLOCK_N > 32"
+        " else 32 if BLOCK_N > 16 else 16",
+        "STEPS": "TAPS * ((maximum(K // TAPS, 1) + BLOCK_K - 1) // BLOCK_K)",
+        "EPILOGUE_STAGED": "ROUTE == 1",
+        "STORE_COPIES": "ROUTE == 3",
+        "SLAB_N": "64 if COLUMNS % 64 == 0 else 48 if COLUMNS % 48 == 0 else 32 if COLUMNS % 32 == 0 else 16",
+        "ELEMENT": "sizeof(A_STORED)",
+        "UNIT": "128 // ELEMENT",
+    },
+    of_operand={"K_CONTIGUOUS": "LAYOUT == 0"},
+    sizes=(*shared.SIZES, "TAPS"),
+    computed=("SHARED_BYTES", "WARPS"),
+)

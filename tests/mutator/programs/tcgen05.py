@@ -1,0 +1,52 @@
+"""Programs of contraction_tcgen05."""
+
+from gensor_kernels.operators.products.gated import workload as gated
+from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.products.normed import with_norm
+from gensor_kernels.operators.products.ragged import workload as ragged
+from gensor_kernels.operators.types.workload import Workload
+from gensor_kernels.operators.windows.conv import workload as convolution
+from tests.mutator.engine.configuration import Configuration
+
+
+def tcgen05_configurations() -> list[Configuration]:
+    """Both layouts of both operands, one block and pairs, all store routes, a split, epilogues compiled in and not, all
+    kinds of products, gates, normalised rows, groups of different rows, and images read by their pixels."""
+    nt, nn = matmul(256, 256, 256, trans_b=True), matmul(256, 256, 256)
+    tn = matmul(256, 256, 256, trans_a=True, dtype="bfloat16", out="float32")
+    odd, wide = matmul(255, 255, 256, trans_b=True), matmul(255, 252, 256, trans_b=True, out="float32")
+    narrow = matmul(255, 272, 256, trans_b=True, dtype="int8", out="int8")
+    fused = matmul(256, 256, 256, trans_b=True, epilogue="bias_relu")
+    eight = matmul(256, 256, 256, dtype="float8_e4m3fn", dtype_b="float8_e5m2", out="bfloat16", trans_b=True)
+    floats = matmul(256, 256, 256, dtype="float32", math="tf32", trans_b=True)
+    image = convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, dtype="float16")
+    return [
+        _tcgen05("k-contiguous", nt, block_n=16, raster=2),
+        _tcgen05("n-contiguous", nn, block_n=64, epilogue_staged=0, min_blocks=2),
+        _tcgen05("m-contiguous, split", tn, block_n=64, split_k=3),
+        _tcgen05("split, single columns", odd, block_n=16, split_k=3, epilogue_staged=0, vector_c=2),
+        _tcgen05("pair", nt, cluster=1, block_n=32, block_k=128),
+        _tcgen05("pair, n-contiguous", nn, cluster=1, block_n=128, epilogue_staged=3),
+        _tcgen05("stored by copies", nt, block_n=192, epilogue_staged=3),
+        _tcgen05("stored by copies, a rest", nt, block_n=80, epilogue_staged=3),
+        _tcgen05("stored by copies, 32 bits", wide, block_n=96, epilogue_staged=3),
+        _tcgen05("stored by copies, 8 bits", narrow, block_n=128, block_k=128, epilogue_staged=3),
+        _tcgen05("8-bit floats of a pair", eight, cluster=1, block_n=32, block_k=128),
+        _tcgen05("rounded floats", floats, block_n=16, block_k=32, vector_c=16),
+        _tcgen05("compiled epilogue", fused, block_n=16),
+        _tcgen05("gate", gated("bias_swiglu", 256, 128, 256, trans_b=True), block_n=16),
+        _tcgen05("gate of a pair", gated("reglu", 256, 128, 256), block_n=64, cluster=1),
+        _tcgen05("normalised", with_norm("layernorm", odd, 2), block_n=128, epilogue_fixed=0, vector_c=2),
+        _tcgen05("rows of groups", ragged(8, 256, 128, 256), block_n=64, raster=2),
+        _tcgen05("pixels", image, block_n=16),
+        _tcgen05("any epilogue, single columns", odd, block_n=16, epilogue_fixed=0, vector_c=2),
+    ]
+
+
+def _tcgen05(name: str, workload: Workload, **values: int) -> Configuration:
+    base = {
+        **{"block_m": 128, "block_n": 64, "block_k": 64, "split_k": 1, "raster": 1, "cluster": 0, "persistent": 1},
+        **{"stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": workload.align["c"]},
+        "min_blocks": 1,
+    }
+    return Configuration(name, "tcgen05", "sm_100", workload, base | values)
