@@ -21,8 +21,8 @@
 //                                                    (as tf32); e4m3_t or e5m2_t, in any combination; i8. Row r of the
 //                                                    block's 128 is lane r, column c is column d + c: floats, or i32
 //   instruction_descriptor<A, B>(rows, columns, a_across, b_across)   rows and columns of a product: 128 of one block,
-//                                                    256 of a pair; 16 to 256 in steps of 16. Across: M or N is
-//                                                    contiguous instead of k (only for 16-bit types)
+//                                                    256 of a pair; 16 to 256 in steps of 16, of a pair of 32.
+//                                                    Across: M or N is contiguous, not k (only for 16-bit types)
 //   umma_commit<BLOCKS>(sptr<u64> barrier)           one arrival at this mbarrier, of a pair in both blocks, once all
 //                                                    products so far of this thread are done. Releases what the thread
 //                                                    did before, as tensor_fence_before() does

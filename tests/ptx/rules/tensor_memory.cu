@@ -1,11 +1,15 @@
 // Two kernels per rule of tensor memory (PTX ISA 9.7.16), as in classic.cu: 128 rows times 64 columns over the first 16
-// elements of k, in rows of 128 bytes. Two copies of 64 rows are A, one is B.
+// elements of k, in rows of 128 bytes; of a pair of blocks, 256 rows times 128 columns. In each block, two copies of 64
+// rows are A, one is B.
 #define MAPPED
 #include "rules.cuh"
 #include "blackwell.cuh"
 
+#define PAIR_RULE(name, threads) RULE_OF(CLUSTERED_KERNEL, name, threads, 1, 2)
+
 constexpr int BOX = 8192, COLUMNS = 64;
 
+// 0: the tiles are there; 1, 2: products are complete; 3: four warps have loaded; 4: both blocks have their tiles.
 DEVICE sptr<u64> mbarrier(int i) {
     return shared_base().as<u64>() + i;
 }
@@ -24,62 +28,373 @@ DEVICE u32 instructed(int rows = 128, int columns = COLUMNS) {
 DEVICE u32 memory(int i = 0) {
     return load_shared<4>(where(i)).word[0];
 }
-DEVICE void copy_tiles(const Arguments &params, int i = 0) {
-    const i32 at[5] = {0, 0, 0, 0, 0};
-    mbarrier_expect(mbarrier(i), 3 * BOX);
-    copy_tensor(tile(0), params.a_map, at, mbarrier(i));
-    copy_tensor(tile(1), params.a_map, at, mbarrier(i));
-    copy_tensor(tile(2), params.b_map, at, mbarrier(i));
-}
-// Allocates tensor memory and lets the first thread copy the tiles.
-DEVICE void begin(const Arguments &params) {
-    if (thread_index() == 0) {
-        mbarrier_init(mbarrier(0), 1);
-        mbarrier_init(mbarrier(1), 1);
-        mbarrier_init(mbarrier(2), 1);
-        mbarrier_init(mbarrier(3), 4);
-        mbarrier_fence();
-    }
-    if (thread_index() < 32)
-        tensor_alloc<1, COLUMNS>(where());
-    barrier();
-    if (thread_index() == 0)
-        copy_tiles(params);
-}
-DEVICE void multiply(bool kept = false) {
-    umma<1, half_t>(memory(), described(0), described(2), instructed(), kept);
-}
-// The address of this warp's lanes.
+// The address of the lanes of this warp.
 DEVICE u32 own_lanes(int i = 0) {
     return memory(i) + ((u32)thread_index() / 32 % 4 << 21);
 }
+DEVICE bool first() {
+    return thread_index() == 0;
+}
+
+template <int BLOCKS, int NUMBER>
+DEVICE void allocate_and_see(int i = 0) {
+    tensor_alloc<BLOCKS, NUMBER>(where(i));
+    warp_barrier();
+}
+template <int BLOCKS = 1>
+DEVICE void make_mbarriers() {
+    if (first()) {
+        for (int i = 0; i < 5; ++i)
+            mbarrier_init(mbarrier(i), i == 3 ? 4 : i == 4 ? 2 : 1);
+        mbarrier_fence();
+    }
+    if (BLOCKS == 2)
+        cluster_barrier();
+    else
+        barrier();
+}
+template <int BLOCKS = 1>
+DEVICE void allocate() {
+    if (thread_index() < 32)
+        tensor_alloc<BLOCKS, COLUMNS * BLOCKS>(where());
+    barrier();
+}
+DEVICE void request(const Arguments &params, int boxes = 3) {
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    mbarrier_expect(mbarrier(0), boxes * BOX);
+    for (int i = 0; i < boxes; ++i)
+        copy_tensor(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
+}
+// Allocates tensor memory, and lets the first thread copy the tiles.
+DEVICE void begin(const Arguments &params) {
+    make_mbarriers();
+    allocate();
+    if (first()) {
+        request(params);
+        mbarrier_wait(mbarrier(0), 0);
+    }
+}
+DEVICE void multiply(bool kept = false, u32 instruction = instructed(), u64 a = described(0)) {
+    umma<1, half_t>(memory(), a, described(2), instruction, kept);
+}
 typedef float Sums[COLUMNS / 2];
-DEVICE void load(Sums &sums) {
-    tensor_load<COLUMNS>(sums, own_lanes());
+DEVICE void wait_for(Sums &sums) {
     tensor_load_wait(sums);
     tensor_fence_before();
 }
-// Waits for the commit at this mbarrier, and loads.
-DEVICE void fetch(Sums &sums, int i = 1, u32 parity = 0) {
-    mbarrier_wait(mbarrier(i), parity);
-    tensor_fence_after();
-    load(sums);
+DEVICE void load(Sums &sums) {
+    tensor_load<COLUMNS>(sums, own_lanes());
+    wait_for(sums);
 }
-DEVICE void end(const Params &params, const Sums &sums) {
+// Waits for a commit.
+DEVICE void observe(int i = 1) {
+    mbarrier_wait(mbarrier(i), 0);
+    tensor_fence_after();
+}
+template <int BLOCKS = 1>
+DEVICE void free_all() {
     barrier();
     if (thread_index() < 32)
-        tensor_free<1, COLUMNS>(memory());
+        tensor_free<BLOCKS, COLUMNS * BLOCKS>(memory());
+}
+template <int BLOCKS = 1>
+DEVICE void end(const Params &params, const Sums &sums) {
+    free_all<BLOCKS>();
     const float some[4] = {sums[0], sums[7], sums[18], sums[31]};
     finish(params, some);
 }
+DEVICE void end_without_loads(const Params &params) {
+    barrier();
+    if (thread_index() < 32)
+        mbarrier_wait(mbarrier(1), 0);
+    free_all();
+    finish(params, word(params));
+}
+// One product, its commit, and loads.
+DEVICE void show(const Arguments &params) {
+    Sums sums;
+    if (first())
+        umma_commit<1>(mbarrier(1));
+    observe();
+    load(sums);
+    end(params, sums);
+}
+// What a rule is about, where it is an operand of a product of the first thread.
+DEVICE void multiply_as(const Arguments &params, u32 instruction, u64 a = described(0)) {
+    begin(params);
+    if (first())
+        multiply(false, instruction, a);
+    show(params);
+}
 
+// ---- allocation (9.7.16.7)
+
+RULE(columns_of_an_allocation, 32) {
+    allocate_and_see<1, WRONG ? 96 : 64>();
+    tensor_free<1, WRONG ? 96 : 64>(memory());
+    finish(params, word(params));
+}
+RULE(tensor_memory_of_a_multiprocessor, 32) {
+    allocate_and_see<1, 512>(0);
+    if (!WRONG)
+        tensor_free<1, 512>(memory(0));
+    allocate_and_see<1, 32>(1);
+    if (WRONG)
+        tensor_free<1, 512>(memory(0));
+    tensor_free<1, 32>(memory(1));
+    finish(params, word(params));
+}
+RULE(permit_to_allocate, 32) {
+    if (WRONG)
+        tensor_alloc_last<1>();
+    allocate_and_see<1, 32>();
+    if (!WRONG)
+        tensor_alloc_last<1>();
+    tensor_free<1, 32>(memory());
+    finish(params, word(params));
+}
+RULE(columns_of_a_free, 32) {
+    allocate_and_see<1, 64>();
+    tensor_free<1, WRONG ? 32 : 64>(memory());
+    finish(params, word(params));
+}
+RULE(end_without_a_free, 32) {
+    allocate_and_see<1, 64>();
+    if (!WRONG)
+        tensor_free<1, 64>(memory());
+    finish(params, word(params));
+}
+RULE(lanes_of_an_allocation, 32) {
+    if (!WRONG || thread_index() < 16)
+        allocate_and_see<1, 64>();
+    tensor_free<1, 64>(memory());
+    finish(params, word(params));
+}
+RULE(order_of_an_address, 64) {
+    if (thread_index() < 32)
+        tensor_alloc<1, 64>(where());
+    if (!WRONG)
+        barrier();
+    const u32 address = memory();
+    barrier();
+    if (thread_index() < 32)
+        tensor_free<1, 64>(address);
+    finish(params, word(params));
+}
+RULE(free_after_products, 128) {
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    if (!WRONG)
+        observe();
+    free_all();
+    mbarrier_wait(mbarrier(1), 0);
+    finish(params, word(params));
+}
+RULE(free_after_loads, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    load(sums);
+    if (!WRONG)
+        barrier();
+    if (thread_index() / 32 == 3)
+        tensor_free<1, COLUMNS>(memory());
+    finish(params, (float (&)[4])sums);
+}
+
+// ---- the operands of products (9.7.16.4, 9.7.16.10.9)
+
+RULE(columns_of_a_product, 128) {
+    begin(params);
+    if (first())
+        umma<1, half_t>(memory() + (WRONG ? 16 : 0), described(0), described(2), instructed(), false);
+    show(params);
+}
+RULE(sums_of_nothing, 128) {
+    begin(params);
+    if (first()) {
+        if (!WRONG)
+            multiply();
+        multiply(true);
+    }
+    show(params);
+}
+RULE(lane_of_a_product, 128) {
+    begin(params);
+    if (first())
+        umma<1, half_t>(memory() + (WRONG ? 32 << 16 : 0), described(0), described(2), instructed(), false);
+    show(params);
+}
+RULE(rows_of_an_instruction, 128) {
+    multiply_as(params, instructed(WRONG ? 256 : 128));
+}
+RULE(steps_of_columns, 128) {
+    multiply_as(params, instructed() - (WRONG ? 1 << 17 : 0));
+}
+RULE(type_of_an_instruction, 128) {
+    multiply_as(params, WRONG ? instruction_descriptor<bfloat16_t, half_t>(128, COLUMNS, false, false) : instructed());
+}
+RULE(sums_of_an_instruction, 128) {
+    multiply_as(params, instructed() ^ (WRONG ? 3 << 4 : 0));
+}
+RULE(kind_of_an_instruction, 128) {
+    multiply_as(params, instructed() | (WRONG ? 2 << 7 | 2 << 10 : 0));
+}
+RULE(reserved_bits_of_an_instruction, 128) {
+    multiply_as(params, instructed() | (WRONG ? 1 << 29 : 0));
+}
+RULE(version_of_a_descriptor, 128) {
+    multiply_as(params, instructed(), described(0) ^ (WRONG ? (u64)1 << 46 : 0));
+}
+RULE(swizzle_of_a_descriptor, 128) {
+    multiply_as(params, instructed(), described(0) ^ (WRONG ? (u64)3 << 61 : 0));
+}
+RULE(rows_of_a_descriptor, 128) {
+    multiply_as(params, instructed(), described(0, WRONG ? 128 : 32));
+}
+RULE(extent_of_a_tile, 128) {
+    multiply_as(params, instructed(), tensor_descriptor(matrix_descriptor(tile(0), 16, WRONG ? 65536 : 1024)));
+}
+RULE(transposed_floats, 128) {
+    begin(params);
+    if (first())
+        umma<1, float>(memory(), described(0), described(2),
+                       instruction_descriptor<float, float>(128, COLUMNS, WRONG, false), false);
+    show(params);
+}
+
+// ---- what a product reads in shared memory
+
+RULE(products_after_copies, 128) {
+    make_mbarriers();
+    allocate();
+    if (first()) {
+        request(params);
+        if (!WRONG)
+            mbarrier_wait(mbarrier(0), 0);
+        multiply();
+    }
+    mbarrier_wait(mbarrier(0), 0);
+    show(params);
+}
+RULE(tiles_of_a_product, 128) {
+    make_mbarriers();
+    allocate();
+    if (first()) {
+        request(params, WRONG ? 2 : 3);
+        mbarrier_wait(mbarrier(0), 0);
+        multiply();
+    }
+    show(params);
+}
+RULE(stores_before_a_product, 128) {
+    begin(params);
+    mbarrier_wait(mbarrier(0), 0);
+    store_shared(tile(0) + thread_index() * 16, word(params));
+    if (!WRONG)
+        proxy_fence();
+    barrier();
+    if (first())
+        multiply();
+    show(params);
+}
+RULE(copies_after_products, 128) {
+    begin(params);
+    if (first()) {
+        const i32 at[5] = {0, 32, 0, 0, 0};
+        multiply();
+        umma_commit<1>(mbarrier(2));
+        if (!WRONG)
+            mbarrier_wait(mbarrier(2), 0);
+        mbarrier_expect(mbarrier(0), BOX);
+        copy_tensor(tile(0), params.a_map, at, mbarrier(0));
+        mbarrier_wait(mbarrier(0), 1);
+        mbarrier_wait(mbarrier(2), 0);
+    }
+    show(params);
+}
+
+// ---- commits, fences and the order of products (9.7.16.6)
+
+RULE(wait_for_a_commit, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    if (WRONG)
+        barrier();
+    else
+        mbarrier_wait(mbarrier(1), 0);
+    tensor_fence_after();
+    load(sums);
+    mbarrier_wait(mbarrier(1), 0);
+    end(params, sums);
+}
+RULE(products_of_a_commit, 128) {
+    begin(params);
+    if (first()) {
+        multiply();
+        if (WRONG)
+            umma_commit<1>(mbarrier(1));
+        multiply(true);
+        if (!WRONG)
+            umma_commit<1>(mbarrier(1));
+    }
+    Sums sums;
+    observe();
+    load(sums);
+    if (first())
+        umma_commit<1>(mbarrier(2));
+    observe(2);
+    end(params, sums);
+}
+RULE(thread_of_a_commit, 128) {
+    begin(params);
+    if (first())
+        multiply();
+    barrier();
+    Sums sums;
+    if (thread_index() == (WRONG ? 1 : 0))
+        umma_commit<1>(mbarrier(1));
+    observe();
+    load(sums);
+    if (first())
+        umma_commit<1>(mbarrier(2));
+    observe(2);
+    end(params, sums);
+}
+RULE(mbarrier_of_a_commit, 128) {
+    begin(params);
+    if (first())
+        multiply();
+    if (first() && WRONG)
+        umma_commit<1>(mbarrier(6));
+    show(params);
+}
+RULE(end_with_a_commit_on_its_way, 128) {
+    begin(params);
+    if (first())
+        multiply();
+    show(params);
+    if (first())
+        umma_commit<1>(mbarrier(2));
+    if (!WRONG)
+        mbarrier_wait(mbarrier(2), 0);
+}
 RULE(fence_after_a_commit, 128) {
     Sums sums;
     begin(params);
-    if (thread_index() == 0) {
-        mbarrier_wait(mbarrier(0), 0);
+    if (first()) {
         multiply();
-        multiply(true);
         umma_commit<1>(mbarrier(1));
     }
     mbarrier_wait(mbarrier(1), 0);
@@ -87,4 +402,340 @@ RULE(fence_after_a_commit, 128) {
         tensor_fence_after();
     load(sums);
     end(params, sums);
+}
+RULE(fence_of_every_lane, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    mbarrier_wait(mbarrier(1), 0);
+    if (!WRONG || thread_index() % 32 != 5)
+        tensor_fence_after();
+    load(sums);
+    end(params, sums);
+}
+RULE(shape_of_products_in_order, 128) {
+    begin(params);
+    if (first()) {
+        multiply();
+        if (!WRONG) {
+            umma_commit<1>(mbarrier(2));
+            observe(2);
+        }
+        multiply(false, instructed(128, 32));
+    }
+    show(params);
+}
+RULE(products_of_two_threads, 128) {
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(2));
+    }
+    if (thread_index() == 64)
+        mbarrier_wait(mbarrier(0), 0);
+    if (!WRONG)
+        observe(2);
+    if (thread_index() == 64) {
+        multiply(true);
+        umma_commit<1>(mbarrier(1));
+    }
+    mbarrier_wait(mbarrier(2), 0);
+    observe();
+    Sums sums;
+    load(sums);
+    end(params, sums);
+}
+
+// ---- loads (9.7.16.8)
+
+RULE(lanes_of_a_warp, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<COLUMNS>(sums, WRONG ? memory() : own_lanes());
+    wait_for(sums);
+    end(params, sums);
+}
+RULE(halves_of_lanes, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<COLUMNS>(sums, own_lanes() + ((WRONG ? 8 : 16) << 16));
+    wait_for(sums);
+    end(params, sums);
+}
+RULE(columns_of_a_load, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<COLUMNS>(sums, own_lanes() + (WRONG ? 16 : 0));
+    wait_for(sums);
+    end(params, sums);
+}
+RULE(sums_that_nothing_wrote, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply(false, instructed(128, WRONG ? 32 : COLUMNS));
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    load(sums);
+    end(params, sums);
+}
+RULE(members_of_a_load, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    if (!WRONG || thread_index() != 5)
+        load(sums);
+    end(params, sums);
+}
+RULE(address_of_a_load, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<16>((float (&)[8])sums, own_lanes() + (WRONG && thread_index() % 32 == 5 ? 16 : 0));
+    wait_for(sums);
+    finish(params, (float (&)[4])sums);
+    free_all();
+}
+RULE(wait_for_a_load, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<COLUMNS>(sums, own_lanes());
+    if (!WRONG)
+        wait_for(sums);
+    finish(params, (float (&)[4])sums);
+    wait_for(sums);
+    free_all();
+}
+RULE(registers_of_a_load, 128) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<COLUMNS>(sums, own_lanes());
+    if (WRONG)
+        sums[7] = 3;
+    wait_for(sums);
+    end(params, sums);
+}
+// Loads, and lets the first thread overwrite the sums after four warps have arrived.
+template <bool WAITED, bool BEFORE, bool ALL, bool SYNCHRONISED, bool AFTER>
+DEVICE void overwrite(const Arguments &params) {
+    Sums sums;
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+    observe();
+    tensor_load<COLUMNS>(sums, own_lanes());
+    if (WAITED)
+        tensor_load_wait(sums);
+    if (BEFORE && (ALL || thread_index() % 32 == 0))
+        tensor_fence_before();
+    warp_barrier();
+    if (thread_index() % 32 == 0)
+        mbarrier_arrive(mbarrier(3));
+    if (first()) {
+        if (SYNCHRONISED)
+            mbarrier_wait(mbarrier(3), 0);
+        if (AFTER)
+            tensor_fence_after();
+        multiply();
+        umma_commit<1>(mbarrier(2));
+    }
+    if (!WAITED)
+        tensor_load_wait(sums);
+    tensor_fence_before();
+    mbarrier_wait(mbarrier(2), 0);
+    end(params, sums);
+}
+RULE(wait_before_an_arrival, 128) {
+    overwrite<!WRONG, true, true, true, true>(params);
+}
+RULE(fence_before_an_arrival, 128) {
+    overwrite<true, !WRONG, true, true, true>(params);
+}
+RULE(fence_of_every_lane_that_loads, 128) {
+    overwrite<true, true, !WRONG, true, true>(params);
+}
+RULE(products_after_loads, 128) {
+    overwrite<true, true, true, !WRONG, true>(params);
+}
+RULE(fence_before_a_product, 128) {
+    overwrite<true, true, true, true, !WRONG>(params);
+}
+
+// ---- pairs of blocks
+
+template <bool OF_PAIR = true>
+DEVICE void copy_halves(const Arguments &params, int boxes = 3) {
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    if (first() && block_index() == 0)
+        mbarrier_expect(mbarrier(0), 6 * BOX);
+    for (int i = 0; i < boxes && first(); ++i)
+        if (OF_PAIR || block_index() == 0)
+            copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
+        else
+            copy_tensor(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
+}
+DEVICE void multiply_pair(u32 instruction = instructed(256, 128)) {
+    umma<2, half_t>(memory(), described(0), described(2), instruction, false);
+}
+DEVICE void begin_pair(const Arguments &params) {
+    make_mbarriers<2>();
+    allocate<2>();
+    copy_halves(params);
+    if (first() && block_index() == 0)
+        mbarrier_wait(mbarrier(0), 0);
+}
+DEVICE void end_pair(const Arguments &params) {
+    Sums sums;
+    observe();
+    tensor_load<COLUMNS>(sums, own_lanes() + 16 * block_index());
+    tensor_load_wait(sums);
+    tensor_fence_before();
+    end<2>(params, sums);
+}
+PAIR_RULE(rows_of_a_pair, 128) {
+    begin_pair(params);
+    if (first() && block_index() == 0) {
+        multiply_pair(instructed(WRONG ? 128 : 256, 128));
+        umma_commit<2>(mbarrier(1));
+    }
+    end_pair(params);
+}
+PAIR_RULE(columns_of_a_pair, 128) {
+    begin_pair(params);
+    if (first() && block_index() == 0) {
+        multiply_pair(instructed(256, WRONG ? 112 : 128));
+        umma_commit<2>(mbarrier(1));
+    }
+    end_pair(params);
+}
+PAIR_RULE(issuer_of_a_pair, 128) {
+    begin_pair(params);
+    if (WRONG)
+        cluster_barrier();
+    if (first() && block_index() == (WRONG ? 1 : 0)) {
+        multiply_pair();
+        umma_commit<2>(mbarrier(1));
+    }
+    end_pair(params);
+}
+PAIR_RULE(blocks_of_an_allocation, 32) {
+    if (!WRONG || block_index() == 0)
+        allocate_and_see<2, 64>();
+    if (!WRONG || block_index() == 0)
+        tensor_free<2, 64>(memory());
+    finish(params, word(params));
+}
+PAIR_RULE(one_allocation_of_a_pair, 32) {
+    if (!WRONG || block_index() == 0)
+        allocate_and_see<2, 64>();
+    else
+        allocate_and_see<2, 32>();
+    if (!WRONG || block_index() == 0)
+        tensor_free<2, 64>(memory());
+    else
+        tensor_free<2, 32>(memory());
+    finish(params, word(params));
+}
+PAIR_RULE(commit_of_both_blocks, 128) {
+    begin_pair(params);
+    if (first() && block_index() == 0) {
+        multiply_pair();
+        umma_commit<2>(mbarrier(1));
+    }
+    Sums sums;
+    if (!WRONG || block_index() == 0)
+        mbarrier_wait(mbarrier(1), 0);
+    tensor_fence_after();
+    tensor_load<COLUMNS>(sums, own_lanes());
+    tensor_load_wait(sums);
+    mbarrier_wait(mbarrier(1), 0);
+    tensor_fence_before();
+    end<2>(params, sums);
+}
+PAIR_RULE(tiles_of_the_second_block, 128) {
+    make_mbarriers<2>();
+    allocate<2>();
+    if (first() && WRONG)
+        request(params);
+    else
+        copy_halves(params);
+    if (first())
+        mbarrier_wait(mbarrier(0), WRONG || block_index() == 0 ? 0 : 1);
+    if (first())
+        mbarrier_arrive_at(mbarrier(4), 0);
+    if (first() && block_index() == 0) {
+        mbarrier_wait(mbarrier(4), 0);
+        multiply_pair();
+        umma_commit<2>(mbarrier(1));
+    }
+    end_pair(params);
+}
+PAIR_RULE(tile_of_both_blocks, 128) {
+    make_mbarriers<2>();
+    allocate<2>();
+    if (first() && block_index() == 0)
+        mbarrier_expect(mbarrier(0), (WRONG ? 5 : 6) * BOX);
+    const i32 at[5] = {0, 0, 0, 0, 0};
+    for (int i = 0; i < (WRONG && block_index() ? 2 : 3) && first(); ++i)
+        copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
+    if (first() && block_index() == 0) {
+        mbarrier_wait(mbarrier(0), 0);
+        multiply_pair();
+        umma_commit<2>(mbarrier(1));
+    }
+    end_pair(params);
+}
+PAIR_RULE(one_group_of_a_kernel, 128) {
+    begin_pair(params);
+    if (first() && block_index() == 0) {
+        multiply_pair();
+        if (WRONG)
+            umma_commit<1>(mbarrier(2));
+        umma_commit<2>(mbarrier(1));
+    }
+    end_pair(params);
+}
+RULE(pair_without_a_cluster, 32) {
+    allocate_and_see<WRONG ? 2 : 1, 64>();
+    tensor_free<WRONG ? 2 : 1, 64>(memory());
+    finish(params, word(params));
 }

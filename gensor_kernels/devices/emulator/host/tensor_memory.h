@@ -29,8 +29,8 @@ static bool is_complete(const Clocks &known, const Block &block, const TensorCol
 void tensor_fence_before() {
     if (!async_state().warps.empty())
         for (TensorLoad &each : warp_async().loads)
-            if (each.waited)
-                each.unfenced &= ~(1u << current->lane()), each.time = now();
+            if (each.waited && each.unfenced >> current->lane() & 1)
+                each.unfenced ^= 1u << current->lane(), each.time = now();
 }
 void tensor_fence_after() {
     if (!async_state().warps.empty())

@@ -41,8 +41,8 @@ static GroupShape decode(u32 word, GroupElement kind, int blocks, bool kept, Sit
         invalid("an instruction descriptor that transposes elements of other than 16 bits", site);
     if ((int)bits_of(word, 24, 5) * 16 != blocks * (int)LANES)
         invalid("an instruction descriptor with rows other than 128 for each block", site);
-    if (shape.n < 16 || shape.n > 256 || shape.n % 16)
-        invalid("an instruction descriptor with columns other than 16 to 256 in steps of 16", site);
+    if (shape.n < 16 || shape.n > 256 || shape.n % (16 * blocks))
+        invalid("an instruction descriptor with columns other than 16 to 256 in steps of 16, of a pair of 32", site);
     if (word & 0xe080604f)
         invalid("an instruction descriptor of a sparse, saturated, negated or shifted product", site);
     return shape;
