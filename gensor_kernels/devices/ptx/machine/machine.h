@@ -292,6 +292,6 @@ struct Umma { // operands of tcgen05.mma
     bool kept;
 };
 void issue_umma(Thread &t, const Umma &umma);
-// tcgen05.commit; `blocks`: those of the cluster whose mbarriers at this address get an arrival, 0 for this one.
-void commit_umma(Thread &t, u64 mbarrier, bool multicast, u32 blocks);
+// tcgen05.commit of products of one or two blocks; `mask`: blocks of the cluster that get an arrival at this address.
+void commit_umma(Thread &t, u64 mbarrier, u32 blocks, bool multicast, u32 mask);
 void fence_tensor(Thread &t, bool before);

@@ -22,7 +22,8 @@ struct TensorMemory {
     std::vector<Columns> allocations;
     u32 most = COLUMNS; // columns of the next allocation
     bool relinquished = false;
-    struct { // a warp of the block that waits for the other block of its pair, or is done
+    u32 group = 0; // blocks of all instructions
+    struct {       // a warp of the block that waits for the other block of its pair, or is done
         const Site *site = nullptr;
         u32 address, columns;
         bool done;
@@ -58,6 +59,14 @@ Block &peer_of(const Block &block, const char *text) {
     if (block.launch->cluster % 2)
         fault("tensor", "%.120s: a cluster of %u blocks has no pairs", text, block.launch->cluster);
     return block.first[block.rank ^ 1];
+}
+void check_group(Block &block, u32 blocks, const char *text) {
+    u32 &group = tensor_of(block).group;
+    if (group && group != blocks)
+        fault("tensor", "%.120s: other instructions of its kernel have .cta_group::%u", text, group);
+    if (blocks == 2)
+        peer_of(block, text);
+    group = blocks;
 }
 void check_columns(Block &block, u32 column, u32 columns, const char *text) {
     const TensorMemory &tensor = tensor_of(block);
@@ -144,6 +153,7 @@ bool exchange_columns(Thread *warp, const Site &site) {
     if (allocates && (tensor.relinquished || count > tensor.most))
         fault("tensor", "%s of %u columns, after %s", site.text, count,
               tensor.relinquished ? "relinquish_alloc_permit" : "an allocation of fewer");
+    check_group(block, site.detail[0], site.text);
     Block &other = site.detail[0] == 2 ? peer_of(block, site.text) : block;
     auto &joint = tensor.joint;
     if (joint.site && joint.site != &site)
@@ -251,6 +261,7 @@ void await_moves(Thread &t, bool stores) {
 void in_tensor_memory(Lanes &lanes, const Site &site) {
     switch (site.what) {
     case Collective::LAST_TENSOR:
+        check_group(*lanes[0]->block, site.detail[0], site.text);
         tensor_of(*lanes[0]->block).relinquished = true;
         return;
     case Collective::LOAD_TENSOR:

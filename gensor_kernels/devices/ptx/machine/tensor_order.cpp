@@ -8,10 +8,15 @@ u32 Causality::issue_tensor(u32 slot, const TensorUse &use) {
 }
 // Products of one accumulator and shape, and products after copies, run in the order in which one thread, or threads
 // with fences between them, issue them (9.7.16.6.2). Other uses must be complete: a warp has waited for its loads and
-// stores, and the mbarrier of a commit has told of products and copies.
+// stores, and a thread has seen the phase of the mbarrier of a commit. Each lane of a warp has to fence.
 bool Causality::ordered(const TensorUse &past, const TensorUse &use) const {
+    const u32 first = use.what == TensorUse::MOVE ? 1 + 32 * warp_of(use.slot) : use.slot;
+    const u32 last = use.what == TensorUse::MOVE ? first + 31 : first;
     const auto fenced = [&](u32 slot, u32 stamp) {
-        return after_[use.slot] && after_[use.slot]->shows_tensor(slot, stamp);
+        for (u32 own = first; own <= last; own++)
+            if (!after_[own] || !after_[own]->shows_tensor(slot, stamp))
+                return false;
+        return true;
     };
     const bool pipelined =
         use.what == TensorUse::PRODUCT &&
@@ -21,10 +26,10 @@ bool Causality::ordered(const TensorUse &past, const TensorUse &use) const {
     if (past.agent || !past.done)
         return past.done && fenced(past.agent, past.done);
     const u32 warp = warp_of(past.slot);
-    bool found = warp == warp_of(use.slot);
-    for (u32 lane = 0; lane < 32 && !found; lane++)
-        found = fenced(1 + 32 * warp + lane, past.done);
-    return found;
+    for (u32 lane = 0; lane < 32 && warp != warp_of(use.slot); lane++)
+        if (!fenced(1 + 32 * warp + lane, past.done))
+            return false;
+    return true;
 }
 void Causality::covers_tensor(u32 number, u32 block, u32 lane, u32 column, u32 columns, bool write) {
     const TensorUse &use = uses_[number];
@@ -98,10 +103,10 @@ void Causality::free_tensor(u32 slot, u32 block, u32 column, u32 columns) {
                 cell.readers.push_back(cell.writer);
             for (u32 past : cell.readers) {
                 const TensorUse &use = uses_[past];
-                bool before =
-                    use.agent ? clock.covers(use.agent, use.done) : use.done && warp_of(use.slot) == warp_of(slot);
-                for (u32 i = 0; i < 32 && use.done && !use.agent; i++)
-                    before |= clock.covers(1 + warp_of(use.slot) * 32 + i, use.done);
+                const u32 warp = warp_of(use.slot);
+                bool before = use.done && (!use.agent || clock.covers(use.agent, use.done));
+                for (u32 i = 0; i < 32 && !use.agent && warp != warp_of(slot); i++)
+                    before &= clock.covers(1 + 32 * warp + i, use.done);
                 if (!before)
                     fault("race",
                           "%.120s of thread %u%s, at lane %u, column %u, is not ordered before its columns are freed",

@@ -171,10 +171,7 @@ void end_tensor(Block &block) {
         return;
     TensorMemory &tensor = *block.traffic->tensor;
     for (const TensorMemory::Work &each : tensor.work)
-        if (!each.commit)
-            fault("in_flight", "%.120s: in flight when its block ends", each.umma.text);
-    while (deliver_commits(block, true)) {
-    }
+        fault("in_flight", "%.120s: in flight when its block ends", each.umma.text);
     for (const auto &each : tensor.allocations)
         fault("tensor", "block %u ends and leaves %u columns allocated", block.index, each.count);
     if (!tensor.moves.empty())
@@ -184,8 +181,7 @@ void end_tensor(Block &block) {
 
 void issue_umma(Thread &t, const Umma &umma) {
     Block &block = *t.block;
-    if (umma.blocks == 2)
-        peer_of(block, umma.text);
+    check_group(block, umma.blocks, umma.text);
     TensorMemory::Work work{&t, umma, form_of(umma)};
     const Product &form = work.form;
     const Halves halves(umma, form);
@@ -220,7 +216,8 @@ void issue_umma(Thread &t, const Umma &umma) {
         execute(work);
     tensor_of(block).work.push_back(std::move(work));
 }
-void commit_umma(Thread &t, u64 mbarrier, bool multicast, u32 blocks) {
+void commit_umma(Thread &t, u64 mbarrier, u32 blocks, bool multicast, u32 mask) {
+    check_group(*t.block, blocks, "tcgen05.commit");
     TensorMemory::Work work{&t, {"tcgen05.commit"}, {}};
     work.commit = true;
     const auto arrive_at = [&](Block &block) {
@@ -228,10 +225,10 @@ void commit_umma(Thread &t, u64 mbarrier, bool multicast, u32 blocks) {
     };
     if (multicast) {
         own_address(t, mbarrier);
-        if (!blocks || blocks >> t.block->launch->cluster)
-            fault("invalid", "a commit to the blocks %#x of a cluster of %u", blocks, t.block->launch->cluster);
+        if (!mask || mask >> t.block->launch->cluster)
+            fault("invalid", "a commit to the blocks %#x of a cluster of %u", mask, t.block->launch->cluster);
         for (u32 rank = 0; rank < t.block->launch->cluster; rank++)
-            if (blocks >> rank & 1)
+            if (mask >> rank & 1)
                 arrive_at(t.block->first[rank]);
     } else {
         Block &block = block_of(t, mbarrier);

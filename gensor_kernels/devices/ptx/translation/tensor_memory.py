@@ -1,6 +1,6 @@
 """Instructions of tensor memory as C++ (PTX ISA, chapter 9.7.16)."""
 
-from .parse import Address, Entry, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register, Vector
+from .parse import Address, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register, Vector
 from .warpgroups import Watched
 from .warps import Meeting
 from .writer import Qualifiers, Writer, operands
@@ -10,19 +10,6 @@ TARGETS = ("sm_100a", "sm_100f", "sm_103a", "sm_103f")
 KINDS = {"f16": TARGETS, "tf32": TARGETS, "f8f6f4": TARGETS, "i8": ("sm_100a",)}
 #: lanes of a move, columns and registers of each repetition
 SHAPES = {"32x32b": (32, 1, 1), "16x256b": (16, 8, 4)}
-
-
-def check_groups(entry: Entry) -> None:
-    """Raise PtxError where instructions of one entry are of a block and of a pair of blocks (9.7.16.7.1)."""
-    named = {
-        part
-        for each in entry.body
-        if isinstance(each, Instruction) and each.opcode.startswith("tcgen05.")
-        for part in each.opcode.split(".")
-        if part.startswith("cta_group")
-    }
-    if len(named) > 1:
-        raise PtxError(f"{' and '.join(sorted(named))} in {entry.name}")
 
 
 def tensor_memory(i: Instruction, w: Writer, watched: Watched) -> Meeting | str:
@@ -104,14 +91,14 @@ def _product(i: Instruction, q: Qualifiers, w: Writer) -> str:
 
 
 def _commit(i: Instruction, q: Qualifiers, w: Writer) -> str:
-    _blocks(i, q)
+    blocks = _blocks(i, q)
     multicast = bool(q.take("multicast::cluster"))
     if not q.take("mbarrier::arrive::one") or not q.take("shared::cluster") or not q.take("b64"):
         raise NotExecutedError(i.opcode)
     q.end()
     mbarrier, *mask = operands(i, 1 + multicast)
     given = w.read(mask[0], "u16") if mask else "0u"
-    return f"commit_umma(t, {w.address(mbarrier)}, {str(multicast).lower()}, {given});"
+    return f"commit_umma(t, {w.address(mbarrier)}, {blocks}, {str(multicast).lower()}, {given});"
 
 
 def _move(i: Instruction, q: Qualifiers, w: Writer, watched: Watched, loads: bool) -> Meeting:

@@ -6,7 +6,7 @@ from .accesses import asynchronous, atomic, load, store
 from .asynchronous import WAITS, emitter, has_traffic, waiting
 from .parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from .scalars import SCALARS
-from .tensor_memory import check_groups, tensor_memory
+from .tensor_memory import tensor_memory
 from .warpgroups import Watched, warpgroup
 from .warps import MEETINGS, Meeting
 from .writer import Qualifiers, Writer, operands
@@ -32,7 +32,6 @@ class _Function:
 
     def __init__(self, module: Module, entry: Entry):
         self.entry, self.writer, self.watched = entry, Writer(module, entry), Watched(entry)
-        check_groups(entry)
         self.sites: list[tuple[Meeting, Instruction]] = []
         self.resumed = 0
         self.labels = {each: n for n, each in enumerate(entry.body) if isinstance(each, str)}
