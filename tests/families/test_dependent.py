@@ -149,7 +149,7 @@ class EarlyWgmma(ContractionWgmma):
 @pytest.mark.parametrize(
     ("waiting", "line"),
     [
-        ("thread_index() > 0", r"wgmma_ring.cuh line \d+"),
+        ("thread_index() > 0", r"tma_tiles.cuh line \d+"),
         ("thread_index() < 128", r"tma_boxes.cuh line \d+"),
         ("true", None),
     ],

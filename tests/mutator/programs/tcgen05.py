@@ -46,7 +46,7 @@ def tcgen05_configurations() -> list[Configuration]:
 def _tcgen05(name: str, workload: Workload, **values: int) -> Configuration:
     base = {
         **{"block_m": 128, "block_n": 64, "block_k": 64, "split_k": 1, "raster": 1, "cluster": 0, "persistent": 1},
-        **{"stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": workload.align["c"]},
+        **{"stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16},
         "min_blocks": 1,
     }
     return Configuration(name, "tcgen05", "sm_100", workload, base | values)

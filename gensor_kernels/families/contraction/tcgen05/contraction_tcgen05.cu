@@ -102,10 +102,8 @@ DEVICE u32 set_up(const MappedParams &params) {
     if (warp == 1) {
         tensor_alloc<BLOCKS, MEMORY_COLUMNS>(memory_address());
         tensor_alloc_last<BLOCKS>();
-        tensor_fence_before();
     }
     meet();
-    tensor_fence_after();
     return load_shared<4>(memory_address()).template get<u32>(0);
 }
 
@@ -128,7 +126,6 @@ DEVICE void multiply_tiles(const MappedParams &params, u32 memory) {
             return;
         const int steps = steps_of(params, tile).count;
         mbarrier_wait(sums_empty(before & 1), (u32)(before >> 1 & 1) ^ 1);
-        tensor_fence_after();
         for (int step = 0; within(step, steps); ++step) {
             if (step + 1 < steps)
                 cover("steady");
@@ -168,14 +165,13 @@ DEVICE void store_tiles(const MappedParams &params, u32 memory) {
         mbarrier_wait(sums_full(before & 1), (u32)(before >> 1 & 1));
         tensor_fence_after();
         ROLLED for (int half = 0; half < 2; ++half) {
-            Sums sums;
-            tensor_load<BLOCK_N>(sums[0], sums_of(memory, before) + ((u32)(own * 32 + half * 16) << 16));
-            tensor_load_wait(sums[0]);
+            Sums sums = {};
+            if (multiplied) {
+                tensor_load<BLOCK_N>(sums[0], sums_of(memory, before) + ((u32)(own * 32 + half * 16) << 16));
+                tensor_load_wait(sums[0]);
+            }
             if (half == 1)
                 free_sums(before & 1);
-            if (!multiplied) {
-                UNROLL for (int i = 0; i < BLOCK_N / 2; ++i) sums[0][i] = 0;
-            }
             gate_sums(params, tile, sums);
             finish_group(params, tile, (own + half) * 16, sums);
         }

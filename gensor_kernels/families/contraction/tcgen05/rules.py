@@ -27,7 +27,7 @@ RULES = Rules(
         wgmma.RING,
         Rule(
             "The sums of two tiles of as many blocks as are promised fit tensor memory.",
-            "maximum(MIN_BLOCKS, 1) * 2 * SUM_COLUMNS <= 512",
+            "MIN_BLOCKS * 2 * SUM_COLUMNS <= 512",
         ),
         # ---- operands
         Rule("Both operands have elements of one size.", "ELEMENT == sizeof(B_STORED)", given=True),
@@ -61,7 +61,7 @@ RULES = Rules(
         Rule("Registers are promised.", "MIN_BLOCKS >= 1", given=True),
         Rule(
             "The sums of a row fit the registers.",
-            "BLOCK_N // 2 + 92 <= minimum(65536 // (256 * maximum(MIN_BLOCKS, 1)) // 8 * 8, 255)",
+            "BLOCK_N // 2 + 92 <= minimum(65536 // (256 * MIN_BLOCKS) // 8 * 8, 255)",
         ),
         # ---- results
         Rule(

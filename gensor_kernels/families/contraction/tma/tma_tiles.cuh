@@ -10,9 +10,6 @@
 #pragma parameter PAIR 0
 #include "contraction.cuh"
 #include "hopper_ring.cuh"
-#if PAIR
-#include "blackwell.cuh"
-#endif
 
 // Indices of tensor maps. With GATE the map after B's is that of the other matrix.
 enum MapIndex { MAP_A, MAP_B, MAP_C = MAP_B + MATRICES };
