@@ -84,8 +84,8 @@ void Causality::publish_tensor(u32 slot, const std::vector<u32> &uses, const std
         Clock end;
         if (const Known &found = keys_[key])
             end = *found;
-        Clock own;
-        own.at.resize(agent + 1), own.tensor = before->tensor;
+        Clock own = *before; // what the thread had seen, but not its own accesses since its last release
+        own.at.resize(std::max<size_t>(own.at.size(), agent + 1));
         own.tensor.resize(std::max<size_t>(own.tensor.size(), agent + 1));
         own.at[agent] = own.tensor[agent] = now;
         merge(end, own), floors(end);
