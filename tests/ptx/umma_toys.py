@@ -73,6 +73,20 @@ class Form:
         return block, (row // 16 * 32 + row % 16 if own == 64 else row), column
 
 
+def summed(a: np.ndarray, b: np.ndarray, d: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Return a @ b.T + d as a B200 sums it, by the papers that tensor_products.h names: aligned and truncated."""
+
+    def exponent(x: np.ndarray) -> np.ndarray:
+        return np.where(x == 0, -126, np.frexp(x)[1] - 1)
+
+    most = (exponent(a)[:, None, :] + exponent(b)[None, :, :]).max(axis=2)
+    unit = 2.0 ** (np.maximum(most, exponent(d)) - 25)
+    total = unit * (np.trunc(d / unit) + np.trunc(a[:, None, :] * b[None, :, :] / unit[..., None]).sum(axis=2))
+    near = total.astype(kind)
+    beyond = (kind == np.float32) & (np.abs(near) > np.abs(total))
+    return np.where(beyond, np.nextafter(near, kind.type(0)), near)
+
+
 def encoded(tile: Tile) -> int:
     """Return the matrix descriptor of a tile for tcgen05, less the base of shared memory."""
     wide = tile.descriptor & ~(3 << 62)
@@ -213,7 +227,11 @@ class Problem:
         parts = [np.frombuffer(header, np.uint8)]
         shape = (form.blocks, LANES, COLUMNS)
         before, want = (np.full(shape, 0x40404040, np.uint32) for _ in range(2))
-        product = 0.0 + a.astype(float) @ b.T.astype(float) * form.signs[0] * form.signs[1] + (d if kept else 0)
+        signs = form.signs[0] * form.signs[1]
+        if form.d == "s32":
+            product = a @ b.T * signs + (d if kept else 0)
+        else:
+            product = summed(a.astype(float) * signs, b.astype(float), d * kept, kind)
         if form.saturated:
             product = product.clip(-(2**31), 2**31 - 1)
         places = tuple(np.array([form.place(*at) for at in np.ndindex(form.m, form.n)]).T)

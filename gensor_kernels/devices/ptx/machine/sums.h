@@ -39,24 +39,13 @@ inline f32 truncated_bytes(const f64 *a, const f64 *b, f32 c) {
         terms[j + 1] = a[j] * b[j];
     return truncated_step(terms, 14);
 }
-// tcgen05.mma of a B200: all terms and the sum so far, aligned to the largest sum of exponents and truncated 25 bits
-// below it, as the models of MMA-Sim are (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis,
-// arXiv:2512.07004, 2025). The total is truncated to a float; to 16 bits it is rounded to nearest.
+// tcgen05.mma, four terms at a time with the 24 bits of a float.
 template <class A, class B>
-inline f64 tensor_sum(const A &a, u32 row, const B &b, u32 column, u32 k, f32 c) {
-    const auto exponent = [](f64 x) { return x == 0 ? -126 : std::max(std::ilogb(x), -126); };
-    int most = exponent(c);
-    f64 plain = c;
-    for (u32 j = 0; j < k; j++) {
-        plain += (f64)a[j][row] * b[j][column];
-        most = std::max(most, exponent(a[j][row]) + exponent(b[j][column]));
-    }
-    if (!std::isfinite(plain))
-        return plain;
-    f64 total = std::trunc(std::ldexp((f64)c, 25 - most));
-    for (u32 j = 0; j < k; j++)
-        total += std::trunc(std::ldexp((f64)a[j][row] * b[j][column], 25 - most));
-    return std::ldexp(total, most - 25);
+inline f32 tensor_sum(const A &a, u32 row, const B &b, u32 column, u32 k, f32 c) {
+    const auto term = [&](u32 j) { return (f64)a[j][row] * b[j][column]; };
+    for (u32 j = 0; j < k; j += 4)
+        c = truncated_step({term(j), term(j + 1), term(j + 2), term(j + 3), (f64)c}, 24);
+    return c;
 }
 // wgmma, whose factors are the columns of two arrays: of 8-bit floats 32 terms at a time, with 14 bits; other sums
 // round each term.

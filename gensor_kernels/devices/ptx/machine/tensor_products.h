@@ -70,8 +70,36 @@ Block &block_of_pair(const TensorMemory::Work &work, u32 i) {
 
 // ---- Execution
 
+// Sums of floats are those of a B200, as published: all exact products of an instruction and the sum so far are aligned
+// to the largest sum of two exponents, truncated 25 bits below it, and added; the total is truncated to a float, or
+// rounded to 16 bits (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis, arXiv:2512.07004, 2025).
+struct Exponents {
+    s16 a[32][16], b[32][256];
+
+    template <size_t WIDTH>
+    static void of(const f32 (&factors)[32][WIDTH], u32 k, u32 count, s16 (&to)[32][WIDTH]) {
+        for (u32 j = 0; j < k; j++)
+            for (u32 i = 0; i < count; i++)
+                to[j][i] = of(factors[j][i]);
+    }
+    static s16 of(f32 value) { return (s16)std::max(((s32)(std::bit_cast<u32>(value) >> 23) & 255) - 127, -126); }
+};
+f64 power_of_two(s32 exponent) {
+    return f64_of((u64)(1023 + exponent) << 52);
+}
+f64 aligned_sum(const Factors &factors, const Exponents &exponents, u32 row, u32 column, u32 k, f32 before) {
+    s32 most = Exponents::of(before);
+    for (u32 j = 0; j < k; j++)
+        most = std::max(most, exponents.a[j][row] + exponents.b[j][column]);
+    const f64 scale = power_of_two(25 - most);
+    f64 total = std::trunc(before * scale);
+    for (u32 j = 0; j < k; j++)
+        total += std::trunc((f64)factors.a[j][row] * factors.b[j][column] * scale);
+    return total * power_of_two(most - 25);
+}
 void execute(TensorMemory::Work &work) {
     static thread_local Factors factors;
+    static thread_local Exponents exponents;
     const Product &form = work.form;
     const Halves halves(work.umma, form);
     const u32 of_a = halves.rows * form.k * element_bytes(form.a) / 16;
@@ -79,31 +107,31 @@ void execute(TensorMemory::Work &work) {
     for (u32 i = 0; i < halves.blocks; i++)
         gather(block_of_pair(work, i), work.tiles[i].data() + of_a, halves.columns, form.across_b, form.b,
                form.negated_b, form.k, 0, halves.columns, factors.b, i * halves.columns);
+    Exponents::of(factors.b, form.k, form.n, exponents.b);
     for (u32 i = 0; i < halves.blocks; i++)
         for (u32 first = 0; first < halves.rows; first += 16) {
             Block &block = block_of_pair(work, i);
             TensorMemory &tensor = tensor_of(block);
             gather(block, work.tiles[i].data(), halves.rows, form.across_a, form.a, form.negated_a, form.k, first,
                    first + 16, factors.a);
+            Exponents::of(factors.a, form.k, 16, exponents.a);
             for (u32 row = 0; row < 16; row++) {
                 f64 sums[256];
-                sum_row(factors, row, form.n, form.k, sums);
+                if (form.d == S32)
+                    sum_row(factors, row, form.n, form.k, sums);
                 for (u32 n = 0; n < form.n; n++) {
                     const bool second = halves.split && n >= form.n / 2;
                     u32 &d = tensor.word[first_lane + halves.lane(first + row, second)]
                                         [column + n - (second ? form.n / 2 : 0)];
-                    const f32 before = !work.umma.kept || form.d == S32 ? 0
-                                       : form.d == F16                  ? f32_of_f16((u16)d)
-                                                                        : f32_of(d);
                     if (form.d == S32) {
                         d = total(form, sums[n], d, work.umma.kept);
                         continue;
                     }
-                    const bool cut = block.launch->truncated;
-                    const f64 sum = cut ? tensor_sum(factors.a, row, factors.b, n, form.k, before) : sums[n] + before;
-                    d = form.d == F16 ? f16_of(sum) | 0xffff0000u // only the lower half is the sum's
-                        : cut         ? bits_of(directed_f32(sum, ZERO))
-                                      : bits_of((f32)sum);
+                    const f32 before = !work.umma.kept ? 0 : form.d == F16 ? f32_of_f16((u16)d) : f32_of(d);
+                    const f64 sum = block.launch->truncated ? tensor_sum(factors.a, row, factors.b, n, form.k, before)
+                                                            : aligned_sum(factors, exponents, row, n, form.k, before);
+                    // A sum of 16 bits is in the lower half of its word.
+                    d = form.d == F16 ? f16_of(sum) | 0xffff0000u : bits_of(directed_f32(sum, ZERO));
                 }
             }
         }
