@@ -4,8 +4,8 @@ On a CPU that has fused multiply-adds all bits are equal but for these causes:
 
 functions    exponentials, error functions, hyperbolic tangents and logarithms: libm's here, CUDA's in the PTX, and on a
              GPU with an approximation whose bits the ISA leaves open
-tensor sums  of floats: the ISA leaves order and rounding open. The executor rounds the exact sum once; the emulator
-             cuts it as V100's tensor cores do
+tensor sums  of floats: the ISA leaves order and rounding open. The executor rounds the exact sum once, and cuts it as a
+             B200 does in tensor memory; the emulator cuts it as V100's tensor cores do
 sums of two  of which either may be fused, such as sums of squares: NVRTC and g++ may choose differently. They rarely
 products     do, so cases with such sums have no class
 """
@@ -22,6 +22,7 @@ FUNCTIONS, SUMS = "functions", "tensor sums"
 #: The class of cases for which no cause is known: all of their bits must be equal.
 NONE = "no cause"
 
+_SUMS = re.compile(r"(mma\.|wgmma\.mma_async).*\.f32|tcgen05\.mma.*kind::(?!i8)")
 _CURVES = {"gelu", "gelu_tanh", "silu", "tanh", "sigmoid"}
 _OPERATORS = {"softmax", "log_softmax", "logsumexp", *ATTENTION, *RECURRENT}
 
@@ -32,7 +33,7 @@ def causes(workload: Workload, opcodes: Iterable[str]) -> str:
     found = []
     if workload.operator in _OPERATORS or steps & _CURVES:
         found.append(FUNCTIONS)
-    if any(each.startswith(("mma.", "wgmma.mma_async")) and ".f32" in each for each in opcodes):
+    if any(_SUMS.match(each) for each in opcodes):
         found.append(SUMS)
     return " and ".join(found) or NONE
 

@@ -413,8 +413,108 @@ def _hold() -> Iterator[Bug]:
               "factors[half * 2] = pair.word[1], factors[half * 2 + 1] = pair.word[0];", floats)  # fmt: skip
 
 
+def _tensor_memory() -> Iterator[Bug]:
+    one, across, both, floats = (
+        f"tcgen05: {name}" for name in ("k-contiguous", "n-contiguous", "m-contiguous, split", "rounded floats")
+    )
+    pair, small, whole = (f"tcgen05: {name}" for name in ("pair", "8-bit floats of a pair", "stored by copies, 8 bits"))
+    # Descriptors: of tiles, and of instructions.
+    for other in ("", " | (u64)2 << 46", " | (u64)1 << 46 | (u64)1 << 52", " | (u64)1 << 46 | (u64)1 << 53"):
+        yield Bug("return descriptor | (u64)1 << 46;", f"return descriptor{other};", one)
+    for before, after, program in (
+        ("return sums << 4", "return sums << 5", one),
+        ("UMMA_CODE<A> << 7", "UMMA_CODE<A> << 8", both),
+        ("UMMA_CODE<B> << 10", "UMMA_CODE<A> << 10", small),
+        ("(u32)a_across << 15 | (u32)b_across << 16", "(u32)b_across << 15 | (u32)a_across << 16", across),
+        ("(u32)a_across << 15", "(u32)a_across << 14", both),
+        ("(u32)(columns >> 3) << 17", "(u32)(columns >> 4) << 17", across),
+        ("(u32)(columns >> 3) << 17", "(u32)(columns >> 3) << 18", one),
+        ("(u32)(rows >> 4) << 24", "(u32)(rows >> 4) << 23", one),
+        ("(u32)(rows >> 4) << 24", "(u32)(rows >> 5) << 24", pair),
+        ("UMMA_CODE<bfloat16_t> = 1", "UMMA_CODE<bfloat16_t> = 0", both),
+        ("UMMA_CODE<float> = 2", "UMMA_CODE<float> = 1", floats),
+        ("UMMA_CODE<e5m2_t> = 1", "UMMA_CODE<e5m2_t> = 0", small),
+        ("same_type<A, i8> ? 2 : 1", "same_type<A, i8> ? 1 : 1", whole),
+    ):
+        yield Bug(before, after, program)
+    # Columns: too few, another number, not freed, freed twice or too early.
+    allocated, freed = '"r"(to.address), "n"(COLUMNS)', '"r"(memory), "n"(COLUMNS)'
+    for amount in ("COLUMNS / 2", "COLUMNS * 3 / 2", "COLUMNS * 32"):
+        yield Bug(allocated, f'"r"(to.address), "n"({amount})', across)
+    yield Bug(allocated, '"r"(to.address + 4), "n"(COLUMNS)', one)
+    yield Bug(freed, '"r"(memory), "n"(COLUMNS / 2)', across)
+    yield Bug(freed, '"r"(memory + 32), "n"(COLUMNS)', across)
+    yield Bug("tcgen05.dealloc.cta_group::%2.sync.aligned.b32 %0, %1;", "", one)
+    allocation = ("tensor_alloc<BLOCKS, MEMORY_COLUMNS>(memory_address());", "tensor_alloc_last<BLOCKS>();")
+    yield Bug("\n        ".join(allocation), "\n        ".join(allocation[::-1]), pair)
+    yield Bug("MEMORY_COLUMNS = 2 * SUM_COLUMNS;", "MEMORY_COLUMNS = SUM_COLUMNS;", across)
+    for columns in ("0", "SUM_COLUMNS / 2", "SUM_COLUMNS * 2"):
+        yield Bug("(u32)(before & 1) * SUM_COLUMNS", f"(u32)(before & 1) * ({columns})", across)
+    yield Bug("    tensor_fence_before();\n    meet();\n    if (warp == 1)", "    if (warp == 1)", one)
+    # Products: operands, kinds, and sums that are kept.
+    for right, wrong in (("%1, %2", "%2, %1"), ("[%0]", "[%0+16]"), ("[%0]", "[%0+0x100000]")):
+        yield Bug('" [%0], %1, %2, %3, p; }"', '" [%0], %1, %2, %3, p; }"'.replace(right, wrong), across)
+    for other in ("setp.eq.u32 p, %4, 0;", "setp.eq.u32 p, 0, 0;", "setp.ne.u32 p, 0, 0;"):
+        yield Bug("setp.ne.u32 p, %4, 0;\\n", other + "\\n", one)
+    yield Bug('UMMA("f16");', 'UMMA("tf32");', one)
+    yield Bug('UMMA("tf32");', 'UMMA("f16");', floats)
+    yield Bug('UMMA("i8");', 'UMMA("f8f6f4");', whole)
+    yield Bug('UMMA("f8f6f4");', 'UMMA("f16");', small)
+    # Commits: missing, to other mbarriers, to one block only.
+    for other in ("", "[%0+8];"):
+        yield Bug(
+            "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];",
+            other and f"tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 {other}",
+            one,
+        )
+    for mask in (1, 2, 7):
+        yield Bug('"h"((u16)3)', f'"h"((u16){mask})', pair)
+    yield Bug("umma_commit<BLOCKS>(empty(turn.slot));", "", one)
+    yield Bug("umma_commit<BLOCKS>(sums_full(before & 1));", "", one)
+    # Loads: registers, lanes, columns, and waits.
+    narrow = "{%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
+    for right, wrong in (("%0, %1", "%1, %0"), ("%1, %2", "%2, %1"), ("%3, %4", "%4, %3"), ("[%8]", "[%8+8]")):
+        yield Bug(narrow, narrow.replace(right, wrong), one)
+    yield Bug('%31}, [%32];"', '%31}, [%32+8];"', across)
+    yield Bug("own * 32 + half * 16) << 16", "own * 16 + half * 32) << 16", one)
+    yield Bug("own * 32 + half * 16) << 16", "own * 32 + half * 8) << 16", one)
+    yield Bug("own * 32 + half * 16) << 16", "own * 32 + half * 16) << 15", one)
+    yield Bug("own * 32 + half * 16) << 16", "own * 32) << 16", one)
+    yield Bug("warp_uniform(thread_index() >> 5 & 3)", "warp_uniform((thread_index() >> 5) + 1 & 3)", one)
+    for other in ("", "tcgen05.wait::st.sync.aligned;"):
+        yield Bug("tcgen05.wait::ld.sync.aligned;", other, one)
+    # Order: fences, waits and arrivals.
+    for name, other in (("before", "after"), ("after", "before")):
+        yield Bug(f'asm volatile("tcgen05.fence::{name}_thread_sync;"', 'asm volatile(""', one)
+        yield Bug(f'asm volatile("tcgen05.fence::{name}_thread_sync;"',
+                  f'asm volatile("tcgen05.fence::{other}_thread_sync;"', pair)  # fmt: skip
+    yield Bug("    tensor_fence_before();\n    warp_barrier();", "    warp_barrier();", one)
+    yield Bug("    tensor_fence_before();\n    warp_barrier();", "    tensor_fence_before();", pair)
+    wait = "mbarrier_wait(full(turn.slot), turn.parity);\n            tensor_fence_after();"
+    for other in (wait.split("\n")[0], wait.split("\n")[1], wait.replace("turn.parity", "turn.parity ^ 1")):
+        yield Bug(wait, other, one)
+    filled, emptied = "(u32)(before >> 1 & 1));", "(u32)(before >> 1 & 1) ^ 1);"
+    wait = f"mbarrier_wait(sums_full(before & 1), {filled}\n        tensor_fence_after();"
+    for other in (wait.split("\n")[0], wait.split("\n")[1], wait.replace(filled, emptied)):
+        yield Bug(wait, other, pair)
+    yield Bug(f"mbarrier_wait(sums_empty(before & 1), {emptied}", "", across)
+    yield Bug(f"mbarrier_wait(sums_empty(before & 1), {emptied}",
+              f"mbarrier_wait(sums_empty(before & 1), {filled}", across)  # fmt: skip
+    yield Bug("if (half == 1)\n                free_sums", "if (half == 0)\n                free_sums", across)
+    yield Bug("mbarrier_init(sums_empty(which), 4 * BLOCKS);", "mbarrier_init(sums_empty(which), 4);", pair)
+    yield Bug("mbarrier_init(sums_empty(which), 4 * BLOCKS);", "mbarrier_init(sums_empty(which), 3 * BLOCKS);", one)
+    yield Bug("mbarrier_init(sums_full(which), 1);", "mbarrier_init(sums_full(which), 2);", one)
+    yield Bug("mbarrier_arrive_at(sums_empty(which), 0);", "mbarrier_arrive(sums_empty(which));", pair)
+    # Copies of a pair.
+    there = "mapa.shared::cluster.u32 there, %2, 0;\\n"
+    yield Bug(there, there.replace("0;", "1;"), pair)
+    yield Bug('complete_tx::bytes.cta_group::2"', 'complete_tx::bytes"', pair)
+    yield Bug('{%3, %4, %5, %6, %7}], [there]; }"', '{%3, %4, %5, %6, %7}], [%2]; }"', pair)
+    yield Bug("warp == 1 && (!PAIR || rank_in_cluster() == 0)", "warp == 1", pair)
+
+
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
-_ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER, _copied_masks)
+_ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER, _copied_masks, _tensor_memory)
 BUGS = [bug for group in _ALL for bug in group()]
 
 

@@ -141,12 +141,9 @@ TENSOR_LOADS(i32, "=r")
 template <int COLUMNS, class T>
 DEVICE void tensor_load(T (&d)[COLUMNS / 2], u32 from) {
     static_assert(COLUMNS % 16 == 0, "A load has whole pieces of 16 columns.");
-    UNROLL for (int column = 0; column < COLUMNS; column += column + 64 <= COLUMNS ? 64 : 16) {
-        if (column + 64 <= COLUMNS)
-            tensor_load_64(d + column / 2, from + column);
-        else
-            tensor_load_16(d + column / 2, from + column);
-    }
+    // Two loops: one whose step changes is not unrolled, and d would be in local memory.
+    UNROLL for (int i = 0; i < COLUMNS / 64; ++i) tensor_load_64(d + 32 * i, from + 64 * i);
+    UNROLL for (int i = COLUMNS / 64 * 4; i < COLUMNS / 16; ++i) tensor_load_16(d + 8 * i, from + 16 * i);
 }
 template <class T, int N>
 DEVICE void tensor_load_wait(T (&d)[N]) {

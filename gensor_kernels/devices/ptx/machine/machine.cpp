@@ -7,6 +7,7 @@
 #include "products.h"
 #include "rounding.h"
 #include "tensor.h"
+#include "tensor_products.h"
 #include <cstdarg>
 #include <cstdio>
 #include <random>
@@ -183,10 +184,12 @@ class Scheduler {
             return false;
         for (u32 first = 0; first < blocks_.size() && launch_.cluster > 1; first += launch_.cluster)
             moved |= release_cluster(&threads_[first * launch_.threads]);
-        if (!moved && !deliver_one(deliver_awaited))
+        if (!moved && !deliver_one([](Block &block, u32 from) {
+                return deliver_awaited(block, from) || deliver_commits(block, false);
+            }))
             stuck();
         if (spinning && ++idle_ % 100 == 0)
-            deliver_one([](Block &block, u32) { return deliver_any(block); });
+            deliver_one([](Block &block, u32) { return deliver_any(block) || deliver_commits(block, true); });
         if (idle_ > 200000)
             fault("deadlock", "threads wait for a flag that nobody gives");
         return true;
@@ -195,7 +198,7 @@ class Scheduler {
         block.ended = true;
         end_products(block);
         if (block.traffic)
-            check_traffic(block), check_exchanges(block);
+            end_tensor(block), check_traffic(block), check_exchanges(block);
     }
     // Completes one late copy of any block: the oldest, the latest or a random one.
     template <class Deliver>
@@ -267,7 +270,8 @@ class Scheduler {
                            (site.aligned ? t.site == first.site : t.mask == first.mask);
             }
             if (!all || (site.what == Collective::AWAIT_PRODUCTS && !issued(warp, site)) ||
-                (site.what == Collective::REGISTERS && !exchange_registers(warp, site, entry_.registers)))
+                (site.what == Collective::REGISTERS && !exchange_registers(warp, site, entry_.registers)) ||
+                (changes_columns(site) && !exchange_columns(warp, site)))
                 continue;
             act(warp, site, members);
             for (u32 other = 0; other < 32; other++)
@@ -312,6 +316,13 @@ class Scheduler {
         case Collective::COMMIT_PRODUCTS:
         case Collective::AWAIT_PRODUCTS:
             return in_warpgroup(lanes, site);
+        case Collective::ALLOCATE_TENSOR:
+        case Collective::FREE_TENSOR:
+        case Collective::LAST_TENSOR:
+        case Collective::LOAD_TENSOR:
+        case Collective::STORE_TENSOR:
+        case Collective::AWAIT_TENSOR:
+            return in_tensor_memory(lanes, site);
         default:
             return vote(lanes, site.what, members);
         }
@@ -404,6 +415,10 @@ class Scheduler {
             if (t.stop == WARP && entry_.site[t.site].what == Collective::REGISTERS)
                 fault("registers", "%s: block %u has %u registers left", entry_.site[t.site].text, t.block->index,
                       t.block->traffic->free_registers);
+        for (const Thread &t : threads_)
+            if (t.stop == WARP && changes_columns(entry_.site[t.site]))
+                fault("deadlock", "%s: block %u waits for columns, or for the other block of its pair",
+                      entry_.site[t.site].text, t.block->index);
         for (const Thread &t : threads_)
             if (t.stop == WARP && entry_.site[t.site].what == Collective::AWAIT_PRODUCTS)
                 fault("divergent", "%s: thread %u waits for products that other warps of its warpgroup have not issued",

@@ -30,6 +30,12 @@ enum class Collective : u8 {
     ISSUE_PRODUCT,
     COMMIT_PRODUCTS,
     AWAIT_PRODUCTS,
+    ALLOCATE_TENSOR,
+    FREE_TENSOR,
+    LAST_TENSOR,
+    LOAD_TENSOR,
+    STORE_TENSOR,
+    AWAIT_TENSOR,
     REGISTERS,
     CONVERGE // and nothing else
 };
@@ -43,8 +49,9 @@ struct Site {
     bool aligned; // all lanes of the warp are at this place
     u32 key;
     const char *text; // the instruction
-    u8 detail[4];     // a mode; operation, signed; matrices, transposed; m, k, and the Kinds of a and b; or groups left
-    const Product *product; // of a warpgroup
+    u8 detail[4];     // a mode; operation, signed; matrices, transposed; m, k, and the Kinds of a and b; groups left;
+                      // blocks of an allocation; lanes of a move; or of a wait, whether for stores
+    const Product *product; // of a warpgroup; of a move to or from tensor memory, n columns and its registers
     const Access *access;   // to memory by each lane; null: none
 };
 // An instruction's access to memory, for the rules of order.
@@ -216,7 +223,7 @@ inline void accessed(Thread &t, const char *text, Sets... sets) {
     for (u32 set : {(u32)sets...}) {
         Watched &watched = t.watched[set];
         if (watched.sums || watched.factors)
-            fault("in_flight", "%.120s: a product in flight uses its register", text);
+            fault("in_flight", "%.120s: an instruction in flight uses its register", text);
         watched.touched = t.product_fences;
     }
 }
@@ -256,7 +263,7 @@ struct Bulk {
     u64 shared, map;
     u64 mbarrier = 0;
     u32 rank = 0, blocks = 0;
-    bool pixels = false, multicast = false;
+    bool pixels = false, multicast = false, pair = false; // pair: the mbarrier may be the peer block's
     s32 at[5] = {};
     u16 moved[3] = {};
 };
@@ -272,3 +279,19 @@ u64 mapped_address(const Thread &t, u64 address, u32 rank);
 void arrive_at_cluster(Thread &t, bool releases);
 void await_cluster(Thread &t);
 void arrive_at_barrier(Thread &t, u32 barrier, u32 count);
+
+// ---- Tensor memory and its products: tensor_memory.h and tensor_products.h
+
+enum class UmmaKind : u8 { F16, TF32, F8F6F4, I8 };
+struct Umma { // operands of tcgen05.mma
+    const char *text;
+    UmmaKind kind;
+    u8 blocks;
+    u64 d, a, b; // an address in tensor memory, and matrix descriptors
+    u32 instruction;
+    bool kept;
+};
+void issue_umma(Thread &t, const Umma &umma);
+// tcgen05.commit of products of one or two blocks; `mask`: blocks of the cluster that get an arrival at this address.
+void commit_umma(Thread &t, u64 mbarrier, u32 blocks, bool multicast, u32 mask);
+void fence_tensor(Thread &t, bool before);

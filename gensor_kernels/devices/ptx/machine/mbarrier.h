@@ -21,10 +21,11 @@ struct Mbarrier {
     u64 observed = 0; // phases whose end a wait has seen
 };
 struct Map;
-// A copy into this block's shared memory, from its issue until a thread has waited for its phase.
+// A copy whose bytes an mbarrier of this block counts, from its issue until a thread has waited for its phase.
 struct Arrival {
     Bulk bulk;
     Thread *issuer;
+    Block *target; // of a pair, the mbarrier may be the other block's, which has this Arrival
     const Map *map;
     u32 to, mbarrier, bytes;
     u64 phase;
@@ -56,6 +57,7 @@ struct Traffic {
     std::vector<u32> registers;              // of a thread of each warp
     std::vector<std::vector<u32>> exchanges; // the sites of each warp's setmaxnreg
     u32 free_registers = 0;
+    std::shared_ptr<struct TensorMemory> tensor = nullptr; // from its first use
 };
 
 namespace {
@@ -174,7 +176,7 @@ void observed(Block &block, Mbarrier &m) {
     size_t left = 0;
     for (const Arrival &each : arrivals)
         if (each.mbarrier == m.address && each.phase < m.phase && each.delivered)
-            finish_use(block, each.to, each.bytes, ARRIVING);
+            finish_use(*each.target, each.to, each.bytes, ARRIVING);
         else
             arrivals[left++] = each;
     arrivals.resize(left, Arrival{});
@@ -196,7 +198,7 @@ void settle(Block &block, Mbarrier &m) {
     ++ticks;
     for (const Arrival &each : block.traffic->arrivals)
         if (each.mbarrier == m.address && each.phase == m.phase)
-            each_granule(block, each.to, each.bytes, [&](Granule &g) { g.tick = ticks, g.writer = COPY; });
+            each_granule(*each.target, each.to, each.bytes, [&](Granule &g) { g.tick = ticks, g.writer = COPY; });
     m.phase++, m.pending = m.expected;
     if (Causality *causality = block.threads->causality; causality && m.phase > 1)
         causality->forget(key_of(block, m, m.phase - 2)); // too late to wait for
@@ -207,6 +209,14 @@ void settle(Block &block, Mbarrier &m) {
             if (t.acquires)
                 acquire_phase(t, block, m);
         }
+}
+void check_arrivals(const Block &block, const Mbarrier &m, u32 count) {
+    if (!count || count > m.pending)
+        fault("mbarrier", "%u arrivals at the mbarrier at %#x of block %u, which expects %u more in this phase", count,
+              m.address, block.index, m.pending);
+    if (m.observed < m.phase) // 9.7.13.15.4
+        fault("mbarrier", "an arrival at the mbarrier at %#x of block %u, whose last phase no wait has found over",
+              m.address, block.index);
 }
 void count_bytes(Block &block, Mbarrier &m, s64 bytes) {
     m.bytes += bytes;
@@ -255,12 +265,7 @@ void mbarrier_invalidate(Thread &t, u64 address) {
 u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases) {
     Block &block = in_cluster ? block_of(t, address) : *t.block;
     Mbarrier &m = mbarrier_at(t, block, own_address(t, address), false);
-    if (!count || count > m.pending)
-        fault("mbarrier", "%u arrivals at the mbarrier at %#x of block %u, which expects %u more in this phase", count,
-              m.address, block.index, m.pending);
-    if (m.observed < m.phase) // 9.7.13.15.4
-        fault("mbarrier", "an arrival at the mbarrier at %#x of block %u, whose last phase no wait has found over",
-              m.address, block.index);
+    check_arrivals(block, m, count);
     t.order.synced = ++ticks;
     const u64 phase = m.phase;
     if (&block != t.block)

@@ -22,6 +22,7 @@ void Causality::begin(const std::vector<u32> &blocks, u32 shared_bytes) {
         fault("invalid", "%u resident threads are more than their order is followed of", threads_);
     stamps_.assign(all, 1), agents_.clear(), keys_.clear(), flags_.clear(), fences_.clear();
     running_.resize(1), free_operations_.clear(), reading_global_ = 0;
+    uses_.assign(1, {}), tensor_.assign(blocks.size(), {}), after_.assign(threads_ + 1, nullptr);
     Clock none;
     none.at.assign(threads_ + 1, 0), none.floor.assign(all, 0);
     clocks_.assign(threads_ + 1, std::make_shared<const Clock>(none));
@@ -52,7 +53,7 @@ bool Causality::merge(Clock &into, const Clock &from) {
         for (size_t i = 0; i < b.size(); i++)
             more |= b[i] > a[i], a[i] = std::max(a[i], b[i]);
     };
-    join(into.at, from.at), join(into.fenced, from.fenced);
+    join(into.at, from.at), join(into.fenced, from.fenced), join(into.tensor, from.tensor);
     return more;
 }
 void Causality::floors(Clock &clock) const {
@@ -267,10 +268,14 @@ void Causality::finish(u32 operation, u32 slot) {
     it.ranges.clear();
     free_operations_.push_back(operation);
 }
-void Causality::publish(u32 operation, u64 object, u64 key) {
+u32 Causality::agent(u64 object) {
     u32 &agent = agents_[object];
     if (!agent)
         agent = threads_ + 1 + (u32)agents_.size() - 1, stamps_.push_back(1);
+    return agent;
+}
+void Causality::publish(u32 operation, u64 object, u64 key) {
+    const u32 agent = this->agent(object);
     finish(operation, agent);
     const Known &before = keys_[key];
     Clock both;

@@ -20,6 +20,10 @@
 // including those of the same thread, until a thread waits for them: begin, covers, and finish. Operations of the async
 // proxy (8.6) see writes of the generic proxy only after a fence.proxy.async.
 //
+// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A fence before a synchronisation releases them
+// into a vector of their own, and a fence after it makes what the thread has seen of that vector apply to its next
+// uses.
+//
 // Not modelled: the order of a strong load, without acquire, after the strong store that it observes.
 #pragma once
 #include "machine.h"
@@ -28,7 +32,7 @@
 #include <unordered_map>
 
 // Keys of edges: their kind, resident block, place and phase.
-enum class Edge : u8 { BARRIER = 1, CLUSTER, MBARRIER, PRODUCTS };
+enum class Edge : u8 { BARRIER = 1, CLUSTER, MBARRIER, PRODUCTS, TENSOR };
 inline u64 key_of(Edge edge, u32 block, u32 where, u64 phase) {
     return (u64)edge << 60 | (u64)block << 44 | (u64)(where & 0xffffff) << 20 | (phase & 0xfffff);
 }
@@ -37,12 +41,21 @@ constexpr u16 NOBODY = 0, FOREIGN = 0xfffe, IN_FLIGHT = 0xffff; // slots of thre
 
 struct Clock {
     std::vector<u32> at, fenced; // by slot; of `fenced` the async proxy sees the writes
+    std::vector<u32> tensor;     // by slot: uses of tensor memory that fences have released
     std::vector<u32> floor;      // by warp: the least of its 32 lanes
     bool covers(u32 slot, u32 stamp) const { return slot < at.size() && stamp <= at[slot]; }
     bool shows_proxy(u32 slot, u32 stamp) const { return slot < fenced.size() && stamp <= fenced[slot]; }
+    bool shows_tensor(u32 slot, u32 stamp) const { return slot < tensor.size() && stamp <= tensor[slot]; }
 };
 using Known = std::shared_ptr<const Clock>;
 
+// A use of tensor memory. Of one kind, uses of an accumulator are pipelined: they run in the order of their issue.
+struct TensorUse {
+    const char *text;
+    enum What : u8 { MOVE, COPY, PRODUCT } what;
+    u64 accumulator = 0;                           // of a product, and its shape
+    u32 slot = 0, issued = 0, agent = 0, done = 0; // done: the agent's stamp, or the warp's; 0: in flight
+};
 struct Cell {
     u32 written;       // stamp of the last store; of IN_FLIGHT the number of the operation, of FOREIGN the block
     u16 writer, wrote; // its slot and instruction
@@ -124,7 +137,27 @@ class Causality {
     // same number for all phases of one mbarrier, and for no other.
     void publish(u32 operation, u64 object, u64 key);
 
+    // ---- Tensor memory (tensor_order.cpp)
+
+    // An asynchronous use of tensor memory by a thread, or the warp that begins with it: its number.
+    u32 issue_tensor(u32 slot, const TensorUse &use);
+    // It reads or writes 16 lanes from `lane` on of these columns of a resident block. Faults where it is in a race.
+    void covers_tensor(u32 use, u32 block, u32 lane, u32 column, u32 columns, bool write);
+    void finish_tensor(u32 use); // its warp has waited for it
+    // What a commit of a thread releases besides the end of the thread's operations, as a fence before it does.
+    Known commit_tensor(u32 slot);
+    // The end of uses of tensor memory, and of reads of shared memory, is published under the keys of phases.
+    void publish_tensor(u32 slot, const std::vector<u32> &uses, const std::vector<u32> &operations, const Known &before,
+                        const std::vector<u64> &keys);
+    void fence_tensor(u32 slot, bool before);
+    // A warp frees columns: all uses must be complete, and ordered before.
+    void free_tensor(u32 slot, u32 block, u32 column, u32 columns);
+
   private:
+    struct TensorCell { // 16 lanes of a column: uses by number
+        u32 writer = 0;
+        std::vector<u32> readers;
+    };
     struct Range {
         Shadow *shadow;
         u64 first, last;
@@ -180,7 +213,10 @@ class Causality {
     std::vector<u32> free_operations_;
     u32 last_slot_ = 0, repeated_ = 0; // of the last load, and how often it was repeated without any other access
     u64 last_address_ = 0;
-    u32 reading_global_ = 0; // ranges of global memory that operations in flight read
+    u32 reading_global_ = 0;                      // ranges of global memory that operations in flight read
+    std::vector<TensorUse> uses_;                 // from 1
+    std::vector<std::vector<TensorCell>> tensor_; // by resident block; empty until it is used
+    std::vector<Known> after_;                    // by slot: the clock at the thread's last fence after synchronisation
 
     u32 block_of(u32 slot) const { return (slot - 1) / launch_.threads; }
     u32 warp_of(u32 slot) const { return (slot - 1) / 32; }
@@ -196,6 +232,8 @@ class Causality {
     void learn(u32 slot, const Known &from);
     void spin(const Thread &t, u64 address, const Access &a);
     void synchronize(u32 slot, u64 key, const Access &a);
+    u32 agent(u64 object);
+    bool ordered(const TensorUse &past, const TensorUse &use) const;
     void covers(u32 operation, Shadow &shadow, u64 address, u32 bytes, bool write);
     void check(Shadow &shadow, u64 g, const Actor &actor);
     void listed(Shadow &shadow, u64 g, const Actor &actor);

@@ -14,16 +14,29 @@ namespace {
 struct Descriptor {
     u32 start, leading, stride, base, row;
 
-    Descriptor(u64 bits, const char *text) {
-        constexpr u64 USED = 0x3fffull | 0x3fffull << 16 | 0x3fffull << 32 | 7ull << 49 | 3ull << 62;
-        if (bits & ~USED)
+    static Descriptor of_wgmma(u64 bits, const char *text) {
+        const u32 mode = (u32)(bits >> 62);
+        return {bits, 7ull << 49 | 3ull << 62, mode ? 256u >> mode : 16, text};
+    }
+    // For tcgen05 (9.7.16.4.1): a constant, a mode of the leading offset, and other codes of swizzles.
+    static Descriptor of_tcgen05(u64 bits, const char *text) {
+        constexpr u8 ROWS[8] = {16, 0, 128, 0, 64, 0, 32, 0};
+        const u32 row = ROWS[bits >> 61];
+        if ((bits >> 46 & 7) != 1)
+            fault("invalid", "%.120s: bits 46 to 48 of a matrix descriptor are %u, not 1", text, (u32)(bits >> 46 & 7));
+        if (bits >> 52 & 1 || bits >> 61 == 1)
+            fault("not_executed", "%.120s: an absolute leading offset, or a swizzle of atoms of 32 bytes", text);
+        if (!row)
+            fault("invalid", "%.120s: the swizzle %u of a matrix descriptor", text, (u32)(bits >> 61));
+        return {bits, 7ull << 46 | 7ull << 49 | 7ull << 61, row, text};
+    }
+    Descriptor(u64 bits, u64 used, u32 row, const char *text) : row(row) {
+        if (const u64 left = bits & ~(used | 0x3fffull | 0x3fffull << 16 | 0x3fffull << 32))
             fault("invalid", "%.120s: bits %#llx of a matrix descriptor have no meaning", text,
-                  (unsigned long long)(bits & ~USED));
+                  (unsigned long long)left);
         start = (u32)(bits & 0x3fff) << 4, leading = (u32)(bits >> 16 & 0x3fff) << 4;
         stride = (u32)(bits >> 32 & 0x3fff) << 4, base = (u32)(bits >> 49 & 7);
-        const u32 mode = (u32)(bits >> 62);
-        row = mode ? 256 >> mode : 16;
-        if (!mode && base)
+        if (row == 16 && base)
             fault("invalid", "%.120s: a base offset of %u without a swizzle", text, base);
     }
     // The address of 16 bytes of the tile: number `c` of the neighbours along the contiguous axis, line `l` of the
@@ -69,28 +82,28 @@ struct Factors {
     f32 a[32][16], b[32][256];
 };
 
-// Elements of a tile of `extent` rows of A or columns of B, from row or column `first` to `last`.
+// Elements of a tile of `extent` rows of A or columns of B, from row or column `first` to `last`, to `at` and after it.
 template <size_t WIDTH>
 void gather(const Block &block, const u32 *tile, u32 extent, bool across, Kind kind, bool negated, u32 k, u32 first,
-            u32 last, f32 (&to)[32][WIDTH]) {
+            u32 last, f32 (&to)[32][WIDTH], u32 at = 0) {
     const u32 each = 16 / element_bytes(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
     for (u32 l = across ? 0 : first; l < (across ? lines : last); l++)
         for (u32 c = across ? first / each : 0; c < (across ? last / each : chunks); c++) {
             const u8 *from = block.shared + (tile[l * chunks + c] - SHARED_BASE);
             for (u32 i = 0; i < each; i++) {
                 const f32 value = element(from, i, kind);
-                (across ? to[l][c * each + i - first] : to[c * each + i][l - first]) = negated ? -value : value;
+                const u32 line = across ? l : c * each + i, place = (across ? c * each + i : l) - first + at;
+                to[line][place] = negated ? -value : value;
             }
         }
 }
-void place_tile(const Thread &t, u64 bits, const char *text, u32 extent, bool across, Kind kind, u32 k,
-                std::vector<u32> &tiles) {
-    const Descriptor descriptor(bits, text);
+void place_tile(const Block &block, const Descriptor &descriptor, const char *text, u32 extent, bool across, Kind kind,
+                u32 k, std::vector<u32> &tiles) {
     const u32 each = 16 / element_bytes(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
     for (u32 l = 0; l < lines; l++)
         for (u32 c = 0; c < chunks; c++) {
             const u32 address = descriptor.at(across, l, c);
-            if (address < SHARED_BASE || address + 16 > SHARED_BASE + t.block->shared_bytes)
+            if (address < SHARED_BASE || address + 16 > SHARED_BASE + block.shared_bytes)
                 fault("out_of_bounds", "%.120s: a tile has 16 bytes of shared memory at %#x", text, address);
             tiles.push_back(address);
         }
@@ -267,8 +280,8 @@ void check_tiles(Lanes &lanes, Block &block, const Issue &issue) {
         });
     }
 }
-void read_tiles(Block &block, const Issue &issue, int by) {
-    for (u32 address : issue.tiles)
+void read_tiles(Block &block, const std::vector<u32> &tiles, int by) {
+    for (u32 address : tiles)
         each_granule(block, address, 16, [&](Granule &g) { g.readers += by; });
 }
 void issue_product(Lanes &lanes, Issue &issue, bool first) {
@@ -276,10 +289,13 @@ void issue_product(Lanes &lanes, Issue &issue, bool first) {
     Thread &t = *lanes[0];
     Thread *threads = &t - t.index;
     if (first) {
+        const char *const text = issue.site->text;
         if (!product.factors)
-            place_tile(t, issue.a, issue.site->text, 64, product.across_a, product.a, product.k, issue.tiles);
-        place_tile(t, issue.b, issue.site->text, product.n, product.across_b, product.b, product.k, issue.tiles);
-        read_tiles(*t.block, issue, 1);
+            place_tile(*t.block, Descriptor::of_wgmma(issue.a, text), text, 64, product.across_a, product.a, product.k,
+                       issue.tiles);
+        place_tile(*t.block, Descriptor::of_wgmma(issue.b, text), text, product.n, product.across_b, product.b,
+                   product.k, issue.tiles);
+        read_tiles(*t.block, issue.tiles, 1);
     }
     check_tiles(lanes, *t.block, issue);
     if (t.causality) {
@@ -319,7 +335,7 @@ void await(Warpgroup &group, Lanes &lanes, size_t place, u32 left) {
             continue;
         if (issue.done != 15)
             multiply_tiles(&t - t.index % 128, issue, 15 & ~issue.done);
-        read_tiles(*t.block, issue, -1);
+        read_tiles(*t.block, issue.tiles, -1);
         issue.tiles = {};
         for (u32 operation : issue.operations)
             if (t.causality)

@@ -111,14 +111,14 @@ void convert_row(const Map &map, u8 *row, u32 bytes) {
     }
 }
 
-// Write a copy's bytes to shared memory, and count them at its mbarrier.
+// Write a copy's bytes to shared memory, and count them at its mbarrier, which is this block's.
 void deliver(Block &block, Arrival &arrival) {
-    if (block.ended)
-        fault("ended", "a copy reaches block %u, which has ended", block.index);
+    if (block.ended || arrival.target->ended)
+        fault("ended", "a copy reaches block %u, which has ended", arrival.target->index);
     const Map &map = *arrival.map;
     const Shape shape = shape_of(map);
     const Part part = inside_row(map, arrival.bulk.at[0]);
-    u8 row[2048], *const shared = shared_of(block, arrival.to, arrival.bytes) - arrival.to;
+    u8 row[2048], *const shared = shared_of(*arrival.target, arrival.to, arrival.bytes) - arrival.to;
     walk_box(map, arrival.bulk, shape.rows, [&](u32 number, bool inside, u64 address) {
         std::memset(row, 0, shape.row_bytes);
         if (inside && part.count) {
@@ -173,13 +173,13 @@ void covers_box(Causality &causality, u32 operation, const Map &map, const Bulk 
                                     (u32)part.count * map.element, write);
     });
 }
-void load_into(Thread &t, Block &block, const Bulk &bulk, const Map *map, u32 to, u32 mbarrier) {
-    if (block.ended)
+void load_into(Thread &t, Block &block, Block &signalled, const Bulk &bulk, const Map *map, u32 to, u32 mbarrier) {
+    if (block.ended || signalled.ended)
         fault("ended", "a copy goes to block %u, which has ended", block.index);
     const Shape shape = shape_of(*map);
     const u32 bytes = shape.rows * shape.row_bytes;
     shared_of(block, to, bytes);
-    const Mbarrier &m = mbarrier_at(t, block, mbarrier, true);
+    const Mbarrier &m = mbarrier_at(t, signalled, mbarrier, true);
     proxied(t, block, to, bytes, ARRIVING | LEAVING | OBJECT, "a copy writes to");
     use(block, to, bytes, ARRIVING);
     u32 operation = 0;
@@ -188,9 +188,9 @@ void load_into(Thread &t, Block &block, const Bulk &bulk, const Map *map, u32 to
         t.causality->covers_shared(operation, block.resident, to - SHARED_BASE, bytes, true);
         covers_box(*t.causality, operation, *map, bulk, false);
     }
-    block.traffic->arrivals.push_back({bulk, &t, map, to, mbarrier, bytes, m.phase, false, operation});
+    signalled.traffic->arrivals.push_back({bulk, &t, &block, map, to, mbarrier, bytes, m.phase, false, operation});
     if (!block.launch->late)
-        deliver(block, block.traffic->arrivals.back());
+        deliver(signalled, signalled.traffic->arrivals.back());
 }
 
 // ---- Out of shared memory
@@ -254,21 +254,26 @@ void load_tensor(Thread &t, const Bulk &given) {
         if (given.pixels && each > most_moved)
             fault("map", "an offset of %u pixels, more than %u", each, most_moved);
     Bulk bulk = given;
+    Block &signalled = block_of(t, bulk.mbarrier);
     if (given.multicast) {
-        const u32 to = own_address(t, given.shared), mbarrier = own_address(t, given.mbarrier);
+        const u32 to = own_address(t, given.shared);
+        if (!given.pair)
+            own_address(t, given.mbarrier);
         aligned_to(to, 128, "shared");
         if (!given.blocks || given.blocks >> t.block->launch->cluster)
             fault("invalid", "a copy to the blocks %#x of a cluster of %u", given.blocks, t.block->launch->cluster);
         for (u32 rank = 0; rank < t.block->launch->cluster; rank++)
             if (given.blocks >> rank & 1)
-                load_into(t, t.block->first[rank], bulk, map, to, mbarrier);
+                load_into(t, t.block->first[rank],
+                          t.block->first[given.pair ? (rank & ~1u) | (signalled.rank & 1) : rank], bulk, map, to,
+                          (u32)bulk.mbarrier);
         return;
     }
     Block &block = block_of(t, bulk.shared);
-    if (&block != &block_of(t, bulk.mbarrier))
+    if (&block != &signalled && !(given.pair && block.rank / 2 == signalled.rank / 2))
         fault("invalid", "the mbarrier of a copy is in another block than its destination");
     aligned_to(bulk.shared, 128, "shared");
-    load_into(t, block, bulk, map, (u32)bulk.shared, (u32)bulk.mbarrier);
+    load_into(t, block, signalled, bulk, map, (u32)bulk.shared, (u32)bulk.mbarrier);
 }
 void store_tensor(Thread &t, const Bulk &bulk) {
     const Map *const map = map_at(t, bulk.map);

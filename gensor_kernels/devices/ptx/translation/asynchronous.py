@@ -38,9 +38,13 @@ def _from_global(i: Instruction, w: Writer, q: Qualifiers, rank: int, pixels: bo
         raise NotExecutedError(i.opcode)
     _taken(i, q, "global", "mbarrier::complete_tx::bytes")
     multicast = bool(q.take("multicast::cluster"))
+    pair = q.take("cta_group::1", "cta_group::2") == "cta_group::2"
+    if pair and w.module.target.rstrip("af") < "sm_100":
+        raise PtxError(f"{i.opcode} on {w.module.target}")
     q.end()
     to, box, mbarrier, *rest = operands(i, 3 + pixels + multicast)
     text = f"Bulk bulk; bulk.shared = {w.address(to)}; bulk.mbarrier = {w.address(mbarrier)}; {_box(w, box, rank)} "
+    text += "bulk.pair = true; " if pair else ""
     if pixels:
         moved = w.parts(rest.pop(0), rank - 2)
         text += "bulk.pixels = true; "
@@ -227,7 +231,7 @@ ASYNCHRONOUS: dict[str, Emit] = {
 }
 WAITS = ("mbarrier.try_wait", "mbarrier.test_wait")
 #: what makes an entry keep account of its shared memory
-TRAFFIC = ("cp.async.bulk.", "mbarrier.", "setmaxnreg.", "wgmma.")
+TRAFFIC = ("cp.async.bulk.", "mbarrier.", "setmaxnreg.", "wgmma.", "tcgen05.")
 
 
 def emitter(opcode: str) -> Emit | None:

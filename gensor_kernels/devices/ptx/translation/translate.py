@@ -6,6 +6,7 @@ from .accesses import asynchronous, atomic, load, store
 from .asynchronous import WAITS, emitter, has_traffic, waiting
 from .parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from .scalars import SCALARS
+from .tensor_memory import tensor_memory
 from .warpgroups import Watched, warpgroup
 from .warps import MEETINGS, Meeting
 from .writer import Qualifiers, Writer, operands
@@ -109,6 +110,11 @@ class _Function:
             return self._paused(accessed + before, condition, after, guard)
         if name == "wgmma":
             return self._meeting(warpgroup(i, self.writer, self.watched), i, guard, accessed)
+        if name == "tcgen05":
+            found = tensor_memory(i, self.writer, self.watched)
+            if isinstance(found, Meeting):
+                return self._meeting(found, i, guard, accessed)
+            return _braces(guard, accessed + found)
         if emit := emitter(i.opcode) or MEETINGS.get(name):
             found = emit(i, self.writer)
             if isinstance(found, Meeting):

@@ -20,6 +20,8 @@ from .warps import Meeting
 from .writer import Qualifiers, Writer, operands
 
 PRODUCT = "wgmma.mma_async"
+#: instructions that use registers after they have been issued
+LATE = (PRODUCT, "tcgen05.ld.")
 #: elements of k in the 32 bytes that a product takes of each row, by the type of a
 K = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
 #: types of b and of d by the type of a; b has the type of a where nothing is said, and d is f16 or f32
@@ -28,7 +30,7 @@ D = {"bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",)}
 
 
 class Watched:
-    """Registers that products of an entry use: no other instruction may access them meanwhile.
+    """Registers that products and loads in flight use: no other instruction of the entry may access them meanwhile.
 
     Registers that the same products use as the same operand are a set, which has a number.
     """
@@ -36,7 +38,7 @@ class Watched:
     def __init__(self, entry: Entry):
         users: dict[str, list[tuple[int, int]]] = {}
         for n, each in enumerate(entry.body):
-            if isinstance(each, Instruction) and each.opcode.startswith(PRODUCT):
+            if isinstance(each, Instruction) and each.opcode.startswith(LATE):
                 for place, operand in enumerate(each.operands):
                     for register in registers(operand) if isinstance(operand, Vector) else ():
                         users.setdefault(register.name, []).append((n, place))
@@ -50,7 +52,7 @@ class Watched:
 
     def accessed(self, i: Instruction) -> str:
         """Return the statement that says that an instruction accesses registers that products use; or none."""
-        if not self.count or i.opcode.startswith("wgmma."):
+        if not self.count or i.opcode.startswith(("wgmma.", *LATE)):
             return ""
         numbers = self.sets(register for each in i.operands for register in registers(each))
         return f'accessed(t, "{i.text}", {", ".join(map(str, numbers))}); ' if numbers else ""

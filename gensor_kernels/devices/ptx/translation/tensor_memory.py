@@ -1,0 +1,127 @@
+"""Instructions of tensor memory as C++ (PTX ISA, chapter 9.7.16)."""
+
+from .parse import Address, Immediate, Instruction, NotExecutedError, Operand, PtxError, Register, Vector
+from .warpgroups import Watched
+from .warps import Meeting
+from .writer import Qualifiers, Writer, operands
+
+TARGETS = ("sm_100a", "sm_100f", "sm_103a", "sm_103f")
+#: kinds of products, and targets that have them
+KINDS = {"f16": TARGETS, "tf32": TARGETS, "f8f6f4": TARGETS, "i8": ("sm_100a",)}
+#: lanes of a move, columns and registers of each repetition
+SHAPES = {"32x32b": (32, 1, 1), "16x256b": (16, 8, 4)}
+
+
+def tensor_memory(i: Instruction, w: Writer, watched: Watched) -> Meeting | str:
+    """Return the statements of an instruction of one thread, or the meeting of a warp."""
+    if w.module.target not in TARGETS:
+        raise PtxError(f"{i.opcode} on {w.module.target}")
+    q = Qualifiers(i.opcode)
+    action = q.take(
+        "alloc", "dealloc", "relinquish_alloc_permit", "mma", "commit", "ld", "st", "wait::ld", "wait::st",
+        "fence::before_thread_sync", "fence::after_thread_sync",
+    )  # fmt: skip
+    if action.startswith("fence"):
+        q.end()
+        operands(i, 0)
+        return f"fence_tensor(t, {str('before' in action).lower()});"
+    if action == "mma":
+        return _product(i, q, w)
+    if action == "commit":
+        return _commit(i, q, w)
+    if not action or not q.take("sync") or not q.take("aligned"):
+        raise NotExecutedError(i.opcode)
+    if action in ("ld", "st"):
+        return _move(i, q, w, watched, action == "ld")
+    if action.startswith("wait"):
+        q.end()
+        operands(i, 0)
+        return Meeting("WARP", "AWAIT_TENSOR", True, "", detail=(int(action == "wait::st"),))
+    blocks = _blocks(i, q)
+    if action == "relinquish_alloc_permit":
+        q.end()
+        operands(i, 0)
+        return Meeting("WARP", "LAST_TENSOR", True, "", detail=(blocks,))
+    shared = q.take("shared::cta")
+    if not q.take("b32") or bool(shared) != (action == "alloc"):
+        raise NotExecutedError(i.opcode)
+    q.end()
+    place, columns = operands(i, 2)
+    address = w.address(place) if action == "alloc" else w.read(place, "u32")
+    before = f"t.in[0] = {address}; t.in[1] = {w.read(columns, 'u32')};"
+    access = w.access(i, "shared", 4, 4, "WRITES") if action == "alloc" else ""
+    what = "ALLOCATE_TENSOR" if action == "alloc" else "FREE_TENSOR"
+    return Meeting("WARP", what, True, before, detail=(blocks,), access=access)
+
+
+def _blocks(i: Instruction, q: Qualifiers) -> int:
+    group = q.take("cta_group::1", "cta_group::2")
+    if not group:
+        raise NotExecutedError(i.opcode)
+    return int(group[-1])
+
+
+def _taddr(w: Writer, operand: Operand) -> str:
+    """Return an address in tensor memory: 32 bits in brackets."""
+    if isinstance(operand, Address) and not (isinstance(operand.base, Register) and operand.base.bits == 32):
+        raise PtxError(f"{operand} as an address in tensor memory")
+    return f"(u32){w.address(operand)}"
+
+
+def _product(i: Instruction, q: Qualifiers, w: Writer) -> str:
+    blocks = _blocks(i, q)
+    kind = q.take(*(f"kind::{name}" for name in KINDS)).removeprefix("kind::")
+    if not kind:
+        raise NotExecutedError(i.opcode)
+    q.end()
+    if w.module.target not in KINDS[kind]:
+        raise PtxError(f"{i.opcode} on {w.module.target}")
+    d, a, b, descriptor, *rest = i.operands
+    if isinstance(a, Address):
+        raise NotExecutedError(f"{i.opcode} with a in tensor memory")
+    if rest and isinstance(rest[0], Vector):
+        raise NotExecutedError(f"{i.opcode} with disable-output-lane")
+    if len(rest) > 1:
+        raise NotExecutedError(f"{i.opcode} with scale-input-d")
+    (kept,) = rest
+    return (
+        f'issue_umma(t, {{"{i.text[:100]}", UmmaKind::{kind.upper()}, {blocks}, {_taddr(w, d)}, {w.read(a, "b64")}, '
+        f"{w.read(b, 'b64')}, {w.read(descriptor, 'b32')}, {w.read(kept, 'pred')}}});"
+    )
+
+
+def _commit(i: Instruction, q: Qualifiers, w: Writer) -> str:
+    blocks = _blocks(i, q)
+    multicast = bool(q.take("multicast::cluster"))
+    if not q.take("mbarrier::arrive::one") or not q.take("shared::cluster") or not q.take("b64"):
+        raise NotExecutedError(i.opcode)
+    q.end()
+    mbarrier, *mask = operands(i, 1 + multicast)
+    given = w.read(mask[0], "u16") if mask else "0u"
+    return f"commit_umma(t, {w.address(mbarrier)}, {blocks}, {str(multicast).lower()}, {given});"
+
+
+def _move(i: Instruction, q: Qualifiers, w: Writer, watched: Watched, loads: bool) -> Meeting:
+    shape, repeated = q.take(*SHAPES), q.take(*(f"x{2**n}" for n in range(8)))
+    if not shape or not repeated or not q.take("b32"):
+        raise NotExecutedError(i.opcode)
+    q.end()
+    (lanes, columns, each), times = SHAPES[shape], int(repeated[1:])
+    if each * times > 128:
+        raise PtxError(f"{i.opcode}: no such shape")
+    first, second = operands(i, 2)
+    place, values = (second, first) if loads else (first, second)
+    used = [part for part in w.parts(values, each * times) if isinstance(part, Register) and part.bits == 32]
+    if len(used) < each * times or (loads and len(set(used)) < len(used)):
+        raise PtxError(f"{i.opcode}: registers")
+    if isinstance(place, Immediate):
+        raise PtxError(f"{i.opcode}: {place}")
+    return Meeting(
+        "WARP",
+        "LOAD_TENSOR" if loads else "STORE_TENSOR",
+        True,
+        f"t.in[0] = {_taddr(w, place)};",
+        product=f"F32, F32, F32, {columns * times}, {lanes}, 0, 0, 0, 0, 0, {len(used)}, 0",
+        offsets=tuple(f"offsetof(Registers_{w.entry.name}, {w.register(part)[2:]})" for part in used),
+        sets=(watched.sets(used) if loads else [], []),
+    )

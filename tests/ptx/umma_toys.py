@@ -1,0 +1,256 @@
+"""Toys for products of tensor memory (tcgen05): their PTX, instruction descriptors, and the lanes of their sums."""
+
+import struct
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gensor_kernels.families.core.family import Launch
+from tests.ptx.execute import Kernel, Memory
+from tests.ptx.product_toys import IMAGE, TYPES, Tile, bits_of, values
+
+LANES, COLUMNS = 128, 256
+HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
+#: kind -> types of A and B with their codes
+KINDS = {
+    "f16": {"f16": 0, "bf16": 1},
+    "tf32": {"tf32": 2},
+    "f8f6f4": {"e4m3": 0, "e5m2": 1},
+    "i8": {"u8": 0, "s8": 1},
+}
+#: types of D with their codes
+SUMS = {"f16": (0, "float16"), "f32": (1, "float32"), "s32": (2, "int32")}
+#: a swizzle of a matrix descriptor of wgmma -> that of tcgen05
+SWIZZLES = {0: 0, 1: 2, 2: 4, 3: 6}
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of products that have a type of A."""
+    return next(kind for kind, types in KINDS.items() if name in types)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A product: types of d, a and b, rows and columns, blocks, major axes and signs."""
+
+    d: str
+    a: str
+    b: str
+    m: int
+    n: int
+    blocks: int = 1
+    across: tuple[int, int] = (0, 0)
+    signs: tuple[int, int] = (1, 1)
+    saturated: bool = False
+
+    @property
+    def k(self) -> int:
+        """Elements of k."""
+        return TYPES[self.a][1]
+
+    @property
+    def entry(self) -> str:
+        """The name of the entry that executes it."""
+        return f"{kind_of(self.a)}_{self.blocks}"
+
+    @property
+    def descriptor(self) -> int:
+        """The instruction descriptor, by the table of the manual."""
+        codes = KINDS[kind_of(self.a)]
+        fields = (
+            (3, self.saturated), (4, SUMS[self.d][0]), (7, codes[self.a]), (10, codes[self.b]),
+            (13, self.signs[0] < 0), (14, self.signs[1] < 0), (15, self.across[0]), (16, self.across[1]),
+            (17, self.n >> 3), (24, self.m >> 4),
+        )  # fmt: skip
+        return sum(int(value) << bit for bit, value in fields)
+
+    def place(self, row: int, column: int) -> tuple[int, int, int]:
+        """Return (block, lane, column) of a sum, by the figures of the manual (layouts A, B, D and F)."""
+        own = self.m // self.blocks
+        block, row = row // own, row % own
+        if own == 64 and self.blocks == 2:
+            return block, row + column // (self.n // 2) * 64, column % (self.n // 2)
+        return block, (row // 16 * 32 + row % 16 if own == 64 else row), column
+
+
+def summed(a: np.ndarray, b: np.ndarray, d: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Return a @ b.T + d as a B200 sums it, by the papers that tensor_products.h names: aligned and truncated."""
+
+    def exponent(x: np.ndarray) -> np.ndarray:
+        return np.where(x == 0, -126, np.frexp(x)[1] - 1)
+
+    most = (exponent(a)[:, None, :] + exponent(b)[None, :, :]).max(axis=2)
+    unit = 2.0 ** (np.maximum(most, exponent(d)) - 25)
+    total = unit * (np.trunc(d / unit) + np.trunc(a[:, None, :] * b[None, :, :] / unit[..., None]).sum(axis=2))
+    near = total.astype(kind)
+    beyond = (kind == np.float32) & (np.abs(near) > np.abs(total))
+    return np.where(beyond, np.nextafter(near, kind.type(0)), near)
+
+
+def encoded(tile: Tile) -> int:
+    """Return the matrix descriptor of a tile for tcgen05, less the base of shared memory."""
+    wide = tile.descriptor & ~(3 << 62)
+    return wide | 1 << 46 | SWIZZLES[tile.swizzle] << 61
+
+
+def entry(kind: str, blocks: int) -> str:
+    """An entry that fills shared and tensor memory, multiplies once, and stores what tensor memory then contains.
+
+    It has 128 threads. The form of the product, but for its kind, and all data are in the source.
+    """
+    name, cluster = f"{kind}_{blocks}", f".reqnctapercluster {blocks}" if blocks > 1 else ""
+    group = f"cta_group::{blocks}"
+    meet = "bar.sync 0;" if blocks == 1 else "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
+    commit = f"tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster"
+    commit += ".b64 [%bar];" if blocks == 1 else ".multicast::cluster.b64 [%bar], 3;"
+    return f"""
+.visible .entry {name}(.param .align 8 .b8 {name}_param_0[16]) {cluster}
+{{
+    .reg .b64 %out, %in, %from, %mine, %da, %db, %base;
+    .reg .b32 %t, %to, %i, %w<4>, %d<8>, %form, %scale, %n, %memory, %bar, %hold, %quarter, %at, %rank, %warp, %leads;
+    .reg .b16 %all;
+    .reg .pred %p, %kept, %one, %done, %first;
+    ld.param.u64 %out, [{name}_param_0];
+    ld.param.u64 %in, [{name}_param_0+8];
+    mov.u32 %t, %tid.x;
+    mov.u32 %rank, %cluster_ctarank;
+    shr.u32 %warp, %t, 5;
+    mov.u32 %to, shared;
+    add.s32 %bar, %to, {IMAGE};
+    add.s32 %hold, %to, {IMAGE + 16};
+    shr.u32 %i, %to, 4;
+    cvt.u64.u32 %base, %i;
+    ld.global.b64 %da, [%in];
+    ld.global.b64 %db, [%in+8];
+    add.s64 %da, %da, %base;
+    add.s64 %db, %db, %base;
+    ld.global.b32 %form, [%in+16];
+    ld.global.b32 %scale, [%in+20];
+    ld.global.b32 %n, [%in+24];
+    setp.ne.u32 %kept, %scale, 0;
+    setp.eq.u32 %one, %t, 0;
+    mad.wide.u32 %in, %rank, {IMAGE + LANES * COLUMNS * 4}, %in;
+    mad.wide.u32 %out, %rank, {LANES * COLUMNS * 4}, %out;
+    @%one mbarrier.init.shared::cta.b64 [%bar], 1;
+    @%one fence.mbarrier_init.release.cluster;
+    setp.ne.u32 %first, %warp, 0;
+    @%first bra allocated;
+    tcgen05.alloc.{group}.sync.aligned.shared::cta.b32 [%hold], {COLUMNS};
+    tcgen05.relinquish_alloc_permit.{group}.sync.aligned;
+allocated:
+    bar.sync 0;
+    ld.shared.b32 %memory, [%hold];
+    shl.b32 %quarter, %warp, 21;
+    add.s32 %at, %memory, %quarter;
+    mad.lo.u32 %to, %t, 16, %to;
+    mad.wide.u32 %from, %t, 16, %in;
+    mov.u32 %i, 0;
+again:
+    ld.global.v4.b32 {{%w0, %w1, %w2, %w3}}, [%from+32];
+    st.shared.v4.b32 [%to], {{%w0, %w1, %w2, %w3}};
+    add.s64 %from, %from, 2048;
+    add.s32 %to, %to, 2048;
+    add.s32 %i, %i, 2048;
+    setp.lt.u32 %p, %i, {IMAGE};
+    @%p bra again;
+    mad.wide.u32 %mine, %t, {COLUMNS * 4}, %in;
+    mov.u32 %i, 0;
+fill:
+    ld.global.v4.b32 {{%d0, %d1, %d2, %d3}}, [%mine+{IMAGE + 32}];
+    ld.global.v4.b32 {{%d4, %d5, %d6, %d7}}, [%mine+{IMAGE + 48}];
+    tcgen05.st.sync.aligned.32x32b.x8.b32 [%at], {{%d0, %d1, %d2, %d3, %d4, %d5, %d6, %d7}};
+    add.s64 %mine, %mine, 32;
+    add.s32 %at, %at, 8;
+    add.s32 %i, %i, 8;
+    setp.lt.u32 %p, %i, %n;
+    @%p bra fill;
+    tcgen05.wait::st.sync.aligned;
+    fence.proxy.async.shared::cta;
+    tcgen05.fence::before_thread_sync;
+    {meet}
+    tcgen05.fence::after_thread_sync;
+    add.s32 %leads, %t, %rank;
+    setp.ne.u32 %p, %leads, 0;
+    @%p bra issued;
+    setp.eq.u32 %p, %leads, 0;
+    @!%p bra issued;
+    tcgen05.mma.{group}.kind::{kind} [%memory], %da, %db, %form, %kept;
+    {commit}
+issued:
+    mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;
+    @!%done bra issued;
+    tcgen05.fence::after_thread_sync; // before loads
+    add.s32 %at, %memory, %quarter;
+    mad.wide.u32 %mine, %t, {COLUMNS * 4}, %out;
+    mov.u32 %i, 0;
+show:
+    tcgen05.ld.sync.aligned.32x32b.x8.b32 {{%d0, %d1, %d2, %d3, %d4, %d5, %d6, %d7}}, [%at];
+    tcgen05.wait::ld.sync.aligned;
+    st.global.v4.b32 [%mine], {{%d0, %d1, %d2, %d3}};
+    st.global.v4.b32 [%mine+16], {{%d4, %d5, %d6, %d7}};
+    add.s64 %mine, %mine, 32;
+    add.s32 %at, %at, 8;
+    add.s32 %i, %i, 8;
+    setp.lt.u32 %p, %i, %n;
+    @%p bra show;
+    {meet}
+    @%first bra freed;
+    tcgen05.dealloc.{group}.sync.aligned.b32 %memory, {COLUMNS};
+freed:
+    ret;
+}}
+"""
+
+
+@dataclass
+class Problem:
+    """The input of an entry, what tensor memory contains before, and what a product must leave of it."""
+
+    form: Form
+    source: np.ndarray
+    want: np.ndarray
+
+    @classmethod
+    def of(cls, form: Form, tile_a: Tile, tile_b: Tile, *, kept: bool = True, apart: float = 1) -> "Problem":
+        """Random matrices in these tiles, B 32 KiB after A; d has multiples of `apart`, as near as its type does."""
+        rng = np.random.default_rng(3)
+        a, b = values(rng, form.a, (form.m, form.k)), values(rng, form.b, (form.n, form.k))
+        kind = np.dtype(SUMS[form.d][1])
+        d = (rng.integers(-64, 65, (form.m, form.n)) * apart).astype(kind).astype(float)
+        if form.saturated:
+            d = d + np.where(d > 0, 2**31 - 65, 64 - 2**31)
+        stored = bits_of(form.a, a), bits_of(form.b, b)
+        if form.a == "tf32":
+            stored = tuple((each.view(np.uint32) | 0x1FFF).view(np.float32) for each in stored)
+        behind = replace(tile_b, start=tile_b.start + 32768)
+        header = struct.pack("<2Q3I4x", encoded(tile_a), encoded(behind), form.descriptor, kept, form.n)
+        parts = [np.frombuffer(header, np.uint8)]
+        shape = (form.blocks, LANES, COLUMNS)
+        before, want = (np.full(shape, 0x40404040, np.uint32) for _ in range(2))
+        signs = form.signs[0] * form.signs[1]
+        if form.d == "s32":
+            product = a @ b.T * signs + (d if kept else 0)
+        else:
+            product = summed(a.astype(float) * signs, b.astype(float), d * kept, kind)
+        if form.saturated:
+            product = product.clip(-(2**31), 2**31 - 1)
+        places = tuple(np.array([form.place(*at) for at in np.ndindex(form.m, form.n)]).T)
+        word = np.uint16 if form.d == "f16" else np.uint32
+        before[places] = d.astype(kind).view(word).reshape(-1)
+        want[places] = product.astype(kind).view(word).reshape(-1) | np.uint32(0xFFFF0000 if form.d == "f16" else 0)
+        for block in range(form.blocks):
+            image = rng.integers(0, 256, IMAGE).astype(np.uint8)
+            mine = [each[len(each) // form.blocks * block :][: len(each) // form.blocks] for each in stored]
+            tile_a.place(image, mine[0], form.across[0])
+            behind.place(image, mine[1], form.across[1])
+            parts += [image, before[block].view(np.uint8).reshape(-1)]
+        return cls(form, np.concatenate(parts), want[:, :, : form.n])
+
+    def run(self, kernel: Kernel, *, late: bool = True, order: str | int = 0, ordered: bool = True) -> np.ndarray:
+        """Run the entry of the form; return the words of tensor memory by block, lane and column."""
+        out = np.zeros((self.form.blocks, LANES, COLUMNS), np.uint32)
+        memory = Memory()
+        places = [memory.place(each.ctypes.data, each.nbytes, each is out) for each in (out, self.source)]
+        launch = Launch(self.form.entry, self.form.blocks, 128, IMAGE + 64, cluster=self.form.blocks)
+        kernel.run([launch], struct.pack("<2Q", *places), memory, late=late, order=order, ordered=ordered)
+        return out[:, :, : self.form.n]
