@@ -209,6 +209,18 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("tile_of_both_blocks", emulator="uninitialised", blocks=2)
     yield here("one_group_of_a_kernel", emulator="invalid", blocks=2)
     yield here("pair_without_a_cluster", emulator="invalid", threads=32)
+    yield here("type_of_scales", emulator="invalid")
+    yield here("type_of_scaled_numbers", emulator="invalid")
+    yield here("columns_of_scales", emulator="out_of_bounds|uninitialised")
+    yield here("sums_are_no_scales", emulator="invalid")
+    yield here("byte_of_scales", emulator="invalid")
+    yield here("scales_that_nothing_copied", emulator="uninitialised")
+    yield here("columns_of_a_copy", emulator="out_of_bounds")
+    yield here("swizzle_of_scales", emulator="invalid")
+    yield here("tile_of_scales", emulator="uninitialised|out_of_bounds")
+    yield here("scales_of_another_thread", emulator="race")
+    yield here("copies_after_scaled_products", emulator="race")
+    yield here("tiles_after_copies_of_scales", emulator="race")
 
 
 RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory())
