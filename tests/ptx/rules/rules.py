@@ -211,7 +211,23 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("pair_without_a_cluster", emulator="invalid", executor="tensor", threads=32)
 
 
-RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory())
+def _scales() -> Iterator[Rule]:
+    here = functools.partial(Rule, source="tensor_scales.cu", executor="", threads=128)  # not executed yet
+    yield here("type_of_scales", emulator="invalid")
+    yield here("type_of_scaled_numbers", emulator="invalid")
+    yield here("columns_of_scales", emulator="out_of_bounds|uninitialised")
+    yield here("sums_are_no_scales", emulator="invalid")
+    yield here("byte_of_scales", emulator="invalid")
+    yield here("scales_that_nothing_copied", emulator="uninitialised")
+    yield here("columns_of_a_copy", emulator="out_of_bounds")
+    yield here("swizzle_of_scales", emulator="invalid")
+    yield here("tile_of_scales", emulator="uninitialised|out_of_bounds")
+    yield here("scales_of_another_thread", emulator="race")
+    yield here("copies_after_scaled_products", emulator="race")
+    yield here("tiles_after_copies_of_scales", emulator="race")
+
+
+RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory(), *_scales())
 
 
 @functools.cache
@@ -219,8 +235,8 @@ def source(name: str) -> str:
     """Return the text of a file of kernels with all that it includes."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-        for each in ("rules.cuh", name):
-            shutil.copy(HERE / each, folder)
+        for each in (*HERE.glob("*.cuh"), HERE / name):
+            shutil.copy(each, folder)
         return bind(flatten(name, Path(folder)), {})
 
 
