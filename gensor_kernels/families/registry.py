@@ -10,12 +10,12 @@ from .attention.wgmma.family import AttentionWgmma
 from .contraction.blocks.family import ContractionBlocks
 from .contraction.mma.family import ContractionMma
 from .contraction.patch.family import ContractionPatch
-from .contraction.rewrite.align import ALIGNED
+from .contraction.rewrite.align import ALIGNED, ALIGNED_TCGEN05
 from .contraction.rewrite.ozaki import SLICED
-from .contraction.rewrite.pack import PACKED, PACKED_WGMMA
+from .contraction.rewrite.pack import PACKED, PACKED_TCGEN05, PACKED_WGMMA
 from .contraction.rewrite.phases import PHASED, PHASED_MMA
-from .contraction.rewrite.prepare import PREPARED
-from .contraction.rewrite.split_float import FLOATS_WGMMA
+from .contraction.rewrite.prepare import PREPARED, PREPARED_TCGEN05
+from .contraction.rewrite.split_float import FLOATS_TCGEN05, FLOATS_WGMMA
 from .contraction.simt.family import ContractionSimt
 from .contraction.strip.family import ContractionStrip
 from .contraction.tcgen05.family import ContractionTcgen05
@@ -46,9 +46,13 @@ FAMILIES: dict[str, Family] = {
         ContractionTcgen05(),
         ContractionWeightsWgmma(),
         ALIGNED,
+        ALIGNED_TCGEN05,
         PACKED_WGMMA,
+        PACKED_TCGEN05,
         FLOATS_WGMMA,
+        FLOATS_TCGEN05,
         PREPARED,
+        PREPARED_TCGEN05,
         Gemv(),
         RecurrentFamily(),
         RowsFamily(),

@@ -113,7 +113,11 @@ REFUSALS = {
         ("h200", matmul(64, 64, 60, trans_b=True), "multiples of 16 bytes"),
         ("h200", matmul(64, 64, 64, dtype="float32"), "no warpgroup product of float32"),
         ("h200", matmul(64, 64, 64, dtype="float8_e4m3fn", out="float16"), "from rows along k only, unlike those of b"),
-        ("h200", matmul(64, 64, 64, dtype="int8", trans_a=True, trans_b=True), "int8 is multiplied from rows along k only"),
+        (
+            "h200",
+            matmul(64, 64, 64, dtype="int8", trans_a=True, trans_b=True),
+            "int8 is multiplied from rows along k",
+        ),
         ("h200", matmul(64, 64, 64, dtype="float32", math="tf32", trans_a=True), "along k only"),
         ("h200", matmul(64, 64, 64, dtype="float16", dtype_b="int8"), "no warpgroup product of float16 and int8"),
         ("sm_90", conv.workload(**PIXELS | {"c": 64, "groups": 2}), "other groups"),

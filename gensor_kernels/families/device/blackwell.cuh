@@ -38,6 +38,7 @@
 //                                                    barrier, before its next tensor-memory instructions
 //   copy_tensor_of_pair(sptr<u8>, TensorMap, i32[5], sptr<u64>)   copy_tensor to this block; the mbarrier of this
 //                                                    address in the first block of the pair counts the bytes
+//   copy_pixels_of_pair(...)                         the same of copy_pixels
 #pragma once
 #include "hopper.cuh"
 
@@ -163,6 +164,16 @@ DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&a
                  "  cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2"
                  " [%0], [%1, {%3, %4, %5, %6, %7}], [there]; }" ::"r"(to.address),
                  "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
+                 : "memory");
+}
+DEVICE void copy_pixels_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2],
+                                sptr<u64> barrier) {
+    asm volatile("{ .reg .b32 there;\n"
+                 "  mapa.shared::cluster.u32 there, %2, 0;\n"
+                 "  cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.cta_group::2"
+                 " [%0], [%1, {%3, %4, %5, %6}], [there], {%7, %8}; }" ::"r"(to.address),
+                 "l"(&map), "r"(barrier.address), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "h"((u16)moved[0]),
+                 "h"((u16)moved[1])
                  : "memory");
 }
 

@@ -30,6 +30,7 @@ def configurations() -> list[Configuration]:
         *wgmma.floats_configurations(),
         *wgmma.weights_configurations(),
         *tcgen05.tcgen05_configurations(),
+        *tcgen05.rewritten_configurations(),
         *wgmma.prepared_wgmma_configurations(),
         *contraction.block_configurations(),
         *contraction.sliced_configurations(),

@@ -2,6 +2,7 @@
 
 from gensor_kernels.operators.products.gated import workload as gated
 from gensor_kernels.operators.products.matmul import workload as matmul
+from gensor_kernels.operators.products.matmul_prologue import workload as prepared
 from gensor_kernels.operators.products.normed import with_norm
 from gensor_kernels.operators.products.ragged import workload as ragged
 from gensor_kernels.operators.types.workload import Workload
@@ -39,14 +40,37 @@ def tcgen05_configurations() -> list[Configuration]:
         _tcgen05("normalised", with_norm("layernorm", odd, 2), block_n=128, epilogue_fixed=0, vector_c=2),
         _tcgen05("rows of groups", ragged(8, 256, 128, 256), block_n=64, raster=2),
         _tcgen05("pixels", image, block_n=16),
+        _tcgen05("pixels of a pair", image, block_n=32, cluster=1),
         _tcgen05("any epilogue, single columns", odd, block_n=16, epilogue_fixed=0, vector_c=2),
     ]
 
 
-def _tcgen05(name: str, workload: Workload, **values: int) -> Configuration:
+def rewritten_configurations() -> list[Configuration]:
+    """Operands that are copied, prepared, packed or divided first, by one block and by pairs."""
+    odd, turned = matmul(77, 93, 75, batch=2), matmul(77, 92, 92, dtype="int8", trans_a=True, batch=2)
+    before = prepared(("mul", "bias"), matmul(77, 96, 200, trans_b=True, batch=2), "float32")
+    sizes = {"n": 2, "h": 9, "w": 9, "c": 20, "k_out": 20, "r": 3, "s": 3, "layout": "nchw", "groups": 2}
+    packed = convolution(**sizes, dtype="float16", epilogue="bias_relu")
+    floats = matmul(77, 93, 1005, batch=2, dtype="float32")
+    fused = matmul(80, 96, 1000, dtype="float32", trans_b=True, epilogue="bias_relu")
+    image = {"n": 2, "h": 8, "w": 7, "k_out": 20, "r": 3, "s": 3, "dtype": "float32"}
+    last, first = convolution(**image, c=113), convolution(**image, c=113, layout="nchw")
+    return [
+        _tcgen05("odd, split", odd, "aligned_tcgen05", split_k=2, vector_c=2),
+        _tcgen05("turned, pair", turned, "aligned_tcgen05", block_k=128, cluster=1),
+        _tcgen05("two vectors in front", before, "prepared_tcgen05", split_k=2),
+        _tcgen05("packed pixels of a pair", packed, "packed_tcgen05", block_n=32, vector_c=2, cluster=1),
+        _tcgen05("parts, split", floats, "floats_tcgen05", block_n=16, split_k=2, vector_c=4),
+        _tcgen05("parts of a pair", fused, "floats_tcgen05", block_n=32, cluster=1, raster=2),
+        _tcgen05("parts of pixels, pair", last, "floats_tcgen05", block_n=32, cluster=1, vector_c=4),
+        _tcgen05("parts of pixels as columns", first, "floats_tcgen05", block_n=32, cluster=1, vector_c=4),
+    ]
+
+
+def _tcgen05(name: str, workload: Workload, group: str = "tcgen05", **values: int) -> Configuration:
     base = {
         **{"block_m": 128, "block_n": 64, "block_k": 64, "split_k": 1, "raster": 1, "cluster": 0, "persistent": 1},
         **{"stages": 2, "consumers": 1, "epilogue_staged": 1, "epilogue_fixed": 1, "vector_c": 16},
         "min_blocks": 1,
     }
-    return Configuration(name, "tcgen05", "sm_100", workload, base | values)
+    return Configuration(name, group, "sm_100", workload, base | values)

@@ -77,6 +77,14 @@ DEVICE void begin(const Arguments &params) {
 DEVICE void multiply(bool kept = false, u32 instruction = instructed(), u64 a = described(0)) {
     umma<1, half_t>(memory(), a, described(2), instruction, kept);
 }
+// The same, then one product and its commit.
+DEVICE void issue(const Arguments &params) {
+    begin(params);
+    if (first()) {
+        multiply();
+        umma_commit<1>(mbarrier(1));
+    }
+}
 typedef float Sums[COLUMNS / 2];
 DEVICE void wait_for(Sums &sums) {
     tensor_load_wait(sums);
@@ -102,13 +110,6 @@ DEVICE void end(const Params &params, const Sums &sums) {
     free_all<BLOCKS>();
     const float some[4] = {sums[0], sums[7], sums[18], sums[31]};
     finish(params, some);
-}
-DEVICE void end_without_loads(const Params &params) {
-    barrier();
-    if (thread_index() < 32)
-        mbarrier_wait(mbarrier(1), 0);
-    free_all();
-    finish(params, word(params));
 }
 // One product, its commit, and loads.
 DEVICE void show(const Arguments &params) {
@@ -182,11 +183,7 @@ RULE(order_of_an_address, 64) {
     finish(params, word(params));
 }
 RULE(free_after_products, 128) {
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     if (!WRONG)
         observe();
     free_all();
@@ -195,11 +192,7 @@ RULE(free_after_products, 128) {
 }
 RULE(free_after_loads, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     load(sums);
     if (!WRONG)
@@ -325,11 +318,7 @@ RULE(copies_after_products, 128) {
 
 RULE(wait_for_a_commit, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     if (WRONG)
         barrier();
     else
@@ -392,11 +381,7 @@ RULE(end_with_a_commit_on_its_way, 128) {
 }
 RULE(fence_after_a_commit, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     mbarrier_wait(mbarrier(1), 0);
     if (!WRONG)
         tensor_fence_after();
@@ -405,11 +390,7 @@ RULE(fence_after_a_commit, 128) {
 }
 RULE(fence_of_every_lane, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     mbarrier_wait(mbarrier(1), 0);
     if (!WRONG || thread_index() % 32 != 5)
         tensor_fence_after();
@@ -453,11 +434,7 @@ RULE(products_of_two_threads, 128) {
 
 RULE(lanes_of_a_warp, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<COLUMNS>(sums, WRONG ? memory() : own_lanes());
     wait_for(sums);
@@ -465,11 +442,7 @@ RULE(lanes_of_a_warp, 128) {
 }
 RULE(halves_of_lanes, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<COLUMNS>(sums, own_lanes() + ((WRONG ? 8 : 16) << 16));
     wait_for(sums);
@@ -477,11 +450,7 @@ RULE(halves_of_lanes, 128) {
 }
 RULE(columns_of_a_load, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<COLUMNS>(sums, own_lanes() + (WRONG ? 16 : 0));
     wait_for(sums);
@@ -500,11 +469,7 @@ RULE(sums_that_nothing_wrote, 128) {
 }
 RULE(members_of_a_load, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     if (!WRONG || thread_index() != 5)
         load(sums);
@@ -512,11 +477,7 @@ RULE(members_of_a_load, 128) {
 }
 RULE(address_of_a_load, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<16>((float (&)[8])sums, own_lanes() + (WRONG && thread_index() % 32 == 5 ? 16 : 0));
     wait_for(sums);
@@ -525,11 +486,7 @@ RULE(address_of_a_load, 128) {
 }
 RULE(wait_for_a_load, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<COLUMNS>(sums, own_lanes());
     if (!WRONG)
@@ -540,11 +497,7 @@ RULE(wait_for_a_load, 128) {
 }
 RULE(registers_of_a_load, 128) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<COLUMNS>(sums, own_lanes());
     if (WRONG)
@@ -556,11 +509,7 @@ RULE(registers_of_a_load, 128) {
 template <bool WAITED, bool BEFORE, bool ALL, bool SYNCHRONISED, bool AFTER>
 DEVICE void overwrite(const Arguments &params) {
     Sums sums;
-    begin(params);
-    if (first()) {
-        multiply();
-        umma_commit<1>(mbarrier(1));
-    }
+    issue(params);
     observe();
     tensor_load<COLUMNS>(sums, own_lanes());
     if (WAITED)
@@ -602,19 +551,12 @@ RULE(fence_before_a_product, 128) {
 
 // ---- pairs of blocks
 
-template <bool OF_PAIR = true>
-DEVICE void copy_halves(const Arguments &params, int boxes = 3) {
+DEVICE void copy_halves(const Arguments &params) {
     const i32 at[5] = {0, 0, 0, 0, 0};
     if (first() && block_index() == 0)
         mbarrier_expect(mbarrier(0), 6 * BOX);
-    for (int i = 0; i < boxes && first(); ++i)
-        if (OF_PAIR || block_index() == 0)
-            copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
-        else
-            copy_tensor(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
-}
-DEVICE void multiply_pair(u32 instruction = instructed(256, 128)) {
-    umma<2, half_t>(memory(), described(0), described(2), instruction, false);
+    for (int i = 0; i < 3 && first(); ++i)
+        copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
 }
 DEVICE void begin_pair(const Arguments &params) {
     make_mbarriers<2>();
@@ -623,38 +565,32 @@ DEVICE void begin_pair(const Arguments &params) {
     if (first() && block_index() == 0)
         mbarrier_wait(mbarrier(0), 0);
 }
+DEVICE void issue_pair(u32 instruction = instructed(256, 128), int block = 0) {
+    if (first() && block_index() == block) {
+        umma<2, half_t>(memory(), described(0), described(2), instruction, false);
+        umma_commit<2>(mbarrier(1));
+    }
+}
 DEVICE void end_pair(const Arguments &params) {
     Sums sums;
     observe();
     tensor_load<COLUMNS>(sums, own_lanes() + 16 * block_index());
-    tensor_load_wait(sums);
-    tensor_fence_before();
+    wait_for(sums);
     end<2>(params, sums);
 }
 PAIR_RULE(rows_of_a_pair, 128) {
     begin_pair(params);
-    if (first() && block_index() == 0) {
-        multiply_pair(instructed(WRONG ? 128 : 256, 128));
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair(instructed(WRONG ? 128 : 256, 128));
     end_pair(params);
 }
 PAIR_RULE(columns_of_a_pair, 128) {
     begin_pair(params);
-    if (first() && block_index() == 0) {
-        multiply_pair(instructed(256, WRONG ? 112 : 128));
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair(instructed(256, WRONG ? 112 : 128));
     end_pair(params);
 }
 PAIR_RULE(issuer_of_a_pair, 128) {
     begin_pair(params);
-    if (WRONG)
-        cluster_barrier();
-    if (first() && block_index() == (WRONG ? 1 : 0)) {
-        multiply_pair();
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair(instructed(256, 128), WRONG ? 1 : 0);
     end_pair(params);
 }
 PAIR_RULE(blocks_of_an_allocation, 32) {
@@ -677,10 +613,7 @@ PAIR_RULE(one_allocation_of_a_pair, 32) {
 }
 PAIR_RULE(commit_of_both_blocks, 128) {
     begin_pair(params);
-    if (first() && block_index() == 0) {
-        multiply_pair();
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair();
     Sums sums;
     if (!WRONG || block_index() == 0)
         mbarrier_wait(mbarrier(1), 0);
@@ -702,11 +635,9 @@ PAIR_RULE(tiles_of_the_second_block, 128) {
         mbarrier_wait(mbarrier(0), WRONG || block_index() == 0 ? 0 : 1);
     if (first())
         mbarrier_arrive_at(mbarrier(4), 0);
-    if (first() && block_index() == 0) {
+    if (first() && block_index() == 0)
         mbarrier_wait(mbarrier(4), 0);
-        multiply_pair();
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair();
     end_pair(params);
 }
 PAIR_RULE(tile_of_both_blocks, 128) {
@@ -717,21 +648,16 @@ PAIR_RULE(tile_of_both_blocks, 128) {
     const i32 at[5] = {0, 0, 0, 0, 0};
     for (int i = 0; i < (WRONG && block_index() ? 2 : 3) && first(); ++i)
         copy_tensor_of_pair(tile(i), i < 2 ? params.a_map : params.b_map, at, mbarrier(0));
-    if (first() && block_index() == 0) {
+    if (first() && block_index() == 0)
         mbarrier_wait(mbarrier(0), 0);
-        multiply_pair();
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair();
     end_pair(params);
 }
 PAIR_RULE(one_group_of_a_kernel, 128) {
     begin_pair(params);
-    if (first() && block_index() == 0) {
-        multiply_pair();
-        if (WRONG)
-            umma_commit<1>(mbarrier(2));
-        umma_commit<2>(mbarrier(1));
-    }
+    issue_pair();
+    if (WRONG && first())
+        umma_commit<1>(mbarrier(2));
     end_pair(params);
 }
 RULE(pair_without_a_cluster, 32) {

@@ -5,11 +5,9 @@
 #include <sys/mman.h>
 #include "scheduler.h"
 #include "tensor.h"
-#include "tensor_store.h"
 #include "warpgroup.h"
 #include "tensor_products.h"
-#include "flags.h"
-#include "cluster.h"
+#include "blocks.h"
 
 namespace emulator {
 

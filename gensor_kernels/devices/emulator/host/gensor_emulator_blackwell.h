@@ -36,3 +36,7 @@ DEVICE void tensor_load_wait(T (&)[N], CALLER) {
 DEVICE void copy_tensor_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[5], sptr<u64> barrier, CALLER) {
     emulator::copy_tensor(to.address, &map, barrier.address, at, emulator::OF_PAIR, site);
 }
+DEVICE void copy_pixels_of_pair(sptr<u8> to, const TensorMap &map, const i32 (&at)[4], const i32 (&moved)[2],
+                                sptr<u64> barrier, CALLER) {
+    emulator::copy_pixels(to.address, &map, barrier.address, at, moved, emulator::OF_PAIR, site);
+}

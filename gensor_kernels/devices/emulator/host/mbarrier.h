@@ -5,8 +5,8 @@
 // and stores of each warp. A warp may read it once it has waited for that phase. A product may read data that threads
 // stored over a copy, and a copy may overwrite an atom, once the threads have fenced, every product that reads it has
 // been waited for, and an mbarrier or the block's barrier orders the warp after this (vector clocks, one entry per warp
-// of the cluster). Products in tensor memory complete asynchronously, too: each warp has a second entry, which counts
-// those that are known to be complete (tensor_products.h).
+// of the cluster). Each warp has a second entry there: how many of its products in tensor memory are known to be
+// complete (tensor_products.h).
 #pragma once
 #include "scheduler.h"
 

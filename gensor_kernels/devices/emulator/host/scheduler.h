@@ -94,13 +94,12 @@ static Thread *pick() {
     return nullptr;
 }
 
-static bool deliver_one();
-static bool commit_one();
+static bool complete_one();
 
 // The next thread. Where none can continue, copies in flight and committed products first complete.
 static Thread *pick_or_deliver() {
     Thread *next = pick();
-    while (!next && (deliver_one() || commit_one()))
+    while (!next && complete_one())
         next = pick();
     return next;
 }

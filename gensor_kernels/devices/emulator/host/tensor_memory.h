@@ -7,7 +7,7 @@
 namespace emulator {
 
 constexpr u32 LANES = 128, COLUMNS = 512; // words of 32 bits
-constexpr int POISON = 0xff;              // bytes of memory that nothing has written, and of registers before a wait
+constexpr int POISON = 0xff;              // bytes of memory before a product, and of registers before a wait
 
 static u32 &tensor_word(Block &block, u32 lane, u32 column) {
     return block.async.tensor.words[lane * COLUMNS + column];
@@ -104,7 +104,7 @@ static void set_columns(Block &block, u32 from, u32 columns, bool allocated) {
         memset(&tensor_word(block, lane, from), POISON, columns * 4);
 }
 
-// Both blocks of a pair make the same allocations, so that one address is right for both.
+// Both blocks of a pair make the same allocations, and store the same address.
 void tensor_alloc(int blocks, u32 columns, u32 to, Site site) {
     tick();
     if (columns < 32 || columns > COLUMNS || columns & (columns - 1))
@@ -137,11 +137,12 @@ void tensor_alloc_last(int blocks, Site site) {
 static void check_unused(u32 from, u32 columns, Site site) {
     const Block &block = *current->block;
     const WarpAsync &own = warp_async();
+    const int place = own_place();
     for (u32 i = from; i < from + columns; ++i) {
         const TensorColumn &column = block.async.tensor.columns[i];
         bool read = true;
         for (size_t w = 0; w < column.read.size(); ++w)
-            read = read && ((int)w == own_place() || column.read[w] <= own.known[w]);
+            read = read && ((int)w == place || column.read[w] <= own.known[w]);
         for (const TensorLoad &each : own.loads)
             read = read && (each.waited || i < each.column || i >= each.column + each.columns);
         if (!read || !is_complete(own.known, block, column))

@@ -204,7 +204,7 @@ void tensor_commit(int blocks, u32 barrier, Site site) {
         complete(block, current->warp(), own.commits.size() - 1);
 }
 
-// Called where no thread can continue: lets the first commit of a warp, and the products before it, complete.
+// Lets the first commit of a warp, and the products before it, complete.
 static bool commit_one() {
     for (Block &block : machine.blocks)
         for (size_t w = 0; w < block.async.warps.size(); ++w) {
@@ -217,6 +217,13 @@ static bool commit_one() {
             return true;
         }
     return false;
+}
+
+// Called where no thread can continue: completes a copy or commit on its way. False where there is none.
+static bool complete_one() {
+    if (machine.tensor_blocks && machine.request->order == RANDOM && next_random() & 1)
+        return commit_one() || deliver_one();
+    return deliver_one() || commit_one();
 }
 
 static void check_tensor_end(Block &block) {

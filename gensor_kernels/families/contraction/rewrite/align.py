@@ -11,10 +11,11 @@ from functools import lru_cache
 
 from gensor_kernels.families.contraction.base import constants_of_stored
 from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.contraction.tcgen05.family import ContractionTcgen05
 from gensor_kernels.families.contraction.wgmma import store, tma
 from gensor_kernels.families.contraction.wgmma.cost import KINDS, kind
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
-from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS
+from gensor_kernels.families.core.family import PRODUCTS
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.types.geometry import Geometry
@@ -74,10 +75,10 @@ def product_of_copies(workload: Workload) -> Workload:
 
 
 class ContractionAligned(CopyOperands):
-    """Copies before warpgroup products."""
+    """Copies before a main loop that reads operands by tensor copies."""
 
     abi = 7
-    needs = (PRODUCTS, WARPGROUPS)
+    needs = (PRODUCTS,)
     entry = "contraction_align"
     copies = staticmethod(copies)
     rewritten = staticmethod(product_of_copies)
@@ -101,3 +102,4 @@ class ContractionAligned(CopyOperands):
 
 
 ALIGNED = ContractionAligned(ContractionWgmma("contraction_aligned", only_products=True))
+ALIGNED_TCGEN05 = ContractionAligned(ContractionTcgen05("contraction_aligned_tcgen05", only_products=True))

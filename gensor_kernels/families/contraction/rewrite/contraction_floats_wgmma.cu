@@ -1,13 +1,6 @@
 // C[m, n] = epilogue(sum over k of A[m, k] * B[k, n]) of floats, on Hopper's warpgroup products of bfloat16
-// (contraction_wgmma.cu, PARTS 3), at least as exact as with multiply-adds of floats (wgmma_floats.cuh).
-//
-// A first launch, contraction_divide, writes both operands, of any layout, along k into the workspace
-// (operand_copies.cuh): every element * 2^16 as three bfloat16 numbers with this sum. With A_WINDOW 1 A is an image
-// with adjacent channels and any layout of pixels; with B_WINDOW 1 B is an image of any layout, and the columns of C
-// are pixels (divided_image.cuh).
-//
-// contraction_divide loads A_PIECE or B_PIECE bytes and stores 16. Shared bytes: 0, or 32 KiB where an operand is
-// TURNED. No bank conflicts.
+// (contraction_wgmma.cu, PARTS 3), at least as exact as with multiply-adds of floats (float_parts.cuh), after a launch
+// that divides the operands (divide.cuh).
 #pragma parameter A_PIECE 16 // bytes of a load of A
 #pragma parameter B_PIECE 16 // the same for B
 #pragma parameter A_TURNED 0 // 1: adjacent elements along k are not adjacent in A
@@ -18,35 +11,6 @@
 #define OUT_TYPE float
 #define A_LAYOUT 0
 #define B_LAYOUT 0
-#define AFTER_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER contraction_floats_wgmma
 #include "contraction_wgmma.cu"
-#include "operand_copies.cuh"
-
-// Stores elements as PARTS numbers.
-struct PartsWriter {
-    static MEMBER void write(gptr<bfloat16_t> to, const float (&elements)[CHUNK], i64 part_stride, bool inside) {
-        float rest[CHUNK];
-        UNROLL for (i32 i = 0; i < CHUNK; ++i) rest[i] = elements[i] * LIFT;
-        UNROLL for (int part = 0; part < PARTS; ++part) {
-            Vec<16> packed = Vec<16>::zero();
-            UNROLL for (i32 i = 0; i < CHUNK; i += 2) {
-                const u32 pair = pack_pair(rest[i], rest[i + 1], bfloat16_t{});
-                rest[i] = rest[i] - bit_cast<float>(pair << 16);
-                rest[i + 1] = rest[i + 1] - bit_cast<float>(pair & 0xffff0000u);
-                packed.set(i / 2, pair);
-            }
-            store_global(to + part * part_stride, packed, inside);
-        }
-    }
-};
-
-KERNEL(contraction_divide, Params, COPY_THREADS, 0) {
-    launch_dependents();
-    copy_operands<PartsWriter, float, float>(params);
-}
-
-WGMMA_KERNEL(contraction_floats_wgmma) {
-    set_up(params);
-    grid_dependency_wait();
-    compute_tiles(params);
-}
+#include "divide.cuh"

@@ -11,16 +11,10 @@
 #define A_VECTOR 16
 #define B_VECTOR 16
 #define ALL_IMAGES 1
-#define AFTER_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER contraction_packed_wgmma
 
 #include "contraction_wgmma.cu"
 #include "packed_operands.cuh"
 
 static_assert(PACKED == WINDOW_CHANNELS_FIRST && B_WINDOW != WINDOW_NONE, "Columns are pixels of packed images.");
 static_assert(!STORE_COPIES, "The boxes of copies would span images.");
-
-WGMMA_KERNEL(contraction_packed_wgmma) {
-    set_up(params);
-    grid_dependency_wait();
-    compute_tiles(params);
-}

@@ -12,14 +12,8 @@
 #pragma parameter A_UNIT 1    // 1: an axis of A has stride 1; 0: both strides are in Params
 #pragma parameter A_VECTOR 16 // bytes per global access of A
 
-#define AFTER_ANOTHER // the main launch waits for an earlier one
+#define AFTER_ANOTHER contraction_prepared_wgmma
 #include "contraction_wgmma.cu"
 #include "prepared.cuh"
 
 static_assert(PARTS == 1 && B_WINDOW == 0, "Only A as a matrix is prepared.");
-
-WGMMA_KERNEL(contraction_prepared_wgmma) {
-    set_up(params);
-    grid_dependency_wait();
-    compute_tiles(params);
-}

@@ -22,10 +22,11 @@ from gensor_kernels.families.contraction.mma import split_float
 from gensor_kernels.families.contraction.mma.family import ContractionMma
 from gensor_kernels.families.contraction.mma.instructions import kind
 from gensor_kernels.families.contraction.problem import extents
+from gensor_kernels.families.contraction.tcgen05.family import ContractionTcgen05
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import WARPGROUPS, Columns, Coordinate, Facts, Launch, operators
+from gensor_kernels.families.core.family import Columns, Coordinate, Facts, Launch, operators
 from gensor_kernels.families.core.params import Tiling, join_images
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
@@ -331,11 +332,11 @@ class ContractionPacked(Packed):
         return (first, replace(main, dependent=True), *rest)
 
 
-class ContractionPackedWgmma(Packed):
+class ContractionPackedTma(Packed):
     """Packing before a main loop that reads operands by tensor copies, which walk pixels as columns of B."""
 
     abi = 5
-    needs = (operators(CONVOLUTIONS, "is no convolution"), WARPGROUPS)
+    needs = (operators(CONVOLUTIONS, "is no convolution"),)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve convolutions with the channels of image and output first."""
@@ -371,4 +372,5 @@ class ContractionPackedWgmma(Packed):
 
 #: Stream-K takes 26 to 40 registers in the SASS of four Programs: every share looks up again where the flags are.
 PACKED = ContractionPacked(ContractionMma("contraction_packed", stream_registers=32.0))
-PACKED_WGMMA = ContractionPackedWgmma(ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"))
+PACKED_WGMMA = ContractionPackedTma(ContractionWgmma("contraction_packed_wgmma", only_products=True, images="b"))
+PACKED_TCGEN05 = ContractionPackedTma(ContractionTcgen05("contraction_packed_tcgen05", only_products=True, images="b"))

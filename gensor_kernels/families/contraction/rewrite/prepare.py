@@ -11,9 +11,10 @@ from functools import lru_cache
 from gensor_kernels.families.contraction import prologue
 from gensor_kernels.families.contraction.base import workspace_bytes
 from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.tcgen05.family import ContractionTcgen05
 from gensor_kernels.families.contraction.wgmma import store, tma
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
-from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS, Launch
+from gensor_kernels.families.core.family import PRODUCTS, Launch
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.machine.roofline import first_launch_cost
@@ -47,10 +48,10 @@ def product_of_prepared(workload: Workload) -> Workload:
 
 
 class ContractionPrepared(Rewritten):
-    """A prologue before warpgroup products."""
+    """A prologue before a main loop that reads operands by tensor copies."""
 
     abi = 2
-    needs = (PRODUCTS, WARPGROUPS)
+    needs = (PRODUCTS,)
     rewritten = staticmethod(product_of_prepared)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -111,3 +112,4 @@ def _width(e: Extents) -> int:
 
 
 PREPARED = ContractionPrepared(ContractionWgmma("contraction_prepared_wgmma", only_products=True))
+PREPARED_TCGEN05 = ContractionPrepared(ContractionTcgen05("contraction_prepared_tcgen05", only_products=True))

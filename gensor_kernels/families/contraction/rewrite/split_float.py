@@ -1,6 +1,6 @@
-"""Split float32 operands into three bfloat16 parts: contraction_floats_wgmma, warpgroup products of the parts.
+"""Split float32 operands into three bfloat16 parts: contraction_floats_wgmma and contraction_floats_tcgen05.
 
-The first launch (wgmma_floats.cuh) writes the parts: of matrices along k, of convolutions along the channels of each
+The first launch (divide.cuh) writes the parts: of matrices along k, of convolutions along the channels of each
 pixel that an output reads and along the channels of each filter tap.  mma/split_float.py and docs/float32.md say which
 products are served, and how exact they are.
 """
@@ -13,11 +13,12 @@ from functools import lru_cache
 from gensor_kernels.families.contraction.cases import THIN, one_tap
 from gensor_kernels.families.contraction.mma import split_float as mma_split_float
 from gensor_kernels.families.contraction.problem import Extents, extents
+from gensor_kernels.families.contraction.tcgen05.family import ContractionTcgen05
 from gensor_kernels.families.contraction.wgmma import implicit_gemm, store
 from gensor_kernels.families.contraction.wgmma.cost import KINDS
 from gensor_kernels.families.contraction.wgmma.family import ContractionWgmma
 from gensor_kernels.families.core.cases import Case
-from gensor_kernels.families.core.family import PRODUCTS, WARPGROUPS
+from gensor_kernels.families.core.family import PRODUCTS
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.core.tensor_maps import ROW_BYTES
 from gensor_kernels.machine.arch import Arch
@@ -79,10 +80,10 @@ def product_of_parts(workload: Workload) -> Workload:
 
 
 class ContractionFloats(CopyOperands):
-    """Splitting before warpgroup products."""
+    """Splitting before a main loop that reads operands by tensor copies."""
 
     abi = 5
-    needs = (PRODUCTS, WARPGROUPS)
+    needs = (PRODUCTS,)
     entry = "contraction_divide"
     copies = staticmethod(copies)
     rewritten = staticmethod(product_of_parts)
@@ -96,7 +97,7 @@ class ContractionFloats(CopyOperands):
             return "groups of channels are not divided"
         terms = implicit_gemm.least_terms(workload)
         if terms < LEAST_SUM:
-            return f"no warpgroup sums of {terms} float32 terms: no less exact than multiply-adds from {LEAST_SUM} on"
+            return f"no sums of {terms} float32 terms in parts: no less exact than multiply-adds from {LEAST_SUM} on"
         return (
             mma_split_float.refusal(e)
             or self.main.serves(product_of_parts(workload), arch)
@@ -123,3 +124,4 @@ class ContractionFloats(CopyOperands):
 
 
 FLOATS_WGMMA = ContractionFloats(ContractionWgmma("contraction_floats_wgmma", only_products=True, images="ab"))
+FLOATS_TCGEN05 = ContractionFloats(ContractionTcgen05("contraction_floats_tcgen05", only_products=True, images="ab"))

@@ -2,14 +2,19 @@
 // sm_100a).
 //
 // A block computes tiles of 128 x BLOCK_N outputs, one after the other, with eight warps in three roles, which only
-// mbarriers connect. One thread of warp 0 requests tiles of A and B by tensor copies (TMA) into a ring of STAGES buffers
-// (tma_walk.cuh). One thread of warp 1 issues products, which read the buffers and add to sums in tensor memory; when a
-// step's products are done, its buffer becomes empty. Warps 4 to 7 load the sums and store their rows of C through the
-// epilogue (tma_store.cuh). Tensor memory has the sums of two tiles: one is stored while the next is multiplied.
+// mbarriers connect. One thread of warp 0 requests tiles of A and B by tensor copies (TMA) into a ring of STAGES
+// buffers (tma_walk.cuh). One thread of warp 1 issues products, which read the buffers and add to sums in tensor
+// memory; when a step's products are done, its buffer becomes empty. Warps 4 to 7 load the sums and store their rows of
+// C through the epilogue (tma_store.cuh). Tensor memory has the sums of two tiles: one is stored while the next is
+// multiplied.
 //
-// PAIR   the two blocks of a cluster multiply as one: 256 rows, of which each block has 128, by BLOCK_N columns, of which
+// PAIR   the two blocks of a cluster multiply as one: 256 rows, of which each block has 128, by BLOCK_N columns, of
+// which
 //        each block fetches one half. A thread of the first block issues all products.
-// GATE   a block computes 128 x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the gate, the
+// PARTS 3  floats are multiplied as three bfloat16 parts each (float_parts.cuh): products form short sums, which the
+//        storing warps add to sums in registers. Tensor memory has four of them.
+// GATE   a block computes 128 x BLOCK_N / 2 outputs: the first half of the columns of a product belongs to the gate,
+// the
 //        second half to the other matrix (gate.cuh).
 //
 // Shared bytes = 1024 + STAGES * (BLOCK_M + BLOCK_N / (PAIR ? 2 : 1)) * BLOCK_K * size of A_STORED + slabs, slabs =
@@ -22,8 +27,8 @@
 #pragma parameter A_LAYOUT 0        // contiguous axis of A: 0 = K, 1 = M
 #pragma parameter B_LAYOUT 1        // contiguous axis of B: 0 = K, 1 = N
 #pragma parameter A_WINDOW 0        // 1: A is an image under a window whose k is (filter row, filter column, channel)
-#pragma parameter B_WINDOW 0        // images are rows only
-#pragma parameter PARTS 1           // each element is one stored number
+#pragma parameter B_WINDOW 0        // 1: the same for B, of a packed or divided image
+#pragma parameter PARTS 1           // 3: each element of A and B is a sum of three stored numbers
 #pragma parameter GATE 0            // the EpilogueCode of a gated product's function; 0: a plain product
 #pragma parameter GATE_BIAS 0       // 1: a bias is added to both products first
 #pragma parameter NORM 0            // 1 or 2: a second launch normalises rows (norm.cuh) by sums in the workspace
@@ -45,27 +50,30 @@ constexpr int TILES_M = 1; // 16 rows of a warp at a time
 
 #include "blackwell.cuh"
 #include "tma_requests.cuh"
+#if PARTS > 1
+#include "tma_recompute.cuh"
+#endif
 #include "tma_store.cuh"
 #include "tma_walk.cuh"
 #include "norm.cuh"
 
 constexpr int BLOCKS = PAIR ? 2 : 1;
-constexpr u32 PRODUCT = instruction_descriptor<A_STORED, B_STORED>(BLOCK_M * BLOCKS, BLOCK_N, !TileA::K_CONTIGUOUS,
-                                                                   !TileB::K_CONTIGUOUS);
-// Columns of tensor memory: of a tile's sums, and of two tiles'.
+constexpr u32 PRODUCT =
+    instruction_descriptor<A_STORED, B_STORED>(BLOCK_M * BLOCKS, BLOCK_N, !TileA::K_CONTIGUOUS, !TileB::K_CONTIGUOUS);
+// Columns of tensor memory: of a tile's sums, and of all sums that have room: two tiles', or four short sums.
 constexpr int SUM_COLUMNS = BLOCK_N > 128 ? 256 : BLOCK_N > 64 ? 128 : BLOCK_N > 32 ? 64 : BLOCK_N > 16 ? 32 : 16;
-constexpr int MEMORY_COLUMNS = 2 * SUM_COLUMNS;
+constexpr int PLACES = PARTS > 1 ? 4 : 2, MEMORY_COLUMNS = PLACES * SUM_COLUMNS;
 
-// mbarriers after those of the ring: the sums of a tile are complete; they have been loaded. Then the address of the
+// mbarriers after those of the ring: the sums of a place are complete; they have been loaded. Then the address of the
 // tensor memory.
-DEVICE sptr<u64> sums_full(int which) {
-    return shared_base().as<u64>() + (2 * STAGES + which);
+DEVICE sptr<u64> sums_full(int place) {
+    return shared_base().as<u64>() + (2 * STAGES + place);
 }
-DEVICE sptr<u64> sums_empty(int which) {
-    return shared_base().as<u64>() + (2 * STAGES + 2 + which);
+DEVICE sptr<u64> sums_empty(int place) {
+    return shared_base().as<u64>() + (2 * STAGES + PLACES + place);
 }
 DEVICE sptr<u32> memory_address() {
-    return (shared_base().as<u64>() + (2 * STAGES + 4)).as<u32>();
+    return (shared_base().as<u64>() + (2 * STAGES + 2 * PLACES)).as<u32>();
 }
 
 // Initializes the mbarriers, in one thread. A commit arrives at each empty buffer and at complete sums once, in both
@@ -75,9 +83,9 @@ DEVICE void make_barriers() {
         mbarrier_init(full(slot), 1);
         mbarrier_init(empty(slot), 1);
     }
-    UNROLL for (int which = 0; which < 2; ++which) {
-        mbarrier_init(sums_full(which), 1);
-        mbarrier_init(sums_empty(which), 4 * BLOCKS);
+    UNROLL for (int place = 0; place < PLACES; ++place) {
+        mbarrier_init(sums_full(place), 1);
+        mbarrier_init(sums_empty(place), 4 * BLOCKS);
     }
     mbarrier_fence();
 }
@@ -107,25 +115,65 @@ DEVICE u32 set_up(const MappedParams &params) {
     return load_shared<4>(memory_address()).template get<u32>(0);
 }
 
-// The address of a tile's sums: tiles use both halves in turn.
-DEVICE u32 sums_of(u32 memory, int before) {
-    return memory + (u32)(before & 1) * SUM_COLUMNS;
-}
+// Sums take the places of tensor memory in turn.
+struct SumsPlace {
+    int number = 0;
+    u32 parity = 0;
+    MEMBER void next() {
+        if (++number == PLACES)
+            number = 0, parity ^= 1;
+    }
+    MEMBER u32 columns(u32 memory) const { return memory + (u32)(number * SUM_COLUMNS); }
+};
 
-// One thread issues the products of all steps of a tile, once the sums of the tile before last have been loaded. With
-// RAGGED_ROWS all lanes of its warp search for the group of a tile.
-DEVICE void multiply_tiles(const MappedParams &params, u32 memory) {
-    const bool elected = elect_one();
-    if (!RAGGED_ROWS && !elected)
-        return;
+// Issues products in one thread: the sums of a tile, or short sums.
+struct Products {
+    const u32 memory;
     const u64 a = tensor_descriptor(TileA::descriptor(tiles(0), 0));
     const u64 b = tensor_descriptor(TileB::descriptor(tiles(0) + TileA::BYTES, 0));
     Turn turn;
-    walk_tiles(params, [&](const Tile &tile, int before, const TileShare &) {
-        if (!elected)
-            return;
-        const int steps = steps_of(params, tile).count;
-        mbarrier_wait(sums_empty(before & 1), (u32)(before >> 1 & 1) ^ 1);
+    SumsPlace place;
+
+    // Waits until the sums that were in the place have been loaded.
+    MEMBER void begin_sums() const {
+        mbarrier_wait(sums_empty(place.number), place.parity ^ 1);
+        if constexpr (PARTS > 1) // else the step's fence follows
+            tensor_fence_after();
+    }
+    MEMBER void end_sums() {
+        umma_commit<BLOCKS>(sums_full(place.number));
+        place.next();
+    }
+    // One product of a step: of box `part_a` of A by box `part_b` of B, from element k of each on.
+    MEMBER void multiply(int k, bool kept, int part_a = 0, int part_b = 0) const {
+        const int slot = turn.slot * SLOT_BYTES;
+        umma<BLOCKS, A_STORED>(place.columns(memory), further(a, slot + part_a * TileA::BOX_BYTES + TileA::k_offset(k)),
+                               further(b, slot + part_b * TileB::BOX_BYTES + TileB::k_offset(k)), PRODUCT, kept);
+    }
+    // All products of a step; `first`: of the tile's first one.
+    MEMBER void multiply_step(bool first) {
+#if PARTS > 1
+        constexpr int OF_A[SMALL_PRODUCTS] = PARTS_OF_A, OF_B[SMALL_PRODUCTS] = PARTS_OF_B;
+        begin_sums();
+        UNROLL for (int p = 0; p < SMALL_PRODUCTS; ++p) UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP)
+            multiply(k, p + k > 0, OF_A[p], OF_B[p]);
+        end_sums();
+        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) {
+            begin_sums();
+            multiply(k, false);
+            if (k == BLOCK_K - K_STEP)
+                empty_buffer(); // before the last sums are complete, after which the block may end
+            end_sums();
+        }
+#else
+        UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP) multiply(k, !first || k > 0);
+        empty_buffer();
+#endif
+    }
+    MEMBER void empty_buffer() const { umma_commit<BLOCKS>(empty(turn.slot)); }
+    MEMBER void multiply_tile(int steps) {
+        if constexpr (PARTS == 1)
+            begin_sums();
         for (int step = 0; within(step, steps); ++step) {
             if (step + 1 < steps)
                 cover("steady");
@@ -133,60 +181,111 @@ DEVICE void multiply_tiles(const MappedParams &params, u32 memory) {
                 cover("drain");
             mbarrier_wait(full(turn.slot), turn.parity);
             tensor_fence_after();
-            const u64 slot_a = further(a, turn.slot * SLOT_BYTES), slot_b = further(b, turn.slot * SLOT_BYTES);
-            UNROLL for (int k = 0; k < BLOCK_K; k += K_STEP)
-                umma<BLOCKS, A_STORED>(sums_of(memory, before), further(slot_a, TileA::k_offset(k)),
-                                       further(slot_b, TileB::k_offset(k)), PRODUCT, step > 0 || k > 0);
-            umma_commit<BLOCKS>(empty(turn.slot));
+            multiply_step(step == 0);
             turn.next();
         }
-        umma_commit<BLOCKS>(sums_full(before & 1));
+        if constexpr (PARTS == 1)
+            end_sums();
+    }
+};
+
+// One thread issues the products of all tiles. With RAGGED_ROWS all lanes of its warp search for the group of a tile.
+DEVICE void multiply_tiles(const MappedParams &params, u32 memory) {
+    const bool elected = elect_one();
+    if (!RAGGED_ROWS && !elected)
+        return;
+    Products products = {memory};
+    walk_tiles(params, [&](const Tile &tile, int, const TileShare &) {
+        if (elected)
+            products.multiply_tile(steps_of(params, tile).count);
     });
 }
 
-// Reports that this warp has loaded the sums of a tile, to the block that issues the products.
-DEVICE void free_sums(int which) {
-    tensor_fence_before();
-    warp_barrier();
-    if ((thread_index() & 31) == 0) {
-        if constexpr (PAIR)
-            mbarrier_arrive_at(sums_empty(which), 0);
-        else
-            mbarrier_arrive(sums_empty(which));
+// The sums that a warp loads: of rows 32 * own to 32 * own + 31 of the block.
+struct Loads {
+    const u32 memory;
+    const int own = warp_uniform(thread_index() >> 5 & 3);
+    SumsPlace place;
+
+    MEMBER void begin() const {
+        mbarrier_wait(sums_full(place.number), place.parity);
+        tensor_fence_after();
+    }
+    // The address of column `column` of 16 rows.
+    MEMBER u32 at(int half, int column) const {
+        return place.columns(memory) + ((u32)(own * 32 + half * 16) << 16) + (u32)column;
+    }
+    // Reports that this warp has loaded the sums, to the block that issues the products.
+    MEMBER void end() {
+        tensor_fence_before();
+        warp_barrier();
+        if ((thread_index() & 31) == 0) {
+            if constexpr (PAIR)
+                mbarrier_arrive_at(sums_empty(place.number), 0);
+            else
+                mbarrier_arrive(sums_empty(place.number));
+        }
+        place.next();
+    }
+};
+
+#if PARTS > 1
+// Adds the short sums of a step to the sums of a warp's 2 x 16 rows, 64 or 16 columns at a time.
+DEVICE void add_short_sums(Loads &loads, Sums (&sums)[2]) {
+    constexpr int PIECE = BLOCK_N % 64 == 0 ? 64 : 16;
+    UNROLL for (int i = 0; i < 1 + BLOCK_K / K_STEP; ++i) {
+        loads.begin();
+        UNROLL for (int column = 0; column < BLOCK_N; column += PIECE) {
+            float piece[2][PIECE / 2];
+            UNROLL for (int half = 0; half < 2; ++half) tensor_load<PIECE>(piece[half], loads.at(half, column));
+            UNROLL for (int half = 0; half < 2; ++half) {
+                tensor_load_wait(piece[half]);
+                UNROLL for (int v = 0; v < PIECE / 2; ++v) {
+                    float &sum = sums[half][0][column / 2 + v];
+                    sum = sum + piece[half][v];
+                }
+            }
+        }
+        loads.end();
     }
 }
+#endif
 
 // Four warps store the rows of every tile, 16 of a warp's 32 at a time.
 DEVICE void store_tiles(const MappedParams &params, u32 memory) {
-    const int own = warp_uniform(thread_index() >> 5 & 3); // rows 32 * own to 32 * own + 31
-    walk_tiles(params, [&](const Tile &tile, int before, const TileShare &) {
-        UNROLL for (int half = 0; half < 2; ++half) prefetch_tile(params, tile, (own + half) * 16);
-        const bool multiplied = within(0, steps_of(params, tile).count);
-        mbarrier_wait(sums_full(before & 1), (u32)(before >> 1 & 1));
-        tensor_fence_after();
+    Loads loads = {memory};
+    walk_tiles(params, [&](const Tile &tile, int, const TileShare &) {
+        const int steps = steps_of(params, tile).count;
+        UNROLL for (int half = 0; half < 2; ++half) prefetch_tile(params, tile, (loads.own + half) * 16);
+#if PARTS > 1
+        Sums sums[2] = {};
+        for (int step = 0; within(step, steps); ++step)
+            add_short_sums(loads, sums);
+        UNROLL for (int half = 0; half < 2; ++half) {
+            finish_float_sums(params, tile, (loads.own + half) * 16, sums[half]);
+            finish_group(params, tile, (loads.own + half) * 16, sums[half]);
+        }
+#else
+        loads.begin();
         ROLLED for (int half = 0; half < 2; ++half) {
             Sums sums = {};
-            if (multiplied) {
-                tensor_load<BLOCK_N>(sums[0], sums_of(memory, before) + ((u32)(own * 32 + half * 16) << 16));
+            if (within(0, steps)) {
+                tensor_load<BLOCK_N>(sums[0], loads.at(half, 0));
                 tensor_load_wait(sums[0]);
             }
+            const int row = (loads.own + half) * 16;
             if (half == 1)
-                free_sums(before & 1);
+                loads.end();
             gate_sums(params, tile, sums);
-            finish_group(params, tile, (own + half) * 16, sums);
+            finish_group(params, tile, row, sums);
         }
+#endif
     });
     wait_for_stores();
 }
 
-#if PAIR
-#define TCGEN05_KERNEL(name) CLUSTERED_KERNEL(name, MappedParams, THREADS, MIN_BLOCKS, PEERS)
-#else
-#define TCGEN05_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
-#endif
-
-TCGEN05_KERNEL(contraction_tcgen05) {
-    const u32 memory = set_up(params);
+// The work of a block.
+DEVICE void compute_tiles(const MappedParams &params, u32 memory) {
     const int warp = warp_uniform(thread_index() / 32);
     if (warp == 0)
         produce_tiles(params);
@@ -201,3 +300,22 @@ TCGEN05_KERNEL(contraction_tcgen05) {
         tensor_free<BLOCKS, MEMORY_COLUMNS>(memory);
     }
 }
+
+#if PAIR
+#define TCGEN05_KERNEL(name) CLUSTERED_KERNEL(name, MappedParams, THREADS, MIN_BLOCKS, PEERS)
+#else
+#define TCGEN05_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
+#endif
+
+#ifdef AFTER_ANOTHER // the name of a main launch that waits for an earlier one
+TCGEN05_KERNEL(AFTER_ANOTHER) {
+    const u32 memory = set_up(params);
+    grid_dependency_wait();
+    compute_tiles(params, memory);
+}
+#else
+TCGEN05_KERNEL(contraction_tcgen05) {
+    const u32 memory = set_up(params);
+    compute_tiles(params, memory);
+}
+#endif

@@ -24,9 +24,11 @@ from gensor_kernels.families.contraction.wgmma.implicit_gemm import taps
 from gensor_kernels.families.contraction.wgmma.store import slab_bytes, store_parts
 from gensor_kernels.families.core.columns import Column, Numbers
 from gensor_kernels.families.core.family import Columns, Part, Values
-from gensor_kernels.machine.arch import Arch
-from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS
+from gensor_kernels.machine.arch import BFLOAT16_PRODUCTS, Arch
+from gensor_kernels.operators.types.dtypes import EIGHT_BIT_FLOATS, PARTS
 from gensor_kernels.operators.types.workload import Workload
+
+from . import column as own_column
 
 KINDS = {
     "float16": Kind(2, "peak_f16", "UTCHMMA"),
@@ -34,6 +36,7 @@ KINDS = {
     "tf32": Kind(4, "peak_tf32", "UTCHMMA"),
     "int8": Kind(1, "peak_s8", "UTCIMMA", INTEGERS),
     "float8": Kind(1, "peak_f8", "UTCQMMA"),
+    PARTS: Kind(2, "peak_f16", "UTCHMMA", ("float32",), promoted=True, parts=3, products=BFLOAT16_PRODUCTS),
 }
 #: Rows of a block, and warps: two that request and multiply, two that wait, four that store.
 BLOCK_ROWS, WARPS = 128, 8
@@ -46,6 +49,8 @@ STEP_ISSUE, PRODUCT_ISSUE = 30.0, 5.0
 #: Registers of a storing thread in addition to its sums.
 OTHER_REGISTERS = 92
 STORING_WARPS = 4.0
+#: Clocks in which a warp loads and adds a column of a short sum, and in which it waits for the sum. Estimates.
+ADDED_COLUMN, ADDED = 2.0, 60.0
 
 
 def kind(workload: Workload) -> Kind | None:
@@ -56,9 +61,14 @@ def kind(workload: Workload) -> Kind | None:
     return KINDS.get("tf32" if workload.math == "tf32" else a) if a == b else None
 
 
-def columns(e: Extents) -> tuple[int, ...]:
-    """Return the columns of C that a block or a pair may have: where B is N-contiguous, whole boxes."""
-    return tuple(range(64, 257, 64)) if e.unit["b"] == "n" else (*range(16, 129, 16), *range(160, 257, 32))
+def columns(e: Extents, kind: Kind) -> tuple[int, ...]:
+    """Return the columns of C that a block or a pair may have: where B is N-contiguous, whole boxes.
+
+    Tensor memory has four short sums of up to 128 columns.
+    """
+    if e.unit["b"] == "n":
+        return tuple(range(64, 257, 64))
+    return (*range(16, 129, 16), *(() if kind.promoted else range(160, 257, 32)))
 
 
 def blocks(v: Values) -> Numbers:
@@ -84,7 +94,7 @@ def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
         *shared_parts(e, arch, taps(workload)),
         *cluster.cluster_parts(e),
         _products(own, e, arch),
-        _registers(e, arch),
+        _registers(own, e, arch),
         Part(("block_m", "block_n", "block_k", "stages", "cluster"), lambda v: {column.RING: ring_bytes(v, e)}),
         Part(("stages",), lambda v: {column.IN_FLIGHT: v["stages"] - 1.0}),
         requests(own, e),
@@ -100,13 +110,16 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
         steps, width = v["block_k"] // depth, e.matrices * v["block_n"]
         own = v["block_m"] + width / blocks(v)  # rows and columns in this block's shared memory
+        count = steps * kind.products
         return {
             column.WARPS: np.full_like(steps, WARPS),
-            column.MATH: v["block_m"] * width * v["block_k"] / rate / (WARPS / 4),
-            column.MULTIPLIES: steps / WARPS,
-            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * steps) / WARPS,
+            column.MATH: v["block_m"] * width * v["block_k"] * kind.products / rate / (WARPS / 4),
+            column.MULTIPLIES: count / WARPS,
+            column.ISSUE: (STEP_ISSUE + PRODUCT_ISSUE * count) / WARPS,
             # Each product reads its elements of both operands once, and copies write them once.
-            wgmma.WAVEFRONTS: 2 * own * v["block_k"] * kind.element / 128.0,
+            wgmma.WAVEFRONTS: (kind.products + kind.parts) * own * v["block_k"] * kind.element / 128.0,
+            # One short sum of all small products of a step, and one for each large product.
+            own_column.ADDING: kind.promoted * (1 + steps) * (ADDED_COLUMN * width + ADDED),
             column.OUTPUTS: v["block_m"] * v["block_n"] / STORING_WARPS,
             column.K_STEPS: steps,
         }
@@ -114,11 +127,14 @@ def _products(kind: Kind, e: Extents, arch: Arch) -> Part:
     return Part(("block_m", "block_n", "block_k", "cluster"), function)
 
 
-def _registers(e: Extents, arch: Arch) -> Part:
+def _registers(kind: Kind, e: Extents, arch: Arch) -> Part:
     def function(v: Values) -> dict[Column, np.ndarray]:
-        return {wgmma.ENTRY: np.minimum(e.matrices * v["block_n"] // 2 + OTHER_REGISTERS, arch.regs_per_thread)}
+        # Short sums are added to those of both halves of a warp's rows.
+        sums = e.matrices * v["block_n"] // 2 * (2 if kind.promoted else 1)
+        limit = np.minimum(arch.regs_per_sm // (32 * WARPS * v["min_blocks"]) // 8 * 8, arch.regs_per_thread)
+        return {wgmma.ENTRY: np.minimum(sums + OTHER_REGISTERS, limit)}
 
-    return Part(("block_n",), function)
+    return Part(("block_n", "min_blocks"), function)
 
 
 def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
@@ -143,10 +159,11 @@ def loop(c: Columns, memory: np.ndarray, heat: float) -> Loop:
             staging=2 * (60.0 + STORING_WARPS * c[column.STAGING_CLOCKS]),
             storing=STORING_WARPS * like,
         ),
-        # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied.
+        # Blocks walk tiles: requests run ahead, and one tile is stored while the next is multiplied, unless the same
+        # warps add its short sums.
         ahead=1.0,
-        behind=1.0,
+        behind=1.0 * (c[own_column.ADDING] == 0),
         request=c[wgmma.REQUEST],
-        stalls=c[wgmma.ISSUING],
+        stalls=np.maximum(c[wgmma.ISSUING], c[own_column.ADDING]),
         share=1 / WARPS,
     )

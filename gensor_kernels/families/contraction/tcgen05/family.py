@@ -44,19 +44,19 @@ class ContractionTcgen05(ContractionWgmma):
     needs = (PRODUCTS, feature("tcgen05", "tensor memory"))
     streams = False
 
-    def __init__(self) -> None:
-        """Make the main loop."""
-        super().__init__("contraction_tcgen05")
+    def __init__(self, name: str = "contraction_tcgen05", *, only_products: bool = False, images: str = "a") -> None:
+        """Make the main loop of the kernel ``name``; see ContractionWgmma."""
+        super().__init__(name, only_products=only_products, images=images)
 
     def computes(self, e: Extents) -> bool:
         """Return whether the kernel computes what a Workload has in addition to a product."""
-        return not (e.scaled or e.in_blocks or (e.prologue and not e.window))
+        return not e.in_blocks and super().computes(e)
 
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Return a block's columns, the k step, whether two blocks multiply as one, ring, epilogue."""
         e, kind = extents(workload), self.own_kind(workload)
-        steps = [size // kind.element for size in STEP_BYTES]
-        columns = [n for n in cost.columns(e) if n * e.matrices <= 256]
+        steps = [size // kind.element for size in STEP_BYTES[: 1 if kind.promoted else None]]
+        columns = [n for n in cost.columns(e, kind) if n * e.matrices <= 256]
         route, *ends, bounds = shared.epilogue_coordinates(e)
         grid = shared.grid_coordinates(e, (cost.BLOCK_ROWS,), columns, steps)
         return (

@@ -26,8 +26,8 @@ RULES = Rules(
         Rule("Two blocks of a cluster multiply as a pair, along m.", "CLUSTER == PAIR", given=True, asserted=False),
         wgmma.RING,
         Rule(
-            "The sums of two tiles of as many blocks as are promised fit tensor memory.",
-            "MIN_BLOCKS * 2 * SUM_COLUMNS <= 512",
+            "Tensor memory has the sums of two tiles, or four short sums, of as many blocks as are promised.",
+            "MIN_BLOCKS * PLACES * SUM_COLUMNS <= 512",
         ),
         # ---- operands
         Rule("Both operands have elements of one size.", "ELEMENT == sizeof(B_STORED)", given=True),
@@ -56,13 +56,20 @@ RULES = Rules(
             "Tiles of groups have matrices of their own, and end where the next group begins.",
             "not RAGGED_ROWS or (not PAIR and not STORE_COPIES and not SPLIT and not GATE)",
         ),
+        Rule(
+            "Parts of floats are bfloat16, a box of each to a step.",
+            "PARTS == 1 or (PARTS == 3 and same_type(IN_TYPE, bfloat16_t) and same_type(OUT_TYPE, float)"
+            " and TileA.K_CONTIGUOUS and TileB.K_CONTIGUOUS and BLOCK_K == UNIT and not GATE)",
+            given=True,
+        ),
         Rule("Rows are normalised where all of them are: in the workspace.", "not NORM or SPLIT", given=True),
         # ---- registers
         Rule("Registers are promised.", "MIN_BLOCKS >= 1", given=True),
         Rule(
             "The sums of a row fit the registers.",
-            "BLOCK_N // 2 + 92 <= minimum(65536 // (256 * MIN_BLOCKS) // 8 * 8, 255)",
+            "(BLOCK_N + 124 if PARTS > 1 else BLOCK_N // 2 + 62) <= minimum(65536 // (256 * MIN_BLOCKS) // 8 * 8, 255)",
         ),
+        Rule("Sums that pass through slabs leave registers.", "not EPILOGUE_STAGED or BLOCK_N <= 224"),
         # ---- results
         Rule(
             "Copies store rows of 128 bytes, of which 16-bit outputs may leave a rest.",
@@ -87,6 +94,7 @@ RULES = Rules(
         "BLOCK_N": "MATRICES * COLUMNS",
         "SUM_COLUMNS": "256 if BLOCK_N > 128 else 128 if BLOCK_N > 64 else 64 if BLOCK_N > 32"
         " else 32 if BLOCK_N > 16 else 16",
+        "PLACES": "4 if PARTS > 1 else 2",
         "STEPS": "TAPS * ((maximum(K // TAPS, 1) + BLOCK_K - 1) // BLOCK_K)",
         "EPILOGUE_STAGED": "ROUTE == 1",
         "STORE_COPIES": "ROUTE == 3",

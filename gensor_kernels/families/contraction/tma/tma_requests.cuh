@@ -5,6 +5,12 @@
 #include "shared_rows.cuh"
 #include "tma_tiles.cuh"
 
+// The first column of a tile that this block requests. Of a gate each block of a pair requests all columns, of one
+// matrix.
+DEVICE i32 first_own_column() {
+    return PAIR && !GATE ? rank_in_cluster() * (BLOCK_N / 2) : 0;
+}
+
 // A tile's part of k.
 struct Steps {
     i32 first, count;
@@ -77,8 +83,9 @@ struct Requests {
     MEMBER Requests(const MappedParams &given, const Tile &tile, i32 first)
         : params(given), window(copied_window(given)) {
         const i32 tap = first / steps_per_tap(window), channel = first % steps_per_tap(window) * BLOCK_K;
-        const i32 pixels = PIXELS_ARE_ROWS ? tile.row : tile.column;
-        const i32 filter = PIXELS_ARE_ROWS ? tile.column : tile.row;
+        const i32 own_column = tile.column + first_own_column();
+        const i32 pixels = PIXELS_ARE_ROWS ? tile.row : own_column;
+        const i32 filter = PIXELS_ARE_ROWS ? own_column : tile.row;
         const Digits at = Digits::of(pixels + ImageTile::first_fetched_row(), window.rows);
         column = tap % window.ks[0];
         // Pixels that are columns belong to one batch entry: one group of an image, or with ALL_IMAGES of all images.
@@ -100,10 +107,14 @@ struct Requests {
         const TensorMap &filter_map = params.map[PIXELS_ARE_ROWS ? MAP_B : MAP_A];
         UNROLL for (int box = 0; box < ImageTile::BOXES; ++box) {
             const sptr<u8> to = slot + (IMAGE_AT + box * ImageTile::BOX_BYTES + ImageTile::first_fetched_row() * 128);
+#if PAIR
+            copy_pixels_of_pair(to, image_map, pixel, tap_offset, full);
+#else
             if constexpr (SHARING > 1)
                 copy_pixels(to, image_map, pixel, tap_offset, full, ALL_PEERS);
             else
                 copy_pixels(to, image_map, pixel, tap_offset, full);
+#endif
             pixel[0] += box_step;
         }
         pixel[0] += BLOCK_K - ImageTile::BOXES * box_step;
@@ -149,7 +160,7 @@ struct Requests {
     i32 a_at[5], b_at[5];
 
     MEMBER Requests(const MappedParams &given, const Tile &tile, i32) : params(given) {
-        const i32 column = tile.column + (PAIR && !GATE ? rank_in_cluster() * (BLOCK_N / 2) : 0);
+        const i32 column = tile.column + first_own_column();
         locate_tile(a_at, TileA::K_CONTIGUOUS, tile.row, tile.k_begin, tile.batch, params.a_batch);
         locate_tile(b_at, TileB::K_CONTIGUOUS, column, tile.k_begin, tile.batch, params.b_batch);
         a_at[1] += TileA::first_fetched_row(), b_at[1] += TileB::first_fetched_row();
@@ -159,7 +170,8 @@ struct Requests {
         const i32 box_step = PARTS > 1 ? divide_up(params.k, BLOCK_K) * BLOCK_K : UNIT;
         TileA::request(slot, params.map[MAP_A], a_at, full, box_step);
         if constexpr (PAIR)
-            TileB::request(slot + TileA::BYTES, params.map[GATE ? MAP_B + rank_in_cluster() : MAP_B], b_at, full);
+            TileB::request(slot + TileA::BYTES, params.map[GATE ? MAP_B + rank_in_cluster() : MAP_B], b_at, full,
+                           box_step);
         else if constexpr (GATE)
             request_gate(slot + TileA::BYTES, params.map[MAP_B], params.map[MAP_B + 1], b_at, full);
         else

@@ -1,7 +1,7 @@
 // Tiles of A and B in shared memory that tensor copies fill, for main loops that multiply from there (wgmma, tcgen05).
 //
-// Shared memory: first the mbarriers, a full and an empty one for each buffer, then those of the main loop; from RING on
-// STAGES buffers, each with a tile of A, then a tile of B. A tile consists of boxes whose rows have 128 bytes. Where
+// Shared memory: first the mbarriers, a full and an empty one for each buffer, then those of the main loop; from RING
+// on STAGES buffers, each with a tile of A, then a tile of B. A tile consists of boxes whose rows have 128 bytes. Where
 // the operand is K-contiguous, these are rows of M or N, and 64 elements of k make a box (of 16 bits); else they are
 // rows of k, and 64 rows of A or columns of B make a box, the last of which may have more columns than the tile. With
 // GATE the columns of B are COLUMNS of the gate, then the same number of the other matrix. With PARTS 3 a tile has a
@@ -9,6 +9,7 @@
 #pragma once
 #pragma parameter PAIR 0
 #include "contraction.cuh"
+#include "float_parts.cuh"
 #include "hopper_ring.cuh"
 
 // Indices of tensor maps. With GATE the map after B's is that of the other matrix.

@@ -58,7 +58,7 @@ constexpr int THREADS = 128 * (CONSUMERS + 1), TILES_M = BLOCK_M / (64 * (ALTERN
 #endif
 #include "tma_requests.cuh"
 #if PARTS > 1
-#include "wgmma_recompute.cuh"
+#include "tma_recompute.cuh"
 #endif
 #include "tma_store.cuh"
 #include "tma_walk.cuh"
@@ -208,7 +208,13 @@ DEVICE void compute_tiles(const MappedParams &params) {
 #define WGMMA_KERNEL(name) KERNEL(name, MappedParams, THREADS, MIN_BLOCKS)
 #endif
 
-#ifndef AFTER_ANOTHER
+#ifdef AFTER_ANOTHER // the name of a main launch that waits for an earlier one
+WGMMA_KERNEL(AFTER_ANOTHER) {
+    set_up(params);
+    grid_dependency_wait();
+    compute_tiles(params);
+}
+#else
 WGMMA_KERNEL(contraction_wgmma) {
     set_up(params);
     compute_tiles(params);

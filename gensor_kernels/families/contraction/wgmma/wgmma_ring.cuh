@@ -1,5 +1,5 @@
-// The ring of shared buffers between the thread that requests tiles and the warpgroups that multiply them. After the full
-// and empty mbarriers there is one for each warpgroup.
+// The ring of shared buffers between the thread that requests tiles and the warpgroups that multiply them. After the
+// full and empty mbarriers there is one for each warpgroup.
 #pragma once
 #include "tma_tiles.cuh"
 

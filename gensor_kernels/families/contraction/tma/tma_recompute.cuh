@@ -1,4 +1,4 @@
-// Finished sums of float products by parts (wgmma_floats.cuh): finite sums are divided by 2^32. Where a sum of a warp
+// Finished sums of float products by parts (float_parts.cuh): finite sums are divided by 2^32. Where a sum of a warp
 // is not finite, the warp computes all its sums again by multiply-adds of the operands themselves, in the order of k.
 #pragma once
 #include "tma_requests.cuh"

@@ -1,0 +1,7 @@
+"""Columns of contraction_tcgen05 in addition to the common ones (contraction/column.py)."""
+
+from __future__ import annotations
+
+from gensor_kernels.families.core.columns import Column
+
+ADDING = Column("adding", "clocks in which the storing warps add an iteration's short sums")
