@@ -246,11 +246,11 @@ class Problem:
             parts += [image, before[block].view(np.uint8).reshape(-1)]
         return cls(form, np.concatenate(parts), want[:, :, : form.n])
 
-    def run(self, kernel: Kernel, *, late: bool = True, order: str | int = 0, ordered: bool = True) -> np.ndarray:
-        """Run the entry of the form; return the words of tensor memory by block, lane and column."""
+    def run(self, kernel: Kernel, *, late: bool = True, order: str | int = 0, name: str = "") -> np.ndarray:
+        """Run an entry, by default that of the form; return the words of tensor memory by block, lane and column."""
         out = np.zeros((self.form.blocks, LANES, COLUMNS), np.uint32)
         memory = Memory()
         places = [memory.place(each.ctypes.data, each.nbytes, each is out) for each in (out, self.source)]
-        launch = Launch(self.form.entry, self.form.blocks, 128, IMAGE + 64, cluster=self.form.blocks)
-        kernel.run([launch], struct.pack("<2Q", *places), memory, late=late, order=order, ordered=ordered)
+        launch = Launch(name or self.form.entry, self.form.blocks, 128, IMAGE + 64, cluster=self.form.blocks)
+        kernel.run([launch], struct.pack("<2Q", *places), memory, late=late, order=order, ordered=True)
         return out[:, :, : self.form.n]
