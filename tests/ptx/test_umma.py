@@ -32,18 +32,20 @@ FORMS = {
     "s8": Form("s32", "s8", "s8", 128, 24),
     "s8_u8": Form("s32", "s8", "u8", 64, 48, across=(0, 1)),
     "u8_s8 of a pair": Form("s32", "u8", "s8", 256, 64, 2, across=(1, 0)),
+    "halves in tensor memory": Form("f32", "f16", "f16", 128, 64, held=True, across=(0, 1), signs=(-1, 1)),
+    "e5m2 in tensor memory": Form("f32", "e5m2", "e4m3", 256, 64, 2, held=True),
     "u8": Form("s32", "u8", "u8", 128, 32, saturated=True),
 }  # fmt: skip
 
 
 @functools.cache
-def _kernel(kind: str, blocks: int) -> Kernel:
-    return Kernel(HEAD + entry(kind, blocks))
+def _kernel(kind: str, blocks: int, held: bool) -> Kernel:
+    return Kernel(HEAD + entry(kind, blocks, held))
 
 
 def kernel_of(form: Form) -> Kernel:
     """Return the entry of a form's kind and blocks."""
-    return _kernel(kind_of(form.a), form.blocks)
+    return _kernel(kind_of(form.a), form.blocks, form.held)
 
 
 @pytest.mark.parametrize("name", FORMS)

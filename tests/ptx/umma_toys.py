@@ -10,6 +10,7 @@ from tests.ptx.execute import Kernel, Memory
 from tests.ptx.product_toys import IMAGE, TYPES, Tile, bits_of, values
 
 LANES, COLUMNS = 128, 256
+HELD = 128  # the first column of a in tensor memory
 HEAD = ".version 8.8\n.target sm_100a\n.address_size 64\n.extern .shared .align 1024 .b8 shared[];\n"
 #: kind -> types of A and B with their codes
 KINDS = {
@@ -39,6 +40,7 @@ class Form:
     m: int
     n: int
     blocks: int = 1
+    held: bool = False  # a is in tensor memory
     across: tuple[int, int] = (0, 0)
     signs: tuple[int, int] = (1, 1)
     saturated: bool = False
@@ -51,7 +53,7 @@ class Form:
     @property
     def entry(self) -> str:
         """The name of the entry that executes it."""
-        return f"{kind_of(self.a)}_{self.blocks}"
+        return f"{kind_of(self.a)}_{self.blocks}{'_held' * self.held}"
 
     @property
     def descriptor(self) -> int:
@@ -93,12 +95,13 @@ def encoded(tile: Tile) -> int:
     return wide | 1 << 46 | SWIZZLES[tile.swizzle] << 61
 
 
-def entry(kind: str, blocks: int) -> str:
+def entry(kind: str, blocks: int, held: bool = False) -> str:
     """An entry that fills shared and tensor memory, multiplies once, and stores what tensor memory then contains.
 
     It has 128 threads. The form of the product, but for its kind, and all data are in the source.
     """
-    name, cluster = f"{kind}_{blocks}", f".reqnctapercluster {blocks}" if blocks > 1 else ""
+    name, a = (f"{kind}_{blocks}_held", "[%a]") if held else (f"{kind}_{blocks}", "%da")
+    cluster = f".reqnctapercluster {blocks}" if blocks > 1 else ""
     group = f"cta_group::{blocks}"
     meet = "bar.sync 0;" if blocks == 1 else "barrier.cluster.arrive.release; barrier.cluster.wait.acquire;"
     commit = f"tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster"
@@ -107,7 +110,7 @@ def entry(kind: str, blocks: int) -> str:
 .visible .entry {name}(.param .align 8 .b8 {name}_param_0[16]) {cluster}
 {{
     .reg .b64 %out, %in, %from, %mine, %da, %db, %base;
-    .reg .b32 %t, %to, %i, %w<4>, %d<8>, %form, %scale, %n, %memory, %bar, %hold, %quarter, %at, %rank, %warp, %leads;
+    .reg .b32 %t, %to, %i, %w<4>, %d<8>, %form, %scale, %n, %memory, %bar, %hold, %quarter, %at, %rank, %warp, %leads, %a;
     .reg .b16 %all;
     .reg .pred %p, %kept, %one, %done, %first;
     ld.param.u64 %out, [{name}_param_0];
@@ -140,6 +143,7 @@ def entry(kind: str, blocks: int) -> str:
 allocated:
     bar.sync 0;
     ld.shared.b32 %memory, [%hold];
+    add.s32 %a, %memory, {HELD};
     shl.b32 %quarter, %warp, 21;
     add.s32 %at, %memory, %quarter;
     mad.lo.u32 %to, %t, 16, %to;
@@ -174,7 +178,7 @@ fill:
     @%p bra issued;
     setp.eq.u32 %p, %leads, 0;
     @!%p bra issued;
-    tcgen05.mma.{group}.kind::{kind} [%memory], %da, %db, %form, %kept;
+    tcgen05.mma.{group}.kind::{kind} [%memory], {a}, %db, %form, %kept;
     {commit}
 issued:
     mbarrier.try_wait.parity.shared::cta.b64 %done, [%bar], 0;
@@ -223,7 +227,9 @@ class Problem:
         if form.a == "tf32":
             stored = tuple((each.view(np.uint32) | 0x1FFF).view(np.float32) for each in stored)
         behind = replace(tile_b, start=tile_b.start + 32768)
-        header = struct.pack("<2Q3I4x", encoded(tile_a), encoded(behind), form.descriptor, kept, form.n)
+        header = struct.pack(
+            "<2Q3I4x", encoded(tile_a), encoded(behind), form.descriptor, kept, COLUMNS if form.held else form.n
+        )
         parts = [np.frombuffer(header, np.uint8)]
         shape = (form.blocks, LANES, COLUMNS)
         before, want = (np.full(shape, 0x40404040, np.uint32) for _ in range(2))
@@ -241,10 +247,13 @@ class Problem:
         for block in range(form.blocks):
             image = rng.integers(0, 256, IMAGE).astype(np.uint8)
             mine = [each[len(each) // form.blocks * block :][: len(each) // form.blocks] for each in stored]
-            tile_a.place(image, mine[0], form.across[0])
+            if form.held:
+                before[block, :, HELD : HELD + 8] = want[block, :, HELD : HELD + 8] = mine[0].view(np.uint32)
+            else:
+                tile_a.place(image, mine[0], form.across[0])
             behind.place(image, mine[1], form.across[1])
             parts += [image, before[block].view(np.uint8).reshape(-1)]
-        return cls(form, np.concatenate(parts), want[:, :, : form.n])
+        return cls(form, np.concatenate(parts), want[:, :, : COLUMNS if form.held else form.n])
 
     def run(self, kernel: Kernel, *, late: bool = True, order: str | int = 0, name: str = "") -> np.ndarray:
         """Run an entry, by default that of the form; return the words of tensor memory by block, lane and column."""
@@ -253,4 +262,4 @@ class Problem:
         places = [memory.place(each.ctypes.data, each.nbytes, each is out) for each in (out, self.source)]
         launch = Launch(name or self.form.entry, self.form.blocks, 128, IMAGE + 64, cluster=self.form.blocks)
         kernel.run([launch], struct.pack("<2Q", *places), memory, late=late, order=order, ordered=True)
-        return out[:, :, : self.form.n]
+        return out[:, :, : self.want.shape[2]]

@@ -287,7 +287,8 @@ struct Umma { // operands of tcgen05.mma
     const char *text;
     UmmaKind kind;
     u8 blocks;
-    u64 d, a, b; // an address in tensor memory, and matrix descriptors
+    bool held;   // a is in tensor memory too
+    u64 d, a, b; // addresses in tensor memory, and matrix descriptors
     u32 instruction;
     bool kept;
 };

@@ -39,6 +39,8 @@ Product form_of(const Umma &umma) {
     if (form.saturated > whole || (whole && (form.negated_a || form.negated_b)))
         wrong("invalid", "saturation or a sign");
     form.across_a = field(word, 15, 1), form.across_b = field(word, 16, 1);
+    if (umma.held && form.across_a)
+        wrong("invalid", "a transposed matrix in tensor memory");
     if ((form.across_a || form.across_b) && umma.kind == UmmaKind::TF32)
         wrong("not_executed", "a transposed matrix of tf32"); // needs a swizzle of atoms of 32 bytes (table 54)
     form.n = field(word, 17, 6) * 8, form.factors = field(word, 24, 5) * 16, form.k = 32 / element_bytes(form.a);
@@ -49,6 +51,8 @@ Product form_of(const Umma &umma) {
         wrong("invalid", "N of a transposed B"); // table 52
     if (form.factors != 64 * umma.blocks && form.factors != 128 * umma.blocks)
         wrong("invalid", "M");
+    if (umma.held && form.factors != 128 * umma.blocks)
+        wrong("not_executed", "M of a matrix in tensor memory");
     return form;
 }
 // Rows of A in each block; those of columns from N / 2 on are in lanes from 64 on where a pair has 128 (layout B).
@@ -97,12 +101,23 @@ f64 aligned_sum(const Factors &factors, const Exponents &exponents, u32 row, u32
         total += std::trunc((f64)factors.a[j][row] * factors.b[j][column] * scale);
     return total * power_of_two(most - 25);
 }
+// 16 rows of A in tensor memory, whose elements are adjacent in the words of a lane.
+void gather_lanes(const TensorMemory &tensor, u64 address, const Product &form, u32 first, Factors &factors) {
+    const u32 each = 4 / element_bytes(form.a);
+    for (u32 row = 0; row < 16; row++)
+        for (u32 k = 0; k < form.k; k++) {
+            u8 bytes[4];
+            std::memcpy(bytes, &tensor.word[first + row][(address & 0xffff) + k / each], 4);
+            const f32 value = element(bytes, k % each, form.a);
+            factors.a[k][row] = form.negated_a ? -value : value;
+        }
+}
 void execute(TensorMemory::Work &work) {
     static thread_local Factors factors;
     static thread_local Exponents exponents;
     const Product &form = work.form;
     const Halves halves(work.umma, form);
-    const u32 of_a = halves.rows * form.k * element_bytes(form.a) / 16;
+    const u32 of_a = work.umma.held ? 0 : halves.rows * form.k * element_bytes(form.a) / 16;
     const u32 column = work.umma.d & 0xffff, first_lane = (u32)(work.umma.d >> 16);
     for (u32 i = 0; i < halves.blocks; i++)
         gather(block_of_pair(work, i), work.tiles[i].data() + of_a, halves.columns, form.across_b, form.b,
@@ -112,8 +127,11 @@ void execute(TensorMemory::Work &work) {
         for (u32 first = 0; first < halves.rows; first += 16) {
             Block &block = block_of_pair(work, i);
             TensorMemory &tensor = tensor_of(block);
-            gather(block, work.tiles[i].data(), halves.rows, form.across_a, form.a, form.negated_a, form.k, first,
-                   first + 16, factors.a);
+            if (work.umma.held)
+                gather_lanes(tensor, work.umma.a, form, first, factors);
+            else
+                gather(block, work.tiles[i].data(), halves.rows, form.across_a, form.a, form.negated_a, form.k, first,
+                       first + 16, factors.a);
             Exponents::of(factors.a, form.k, 16, exponents.a);
             for (u32 row = 0; row < 16; row++) {
                 f64 sums[256];
@@ -213,11 +231,11 @@ void issue_umma(Thread &t, const Umma &umma) {
     TensorMemory::Work work{&t, umma, form_of(umma)};
     const Product &form = work.form;
     const Halves halves(umma, form);
-    const Descriptor a = Descriptor::of_tcgen05(umma.a, umma.text), b = Descriptor::of_tcgen05(umma.b, umma.text);
+    const Descriptor b = Descriptor::of_tcgen05(umma.b, umma.text);
     const u32 column = umma.d & 0xffff, lane = (u32)(umma.d >> 16), columns = halves.split ? form.n / 2 : form.n;
     const bool quarters = halves.rows == 64 && !halves.split; // 16 lanes of each warp's 32
-    if (lane && !(quarters && lane == 16))
-        fault("tensor", "%.120s: sums from lane %u on", umma.text, lane);
+    if ((lane && !(quarters && lane == 16)) || (umma.held && umma.a >> 16))
+        fault("tensor", "%.120s: rows from lane %u on", umma.text, lane);
     if (t.causality) {
         const u64 shape = (u64)(umma.instruction & 0x1f7e0000u) << 32 | umma.d; // M and N
         work.use = t.causality->issue_tensor(t.slot, {umma.text, TensorUse::PRODUCT, shape << 1 | (umma.blocks - 1)});
@@ -231,7 +249,14 @@ void issue_umma(Thread &t, const Umma &umma) {
         for (u32 first = lane; first < LANES; first += quarters ? 32 : 16) {
             touch_tensor(t, each, work.use, first, column, columns, umma.kept ? READS | WRITES : WRITES, umma.text);
         }
-        place_tile(each, a, umma.text, halves.rows, form.across_a, form.a, form.k, work.tiles[i]);
+        if (umma.held) {
+            check_columns(each, umma.a & 0xffff, 8, umma.text);
+            for (u32 first = 0; first < LANES; first += 16)
+                touch_tensor(t, each, work.use, first, umma.a & 0xffff, 8, READS, umma.text);
+        } else {
+            place_tile(each, Descriptor::of_tcgen05(umma.a, umma.text), umma.text, halves.rows, form.across_a, form.a,
+                       form.k, work.tiles[i]);
+        }
         place_tile(each, b, umma.text, halves.columns, form.across_b, form.b, form.k, work.tiles[i]);
         for (u32 address : work.tiles[i]) {
             proxied(t, each, address, 16, ARRIVING | OBJECT, "a product reads");

@@ -77,15 +77,15 @@ def _product(i: Instruction, q: Qualifiers, w: Writer) -> str:
     if w.module.target not in KINDS[kind]:
         raise PtxError(f"{i.opcode} on {w.module.target}")
     d, a, b, descriptor, *rest = i.operands
-    if isinstance(a, Address):
-        raise NotExecutedError(f"{i.opcode} with a in tensor memory")
+    held = isinstance(a, Address)
     if rest and isinstance(rest[0], Vector):
         raise NotExecutedError(f"{i.opcode} with disable-output-lane")
     if len(rest) > 1:
         raise NotExecutedError(f"{i.opcode} with scale-input-d")
     (kept,) = rest
     return (
-        f'issue_umma(t, {{"{i.text[:100]}", UmmaKind::{kind.upper()}, {blocks}, {_taddr(w, d)}, {w.read(a, "b64")}, '
+        f'issue_umma(t, {{"{i.text[:100]}", UmmaKind::{kind.upper()}, {blocks}, {str(held).lower()}, {_taddr(w, d)}, '
+        f"{_taddr(w, a) if held else w.read(a, 'b64')}, "
         f"{w.read(b, 'b64')}, {w.read(descriptor, 'b32')}, {w.read(kept, 'pred')}}});"
     )
 
