@@ -89,7 +89,7 @@ BROKEN = {
     "stores that nothing waits for": ("tcgen05.wait::st.sync.aligned;", "", "race"),
     "a wait for loads": ("wait::st", "wait::ld", "race"),
     "stores without a fence": ("tcgen05.fence::before_thread_sync;", "", "race"),
-    "products without a fence": ("tcgen05.fence::after_thread_sync;\n    add", "add", "race"),
+    "products without a fence": ("tcgen05.fence::after_thread_sync;\n    add.s32 %i", "add.s32 %i", "race"),
     "loads without a fence": ("tcgen05.fence::after_thread_sync; // before loads", "", "race"),
     "tiles without a fence of proxies": ("fence.proxy.async.shared::cta;", "", "unfenced"),
     "another product": (PRODUCT, f"{PRODUCT} xor.b32 %form, %form, 0xc0000; {PRODUCT}", "race"),

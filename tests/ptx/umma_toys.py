@@ -46,6 +46,11 @@ class Form:
     saturated: bool = False
 
     @property
+    def columns(self) -> int:
+        """Columns of tensor memory that are filled before, and shown after the product."""
+        return COLUMNS if self.held else self.n
+
+    @property
     def k(self) -> int:
         """Elements of k."""
         return TYPES[self.a][1]
@@ -110,8 +115,7 @@ def entry(kind: str, blocks: int, held: bool = False) -> str:
 .visible .entry {name}(.param .align 8 .b8 {name}_param_0[16]) {cluster}
 {{
     .reg .b64 %out, %in, %from, %mine, %da, %db, %base;
-    .reg .b32 %t, %to, %i, %w<4>, %d<8>, %form, %scale, %n, %memory, %bar, %hold, %quarter, %at, %rank, %warp, %leads, %a;
-    .reg .b16 %all;
+    .reg .b32 %t, %to, %i, %w<4>, %d<8>, %form, %scale, %n, %memory, %bar, %hold, %quarter, %at, %rank, %warp, %a;
     .reg .pred %p, %kept, %one, %done, %first;
     ld.param.u64 %out, [{name}_param_0];
     ld.param.u64 %in, [{name}_param_0+8];
@@ -173,11 +177,9 @@ fill:
     tcgen05.fence::before_thread_sync;
     {meet}
     tcgen05.fence::after_thread_sync;
-    add.s32 %leads, %t, %rank;
-    setp.ne.u32 %p, %leads, 0;
+    add.s32 %i, %t, %rank;
+    setp.ne.u32 %p, %i, 0;
     @%p bra issued;
-    setp.eq.u32 %p, %leads, 0;
-    @!%p bra issued;
     tcgen05.mma.{group}.kind::{kind} [%memory], {a}, %db, %form, %kept;
     {commit}
 issued:
@@ -227,9 +229,7 @@ class Problem:
         if form.a == "tf32":
             stored = tuple((each.view(np.uint32) | 0x1FFF).view(np.float32) for each in stored)
         behind = replace(tile_b, start=tile_b.start + 32768)
-        header = struct.pack(
-            "<2Q3I4x", encoded(tile_a), encoded(behind), form.descriptor, kept, COLUMNS if form.held else form.n
-        )
+        header = struct.pack("<2Q3I4x", encoded(tile_a), encoded(behind), form.descriptor, kept, form.columns)
         parts = [np.frombuffer(header, np.uint8)]
         shape = (form.blocks, LANES, COLUMNS)
         before, want = (np.full(shape, 0x40404040, np.uint32) for _ in range(2))
@@ -253,7 +253,7 @@ class Problem:
                 tile_a.place(image, mine[0], form.across[0])
             behind.place(image, mine[1], form.across[1])
             parts += [image, before[block].view(np.uint8).reshape(-1)]
-        return cls(form, np.concatenate(parts), want[:, :, : COLUMNS if form.held else form.n])
+        return cls(form, np.concatenate(parts), want[:, :, : form.columns])
 
     def run(self, kernel: Kernel, *, late: bool = True, order: str | int = 0, name: str = "") -> np.ndarray:
         """Run an entry, by default that of the form; return the words of tensor memory by block, lane and column."""
@@ -262,4 +262,4 @@ class Problem:
         places = [memory.place(each.ctypes.data, each.nbytes, each is out) for each in (out, self.source)]
         launch = Launch(name or self.form.entry, self.form.blocks, 128, IMAGE + 64, cluster=self.form.blocks)
         kernel.run([launch], struct.pack("<2Q", *places), memory, late=late, order=order, ordered=True)
-        return out[:, :, : self.want.shape[2]]
+        return out[:, :, : self.form.columns]

@@ -201,7 +201,7 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("fence_before_a_product", emulator="race", executor="race")
     yield here("rows_of_a_pair", emulator="invalid", executor="uninitialised", blocks=2)
     yield here("columns_of_a_pair", emulator="invalid", executor=VALUES, blocks=2)
-    yield here("issuer_of_a_pair", emulator="invalid", executor=UNSEEN, blocks=2)
+    yield here("issuer_of_a_pair", emulator="invalid", executor="uninitialised", blocks=2)
     yield here("blocks_of_an_allocation", emulator="deadlock|race", executor="deadlock", blocks=2, threads=32)
     yield here("one_allocation_of_a_pair", emulator="divergent", executor="tensor", blocks=2, threads=32)
     yield here("commit_of_both_blocks", emulator="race|uninitialised", executor="uninitialised", blocks=2)
