@@ -13,6 +13,7 @@ from tests.families.lattices import WGMMA
 from tests.mutator.engine.configuration import Changed
 from tests.mutator.programs.contraction import block_configurations
 from tests.mutator.programs.rows import rows_configurations
+from tests.mutator.programs.tcgen05 import rewritten_configurations, tcgen05_configurations
 from tests.mutator.programs.wgmma import aligned_configurations, wgmma_configurations
 from tests.mutator.programs.window import groups_configurations
 
@@ -68,6 +69,11 @@ PROGRAMS = {
         f"blocks, {name}": lambda name=name: configuration(block_configurations, name)
         for name in ("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8")
     },
+    **{
+        f"tensor memory, {name}": lambda name=name: configuration(tcgen05_configurations, name)
+        for name in ("k-contiguous", "pair", "gate of a pair", "n-contiguous")
+    },
+    "tensor memory, parts": lambda: configuration(rewritten_configurations, "parts of a pair"),
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
 }
 #: Kernel -> what is wrong -> the text, and the text in its place.
@@ -80,7 +86,7 @@ FAULTS = {
         "no fence before products": ("wgmma_fence();\n    UNROLL", "UNROLL"),
         "mbarriers not fenced": ("mbarrier_fence();\n", "\n"),
         "slabs over a ring in use": ("!PERSISTENT)\n        barrier();", "!PERSISTENT)\n        ;"),
-        "too few bytes": ("slot), SLOT_BYTES);", "slot), SLOT_BYTES - 16);"),
+        "too few bytes": ("SLOT_BYTES * (PAIR ? 2 : 1)", "SLOT_BYTES - 16"),
         "an unaligned tile": ("constexpr int RING = ATOM", "constexpr int RING = 512"),
         "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
         "registers that are not given": ("give_registers<ENTRY, GIVEN>();", ""),
@@ -309,6 +315,107 @@ FAULTS = {
         "rows that are neighbours": ("FRAGMENTS_M, 16, 2, 8>", "FRAGMENTS_M, 16, 2, 1>"),
         "sums that are kept": ("Accumulators sums = {};", "static Accumulators sums = {};"),
         "the scales of the weights": ("tile, params.groups.zeros,", "tile, params.d,"),
+    },
+    "tensor memory, k-contiguous": {
+        "no wait for a place": ("mbarrier_wait(sums_empty(place.number), place.parity ^ 1);", ""),
+        "a place that is never free": ("place.parity ^ 1);", "place.parity);"),
+        "no wait for sums": ("mbarrier_wait(sums_full(place.number), place.parity);", ""),
+        "no fence after sums": ("place.parity);\n        tensor_fence_after();", "place.parity);"),
+        "no wait for a full buffer": ("mbarrier_wait(full(turn.slot), turn.parity);", ""),
+        "no fence after a full buffer": ("turn.parity);\n            tensor_fence_after();", "turn.parity);"),
+        "no fence before a place is given back": ("tensor_fence_before();\n        warp_barrier();", "warp_barrier();"),
+        "a place given back for the other lanes": (
+            "tensor_fence_before();\n        warp_barrier();",
+            "tensor_fence_before();",
+        ),
+        "a place given back too early": (
+            "if (half == 1)\n                loads.end",
+            "if (half == 0)\n                loads.end",
+        ),
+        "a place that is kept": ("if (half == 1)\n                loads.end();", ""),
+        "a buffer that is kept": ("umma_commit<BLOCKS>(empty(turn.slot));", ""),
+        "a buffer given back too early": (
+            "multiply(k, !first || k > 0);\n        empty_buffer();",
+            "empty_buffer(), multiply(k, !first || k > 0);",
+        ),
+        "sums that are not complete": ("umma_commit<BLOCKS>(sums_full(place.number));", ""),
+        "sums of the tile before": ("multiply(k, !first || k > 0)", "multiply(k, true)"),
+        "sums of the last step": ("multiply(k, !first || k > 0)", "multiply(k, k > 0)"),
+        "lanes of half a warp": ("own * 32 + half * 16) << 16", "own * 32 + half * 8) << 16"),
+        "lanes of another warp": ("(u32)(own * 32 + half * 16) << 16", "(u32)((own ^ 1) * 32 + half * 16) << 16"),
+        "one place": ("(u32)(number * SUM_COLUMNS)", "0u"),
+        "places that overlap": ("(u32)(number * SUM_COLUMNS)", "(u32)(number * SUM_COLUMNS / 2)"),
+        "no wait for loads": ("tensor_load_wait(sums[0]);", ""),
+        "memory that is kept": ("tensor_free<BLOCKS, MEMORY_COLUMNS>(memory);", ""),
+        "memory given back too early": ("    meet();\n    if (warp == 1) {", "    if (warp == 1) {"),
+        "more memory given back": ("tensor_free<BLOCKS, MEMORY_COLUMNS>", "tensor_free<BLOCKS, 2 * MEMORY_COLUMNS>"),
+        "another address": ("return load_shared<4>(memory_address()).template get<u32>(0);", "return 0;"),
+        "descriptors of warpgroups": ("(u64)1 << 46", "(u64)0"),
+        "half the rows": ("(u32)(rows >> 4) << 24", "(u32)(rows >> 5) << 24"),
+        "half the columns": ("(u32)(columns >> 3) << 17", "(u32)(columns >> 4) << 17"),
+        "another type": ("constexpr u32 UMMA_CODE = 0;", "constexpr u32 UMMA_CODE = 1;"),
+        "sums of another type": ("? 2 : 1; // i32", "? 2 : 0; // i32"),
+        "B across": ("!TileB::K_CONTIGUOUS);\n", "TileB::K_CONTIGUOUS);\n"),
+        "the first elements of k": ("part_a * TileA::BOX_BYTES + TileA::k_offset(k)", "part_a * TileA::BOX_BYTES"),
+        "the first buffer": ("const int slot = turn.slot * SLOT_BYTES;", "const int slot = 0;"),
+        "three arrivals": (
+            "mbarrier_init(sums_empty(place), 4 * BLOCKS);",
+            "mbarrier_init(sums_empty(place), 3 * BLOCKS);",
+        ),
+        "a tile too low": ("matrix_descriptor(tile + first * 128, 16", "matrix_descriptor(tile + 128, 16"),
+        "loads of empty sums": (
+            "if (within(0, steps)) {\n                tensor_load",
+            "{\n                tensor_load",
+        ),
+    },
+    "tensor memory, n-contiguous": {
+        "B along k": ("!TileB::K_CONTIGUOUS);\n", "TileB::K_CONTIGUOUS);\n"),
+        "fewer columns than two tiles need": ("PLACES * SUM_COLUMNS;", "SUM_COLUMNS;"),
+        "another step along k": (": k * 128;", ": k * 64;"),
+    },
+    "tensor memory, pair": {
+        "both blocks issue": ("warp == 1 && (!PAIR || rank_in_cluster() == 0)", "warp == 1"),
+        "arrivals at the own block": (
+            "mbarrier_arrive_at(sums_empty(place.number), 0);",
+            "mbarrier_arrive(sums_empty(place.number));",
+        ),
+        "bytes of one block": ("SLOT_BYTES * (PAIR ? 2 : 1)", "SLOT_BYTES"),
+        "both blocks expect": (
+            "if (!PAIR || rank_in_cluster() == 0)\n                mbarrier_expect",
+            "mbarrier_expect",
+        ),
+        "the same half of B": ("rank_in_cluster() * (BLOCK_N / 2)", "0"),
+        "all of B in each block": ("PAIR ? BLOCK_N / 2 : BLOCK_N, B_LAYOUT", "BLOCK_N, B_LAYOUT"),
+        "no meeting first": (
+            "if constexpr (PAIR)\n        cluster_barrier();",
+            "if constexpr (PAIR)\n        barrier();",
+        ),
+        "a meeting that shows no address": (
+            "if constexpr (PAIR)\n        cluster_barrier",
+            "if constexpr (PAIR)\n        cluster_begin",
+        ),
+        "rows of one block": ("(BLOCK_M * BLOCKS, BLOCK_N", "(BLOCK_M, BLOCK_N"),
+        "copies that report to their own block": (
+            "copy_tensor_of_pair(tile + box * BOX_BYTES, map, at, full);",
+            "copy_tensor(tile + box * BOX_BYTES, map, at, full);",
+        ),
+        "products of one block": ("umma<BLOCKS, A_STORED>", "umma<1, A_STORED>"),
+        "commits to one block": ("umma_commit<BLOCKS>(empty(turn.slot))", "umma_commit<1>(empty(turn.slot))"),
+    },
+    "tensor memory, gate of a pair": {
+        "the gate twice": ("GATE ? MAP_B + rank_in_cluster() : MAP_B", "MAP_B"),
+        "the other half of the columns": ("PAIR && !GATE ?", "PAIR ?"),
+    },
+    "tensor memory, parts": {
+        "a buffer given back after its last sums": (
+            "if (k == BLOCK_K - K_STEP)\n                empty",
+            "if (k < 0)\n                empty",
+        ),
+        "no fence after a place": ("if constexpr (PARTS > 1) // else", "if constexpr (false) // else"),
+        "short sums that are kept": ("multiply(k, false);", "multiply(k, true);"),
+        "small products of one part": ("OF_A[p], OF_B[p]", "OF_A[p], 0"),
+        "parts that follow one another": ("at, full,\n                           box_step);", "at, full);"),
+        "sums of half the rows": ("float &sum = sums[half][0]", "float &sum = sums[0][0]"),
     },
     "rows of groups": {
         "one thread alone looks for a group": ("!RAGGED_ROWS && !elected", "!elected"),

@@ -293,9 +293,9 @@ DEVICE void compute_tiles(const MappedParams &params, u32 memory) {
         multiply_tiles(params, memory);
     else if (warp >= 4)
         store_tiles(params, memory);
-    tensor_fence_before();
     meet();
     if (warp == 1) {
+        warp_barrier(); // its lanes may have left the barrier one by one
         tensor_fence_after();
         tensor_free<BLOCKS, MEMORY_COLUMNS>(memory);
     }
