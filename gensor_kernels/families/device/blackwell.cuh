@@ -8,8 +8,8 @@
 //
 //   tensor_alloc<BLOCKS, COLUMNS>(sptr<u32> to)      by the lanes of a warp: allocates columns (32, 64, 128, 256 or
 //                                                    512) and stores their address. Waits until other blocks have freed
-//                                                    enough. Of a pair, a warp of each block does so together: both get
-//                                                    the same address, and wait for each other; so with the next two
+//                                                    enough. A warp of each block of a pair does so together: both wait
+//                                                    for each other and get one address; the next two do so too
 //   tensor_alloc_last<BLOCKS>()                      no further allocation by this block: others need not wait for it
 //   tensor_free<BLOCKS, COLUMNS>(u32 memory)         before the block exits, once no instruction uses these columns
 //   umma<BLOCKS, A>(u32 d, u64 a, u64 b, u32 instruction, bool kept)   d = kept * d + A * B over 32 bytes of k, by one
@@ -18,8 +18,9 @@
 //                                                    descriptors (tensor_descriptor) of tiles in shared memory: rows
 //                                                    of A and, of a pair, half the columns of B in each block, at
 //                                                    equal addresses. A names the kind: half_t or bfloat16_t; float
-//                                                    (as tf32); e4m3_t or e5m2_t, in any combination; i8. Row r of the
-//                                                    block's 128 is lane r, column c is column d + c: floats, or i32
+//                                                    (as tf32); e4m3_t or e5m2_t, in any combination; i8 (sm_100a
+//                                                    only). Row r of the block's 128 is lane r, column c is column
+//                                                    d + c: floats, or i32
 //   instruction_descriptor<A, B>(rows, columns, a_across, b_across)   rows and columns of a product: 128 of one block,
 //                                                    256 of a pair; 16 to 256 in steps of 16, of a pair of 32.
 //                                                    Across: M or N is contiguous, not k (only for 16-bit types)

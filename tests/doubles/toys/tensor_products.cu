@@ -1,15 +1,68 @@
 // Products in tensor memory over 128 bytes of k, for each kind: 128 rows times 64 columns of one block, 256 times 128
-// of a pair. Boxes are copied as they are, so that the host lays out the tiles. The sums are stored row by row.
+// of a pair. Boxes are copied as they are, so that the host lays out the tiles. The sums are stored row by row. Of
+// kinds with scales, A's are in the first half of another box, B's in the second one: in four columns of 16 bytes or
+// (PLAIN) four pieces of 512 bytes, each for four scales of a row.
 struct MappedParams : Params {
     TensorMap a_map, b_map;
 };
+constexpr int PANEL = 8192;
 
-template <int BLOCKS, class T, class A, class B, bool A_ACROSS, bool B_ACROSS>
+template <int BLOCKS, bool SCALED>
+DEVICE void request(const MappedParams &params, sptr<u8> to, int block, sptr<u64> full) {
+    if (block == 0)
+        mbarrier_expect(full, (SCALED ? 4 : 3) * PANEL * BLOCKS);
+    const i32 rows[4] = {block * 128, block * 128 + 64, block * 64, BLOCKS * 128 + block * 64};
+    for (int i = 0; i < (SCALED ? 4 : 3); ++i) {
+        const TensorMap &map = i == 2 ? params.b_map : params.a_map;
+        const i32 at[5] = {0, rows[i], 0, 0, 0};
+        if constexpr (BLOCKS == 2)
+            copy_tensor_of_pair(to + i * PANEL, map, at, full);
+        else
+            copy_tensor(to + i * PANEL, map, at, full);
+    }
+}
+
+template <int SCALES, bool PLAIN>
+DEVICE u64 described_scales(sptr<u8> scales, int i) {
+    if constexpr (PLAIN)
+        return scales_descriptor(scales + i * 512);
+    else
+        return tensor_descriptor(matrix_descriptor(scales + i * 16, 16, 1024));
+}
+
+// By one thread.
+template <int BLOCKS, class A, class B, bool A_ACROSS, bool B_ACROSS, int SCALES, bool PLAIN>
+DEVICE void issue(u32 memory, sptr<u8> a) {
+    constexpr int ROWS = 128 * BLOCKS, COLUMNS = 64 * BLOCKS;
+    const sptr<u8> b = a + 2 * PANEL, scales = b + PANEL;
+    const u32 of_rows = memory + 128, of_columns = of_rows + 4;
+    for (int k = 0; k < 4; ++k) {
+        const u64 of_a =
+            tensor_descriptor(matrix_descriptor(a + k * (A_ACROSS ? 2048 : 32), A_ACROSS ? PANEL : 16, 1024));
+        const u64 of_b =
+            tensor_descriptor(matrix_descriptor(b + k * (B_ACROSS ? 2048 : 32), B_ACROSS ? PANEL : 16, 1024));
+        if constexpr (SCALES > 0) {
+            const int first = k * SCALES, byte = first % 4;
+            if (byte == 0) {
+                tensor_copy_scales<BLOCKS>(of_rows, described_scales<SCALES, PLAIN>(scales, first / 4));
+                tensor_copy_scales<BLOCKS>(of_columns, described_scales<SCALES, PLAIN>(scales + PANEL / 2, first / 4));
+            }
+            umma_scaled<BLOCKS, SCALES>(
+                memory, of_a, of_b,
+                scaled_descriptor<SCALES>(ROWS, COLUMNS, byte, byte, same_type<A, e5m2_t>, same_type<B, e5m2_t>),
+                of_rows, of_columns, k > 0);
+        } else {
+            umma<BLOCKS, A>(memory, of_a, of_b, instruction_descriptor<A, B>(ROWS, COLUMNS, A_ACROSS, B_ACROSS), k > 0);
+        }
+    }
+}
+
+template <int BLOCKS, class T, class A, class B, bool A_ACROSS, bool B_ACROSS, int SCALES = 0, bool PLAIN = false>
 DEVICE void multiply(const MappedParams &params) {
-    constexpr int COLUMNS = 64 * BLOCKS, PANEL = 8192;
+    constexpr int COLUMNS = 64 * BLOCKS;
     const sptr<u64> full = shared_base().as<u64>(), done = full + 1;
     const sptr<u32> where = (done + 1).as<u32>();
-    const sptr<u8> a = shared_base() + 1024, b = a + 2 * PANEL;
+    const sptr<u8> tiles = shared_base() + 1024;
     const int block = BLOCKS == 2 ? block_index() : 0, warp = thread_index() / 32, lane = thread_index() % 32;
     if (thread_index() == 0) {
         mbarrier_init(full, 1);
@@ -23,29 +76,11 @@ DEVICE void multiply(const MappedParams &params) {
     else
         barrier();
     const u32 memory = load_shared<4>(where).word[0] + 16;
-    if (thread_index() == 0) {
-        const i32 upper[5] = {0, block * 128, 0, 0, 0}, lower[5] = {0, block * 128 + 64, 0, 0, 0};
-        const i32 columns[5] = {0, block * 64, 0, 0, 0};
-        if (block == 0)
-            mbarrier_expect(full, 3 * PANEL * BLOCKS);
-        if constexpr (BLOCKS == 2) {
-            copy_tensor_of_pair(a, params.a_map, upper, full);
-            copy_tensor_of_pair(a + PANEL, params.a_map, lower, full);
-            copy_tensor_of_pair(b, params.b_map, columns, full);
-        } else {
-            copy_tensor(a, params.a_map, upper, full);
-            copy_tensor(a + PANEL, params.a_map, lower, full);
-            copy_tensor(b, params.b_map, columns, full);
-        }
-    }
+    if (thread_index() == 0)
+        request<BLOCKS, (SCALES > 0)>(params, tiles, block, full);
     if (thread_index() == 0 && block == 0) {
         mbarrier_wait(full, 0);
-        for (int k = 0; k < 4; ++k) {
-            const u64 of_a = matrix_descriptor(a + k * (A_ACROSS ? 2048 : 32), A_ACROSS ? PANEL : 16, 1024);
-            const u64 of_b = matrix_descriptor(b + k * (B_ACROSS ? 2048 : 32), B_ACROSS ? PANEL : 16, 1024);
-            umma<BLOCKS, A>(memory, tensor_descriptor(of_a), tensor_descriptor(of_b),
-                            instruction_descriptor<A, B>(128 * BLOCKS, COLUMNS, A_ACROSS, B_ACROSS), k > 0);
-        }
+        issue<BLOCKS, A, B, A_ACROSS, B_ACROSS, SCALES, PLAIN>(memory, tiles);
         umma_commit<BLOCKS>(done);
     }
     mbarrier_wait(done, 0);
@@ -85,3 +120,9 @@ ONE(integers, i32, i8, i8, false, false)
 PAIR(pair_halves, float, half_t, half_t, true, false)
 PAIR(pair_e4m3_e5m2, float, e4m3_t, e5m2_t, false, false)
 PAIR(pair_integers, i32, i8, i8, false, false)
+ONE(mxfp8, float, e4m3_t, e5m2_t, false, false, 1)
+ONE(mxfp4, float, u8, u8, false, false, 2)
+ONE(nvfp4, float, u8, u8, false, false, 4)
+ONE(nvfp4_plain, float, u8, u8, false, false, 4, true)
+PAIR(pair_mxfp8, float, e5m2_t, e4m3_t, false, false, 1)
+PAIR(pair_nvfp4, float, u8, u8, false, false, 4)

@@ -209,6 +209,18 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("tile_of_both_blocks", emulator="uninitialised", executor="uninitialised", blocks=2)
     yield here("one_group_of_a_kernel", emulator="invalid", executor="tensor", blocks=2)
     yield here("pair_without_a_cluster", emulator="invalid", executor="tensor", threads=32)
+    yield here("type_of_scales", emulator="invalid", executor="invalid")
+    yield here("type_of_scaled_numbers", emulator="invalid", executor=VALUES)
+    yield here("columns_of_scales", emulator="out_of_bounds|uninitialised", executor="tensor")
+    yield here("sums_are_no_scales", emulator="invalid", executor=VALUES)
+    yield here("byte_of_scales", emulator="invalid", executor="invalid")
+    yield here("scales_that_nothing_copied", emulator="uninitialised", executor="uninitialised")
+    yield here("columns_of_a_copy", emulator="out_of_bounds", executor="tensor")
+    yield here("swizzle_of_scales", emulator="invalid", executor="not_executed")
+    yield here("tile_of_scales", emulator="uninitialised|out_of_bounds", executor="uninitialised")
+    yield here("scales_of_another_thread", emulator="race", executor="race")
+    yield here("copies_after_scaled_products", emulator="race", executor="race")
+    yield here("tiles_after_copies_of_scales", emulator="race", executor="in_flight")
 
 
 RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory())

@@ -78,11 +78,14 @@ struct Accesses {
 };
 
 // A product in tensor memory: `number` is its place among those of its warp. One of a pair has the operands and sums of
-// both blocks.
+// both blocks. Or a copy of scales, of the tile `a` to columns from `d` on.
 struct TensorProduct {
     GroupShape shape;
     u32 d;
     u64 a, b;
+    TensorScales scales;
+    int a_byte, b_byte; // of the columns of scales
+    bool copies;
     int blocks, thread;
     u32 number;
     bool done;
@@ -114,8 +117,8 @@ struct TensorColumn {
     bool allocated = false, written = false;
     int place = 0; // of the product's warp in clocks
     TensorProduct product;
-    Clocks read; // when each warp had released its loads: UNRELEASED before it has
-    int read_line = 0;
+    Clocks read;                   // when each warp had released its loads: UNRELEASED before it has
+    int reader = 0, read_line = 0; // the thread whose product read scales last
 };
 
 // What a warp does together with one of the other block of a pair.

@@ -18,7 +18,17 @@ DEVICE void tensor_free(u32 memory, CALLER) {
 }
 template <int BLOCKS, class A>
 DEVICE void umma(u32 d, u64 a, u64 b, u32 instruction, bool kept, CALLER) {
-    emulator::tensor_multiply(BLOCKS, GROUP_ELEMENT<A>, d, a, b, instruction, kept, site);
+    emulator::tensor_multiply(BLOCKS, GROUP_ELEMENT<A>, d, a, b, instruction, {0, 0, 0}, kept, site);
+}
+template <int BLOCKS, int SCALES>
+DEVICE void umma_scaled(u32 d, u64 a, u64 b, u32 instruction, u32 a_scales, u32 b_scales, bool kept, CALLER) {
+    static_assert(SCALES == 1 || SCALES == 2 || SCALES == 4, "Rows of 32 bytes have one, two or four scales.");
+    constexpr auto KIND = SCALES == 1 ? emulator::GROUP_E4M3 : emulator::GROUP_E2M1;
+    emulator::tensor_multiply(BLOCKS, KIND, d, a, b, instruction, {SCALES, a_scales, b_scales}, kept, site);
+}
+template <int BLOCKS>
+DEVICE void tensor_copy_scales(u32 to, u64 from, CALLER) {
+    emulator::tensor_copy_scales(BLOCKS, to, from, site);
 }
 template <int BLOCKS>
 DEVICE void umma_commit(sptr<u64> barrier, CALLER) {

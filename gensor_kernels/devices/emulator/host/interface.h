@@ -39,7 +39,7 @@ enum MatrixShape {
 
 // A product of a warpgroup, 64 rows times n columns over 32 bytes of k: element types, whether M or N is the contiguous
 // axis, whether the present sums are added, and whether A is in registers.
-enum GroupElement { GROUP_HALF, GROUP_BFLOAT16, GROUP_TF32, GROUP_INT8, GROUP_E4M3, GROUP_E5M2 };
+enum GroupElement { GROUP_HALF, GROUP_BFLOAT16, GROUP_TF32, GROUP_INT8, GROUP_E4M3, GROUP_E5M2, GROUP_E2M1 };
 struct GroupShape {
     int n;
     GroupElement a, b;
@@ -105,7 +105,14 @@ void exchange_registers(int from, int to, Site site);
 void tensor_alloc(int blocks, u32 columns, u32 to, Site site);
 void tensor_alloc_last(int blocks, Site site);
 void tensor_free(int blocks, u32 memory, u32 columns, Site site);
-void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 instruction, bool kept, Site site);
+// `scales`: those of a row along k, and the columns in which A and B have them; of kinds without scales none.
+struct TensorScales {
+    int each;
+    u32 a, b;
+};
+void tensor_multiply(int blocks, GroupElement kind, u32 d, u64 a, u64 b, u32 instruction, TensorScales scales,
+                     bool kept, Site site);
+void tensor_copy_scales(int blocks, u32 to, u64 from, Site site);
 void tensor_commit(int blocks, u32 barrier, Site site);
 void tensor_load(u32 *d, int columns, u32 from, Site site);
 void tensor_load_wait(Site site);

@@ -147,7 +147,7 @@ static void check_unused(u32 from, u32 columns, Site site) {
             read = read && (each.waited || i < each.column || i >= each.column + each.columns);
         if (!read || !is_complete(own.known, block, column))
             fault(RACE, "tensor_free at %s line %d is not ordered with the %s at line %d", site.file, site.line,
-                  read ? "product" : "load", read ? column.product.site.line : column.read_line);
+                  read ? "product or copy" : "read", read ? column.product.site.line : column.read_line);
     }
 }
 

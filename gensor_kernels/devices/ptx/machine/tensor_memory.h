@@ -35,13 +35,13 @@ struct TensorMemory {
         std::vector<u32> values; // of a store, by lane
     };
     std::vector<Move> moves;
-    struct Work { // a product, or a commit, in the order of their issue by the block
+    struct Work { // a product, a copy or a commit, in the order of their issue by the block
         Thread *issuer;
-        Umma umma;
+        Umma umma; // of a copy: text, blocks and d
         Product form;
         std::vector<u32> tiles[2];  // by block of the pair: addresses of 16 bytes each, of A, then of B
         u32 use = 0, operation = 0; // in order.h
-        bool executed = false, commit = false;
+        bool executed = false, commit = false, copy = false;
         std::vector<std::pair<Block *, u32>> mbarriers = {}; // of a commit
         Known before = nullptr;
     };
@@ -132,7 +132,7 @@ void release_columns(Thread &t, Block &block, Block &other, u32 address, u32 cou
     for (Block *owner : {&block, &other})
         for (const TensorMemory::Work &each : tensor_of(*owner).work)
             if (!each.commit)
-                check(each.umma.d & 0xffff, each.form.n, each.umma.text);
+                check(each.umma.d & 0xffff, each.copy ? 4 : each.form.n, each.umma.text);
     if (t.causality)
         t.causality->free_tensor(t.slot, block.resident, address, count);
     tensor.allocations.erase(found);

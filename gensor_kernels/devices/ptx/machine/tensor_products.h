@@ -6,32 +6,34 @@ namespace {
 u32 field(u32 word, u32 first, u32 count) {
     return word >> first & ((1u << count) - 1);
 }
-// The form of a product by its instruction descriptor (9.7.16.4.2), without block scales. `factors` is m.
+// The form of a product by its instruction descriptor (9.7.16.4.2). `factors` is m.
 Product form_of(const Umma &umma) {
     const u32 word = umma.instruction;
     const auto wrong = [&](const char *kind, const char *what) {
         fault(kind, "%.120s: %s in the instruction descriptor %#x", umma.text, what, word);
     };
-    if (word & (1u << 6 | 1u << 23 | 1u << 29))
+    const bool fours = umma.kind == UmmaKind::MXF4 || umma.kind == UmmaKind::MXF4NVF4,
+               whole = umma.kind == UmmaKind::I8;
+    if (word & (umma.scales ? 3u | 1u << 3 | 1u << 6 | 7u << 24 | (fours ? 1u << 12 : 1u << 31)
+                            : 1u << 6 | 1u << 23 | 1u << 29))
         wrong("invalid", "reserved bits");
-    if (field(word, 0, 3) || field(word, 30, 2))
-        wrong("not_executed", "sparsity, or a shift of B");
+    if (word & (umma.scales ? 1u << 2 | (fours ? 1u << 31 : 0) : 7u | 3u << 30))
+        wrong("not_executed", "sparsity, a shift of B, or another K");
     const auto kind = [&](u32 code) -> Kind {
         constexpr Kind NONE = F64;
-        constexpr Kind TABLE[4][8] = {{F16, BF16, NONE, NONE, NONE, NONE, NONE, NONE},
-                                      {NONE, NONE, TF32, NONE, NONE, NONE, NONE, NONE},
-                                      {E4M3, E5M2, NONE, NONE, NONE, NONE, NONE, NONE},
-                                      {U8, S8, NONE, NONE, NONE, NONE, NONE, NONE}};
-        const Kind found = TABLE[(u8)umma.kind][code];
-        if (found == NONE)
-            wrong(umma.kind == UmmaKind::F8F6F4 && code >= 3 && code <= 5 ? "not_executed" : "invalid",
-                  "the type of A or B");
-        return found;
+        constexpr Kind TABLE[][8] = {
+            {F16, BF16, NONE, NONE, NONE, NONE, NONE, NONE},      {NONE, NONE, TF32, NONE, NONE, NONE, NONE, NONE},
+            {E4M3, E5M2, NONE, E2M3, E3M2, E2M1, NONE, NONE},     {U8, S8, NONE, NONE, NONE, NONE, NONE, NONE},
+            {E4M3, E5M2, NONE, E2M3, E3M2, E2M1, NONE, NONE},     {NONE, E2M1_PAIR, NONE, NONE, NONE, NONE, NONE, NONE},
+            {NONE, E2M1_PAIR, NONE, NONE, NONE, NONE, NONE, NONE}};
+        if (TABLE[(u8)umma.kind][code] == NONE)
+            wrong("invalid", "the type of A or B");
+        return TABLE[(u8)umma.kind][code];
     };
     Product form{};
     form.a = kind(field(word, 7, 3)), form.b = kind(field(word, 10, 3));
-    const bool whole = umma.kind == UmmaKind::I8, wide = form.a == TF32 || form.a == BF16 || form.b == BF16;
-    const u32 d = field(word, 4, 2);
+    const bool wide = form.a == TF32 || form.a == BF16 || form.b == BF16;
+    const u32 d = umma.scales ? 1 : field(word, 4, 2);
     if (whole ? d != 2 : d > 1 || (!d && wide))
         wrong("invalid", "the type of D");
     form.d = whole ? S32 : d ? F32 : F16;
@@ -39,20 +41,34 @@ Product form_of(const Umma &umma) {
     if (form.saturated > whole || (whole && (form.negated_a || form.negated_b)))
         wrong("invalid", "saturation or a sign");
     form.across_a = field(word, 15, 1), form.across_b = field(word, 16, 1);
-    if (umma.held && form.across_a)
-        wrong("invalid", "a transposed matrix in tensor memory");
-    if ((form.across_a || form.across_b) && umma.kind == UmmaKind::TF32)
-        wrong("not_executed", "a transposed matrix of tf32"); // needs a swizzle of atoms of 32 bytes (table 54)
-    form.n = field(word, 17, 6) * 8, form.factors = field(word, 24, 5) * 16, form.k = 32 / element_bytes(form.a);
+    const auto across = [&](bool turned, Kind type) {
+        if (turned && type == TF32)
+            wrong("not_executed", "a transposed matrix of tf32"); // needs a swizzle of atoms of 32 bytes (table 54)
+        if (turned && type > S32)
+            wrong("invalid", "a transposed matrix of 4 or 6 bits");
+    };
+    across(form.across_a, form.a), across(form.across_b, form.b);
+    form.n = field(word, 17, 6) * 8, form.k = 2 * chunk_of(form.a);
+    form.factors = umma.scales ? field(word, 27, 2) * 128 : field(word, 24, 5) * 16;
     const u32 step = umma.blocks * (whole && (umma.blocks == 2 || form.n > 32) ? 16u : 8u);
     if (form.n < step || form.n > 256 || form.n % step)
         wrong("invalid", "N");
-    if (element_bytes(form.b) == 1 && form.across_b && form.n % (16 * umma.blocks))
+    if (form.across_b && element_bytes(form.b) == 1 && form.n % (16 * umma.blocks))
         wrong("invalid", "N of a transposed B"); // table 52
-    if (form.factors != 64 * umma.blocks && form.factors != 128 * umma.blocks)
+    if (form.factors != 128 * umma.blocks && (form.factors != 64 * umma.blocks || (umma.scales && umma.blocks == 1)))
         wrong("invalid", "M");
-    if (umma.held && form.factors != 128 * umma.blocks)
-        wrong("not_executed", "M of a matrix in tensor memory");
+    if ((umma.held || umma.scales) && form.factors != 128 * umma.blocks)
+        wrong("not_executed", "M of scaled matrices, or with A in tensor memory");
+    if (umma.held && (form.across_a || form.a > S32))
+        wrong(form.across_a ? "invalid" : "not_executed", "the layout of A in tensor memory");
+    if (!umma.scales)
+        return form;
+    const bool powers = field(word, 23, 1); // of two: ue8m0
+    if (powers ? umma.scales == 4 && umma.kind != UmmaKind::MXF4NVF4 : umma.scales != 4)
+        wrong("invalid", "the type of scales");
+    for (u32 id : {field(word, 4, 2), field(word, 29, 2)})
+        if (id + umma.scales > 4 || (umma.scales == 2 && id % 2))
+            wrong("invalid", "the first byte of scales");
     return form;
 }
 // Rows of A in each block; those of columns from N / 2 on are in lanes from 64 on where a pair has 128 (layout B).
@@ -78,28 +94,67 @@ Block &block_of_pair(const TensorMemory::Work &work, u32 i) {
 // to the largest sum of two exponents, truncated 25 bits below it, and added; the total is truncated to a float, or
 // rounded to 16 bits (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis, arXiv:2512.07004, 2025).
 struct Exponents {
-    s16 a[32][16], b[32][256];
+    s16 a[MOST_K][16], b[MOST_K][256];
 
     template <size_t WIDTH>
-    static void of(const f32 (&factors)[32][WIDTH], u32 k, u32 count, s16 (&to)[32][WIDTH]) {
+    static void of(const f32 (&factors)[MOST_K][WIDTH], u32 k, u32 count, s16 (&to)[MOST_K][WIDTH]) {
         for (u32 j = 0; j < k; j++)
             for (u32 i = 0; i < count; i++)
                 to[j][i] = of(factors[j][i]);
     }
     static s16 of(f32 value) { return (s16)std::max(((s32)(std::bit_cast<u32>(value) >> 23) & 255) - 127, -126); }
 };
+// Scales of a row or a column, and their exponents.
+struct Scales {
+    f64 value[4] = {1, 1, 1, 1};
+    s32 exponent[4] = {};
+
+    // Of a row or column, from the copy that 32 lanes have (9.7.16.10.7.2).
+    Scales(const TensorMemory &tensor, const Umma &umma, u64 address, u32 first_byte, u32 place, u32 lanes) {
+        const u32 word = tensor.word[lanes + place % 32][(address & 0xffff) + place / 32];
+        for (u32 i = 0; i < umma.scales; i++) {
+            const u32 byte = word >> 8 * (first_byte + i) & 0xff;
+            if (field(umma.instruction, 23, 1)) {
+                exponent[i] = (s32)byte - 127;
+                value[i] = byte == 255 ? NAN : std::ldexp(1.0, exponent[i]);
+            } else {
+                value[i] = NUMBERS.of_e4m3[byte & 0x7f];
+                exponent[i] = std::max((s32)(byte >> 3 & 15), 1) - 7;
+            }
+        }
+    }
+};
 f64 power_of_two(s32 exponent) {
     return f64_of((u64)(1023 + exponent) << 52);
 }
-f64 aligned_sum(const Factors &factors, const Exponents &exponents, u32 row, u32 column, u32 k, f32 before) {
+f64 aligned_sum(const Factors &factors, const Exponents &exponents, u32 row, u32 column, u32 k, f32 before, s32 scaled,
+                f64 factor) {
     s32 most = Exponents::of(before);
     for (u32 j = 0; j < k; j++)
-        most = std::max(most, exponents.a[j][row] + exponents.b[j][column]);
+        most = std::max(most, exponents.a[j][row] + exponents.b[j][column] + scaled);
     const f64 scale = power_of_two(25 - most);
     f64 total = std::trunc(before * scale);
     for (u32 j = 0; j < k; j++)
-        total += std::trunc((f64)factors.a[j][row] * factors.b[j][column] * scale);
+        total += std::trunc((f64)factors.a[j][row] * factors.b[j][column] * factor * scale);
     return total * power_of_two(most - 25);
+}
+// Of four bits, the exact sums of 16 products, times their scales, are aligned, and truncated 35 bits below the
+// largest.
+f64 aligned_sum_of_fours(const Factors &factors, u32 row, u32 column, u32 scales, f32 before, const Scales &of_a,
+                         const Scales &of_b) {
+    s32 most = Exponents::of(before);
+    for (u32 i = 0; i < scales; i++)
+        most = std::max(most, of_a.exponent[i] + of_b.exponent[i]);
+    const f64 scale = power_of_two(35 - most);
+    f64 total = std::trunc(before * scale);
+    for (u32 j = 0; j < MOST_K; j += 16) {
+        f64 part = 0;
+        for (u32 i = j; i < j + 16; i++)
+            part += (f64)factors.a[i][row] * factors.b[i][column];
+        const u32 at = j * scales / MOST_K;
+        total += std::trunc(part * of_a.value[at] * of_b.value[at] * scale);
+    }
+    return total * power_of_two(most - 35);
 }
 // 16 rows of A in tensor memory, whose elements are adjacent in the words of a lane.
 void gather_lanes(const TensorMemory &tensor, u64 address, const Product &form, u32 first, Factors &factors) {
@@ -112,7 +167,18 @@ void gather_lanes(const TensorMemory &tensor, u64 address, const Product &form, 
             factors.a[k][row] = form.negated_a ? -value : value;
         }
 }
-void execute(TensorMemory::Work &work) {
+f64 scaled_sum(const TensorMemory::Work &work, const TensorMemory &tensor, const Factors &factors,
+               const Exponents &exponents, u32 first, u32 row, u32 column, f32 before) {
+    const Umma &umma = work.umma;
+    const u32 lanes = (first + row) / 32 * 32; // which these rows have
+    const Scales of_a(tensor, umma, umma.a_scales, field(umma.instruction, 29, 2), first + row, lanes);
+    const Scales of_b(tensor, umma, umma.b_scales, field(umma.instruction, 4, 2), column, lanes);
+    if (umma.kind == UmmaKind::MXF8F6F4)
+        return aligned_sum(factors, exponents, row, column, work.form.k, before, of_a.exponent[0] + of_b.exponent[0],
+                           of_a.value[0] * of_b.value[0]);
+    return aligned_sum_of_fours(factors, row, column, umma.scales, before, of_a, of_b);
+}
+void execute_product(TensorMemory::Work &work) {
     static thread_local Factors factors;
     static thread_local Exponents exponents;
     const Product &form = work.form;
@@ -146,13 +212,25 @@ void execute(TensorMemory::Work &work) {
                         continue;
                     }
                     const f32 before = !work.umma.kept ? 0 : form.d == F16 ? f32_of_f16((u16)d) : f32_of(d);
-                    const f64 sum = block.launch->truncated ? tensor_sum(factors.a, row, factors.b, n, form.k, before)
-                                                            : aligned_sum(factors, exponents, row, n, form.k, before);
+                    const f64 sum =
+                        work.umma.scales          ? scaled_sum(work, tensor, factors, exponents, first, row, n, before)
+                        : block.launch->truncated ? tensor_sum(factors.a, row, factors.b, n, form.k, before)
+                                                  : aligned_sum(factors, exponents, row, n, form.k, before, 0, 1);
                     // A sum of 16 bits is in the lower half of its word.
                     d = form.d == F16 ? f16_of(sum) | 0xffff0000u : bits_of(directed_f32(sum, ZERO));
                 }
             }
         }
+}
+// tcgen05.cp: 32 rows of 16 bytes to each quarter of the lanes (9.7.16.9.2).
+void execute_copy(TensorMemory::Work &work) {
+    for (u32 i = 0; i < work.umma.blocks; i++)
+        for (u32 lane = 0; lane < LANES; lane++)
+            std::memcpy(&tensor_of(block_of_pair(work, i)).word[lane][work.umma.d & 0xffff],
+                        block_of_pair(work, i).shared + (work.tiles[i][lane % 32] - SHARED_BASE), 16);
+}
+void execute(TensorMemory::Work &work) {
+    (work.copy ? execute_copy : execute_product)(work);
     work.executed = true;
 }
 // Everything that a block issued until a commit is complete, whose mbarriers then get their arrivals.
@@ -225,6 +303,22 @@ void end_tensor(Block &block) {
 }
 } // namespace
 
+namespace {
+void read_shared(Thread &t, Block &block, const TensorMemory::Work &work, u32 i) {
+    for (u32 address : work.tiles[i]) {
+        proxied(t, block, address, 16, ARRIVING | OBJECT, work.copy ? "a copy reads" : "a product reads");
+        if (t.causality)
+            t.causality->covers_shared(work.operation, block.resident, address - SHARED_BASE, 16, false);
+    }
+    read_tiles(block, work.tiles[i], 1);
+}
+void submit(Thread &t, TensorMemory::Work &&work) {
+    if (!t.block->launch->late)
+        execute(work);
+    tensor_of(*t.block).work.push_back(std::move(work));
+}
+} // namespace
+
 void issue_umma(Thread &t, const Umma &umma) {
     Block &block = *t.block;
     check_group(block, umma.blocks, umma.text);
@@ -258,16 +352,37 @@ void issue_umma(Thread &t, const Umma &umma) {
                        form.k, work.tiles[i]);
         }
         place_tile(each, b, umma.text, halves.columns, form.across_b, form.b, form.k, work.tiles[i]);
-        for (u32 address : work.tiles[i]) {
-            proxied(t, each, address, 16, ARRIVING | OBJECT, "a product reads");
-            if (t.causality)
-                t.causality->covers_shared(work.operation, each.resident, address - SHARED_BASE, 16, false);
-        }
-        read_tiles(each, work.tiles[i], 1);
+        for (u64 scales : {umma.a_scales, umma.b_scales})
+            for (u32 first = 0; first < LANES && umma.scales; first += 16) {
+                const u32 count = (scales == umma.a_scales ? 128 : form.n + 31) / 32;
+                check_columns(each, scales & 0xffff, count, umma.text);
+                touch_tensor(t, each, work.use, first, scales & 0xffff, count, READS, umma.text);
+            }
+        read_shared(t, each, work, i);
     }
-    if (!block.launch->late)
-        execute(work);
-    tensor_of(block).work.push_back(std::move(work));
+    submit(t, std::move(work));
+}
+void copy_to_tensor(Thread &t, u64 to, u64 from, u32 blocks, const char *text) {
+    check_group(*t.block, blocks, text);
+    TensorMemory::Work work{&t, {text, UmmaKind::F16, (u8)blocks, false, to}, {}};
+    work.copy = true;
+    if (to >> 16)
+        fault("tensor", "%.120s: to lane %u", text, (u32)(to >> 16));
+    if (t.causality) {
+        work.use = t.causality->issue_tensor(t.slot, {text, TensorUse::COPY});
+        work.operation = t.causality->issue(t.slot, text, true);
+    }
+    for (u32 i = 0; i < blocks; i++) {
+        Block &each = block_of_pair(work, i);
+        check_columns(each, (u32)to, 4, text);
+        for (u32 lane = 0; lane < LANES; lane += 16)
+            touch_tensor(t, each, work.use, lane, (u32)to, 4, WRITES, text);
+        const Descriptor rows = Descriptor::of_tcgen05(from, text);
+        for (u32 row = 0; row < 32; row++)
+            work.tiles[i].push_back(checked(each, rows.at(false, row, 0), text));
+        read_shared(t, each, work, i);
+    }
+    submit(t, std::move(work));
 }
 void commit_umma(Thread &t, u64 mbarrier, u32 blocks, bool multicast, u32 mask) {
     check_group(*t.block, blocks, "tcgen05.commit");
