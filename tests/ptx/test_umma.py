@@ -9,7 +9,7 @@ from gensor_kernels.devices.ptx.translation.parse import NotExecutedError, PtxEr
 from gensor_kernels.devices.ptx.translation.translate import translate
 from tests.ptx.execute import Kernel, PtxFault
 from tests.ptx.product_toys import DENSE, TILES, Tile
-from tests.ptx.umma_toys import HEAD, Form, Problem, entry, kind_of
+from tests.ptx.umma_toys import HEAD, Form, Problem, entry
 
 pytestmark = pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
 
@@ -34,6 +34,15 @@ FORMS = {
     "u8_s8 of a pair": Form("s32", "u8", "s8", 256, 64, 2, across=(1, 0)),
     "halves in tensor memory": Form("f32", "f16", "f16", 128, 64, held=True, across=(0, 1), signs=(-1, 1)),
     "e5m2 in tensor memory": Form("f32", "e5m2", "e4m3", 256, 64, 2, held=True),
+    "e2m1_e3m2": Form("f32", "e2m1", "e3m2", 128, 24),
+    "e2m3_e5m2": Form("f16", "e2m3", "e5m2", 64, 32, signs=(1, -1)),
+    "e4m3_e5m2 scaled": Form("f32", "e4m3", "e5m2", 128, 80, across=(0, 1), scales=1, bytes=(2, 1)),
+    "e3m2_e4m3 of a pair, scaled": Form("f32", "e3m2", "e4m3", 256, 192, 2, scales=1, bytes=(0, 3)),
+    "e2m1_e2m3 scaled": Form("f32", "e2m1", "e2m3", 128, 64, signs=(-1, 1), scales=1),
+    "e2m1 with two powers": Form("f32", "e2m1x2", "e2m1x2", 128, 64, scales=2, bytes=(2, 0)),
+    "e2m1 with four scales": Form("f32", "e2m1x2", "e2m1x2", 128, 192, scales=4, powers=False),
+    "e2m1 with four powers": Form("f32", "e2m1x2", "e2m1x2", 128, 40, scales=4, signs=(1, -1)),
+    "e2m1 of a pair": Form("f32", "e2m1x2", "e2m1x2", 256, 128, 2, scales=4, powers=False),
     "u8": Form("s32", "u8", "u8", 128, 32, saturated=True),
 }  # fmt: skip
 
@@ -45,7 +54,7 @@ def _kernel(kind: str, blocks: int, held: bool) -> Kernel:
 
 def kernel_of(form: Form) -> Kernel:
     """Return the entry of a form's kind and blocks."""
-    return _kernel(kind_of(form.a), form.blocks, form.held)
+    return _kernel(form.kind, form.blocks, form.held)
 
 
 @pytest.mark.parametrize("name", FORMS)

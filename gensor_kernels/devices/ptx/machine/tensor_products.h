@@ -183,7 +183,7 @@ void execute_product(TensorMemory::Work &work) {
     static thread_local Exponents exponents;
     const Product &form = work.form;
     const Halves halves(work.umma, form);
-    const u32 of_a = work.umma.held ? 0 : halves.rows * form.k * element_bytes(form.a) / 16;
+    const u32 of_a = work.umma.held ? 0 : 2 * halves.rows; // a row has 32 bytes
     const u32 column = work.umma.d & 0xffff, first_lane = (u32)(work.umma.d >> 16);
     for (u32 i = 0; i < halves.blocks; i++)
         gather(block_of_pair(work, i), work.tiles[i].data() + of_a, halves.columns, form.across_b, form.b,
