@@ -39,12 +39,21 @@ TYPES = {
     "f16": ("half_t", "cutlass::half_t"), "bf16": ("bfloat16_t", "cutlass::bfloat16_t"),
     "tf32": ("float", "cutlass::tfloat32_t"), "s8": ("i8", "int8_t"), "u8": ("", "uint8_t"),
     "e4m3": ("e4m3_t", "cutlass::float_e4m3_t"), "e5m2": ("e5m2_t", "cutlass::float_e5m2_t"),
+    "e2m3": ("", "cutlass::float_e2m3_t"), "e3m2": ("", "cutlass::float_e3m2_t"),
+    "e2m1": ("", "cutlass::detail::float_e2m1_unpacksmem_t"), "e2m1x2": ("", "cutlass::float_e2m1_t"),
 }  # fmt: skip
 SUMS = {"f32": "float", "f16": "cutlass::half_t", "s32": "int32_t"}
 PAIRS = (
     ("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32"), ("s8", "s8"), ("s8", "u8"), ("u8", "s8"), ("u8", "u8"),
-    ("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"), ("e5m2", "e5m2"),
+    ("e4m3", "e4m3"), ("e4m3", "e5m2"), ("e5m2", "e4m3"), ("e5m2", "e5m2"), ("e2m3", "e3m2"), ("e2m1", "e2m3"),
 )  # fmt: skip
+FOURS = ("e2m1x2", "e2m1x2")
+#: numbers of scales, whether they are powers of two, the first bytes of A's and B's, and types
+SCALED = (
+    *((1, True, first, pair) for pair in PAIRS[-6:] for first in ((0, 0), (2, 1), (3, 2))),
+    *((2, True, first, FOURS) for first in ((0, 0), (2, 0), (0, 2))),
+    *((4, powers, (0, 0), FOURS) for powers in (True, False)),
+)
 
 
 def forms() -> list[Form]:
@@ -59,6 +68,9 @@ def forms() -> list[Form]:
             found.append(replace(plain, saturated=True))
         else:
             found += [replace(plain, signs=(-1, 1)), replace(plain, signs=(1, -1))]
+    for scales, powers, first, (a, b) in SCALED:
+        scaled = Form("f32", a, b, 128, 64, scales=scales, powers=powers, bytes=first)
+        found += [scaled, replace(scaled, m=256, n=192, blocks=2), replace(scaled, n=72, signs=(-1, 1))]
     return [*found, replace(found[0], d="f16")]
 
 
@@ -67,15 +79,25 @@ def _theirs(form: Form) -> str:
     given = [TYPES[form.a][1], TYPES[form.b][1], SUMS[form.d], str(form.m), str(form.n)]
     given += [major[each] for each in form.across]
     given += [f"cute::UMMA::ScaleIn::{sign[each < 0]}" for each in form.signs]
+    if form.scales:
+        given.insert(3, f"cutlass::float_ue{'8m0' if form.powers else '4m3'}_t")
+        made = f"auto form = cute::UMMA::make_instr_desc_block_scaled<{', '.join(given)}>();"
+        first = f"form.a_sf_id_ = {form.bytes[0]}; form.b_sf_id_ = {form.bytes[1]};"
+        return f"[] {{ {made} {first} return (unsigned)form; }}()"
     given += [f"cute::UMMA::Saturate::{form.saturated}"]
     return f"(unsigned)cute::UMMA::make_instr_desc<{', '.join(given)}>()"
 
 
 def _ours(form: Form) -> str:
-    plain = form.signs == (1, 1) and form.d != "f16" and not form.saturated and "u8" not in (form.a, form.b)
-    across = ", ".join("true" if each else "false" for each in form.across)
-    types = ", ".join(TYPES[each][0] for each in (form.a, form.b))
-    return f"instruction_descriptor<{types}>({form.m}, {form.n}, {across})" if plain else "0u"
+    """An expression of blackwell_scales.cuh; 0 where it has none for the form."""
+    types = [TYPES[each][0] for each in (form.a, form.b)]
+    if form.signs != (1, 1) or form.saturated or form.d == "f16":
+        return "0u"
+    if form.scales:
+        known = form.powers == (form.scales == 2) if form.a == "e2m1x2" else all(types)
+        given = (form.m, form.n, *form.bytes, *(int(each == "e5m2") for each in (form.a, form.b)))
+        return f"scaled_descriptor<{form.scales}>({', '.join(map(str, given))})" if known else "0u"
+    return f"instruction_descriptor<{', '.join(types)}>{(form.m, form.n, *form.across)}" if all(types) else "0u"
 
 
 SWIZZLES = ("NONE", "128B", "64B", "32B")
@@ -110,7 +132,7 @@ def _table(head: str, lines: list[str], kind: type[np.generic], *folders: Path |
 
 def _blackwell(folder: Path) -> str:
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    return bind(flatten("blackwell.cuh", folder), {})
+    return bind(flatten("blackwell_scales.cuh", folder), {})
 
 
 def _compare(ours: list[int], theirs: list[int], toys: list[int]) -> None:
