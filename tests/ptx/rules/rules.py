@@ -209,6 +209,10 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("tile_of_both_blocks", emulator="uninitialised", executor="uninitialised", blocks=2)
     yield here("one_group_of_a_kernel", emulator="invalid", executor="tensor", blocks=2)
     yield here("pair_without_a_cluster", emulator="invalid", executor="tensor", threads=32)
+
+
+def _scales() -> Iterator[Rule]:
+    here = functools.partial(Rule, source="tensor_scales.cu", threads=128)
     yield here("type_of_scales", emulator="invalid", executor="invalid")
     yield here("type_of_scaled_numbers", emulator="invalid", executor=VALUES)
     yield here("columns_of_scales", emulator="out_of_bounds|uninitialised", executor="tensor")
@@ -223,7 +227,7 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("tiles_after_copies_of_scales", emulator="race", executor="in_flight")
 
 
-RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory())
+RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory(), *_scales())
 
 
 @functools.cache
@@ -231,14 +235,14 @@ def source(name: str) -> str:
     """Return the text of a file of kernels with all that it includes."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-        for each in ("rules.cuh", name):
-            shutil.copy(HERE / each, folder)
+        for each in (*HERE.glob("*.cuh"), HERE / name):
+            shutil.copy(each, folder)
         return bind(flatten(name, Path(folder)), {})
 
 
 @functools.cache
 def _kernel(name: str) -> Kernel:
-    return Kernel.of(source(name), "sm_100a" if name == "tensor_memory.cu" else "sm_90a")
+    return Kernel.of(source(name), "sm_100a" if name.startswith("tensor_") else "sm_90a")
 
 
 class _Operands:

@@ -8,7 +8,7 @@ import pytest
 from tests.campaign_size import sample
 from tests.ptx.rules.rules import HERE, RULES, UNSEEN, VALUES, Rule, found
 
-RUNS = {(rule.source, by): None for by in ("emulator", "executor") for rule in RULES}
+RUNS = tuple(dict.fromkeys((rule.source, by) for by in ("emulator", "executor") for rule in RULES))
 
 
 def outcome(rule: Rule, by: str) -> str:
@@ -22,10 +22,10 @@ def outcome(rule: Rule, by: str) -> str:
 
 
 @pytest.mark.usefixtures("needs_emulator")  # both are compiled by g++
-@pytest.mark.parametrize(("source", "by"), sample(tuple(RUNS), 2))
+@pytest.mark.parametrize(("source", "by"), sample(RUNS, 2))
 def test_broken_rules_are_caught(source: str, by: str):
     outcomes = {rule: outcome(rule, by) for rule in RULES if rule.source == source}
-    assert len(outcomes) > 15
+    assert len(outcomes) > 10
     assert {rule.name: found for rule, found in outcomes.items() if found not in getattr(rule, by).split("|")} == {}
 
 

@@ -215,6 +215,8 @@ static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels
     if (pixels)
         check_pixels(map, copy);
     count(TENSOR_COPIES) += 1, count(COPY_1 + 4) += rows_of(map) * 8;
+    if (blocks == OF_PAIR)
+        use_blocks(2, copy.site);
     if (blocks == ONLY_HERE || blocks == OF_PAIR) {
         Block &home = blocks == OF_PAIR ? peer(*current->block, 0, copy.site) : *current->block;
         return request_for(*current->block, home, copy, barrier);
@@ -228,8 +230,6 @@ static void request(const TensorCopy &copy, u32 barrier, u32 blocks, bool pixels
 
 void copy_tensor(u32 to, const void *map, u32 barrier, const int *at, u32 blocks, Site site) {
     tick();
-    if (blocks == OF_PAIR)
-        use_blocks(2, site);
     TensorCopy copy{to, map, {at[0], at[1], at[2], at[3], at[4]}, {0, 0}, 0, 0, site};
     request(copy, barrier, blocks, false);
 }
