@@ -90,9 +90,6 @@ Block &block_of_pair(const TensorMemory::Work &work, u32 i) {
 
 // ---- Execution
 
-// Sums of floats are those of a B200, as published: all exact products of an instruction and the sum so far are aligned
-// to the largest sum of two exponents, truncated 25 bits below it, and added; the total is truncated to a float, or
-// rounded to 16 bits (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis, arXiv:2512.07004, 2025).
 struct Exponents {
     s16 a[MOST_K][16], b[MOST_K][256];
 
@@ -104,22 +101,20 @@ struct Exponents {
     }
     static s16 of(f32 value) { return (s16)std::max(((s32)(std::bit_cast<u32>(value) >> 23) & 255) - 127, -126); }
 };
-// Scales of a row or a column, and their exponents.
+// Scales of a row or a column, and their exponents; of no scales, 1.
 struct Scales {
     f64 value[4] = {1, 1, 1, 1};
     s32 exponent[4] = {};
 
-    // Of a row or column, from the copy that 32 lanes have (9.7.16.10.7.2).
-    Scales(const TensorMemory &tensor, const Umma &umma, u64 address, u32 first_byte, u32 place, u32 lanes) {
-        const u32 word = tensor.word[lanes + place % 32][(address & 0xffff) + place / 32];
+    // From the copy that 32 lanes have, from a byte of their words on (9.7.16.10.7.2).
+    Scales(const TensorMemory &tensor, const Umma &umma, u64 address, u32 byte, u32 place, u32 lanes) {
+        const u32 word = tensor.word[lanes + place % 32][(address & 0xffff) + place / 32] >> 8 * byte;
         for (u32 i = 0; i < umma.scales; i++) {
-            const u32 byte = word >> 8 * (first_byte + i) & 0xff;
+            const u32 code = word >> 8 * i & 0xff;
             if (field(umma.instruction, 23, 1)) {
-                exponent[i] = (s32)byte - 127;
-                value[i] = byte == 255 ? NAN : std::ldexp(1.0, exponent[i]);
+                exponent[i] = (s32)code - 127, value[i] = code == 255 ? NAN : std::ldexp(1.0, exponent[i]);
             } else {
-                value[i] = NUMBERS.of_e4m3[byte & 0x7f];
-                exponent[i] = std::max((s32)(byte >> 3 & 15), 1) - 7;
+                exponent[i] = std::max((s32)(code >> 3 & 15), 1) - 7, value[i] = NUMBERS.of_e4m3[code & 0x7f];
             }
         }
     }
@@ -127,35 +122,40 @@ struct Scales {
 f64 power_of_two(s32 exponent) {
     return f64_of((u64)(1023 + exponent) << 52);
 }
-f64 aligned_sum(const Factors &factors, const Exponents &exponents, u32 row, u32 column, u32 k, f32 before, s32 scaled,
-                f64 factor) {
-    s32 most = Exponents::of(before);
-    for (u32 j = 0; j < k; j++)
-        most = std::max(most, exponents.a[j][row] + exponents.b[j][column] + scaled);
-    const f64 scale = power_of_two(25 - most);
-    f64 total = std::trunc(before * scale);
-    for (u32 j = 0; j < k; j++)
-        total += std::trunc((f64)factors.a[j][row] * factors.b[j][column] * factor * scale);
-    return total * power_of_two(most - 25);
-}
-// Of four bits, the exact sums of 16 products, times their scales, are aligned, and truncated 35 bits below the
-// largest.
-f64 aligned_sum_of_fours(const Factors &factors, u32 row, u32 column, u32 scales, f32 before, const Scales &of_a,
-                         const Scales &of_b) {
-    s32 most = Exponents::of(before);
-    for (u32 i = 0; i < scales; i++)
-        most = std::max(most, of_a.exponent[i] + of_b.exponent[i]);
-    const f64 scale = power_of_two(35 - most);
-    f64 total = std::trunc(before * scale);
-    for (u32 j = 0; j < MOST_K; j += 16) {
-        f64 part = 0;
-        for (u32 i = j; i < j + 16; i++)
-            part += (f64)factors.a[i][row] * factors.b[i][column];
-        const u32 at = j * scales / MOST_K;
-        total += std::trunc(part * of_a.value[at] * of_b.value[at] * scale);
+// One sum. Sums of floats are those of a B200, as published: all exact products of an instruction and the sum so far
+// are aligned to the largest sum of exponents, truncated 25 bits below it, and added; of numbers of four bits, the
+// exact sums of 16 products, times their scales, are truncated 35 bits below. The total is truncated to a float, or
+// rounded to 16 bits (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis, arXiv:2512.07004, 2025).
+struct Terms {
+    const Factors &factors;
+    const Exponents &exponents;
+    u32 row, column, k, scales;
+    const Scales &of_a, &of_b;
+
+    f64 product(u32 j) const { return (f64)factors.a[j][row] * factors.b[j][column]; }
+    f64 scaled(f64 value, u32 j) const {
+        const u32 i = j * scales / k;
+        return value * of_a.value[i] * of_b.value[i];
     }
-    return total * power_of_two(most - 35);
-}
+    f64 aligned_sum(f32 before) const {
+        const u32 each = k == MOST_K ? 16 : 1, bits = k == MOST_K ? 35 : 25;
+        s32 most = Exponents::of(before);
+        for (u32 j = 0; j < k; j += each) {
+            const u32 i = j * scales / k;
+            const s32 own = each == 1 ? exponents.a[j][row] + exponents.b[j][column] : 0;
+            most = std::max(most, own + of_a.exponent[i] + of_b.exponent[i]);
+        }
+        const f64 unit = power_of_two((s32)bits - most);
+        f64 total = std::trunc(before * unit);
+        for (u32 j = 0; j < k; j += each) {
+            f64 part = product(j);
+            for (u32 i = j + 1; i < j + each; i++)
+                part += product(i);
+            total += std::trunc(scaled(part, j) * unit);
+        }
+        return total * power_of_two(most - (s32)bits);
+    }
+};
 // 16 rows of A in tensor memory, whose elements are adjacent in the words of a lane.
 void gather_lanes(const TensorMemory &tensor, u64 address, const Product &form, u32 first, Factors &factors) {
     const u32 each = 4 / element_bytes(form.a);
@@ -167,24 +167,14 @@ void gather_lanes(const TensorMemory &tensor, u64 address, const Product &form, 
             factors.a[k][row] = form.negated_a ? -value : value;
         }
 }
-f64 scaled_sum(const TensorMemory::Work &work, const TensorMemory &tensor, const Factors &factors,
-               const Exponents &exponents, u32 first, u32 row, u32 column, f32 before) {
-    const Umma &umma = work.umma;
-    const u32 lanes = (first + row) / 32 * 32; // which these rows have
-    const Scales of_a(tensor, umma, umma.a_scales, field(umma.instruction, 29, 2), first + row, lanes);
-    const Scales of_b(tensor, umma, umma.b_scales, field(umma.instruction, 4, 2), column, lanes);
-    if (umma.kind == UmmaKind::MXF8F6F4)
-        return aligned_sum(factors, exponents, row, column, work.form.k, before, of_a.exponent[0] + of_b.exponent[0],
-                           of_a.value[0] * of_b.value[0]);
-    return aligned_sum_of_fours(factors, row, column, umma.scales, before, of_a, of_b);
-}
 void execute_product(TensorMemory::Work &work) {
     static thread_local Factors factors;
     static thread_local Exponents exponents;
     const Product &form = work.form;
-    const Halves halves(work.umma, form);
-    const u32 of_a = work.umma.held ? 0 : 2 * halves.rows; // a row has 32 bytes
-    const u32 column = work.umma.d & 0xffff, first_lane = (u32)(work.umma.d >> 16);
+    const Umma &umma = work.umma;
+    const Halves halves(umma, form);
+    const u32 of_a = umma.held ? 0 : 2 * halves.rows; // a row has 32 bytes
+    const u32 column = umma.d & 0xffff, first_lane = (u32)(umma.d >> 16);
     for (u32 i = 0; i < halves.blocks; i++)
         gather(block_of_pair(work, i), work.tiles[i].data() + of_a, halves.columns, form.across_b, form.b,
                form.negated_b, form.k, 0, halves.columns, factors.b, i * halves.columns);
@@ -193,14 +183,16 @@ void execute_product(TensorMemory::Work &work) {
         for (u32 first = 0; first < halves.rows; first += 16) {
             Block &block = block_of_pair(work, i);
             TensorMemory &tensor = tensor_of(block);
-            if (work.umma.held)
-                gather_lanes(tensor, work.umma.a, form, first, factors);
+            if (umma.held)
+                gather_lanes(tensor, umma.a, form, first, factors);
             else
                 gather(block, work.tiles[i].data(), halves.rows, form.across_a, form.a, form.negated_a, form.k, first,
                        first + 16, factors.a);
             Exponents::of(factors.a, form.k, 16, exponents.a);
             for (u32 row = 0; row < 16; row++) {
                 f64 sums[256];
+                const u32 lanes = (first + row) / 32 * 32; // whose copies of scales these rows use
+                const Scales of_a(tensor, umma, umma.a_scales, field(umma.instruction, 29, 2), first + row, lanes);
                 if (form.d == S32)
                     sum_row(factors, row, form.n, form.k, sums);
                 for (u32 n = 0; n < form.n; n++) {
@@ -208,14 +200,16 @@ void execute_product(TensorMemory::Work &work) {
                     u32 &d = tensor.word[first_lane + halves.lane(first + row, second)]
                                         [column + n - (second ? form.n / 2 : 0)];
                     if (form.d == S32) {
-                        d = total(form, sums[n], d, work.umma.kept);
+                        d = total(form, sums[n], d, umma.kept);
                         continue;
                     }
-                    const f32 before = !work.umma.kept ? 0 : form.d == F16 ? f32_of_f16((u16)d) : f32_of(d);
+                    const f32 before = !umma.kept ? 0 : form.d == F16 ? f32_of_f16((u16)d) : f32_of(d);
+                    const Scales of_b(tensor, umma, umma.b_scales, field(umma.instruction, 4, 2), n, lanes);
+                    const Terms terms{factors, exponents, row, n, form.k, umma.scales, of_a, of_b};
                     const f64 sum =
-                        work.umma.scales          ? scaled_sum(work, tensor, factors, exponents, first, row, n, before)
-                        : block.launch->truncated ? tensor_sum(factors.a, row, factors.b, n, form.k, before)
-                                                  : aligned_sum(factors, exponents, row, n, form.k, before, 0, 1);
+                        block.launch->truncated
+                            ? tensor_sum(form.k, before, [&](u32 j) { return terms.scaled(terms.product(j), j); })
+                            : terms.aligned_sum(before);
                     // A sum of 16 bits is in the lower half of its word.
                     d = form.d == F16 ? f16_of(sum) | 0xffff0000u : bits_of(directed_f32(sum, ZERO));
                 }
