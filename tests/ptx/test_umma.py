@@ -140,10 +140,10 @@ def test_broken_rules_are_faults():
     assert {name: kinds for name, (right, kinds) in found.items() if not right} == {}
 
 
-def refused(text: str, target: str = "sm_100a") -> None:
+def translated(text: str, target: str = "sm_100a") -> None:
     """Translate one instruction in an entry."""
     registers = ".reg .b64 %a, %b; .reg .b32 %r<8>; .reg .pred %p;"
-    translate(parse(f"{HEAD.replace('sm_100a', target)}.visible .entry refused()\n{{ {registers} {text} ret; }}"))
+    translate(parse(f"{HEAD.replace('sm_100a', target)}.visible .entry one()\n{{ {registers} {text} ret; }}"))
 
 
 def test_forms_that_are_not_executed_are_named():
@@ -156,14 +156,21 @@ def test_forms_that_are_not_executed_are_named():
         "tcgen05.ld.sync.aligned.16x64b.x1.b32 {%r1}, [%r0];",
         "tcgen05.ld.sync.aligned.32x32b.x1.pack::16b.b32 {%r1}, [%r0];",
         "tcgen05.shift.cta_group::1.down [%r0];",
+        "tcgen05.cp.cta_group::1.128x256b [%r0], %a;",
     ):
         with pytest.raises(NotExecutedError, match=r"^tcgen05\."):
-            refused(text)
+            translated(text)
     kept = "tcgen05.mma.cta_group::1.kind::i8 [%r0], %a, %b, %r1, %p;"
-    refused(kept)
+    translated(kept)
     for target in ("sm_90a", "sm_100", "sm_103a", "sm_120a"):
         with pytest.raises(PtxError, match=f"on {target}"):
-            refused(kept, target)
+            translated(kept, target)
+    scaled = "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.{} [%r0], %a, %b, %r1, [%r2], [%r3], %p;"
+    translated(scaled.format("block16"), "sm_103f")
+    with pytest.raises(PtxError, match="on sm_103f"):
+        translated(scaled.format("scale_vec::4X"), "sm_103f")
+    with pytest.raises(PtxError, match="no such scales"):
+        translated(scaled.format("scale_vec::1X"))
     for text in (kept.replace("[%r0]", "[%a]"), "tcgen05.ld.sync.aligned.16x256b.x1.b32 {%r1, %r2, %r3, %r3}, [%r0];"):
         with pytest.raises(PtxError):
-            refused(text)
+            translated(text)
