@@ -295,9 +295,6 @@ void end_tensor(Block &block) {
     if (!tensor.moves.empty())
         fault("in_flight", "%.120s: in flight when its block ends", tensor.moves[0].site->text);
 }
-} // namespace
-
-namespace {
 void read_shared(Thread &t, Block &block, const TensorMemory::Work &work, u32 i) {
     for (u32 address : work.tiles[i]) {
         proxied(t, block, address, 16, ARRIVING | OBJECT, work.copy ? "a copy reads" : "a product reads");
@@ -305,6 +302,13 @@ void read_shared(Thread &t, Block &block, const TensorMemory::Work &work, u32 i)
             t.causality->covers_shared(work.operation, block.resident, address - SHARED_BASE, 16, false);
     }
     read_tiles(block, work.tiles[i], 1);
+}
+void begin(Thread &t, TensorMemory::Work &work, const TensorUse &use) {
+    for (u32 i = 0; i < work.umma.blocks; i++)
+        if (const Block &block = block_of_pair(work, i); block.ended)
+            fault("ended", "%.120s: block %u has ended", use.text, block.index);
+    if (t.causality)
+        work.use = t.causality->issue_tensor(t.slot, use), work.operation = t.causality->issue(t.slot, use.text, true);
 }
 void submit(Thread &t, TensorMemory::Work &&work) {
     if (!t.block->launch->late)
@@ -314,44 +318,32 @@ void submit(Thread &t, TensorMemory::Work &&work) {
 } // namespace
 
 void issue_umma(Thread &t, const Umma &umma) {
-    Block &block = *t.block;
-    check_group(block, umma.blocks, umma.text);
+    const char *const text = umma.text;
+    check_group(*t.block, umma.blocks, text);
     TensorMemory::Work work{&t, umma, form_of(umma)};
     const Product &form = work.form;
     const Halves halves(umma, form);
-    const Descriptor b = Descriptor::of_tcgen05(umma.b, umma.text);
     const u32 column = umma.d & 0xffff, lane = (u32)(umma.d >> 16), columns = halves.split ? form.n / 2 : form.n;
     const bool quarters = halves.rows == 64 && !halves.split; // 16 lanes of each warp's 32
-    if ((lane && !(quarters && lane == 16)) || (umma.held && umma.a >> 16))
-        fault("tensor", "%.120s: rows from lane %u on", umma.text, lane);
-    if (t.causality) {
-        const u64 shape = (u64)(umma.instruction & 0x1f7e0000u) << 32 | umma.d; // M and N
-        work.use = t.causality->issue_tensor(t.slot, {umma.text, TensorUse::PRODUCT, shape << 1 | (umma.blocks - 1)});
-        work.operation = t.causality->issue(t.slot, umma.text, true);
-    }
+    if ((lane && !(quarters && lane == 16)) || (umma.held && umma.a >> 16) || (umma.a_scales | umma.b_scales) >> 16)
+        fault("tensor", "%.120s: rows from lane %u on", text, lane);
+    const u64 shape = (u64)(umma.instruction & 0x1f7e0000u) << 32 | umma.d; // M and N
+    begin(t, work, {text, TensorUse::PRODUCT, shape << 1 | (umma.blocks - 1)});
     for (u32 i = 0; i < halves.blocks; i++) {
         Block &each = block_of_pair(work, i);
-        if (each.ended)
-            fault("ended", "%.120s: block %u has ended", umma.text, each.index);
-        check_columns(each, column, columns, umma.text);
-        for (u32 first = lane; first < LANES; first += quarters ? 32 : 16) {
-            touch_tensor(t, each, work.use, first, column, columns, umma.kept ? READS | WRITES : WRITES, umma.text);
+        const u8 how = umma.kept ? READS | WRITES : WRITES;
+        touch_tensor(t, each, work.use, text, {column, columns, how, lane, LANES, quarters ? 32u : 16u});
+        if (umma.held)
+            touch_tensor(t, each, work.use, text, {(u32)umma.a & 0xffff, 8, READS});
+        else
+            place_tile(each, Descriptor::of_tcgen05(umma.a, text), text, halves.rows, form.across_a, form.a, form.k,
+                       work.tiles[i]);
+        place_tile(each, Descriptor::of_tcgen05(umma.b, text), text, halves.columns, form.across_b, form.b, form.k,
+                   work.tiles[i]);
+        if (umma.scales) {
+            touch_tensor(t, each, work.use, text, {(u32)umma.a_scales, 4, READS});
+            touch_tensor(t, each, work.use, text, {(u32)umma.b_scales, (form.n + 31) / 32, READS});
         }
-        if (umma.held) {
-            check_columns(each, umma.a & 0xffff, 8, umma.text);
-            for (u32 first = 0; first < LANES; first += 16)
-                touch_tensor(t, each, work.use, first, umma.a & 0xffff, 8, READS, umma.text);
-        } else {
-            place_tile(each, Descriptor::of_tcgen05(umma.a, umma.text), umma.text, halves.rows, form.across_a, form.a,
-                       form.k, work.tiles[i]);
-        }
-        place_tile(each, b, umma.text, halves.columns, form.across_b, form.b, form.k, work.tiles[i]);
-        for (u64 scales : {umma.a_scales, umma.b_scales})
-            for (u32 first = 0; first < LANES && umma.scales; first += 16) {
-                const u32 count = (scales == umma.a_scales ? 128 : form.n + 31) / 32;
-                check_columns(each, scales & 0xffff, count, umma.text);
-                touch_tensor(t, each, work.use, first, scales & 0xffff, count, READS, umma.text);
-            }
         read_shared(t, each, work, i);
     }
     submit(t, std::move(work));
@@ -362,16 +354,11 @@ void copy_to_tensor(Thread &t, u64 to, u64 from, u32 blocks, const char *text) {
     work.copy = true;
     if (to >> 16)
         fault("tensor", "%.120s: to lane %u", text, (u32)(to >> 16));
-    if (t.causality) {
-        work.use = t.causality->issue_tensor(t.slot, {text, TensorUse::COPY});
-        work.operation = t.causality->issue(t.slot, text, true);
-    }
+    const Descriptor rows = Descriptor::of_tcgen05(from, text);
+    begin(t, work, {text, TensorUse::COPY});
     for (u32 i = 0; i < blocks; i++) {
         Block &each = block_of_pair(work, i);
-        check_columns(each, (u32)to, 4, text);
-        for (u32 lane = 0; lane < LANES; lane += 16)
-            touch_tensor(t, each, work.use, lane, (u32)to, 4, WRITES, text);
-        const Descriptor rows = Descriptor::of_tcgen05(from, text);
+        touch_tensor(t, each, work.use, text, {(u32)to, 4, WRITES});
         for (u32 row = 0; row < 32; row++)
             work.tiles[i].push_back(checked(each, rows.at(false, row, 0), text));
         read_shared(t, each, work, i);
