@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from importlib import import_module
 
@@ -50,10 +50,20 @@ class Contract:
     conflict_free: Callable[[Program], bool] = lambda program: False
 
 
+#: Families of Blackwell with the first launches of others, which are of Hopper.
+OF_HOPPER = {
+    "contraction_aligned_tcgen05": "contraction_aligned",
+    **{f"contraction_{name}_tcgen05": f"contraction_{name}_wgmma" for name in ("prepared", "packed", "floats")},
+}
+
+
 @cache
 def contracts() -> dict[str, Contract]:
     modules = (import_module(f"{__name__}.{kind}") for kind in KINDS)
-    return {name: found for module in modules for name, found in module.CONTRACTS.items()}
+    found = {name: found for module in modules for name, found in module.CONTRACTS.items()}
+    for name, other in OF_HOPPER.items():
+        found[name] = replace(found[other], served=[("sm_100", workload) for _, workload in found[other].served])
+    return found
 
 
 def contract(family: str) -> Contract:

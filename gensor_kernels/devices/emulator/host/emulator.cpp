@@ -1,4 +1,5 @@
 // Faults, threads and launches.
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <time.h>
@@ -170,12 +171,19 @@ static void run_blocks() {
         if (machine.report->fault)
             return;
         current = nullptr;
-        for (Block &block : machine.blocks) {
-            if (!block.done)
+        // The blocks of a cluster start together.
+        for (size_t first = 0; first < machine.blocks.size(); first += request.cluster) {
+            Block *const begin = &machine.blocks[first];
+            Block *const end =
+                begin + (machine.blocks.size() - first < (size_t)request.cluster ? machine.blocks.size() - first
+                                                                                 : request.cluster);
+            if (!std::all_of(begin, end, [](const Block &block) { return block.done; }))
                 continue;
-            block.done = false;
-            if (next < request.block_count)
-                start_block(block, request.blocks[next++]);
+            for (Block *block = begin; block != end; ++block) {
+                block->done = false;
+                if (next < request.block_count)
+                    start_block(*block, request.blocks[next++]);
+            }
         }
     }
     for (Block &block : machine.blocks)
