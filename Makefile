@@ -67,7 +67,10 @@ nightly-tests: $(VENV)/installed
 	GENSOR_CAMPAIGN=full $(BIN)/python -m pytest -n 2 --dist worksteal -rP --durations=40 $(TESTS)
 nightly-mutants: $(VENV)/installed
 	$(BIN)/python -m tests.mutator
+# CUTLASS's encodings too, of 40 MB of headers.
 nightly-ptx: $(VENV)/installed
+	$(BIN)/python -m pip install -q --no-deps nvidia-cutlass nvidia-cuda-runtime-cu12
+	$(BIN)/python -m pytest -q tests/ptx/test_encodings.py
 	$(BIN)/python -m tests.ptx --small --json ptx.jsonl
 	$(BIN)/python -m tests.ptx --planted
 nightly-launches: $(VENV)/installed

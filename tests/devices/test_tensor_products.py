@@ -1,5 +1,6 @@
 """Products in tensor memory (tcgen05): every kind, major axis and number of blocks against the definition."""
 
+import functools
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -15,6 +16,7 @@ from gensor_kernels.families.core.tensor_maps import TensorMap
 from gensor_kernels.operators.types.geometry import Geometry, Strides
 from tests.doubles.emulated_kernels import toy
 from tests.doubles.kernels import aligned
+from tests.ptx.execute import Kernel, Memory
 
 E2M1, E4M3, E5M2 = ml_dtypes.float4_e2m1fn, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 E8M0, BFLOAT16 = ml_dtypes.float8_e8m0fnu, ml_dtypes.bfloat16
@@ -90,23 +92,37 @@ def image_of_scales(scales: np.ndarray, plain: bool) -> np.ndarray:
     return box.reshape(32, 128)
 
 
-def multiplied(entry: str, a, b, of_a, of_b, **options) -> np.ndarray:
-    """Return the product of rows of A and B, with their scales."""
+def source() -> str:
+    """Return the source of all entries."""
+    return bind(flatten("blackwell_scales.cuh") + '#line 1 "test.cu"\n' + toy("tensor_products"), {})
+
+
+@functools.cache
+def ptx() -> Kernel:
+    """Return the same for the executor, which cuts sums as the emulator does."""
+    return Kernel.of(source(), "sm_100a", truncated=True)
+
+
+def multiplied(entry: str, a, b, of_a, of_b, *, executed: bool = False, **options) -> np.ndarray:
+    """Return the product of rows of A and B, with their scales, by the emulator, or executed from the PTX."""
     kind, blocks = KINDS[entry], len(a) // 128
     first, second = image(a, kind.across[0]), image(b, kind.across[1])
     if kind.values:
         halves = (x for block in range(blocks) for x in (of_a[128 * block :][:128], of_b))
         first = np.concatenate([first, *(image_of_scales(x, entry.endswith("plain")) for x in halves)])
-    c, space = np.zeros((len(a), len(b)), np.int32 if kind.a is np.int8 else np.float32), AddressSpace()
+    c = np.zeros((len(a), len(b)), np.int32 if kind.a is np.int8 else np.float32)
+    space = Memory() if executed else AddressSpace()
     placed = [*(aligned(x.shape, np.uint8) for x in (first, second)), c]
     placed[0][...], placed[1][...] = first, second
     pointers = tuple(space.place(x.ctypes.data, x.nbytes, x is c) for x in placed)
     rows = Strides((0, 0, 0), ROW, 1)
     geometry = Geometry((len(first), len(second), ROW), a=rows, b=Strides((0, 0, 0), 1, ROW), c=rows)
-    library = build(bind(flatten("blackwell_scales.cuh") + '#line 1 "test.cu"\n' + toy("tensor_products"), {}))
     launch = Launch(entry, blocks, 128, 1024 + 4 * 8192, MAPS, cluster=blocks)
     packed = params.pack(geometry, Tiling(1, 1, 1, ROW, 1), pointers=pointers)
-    counters = run(library, [launch], packed, space.buffers, **options)
+    if executed:
+        ptx().run([launch], packed, space, **options)
+        return c
+    counters = run(build(source()), [launch], packed, space.buffers, **options)
     assert counters["group_multiplies"] == 4 * 8 * blocks
     return c
 
@@ -146,3 +162,5 @@ def test_products_of_every_kind(scaled: bool):
         rows, columns = exact(a, of_a), exact(b, of_b)
         assert np.array_equal(early, rows @ columns.T if kind.a is np.int8 else summed(rows, columns)), entry
         assert np.array_equal(late, early), entry
+        executed = multiplied(entry, a, b, of_a, of_b, executed=True, late=True, order=3, ordered=True)
+        assert np.array_equal(executed, early), entry

@@ -447,10 +447,6 @@ def _tensor_memory() -> Iterator[Bug]:
     yield Bug("tcgen05.dealloc.cta_group::%2.sync.aligned.b32 %0, %1;", "", one)
     allocation = ("tensor_alloc<BLOCKS, MEMORY_COLUMNS>(memory_address());", "tensor_alloc_last<BLOCKS>();")
     yield Bug("\n        ".join(allocation), "\n        ".join(allocation[::-1]), pair)
-    yield Bug("MEMORY_COLUMNS = 2 * SUM_COLUMNS;", "MEMORY_COLUMNS = SUM_COLUMNS;", across)
-    for columns in ("0", "SUM_COLUMNS / 2", "SUM_COLUMNS * 2"):
-        yield Bug("(u32)(before & 1) * SUM_COLUMNS", f"(u32)(before & 1) * ({columns})", across)
-    yield Bug("    tensor_fence_before();\n    meet();\n    if (warp == 1)", "    if (warp == 1)", one)
     # Products: operands, kinds, and sums that are kept.
     for right, wrong in (("%1, %2", "%2, %1"), ("[%0]", "[%0+16]"), ("[%0]", "[%0+0x100000]")):
         yield Bug('" [%0], %1, %2, %3, p; }"', '" [%0], %1, %2, %3, p; }"'.replace(right, wrong), across)
@@ -470,7 +466,6 @@ def _tensor_memory() -> Iterator[Bug]:
     for mask in (1, 2, 7):
         yield Bug('"h"((u16)3)', f'"h"((u16){mask})', pair)
     yield Bug("umma_commit<BLOCKS>(empty(turn.slot));", "", one)
-    yield Bug("umma_commit<BLOCKS>(sums_full(before & 1));", "", one)
     # Loads: registers, lanes, columns, and waits.
     narrow = "{%0, %1, %2, %3, %4, %5, %6, %7}, [%8];"
     for right, wrong in (("%0, %1", "%1, %0"), ("%1, %2", "%2, %1"), ("%3, %4", "%4, %3"), ("[%8]", "[%8+8]")):
@@ -488,29 +483,13 @@ def _tensor_memory() -> Iterator[Bug]:
         yield Bug(f'asm volatile("tcgen05.fence::{name}_thread_sync;"', 'asm volatile(""', one)
         yield Bug(f'asm volatile("tcgen05.fence::{name}_thread_sync;"',
                   f'asm volatile("tcgen05.fence::{other}_thread_sync;"', pair)  # fmt: skip
-    yield Bug("    tensor_fence_before();\n    warp_barrier();", "    warp_barrier();", one)
-    yield Bug("    tensor_fence_before();\n    warp_barrier();", "    tensor_fence_before();", pair)
-    wait = "mbarrier_wait(full(turn.slot), turn.parity);\n            tensor_fence_after();"
-    for other in (wait.split("\n")[0], wait.split("\n")[1], wait.replace("turn.parity", "turn.parity ^ 1")):
-        yield Bug(wait, other, one)
-    filled, emptied = "(u32)(before >> 1 & 1));", "(u32)(before >> 1 & 1) ^ 1);"
-    wait = f"mbarrier_wait(sums_full(before & 1), {filled}\n        tensor_fence_after();"
-    for other in (wait.split("\n")[0], wait.split("\n")[1], wait.replace(filled, emptied)):
-        yield Bug(wait, other, pair)
-    yield Bug(f"mbarrier_wait(sums_empty(before & 1), {emptied}", "", across)
-    yield Bug(f"mbarrier_wait(sums_empty(before & 1), {emptied}",
-              f"mbarrier_wait(sums_empty(before & 1), {filled}", across)  # fmt: skip
-    yield Bug("if (half == 1)\n                free_sums", "if (half == 0)\n                free_sums", across)
-    yield Bug("mbarrier_init(sums_empty(which), 4 * BLOCKS);", "mbarrier_init(sums_empty(which), 4);", pair)
-    yield Bug("mbarrier_init(sums_empty(which), 4 * BLOCKS);", "mbarrier_init(sums_empty(which), 3 * BLOCKS);", one)
-    yield Bug("mbarrier_init(sums_full(which), 1);", "mbarrier_init(sums_full(which), 2);", one)
-    yield Bug("mbarrier_arrive_at(sums_empty(which), 0);", "mbarrier_arrive(sums_empty(which));", pair)
     # Copies of a pair.
-    there = "mapa.shared::cluster.u32 there, %2, 0;\\n"
+    copy, end = 'tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.cta_group::2"', "[there]; }"
+    before = f'{copy}\n{" " * 17}" [%0], [%1, {{%3, %4, %5, %6, %7}}], {end}'
+    for right, wrong in (("[there]", "[%2]"), ("[there]", "[there+8]"), (".cta_group::2", ""), ("[%0]", "[%0+128]")):
+        yield Bug(before, before.replace(right, wrong), pair)
+    there = f'there, %2, 0;\\n"\n{" " * 17}"  cp.async.bulk.{copy}'
     yield Bug(there, there.replace("0;", "1;"), pair)
-    yield Bug('complete_tx::bytes.cta_group::2"', 'complete_tx::bytes"', pair)
-    yield Bug('{%3, %4, %5, %6, %7}], [there]; }"', '{%3, %4, %5, %6, %7}], [%2]; }"', pair)
-    yield Bug("warp == 1 && (!PAIR || rank_in_cluster() == 0)", "warp == 1", pair)
 
 
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)

@@ -201,7 +201,7 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("fence_before_a_product", emulator="race", executor="race")
     yield here("rows_of_a_pair", emulator="invalid", executor="uninitialised", blocks=2)
     yield here("columns_of_a_pair", emulator="invalid", executor=VALUES, blocks=2)
-    yield here("issuer_of_a_pair", emulator="invalid", executor=UNSEEN, blocks=2)
+    yield here("issuer_of_a_pair", emulator="invalid", executor="uninitialised", blocks=2)
     yield here("blocks_of_an_allocation", emulator="deadlock|race", executor="deadlock", blocks=2, threads=32)
     yield here("one_allocation_of_a_pair", emulator="divergent", executor="tensor", blocks=2, threads=32)
     yield here("commit_of_both_blocks", emulator="race|uninitialised", executor="uninitialised", blocks=2)
@@ -212,19 +212,19 @@ def _tensor_memory() -> Iterator[Rule]:
 
 
 def _scales() -> Iterator[Rule]:
-    here = functools.partial(Rule, source="tensor_scales.cu", executor="", threads=128)  # not executed yet
-    yield here("type_of_scales", emulator="invalid")
-    yield here("type_of_scaled_numbers", emulator="invalid")
-    yield here("columns_of_scales", emulator="out_of_bounds|uninitialised")
-    yield here("sums_are_no_scales", emulator="invalid")
-    yield here("byte_of_scales", emulator="invalid")
-    yield here("scales_that_nothing_copied", emulator="uninitialised")
-    yield here("columns_of_a_copy", emulator="out_of_bounds")
-    yield here("swizzle_of_scales", emulator="invalid")
-    yield here("tile_of_scales", emulator="uninitialised|out_of_bounds")
-    yield here("scales_of_another_thread", emulator="race")
-    yield here("copies_after_scaled_products", emulator="race")
-    yield here("tiles_after_copies_of_scales", emulator="race")
+    here = functools.partial(Rule, source="tensor_scales.cu", threads=128)
+    yield here("type_of_scales", emulator="invalid", executor="invalid")
+    yield here("type_of_scaled_numbers", emulator="invalid", executor=VALUES)
+    yield here("columns_of_scales", emulator="out_of_bounds|uninitialised", executor="tensor")
+    yield here("sums_are_no_scales", emulator="invalid", executor=VALUES)
+    yield here("byte_of_scales", emulator="invalid", executor="invalid")
+    yield here("scales_that_nothing_copied", emulator="uninitialised", executor="uninitialised")
+    yield here("columns_of_a_copy", emulator="out_of_bounds", executor="tensor")
+    yield here("swizzle_of_scales", emulator="invalid", executor="not_executed")
+    yield here("tile_of_scales", emulator="uninitialised|out_of_bounds", executor="uninitialised")
+    yield here("scales_of_another_thread", emulator="race", executor="race")
+    yield here("copies_after_scaled_products", emulator="race", executor="race")
+    yield here("tiles_after_copies_of_scales", emulator="race", executor="in_flight")
 
 
 RULES = (*_classic(), *_hopper(), *_wgmma(), *_tensor_memory(), *_scales())
@@ -242,7 +242,7 @@ def source(name: str) -> str:
 
 @functools.cache
 def _kernel(name: str) -> Kernel:
-    return Kernel.of(source(name), "sm_100a" if name == "tensor_memory.cu" else "sm_90a")
+    return Kernel.of(source(name), "sm_100a" if name.startswith("tensor_") else "sm_90a")
 
 
 class _Operands:

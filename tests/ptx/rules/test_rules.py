@@ -8,8 +8,7 @@ import pytest
 from tests.campaign_size import sample
 from tests.ptx.rules.rules import HERE, RULES, UNSEEN, VALUES, Rule, found
 
-#: Sources and by what they are run, but for the rules that the executor has no instructions of
-RUNS = tuple({(rule.source, by): None for by in ("emulator", "executor") for rule in RULES if getattr(rule, by)})
+RUNS = tuple(dict.fromkeys((rule.source, by) for by in ("emulator", "executor") for rule in RULES))
 
 
 def outcome(rule: Rule, by: str) -> str:

@@ -282,16 +282,20 @@ void arrive_at_barrier(Thread &t, u32 barrier, u32 count);
 
 // ---- Tensor memory and its products: tensor_memory.h and tensor_products.h
 
-enum class UmmaKind : u8 { F16, TF32, F8F6F4, I8 };
+enum class UmmaKind : u8 { F16, TF32, F8F6F4, I8, MXF8F6F4, MXF4, MXF4NVF4 };
 struct Umma { // operands of tcgen05.mma
     const char *text;
     UmmaKind kind;
     u8 blocks;
-    u64 d, a, b; // an address in tensor memory, and matrix descriptors
+    bool held;   // a is in tensor memory too
+    u64 d, a, b; // addresses in tensor memory, and matrix descriptors
     u32 instruction;
     bool kept;
+    u32 scales = 0; // of a row: 1, 2 or 4; 0: not scaled
+    u64 a_scales = 0, b_scales = 0;
 };
 void issue_umma(Thread &t, const Umma &umma);
 // tcgen05.commit of products of one or two blocks; `mask`: blocks of the cluster that get an arrival at this address.
 void commit_umma(Thread &t, u64 mbarrier, u32 blocks, bool multicast, u32 mask);
+void copy_to_tensor(Thread &t, u64 to, u64 from, u32 blocks, const char *text);
 void fence_tensor(Thread &t, bool before);

@@ -20,9 +20,9 @@
 // including those of the same thread, until a thread waits for them: begin, covers, and finish. Operations of the async
 // proxy (8.6) see writes of the generic proxy only after a fence.proxy.async.
 //
-// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A fence before a synchronisation releases them
-// into a vector of their own, and a fence after it makes what the thread has seen of that vector apply to its next
-// uses.
+// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A clock has a vector of their own: a fence
+// before a synchronisation adds a thread's complete uses to it, and its next uses come after those in the vector as of
+// the thread's last fence after a synchronisation.
 //
 // Not modelled: the order of a strong load, without acquire, after the strong store that it observes.
 #pragma once
@@ -49,7 +49,7 @@ struct Clock {
 };
 using Known = std::shared_ptr<const Clock>;
 
-// A use of tensor memory. Of one kind, uses of an accumulator are pipelined: they run in the order of their issue.
+// An asynchronous use of tensor memory, by a thread or a warp.
 struct TensorUse {
     const char *text;
     enum What : u8 { MOVE, COPY, PRODUCT } what;

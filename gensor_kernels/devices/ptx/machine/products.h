@@ -54,8 +54,20 @@ struct Descriptor {
     u32 swizzled(u32 address) const { return address ^ (((address >> 7) - base) & (row / 16 - 1)) << 4; }
 };
 
+// Elements in 16 bytes of a tile.
+u32 chunk_of(Kind kind) {
+    return kind == TF32 ? 4 : kind == F16 || kind == BF16 ? 8 : kind == E2M1_PAIR ? 32 : 16;
+}
 u32 element_bytes(Kind kind) {
-    return kind == TF32 ? 4 : kind == F16 || kind == BF16 ? 2 : 1;
+    return 16 / chunk_of(kind);
+}
+// A float of a sign and few bits.
+f32 small_float(u32 bits, u32 exponents, u32 fractions) {
+    const u32 sign = bits >> (exponents + fractions) & 1, exponent = bits >> fractions & ((1u << exponents) - 1);
+    const u32 fraction = bits & ((1u << fractions) - 1), one = exponent ? 1u << fractions : 0;
+    const s32 bias = (1 << (exponents - 1)) - 1;
+    const f32 value = std::ldexp((f32)(one + fraction), (s32)std::max(exponent, 1u) - bias - (s32)fractions);
+    return sign ? -value : value;
 }
 // Element `i` of the 16 bytes of a tile or the 4 of a register; floats hold all types exactly, integers too.
 f32 element(const u8 *from, u32 i, Kind kind) {
@@ -72,21 +84,28 @@ f32 element(const u8 *from, u32 i, Kind kind) {
         return from[i];
     case E4M3:
         return NUMBERS.of_e4m3[from[i]];
+    case E2M1:
+    case E2M1_PAIR:
+        return small_float(from[i / 2] >> i % 2 * 4, 2, 1);
+    case E2M3:
+    case E3M2:
+        return small_float(loaded<u16>(from + i * 6 / 8) >> i * 6 % 8, kind == E2M3 ? 2 : 3, kind == E2M3 ? 3 : 2);
     default:
         return NUMBERS.of_e5m2[from[i]];
     }
 }
 
 // Factors of a product, by k: the rows of A of a warp, and the columns of B.
+constexpr u32 MOST_K = 64;
 struct Factors {
-    f32 a[32][16], b[32][256];
+    f32 a[MOST_K][16], b[MOST_K][256];
 };
 
 // Elements of a tile of `extent` rows of A or columns of B, from row or column `first` to `last`, to `at` and after it.
 template <size_t WIDTH>
 void gather(const Block &block, const u32 *tile, u32 extent, bool across, Kind kind, bool negated, u32 k, u32 first,
-            u32 last, f32 (&to)[32][WIDTH], u32 at = 0) {
-    const u32 each = 16 / element_bytes(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
+            u32 last, f32 (&to)[MOST_K][WIDTH], u32 at = 0) {
+    const u32 each = chunk_of(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
     for (u32 l = across ? 0 : first; l < (across ? lines : last); l++)
         for (u32 c = across ? first / each : 0; c < (across ? last / each : chunks); c++) {
             const u8 *from = block.shared + (tile[l * chunks + c] - SHARED_BASE);
@@ -97,16 +116,17 @@ void gather(const Block &block, const u32 *tile, u32 extent, bool across, Kind k
             }
         }
 }
+u32 checked(const Block &block, u32 address, const char *text) {
+    if (address < SHARED_BASE || address + 16 > SHARED_BASE + block.shared_bytes)
+        fault("out_of_bounds", "%.120s: a tile has 16 bytes of shared memory at %#x", text, address);
+    return address;
+}
 void place_tile(const Block &block, const Descriptor &descriptor, const char *text, u32 extent, bool across, Kind kind,
                 u32 k, std::vector<u32> &tiles) {
-    const u32 each = 16 / element_bytes(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
+    const u32 each = chunk_of(kind), lines = across ? k : extent, chunks = (across ? extent : k) / each;
     for (u32 l = 0; l < lines; l++)
-        for (u32 c = 0; c < chunks; c++) {
-            const u32 address = descriptor.at(across, l, c);
-            if (address < SHARED_BASE || address + 16 > SHARED_BASE + block.shared_bytes)
-                fault("out_of_bounds", "%.120s: a tile has 16 bytes of shared memory at %#x", text, address);
-            tiles.push_back(address);
-        }
+        for (u32 c = 0; c < chunks; c++)
+            tiles.push_back(checked(block, descriptor.at(across, l, c), text));
 }
 
 // ---- Registers

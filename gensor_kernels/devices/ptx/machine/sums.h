@@ -40,9 +40,8 @@ inline f32 truncated_bytes(const f64 *a, const f64 *b, f32 c) {
     return truncated_step(terms, 14);
 }
 // tcgen05.mma, four terms at a time with the 24 bits of a float.
-template <class A, class B>
-inline f32 tensor_sum(const A &a, u32 row, const B &b, u32 column, u32 k, f32 c) {
-    const auto term = [&](u32 j) { return (f64)a[j][row] * b[j][column]; };
+template <class Term>
+inline f32 tensor_sum(u32 k, f32 c, Term term) {
     for (u32 j = 0; j < k; j += 4)
         c = truncated_step({term(j), term(j + 1), term(j + 2), term(j + 3), (f64)c}, 24);
     return c;

@@ -35,13 +35,13 @@ struct TensorMemory {
         std::vector<u32> values; // of a store, by lane
     };
     std::vector<Move> moves;
-    struct Work { // a product, or a commit, in the order of their issue by the block
+    struct Work { // a product, a copy or a commit, in the order of their issue by the block
         Thread *issuer;
-        Umma umma;
+        Umma umma; // of a copy: text, blocks and d
         Product form;
         std::vector<u32> tiles[2];  // by block of the pair: addresses of 16 bytes each, of A, then of B
         u32 use = 0, operation = 0; // in order.h
-        bool executed = false, commit = false;
+        bool executed = false, commit = false, copy = false;
         std::vector<std::pair<Block *, u32>> mbarriers = {}; // of a commit
         Known before = nullptr;
     };
@@ -68,22 +68,26 @@ void check_group(Block &block, u32 blocks, const char *text) {
         peer_of(block, text);
     group = blocks;
 }
-void check_columns(Block &block, u32 column, u32 columns, const char *text) {
-    const TensorMemory &tensor = tensor_of(block);
-    for (u32 c = column; c < column + columns; c++)
+// Lanes of tensor memory, 16 of every `step`, and columns; `how`: READS or WRITES, or both.
+struct Touch {
+    u32 column, columns;
+    u8 how;
+    u32 first = 0, last = LANES, step = 16;
+};
+void touch_tensor(Thread &t, Block &block, u32 use, const char *text, const Touch &at) {
+    TensorMemory &tensor = tensor_of(block);
+    for (u32 c = at.column; c < at.column + at.columns; c++)
         if (c >= COLUMNS || !tensor.allocated[c])
             fault("tensor", "%.120s: column %u is not allocated to block %u", text, c, block.index);
-}
-// `how`: READS or WRITES, or both.
-void touch_tensor(Thread &t, Block &block, u32 use, u32 lane, u32 column, u32 columns, u8 how, const char *text) {
-    TensorMemory &tensor = tensor_of(block);
-    if (t.causality)
-        t.causality->covers_tensor(use, block.resident, lane, column, columns, how & WRITES);
-    for (u32 c = column; c < column + columns; c++) {
-        bool &written = tensor.written[lane / 16][c];
-        if (how & READS && !written)
-            fault("uninitialised", "%.120s: nobody has written lane %u, column %u", text, lane, c);
-        written |= (bool)(how & WRITES);
+    for (u32 lane = at.first; lane < at.last; lane += at.step) {
+        if (t.causality)
+            t.causality->covers_tensor(use, block.resident, lane, at.column, at.columns, at.how & WRITES);
+        for (u32 c = at.column; c < at.column + at.columns; c++) {
+            bool &written = tensor.written[lane / 16][c];
+            if (at.how & READS && !written)
+                fault("uninitialised", "%.120s: nobody has written lane %u, column %u", text, lane, c);
+            written |= (bool)(at.how & WRITES);
+        }
     }
 }
 
@@ -132,7 +136,7 @@ void release_columns(Thread &t, Block &block, Block &other, u32 address, u32 cou
     for (Block *owner : {&block, &other})
         for (const TensorMemory::Work &each : tensor_of(*owner).work)
             if (!each.commit)
-                check(each.umma.d & 0xffff, each.form.n, each.umma.text);
+                check(each.umma.d & 0xffff, each.copy ? 4 : each.form.n, each.umma.text);
     if (t.causality)
         t.causality->free_tensor(t.slot, block.resident, address, count);
     tensor.allocations.erase(found);
@@ -225,9 +229,7 @@ void issue_move(Lanes &lanes, const Site &site) {
     TensorMemory::Move move{&t, &site, address, 0, {}};
     if (t.causality)
         move.use = t.causality->issue_tensor(t.slot, {site.text, TensorUse::MOVE});
-    check_columns(*t.block, column, shape.n, site.text);
-    for (u32 each = lane; each < lane + shape.k; each += 16)
-        touch_tensor(t, *t.block, move.use, each, column, shape.n, loads ? READS : WRITES, site.text);
+    touch_tensor(t, *t.block, move.use, site.text, {column, shape.n, loads ? READS : WRITES, lane, lane + shape.k});
     for (Thread *each : lanes) {
         for (u32 i = 0; i < shape.sets && loads; i++)
             if (Watched &watched = each->watched[shape.set[i]]; watched.sums++ || watched.factors)

@@ -7,8 +7,9 @@ u32 Causality::issue_tensor(u32 slot, const TensorUse &use) {
     return (u32)uses_.size() - 1;
 }
 // Products of one accumulator and shape, and products after copies, run in the order in which one thread, or threads
-// with fences between them, issue them (9.7.16.6.2). Other uses must be complete: a warp has waited for its loads and
-// stores, and a thread has seen the phase of the mbarrier of a commit. Each lane of a warp has to fence.
+// with fences between them, issue them (9.7.16.6.2); so do copies after products and copies, on which CUTLASS relies
+// (sm100_blockscaled_mma_warpspecialized.hpp). Other uses must be complete: a warp has waited for its loads and stores,
+// and a thread has seen the phase of the mbarrier of a commit. Each lane of a warp has to fence.
 bool Causality::ordered(const TensorUse &past, const TensorUse &use) const {
     const u32 first = use.what == TensorUse::MOVE ? 1 + 32 * warp_of(use.slot) : use.slot;
     const u32 last = use.what == TensorUse::MOVE ? first + 31 : first;
@@ -18,9 +19,8 @@ bool Causality::ordered(const TensorUse &past, const TensorUse &use) const {
                 return false;
         return true;
     };
-    const bool pipelined =
-        use.what == TensorUse::PRODUCT &&
-        (past.what == TensorUse::COPY || (past.what == use.what && past.accumulator == use.accumulator));
+    const bool pipelined = past.what != TensorUse::MOVE && use.what != TensorUse::MOVE &&
+                           (past.what != use.what || past.accumulator == use.accumulator);
     if (pipelined && (past.slot == use.slot || fenced(past.slot, past.issued)))
         return true;
     if (past.agent || !past.done)

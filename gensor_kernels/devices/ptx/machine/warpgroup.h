@@ -4,7 +4,8 @@
 #include "numbers.h"
 #include <vector>
 
-enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32 };
+// E2M1_PAIR has two elements in a byte; other types below 8 bits fill 16 bytes with 16 elements and then padding.
+enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32, E2M3, E3M2, E2M1, E2M1_PAIR };
 struct Site;
 
 struct Product { // a wgmma.mma_async: m64nNkK, its operands and their registers, of d first

@@ -8,6 +8,9 @@ from .writer import Qualifiers, Writer, operands
 TARGETS = ("sm_100a", "sm_100f", "sm_103a", "sm_103f")
 #: kinds of products, and targets that have them
 KINDS = {"f16": TARGETS, "tf32": TARGETS, "f8f6f4": TARGETS, "i8": ("sm_100a",)}
+#: kinds of scaled products, and their numbers of scales by row; a block is the elements of one scale
+SCALED = {"mxf8f6f4": (1,), "mxf4": (2,), "mxf4nvf4": (2, 4)}
+BLOCKS = {("mxf8f6f4", "block32"): 1, ("mxf4", "block32"): 2, ("mxf4nvf4", "block32"): 2, ("mxf4nvf4", "block16"): 4}
 #: lanes of a move, columns and registers of each repetition
 SHAPES = {"32x32b": (32, 1, 1), "16x256b": (16, 8, 4)}
 
@@ -18,7 +21,7 @@ def tensor_memory(i: Instruction, w: Writer, watched: Watched) -> Meeting | str:
         raise PtxError(f"{i.opcode} on {w.module.target}")
     q = Qualifiers(i.opcode)
     action = q.take(
-        "alloc", "dealloc", "relinquish_alloc_permit", "mma", "commit", "ld", "st", "wait::ld", "wait::st",
+        "alloc", "dealloc", "relinquish_alloc_permit", "mma", "cp", "commit", "ld", "st", "wait::ld", "wait::st",
         "fence::before_thread_sync", "fence::after_thread_sync",
     )  # fmt: skip
     if action.startswith("fence"):
@@ -27,6 +30,8 @@ def tensor_memory(i: Instruction, w: Writer, watched: Watched) -> Meeting | str:
         return f"fence_tensor(t, {str('before' in action).lower()});"
     if action == "mma":
         return _product(i, q, w)
+    if action == "cp":
+        return _copy(i, q, w)
     if action == "commit":
         return _commit(i, q, w)
     if not action or not q.take("sync") or not q.take("aligned"):
@@ -70,24 +75,51 @@ def _taddr(w: Writer, operand: Operand) -> str:
 
 def _product(i: Instruction, q: Qualifiers, w: Writer) -> str:
     blocks = _blocks(i, q)
-    kind = q.take(*(f"kind::{name}" for name in KINDS)).removeprefix("kind::")
+    kind = q.take(*(f"kind::{name}" for name in KINDS | SCALED)).removeprefix("kind::")
     if not kind:
         raise NotExecutedError(i.opcode)
+    scales = _scales(i, q, w, kind)
     q.end()
-    if w.module.target not in KINDS[kind]:
+    if w.module.target not in KINDS.get(kind, TARGETS):
         raise PtxError(f"{i.opcode} on {w.module.target}")
     d, a, b, descriptor, *rest = i.operands
-    if isinstance(a, Address):
-        raise NotExecutedError(f"{i.opcode} with a in tensor memory")
+    held = isinstance(a, Address)
+    given = [rest.pop(0) for _ in range(2)] if scales else []
     if rest and isinstance(rest[0], Vector):
         raise NotExecutedError(f"{i.opcode} with disable-output-lane")
     if len(rest) > 1:
         raise NotExecutedError(f"{i.opcode} with scale-input-d")
     (kept,) = rest
     return (
-        f'issue_umma(t, {{"{i.text[:100]}", UmmaKind::{kind.upper()}, {blocks}, {_taddr(w, d)}, {w.read(a, "b64")}, '
-        f"{w.read(b, 'b64')}, {w.read(descriptor, 'b32')}, {w.read(kept, 'pred')}}});"
+        f'issue_umma(t, {{"{i.text[:100]}", UmmaKind::{kind.upper()}, {blocks}, {str(held).lower()}, {_taddr(w, d)}, '
+        f"{_taddr(w, a) if held else w.read(a, 'b64')}, "
+        f"{w.read(b, 'b64')}, {w.read(descriptor, 'b32')}, {w.read(kept, 'pred')}, {scales}u"
+        f"{''.join(f', {_taddr(w, each)}' for each in given)}}});"
     )
+
+
+def _scales(i: Instruction, q: Qualifiers, w: Writer, kind: str) -> int:
+    """Return how many scales a row of 32 bytes has; 0 without."""
+    if bool(q.take("block_scale")) != (kind in SCALED):
+        raise NotExecutedError(i.opcode)
+    block, vector = q.take("block16", "block32"), q.take("scale_vec::1X", "scale_vec::2X", "scale_vec::4X")
+    if kind not in SCALED:
+        return 0
+    if vector and not w.module.target.endswith("a"):
+        raise PtxError(f"{i.opcode} on {w.module.target}")
+    scales = int(vector[-2]) if vector else BLOCKS.get((kind, block), 2 * (kind == "mxf4" and not block))
+    if scales not in SCALED[kind] or (vector and block):
+        raise PtxError(f"{i.opcode}: no such scales")
+    return scales
+
+
+def _copy(i: Instruction, q: Qualifiers, w: Writer) -> str:
+    blocks = _blocks(i, q)
+    if not q.take("32x128b") or not q.take("warpx4"):
+        raise NotExecutedError(i.opcode)
+    q.end()
+    to, tile = operands(i, 2)
+    return f'copy_to_tensor(t, {_taddr(w, to)}, {w.read(tile, "b64")}, {blocks}u, "{i.text[:100]}");'
 
 
 def _commit(i: Instruction, q: Qualifiers, w: Writer) -> str:
