@@ -4,6 +4,7 @@
 #include <time.h>
 #include <sys/mman.h>
 #include "scheduler.h"
+#include "block_scaled.h"
 #include "tensor.h"
 #include "tensor_store.h"
 #include "warpgroup.h"

@@ -6,6 +6,7 @@ from .accesses import asynchronous, atomic, load, store
 from .asynchronous import WAITS, emitter, has_traffic, waiting
 from .parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from .scalars import SCALARS
+from .scaled import scaled
 from .warpgroups import Watched, warpgroup
 from .warps import MEETINGS, Meeting
 from .writer import Qualifiers, Writer, operands
@@ -109,7 +110,7 @@ class _Function:
             return self._paused(accessed + before, condition, after, guard)
         if name == "wgmma":
             return self._meeting(warpgroup(i, self.writer, self.watched), i, guard, accessed)
-        if emit := emitter(i.opcode) or MEETINGS.get(name):
+        if emit := emitter(i.opcode) or scaled(i.opcode) or MEETINGS.get(name):
             found = emit(i, self.writer)
             if isinstance(found, Meeting):
                 return self._meeting(found, i, guard, accessed)
