@@ -52,7 +52,6 @@ def test_both_bodies_have_the_same_intrinsics():
         ("dependent", ["grid_dependency_wait", "launch_dependents", "load_finished"]),
         ("vote", ["barrier_any"]),
         ("saturated", ["fma_saturated_"]),
-        ("block_scaled", ["mma_m16n8k32_scaled", "mma_m16n8k64_scaled"]),
     ],
 )
 def test_both_bodies_of_further_intrinsics_have_the_same_functions(name, functions):

@@ -1,5 +1,5 @@
 // Products of operands in block-scaled formats on tensor cores (sm_120a). As in intrinsics.cuh, every function has two
-// bodies; the models are in the emulator's gensor_emulator_block_scaled.h.
+// bodies.
 //
 //   mma_m16n8k32_scaled<A_E5M2, B_E5M2>(d, a, b, scales, at)   8-bit floats; a scale (e8m0) of 32 values of k
 //   mma_m16n8k64_scaled<SCALES>(d, a, b, scales, at)   e2m1; SCALES scales of k: 2 (e8m0) or 4 (e4m3 without a sign)
@@ -49,5 +49,16 @@ DEVICE void mma_m16n8k64_scaled(float (&d)[4], const u32 (&a)[4], const u32 (&b)
 #undef MMA_SCALED_BYTES
 #undef MMA_SCALED
 #else
-#include <gensor_emulator_block_scaled.h>
+template <bool A_E5M2, bool B_E5M2>
+DEVICE void mma_m16n8k32_scaled(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], ScaleRegisters scales,
+                                ScalePlace at, CALLER) {
+    const emulator::ScaledProduct product = {1, A_E5M2, B_E5M2, at.byte, at.pair, at.lane};
+    emulator::multiply_scaled(product, d, a, b, scales.a, scales.b, site);
+}
+template <int SCALES>
+DEVICE void mma_m16n8k64_scaled(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], ScaleRegisters scales,
+                                ScalePlace at, CALLER) {
+    const emulator::ScaledProduct product = {SCALES, false, false, at.byte, at.pair, at.lane};
+    emulator::multiply_scaled(product, d, a, b, scales.a, scales.b, site);
+}
 #endif

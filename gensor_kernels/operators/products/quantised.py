@@ -266,7 +266,8 @@ def formatted_from_views(views: Mapping[str, View], form: str, k: int, epilogue:
     if not both and types["a"] not in SIXTEEN_BITS:
         raise UnsupportedError(f"{form} weights take x of float16 or bfloat16, got {types['a']}: cast x")
     made = _made(views, types, name_of(each.bits, False, form, both), k, each.group, epilogue)
-    return replace(made, alignment=made.align | {name: scale_class(views[name]) for name in "de"[: 1 + both]})
+    scales = {name: scale_class(views[name]) for name in "de"[: 1 + both]}
+    return replace(made, alignment=(*{**made.align, **scales}.items(),))
 
 
 def scale_class(view: View) -> int:

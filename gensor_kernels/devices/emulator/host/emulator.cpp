@@ -4,7 +4,6 @@
 #include <time.h>
 #include <sys/mman.h>
 #include "scheduler.h"
-#include "block_scaled.h"
 #include "tensor.h"
 #include "tensor_store.h"
 #include "warpgroup.h"

@@ -1,6 +1,6 @@
 // mma with block scales, as the PTX ISA 8.7 defines it: d = (a * scale_a) * (b * scale_b) + c. Element i of a lane's
-// fragment is in the row and the column of the figures of m16n8k32 (8 bits) and m16n8k64 (4 bits). Of a quad of lanes,
-// the pair `thread` supplies the scales of rows g and g + 8 of a, one lane those of column g of b.
+// fragment is in the row and the column of the figures of m16n8k32 (8 bits) and m16n8k64 (4 bits). In a quad of
+// lanes, one pair supplies the scales of rows g and g + 8 of a, and one lane those of column g of b.
 //
 // Sums are exact in double precision and rounded once, or truncated as on RTX Blackwell (MMA-Sim, arXiv:2511.10909).
 #pragma once
@@ -29,7 +29,7 @@ f64 scale(u32 byte, bool ue4m3) {
 int power_of(f64 x, int least) {
     return x == 0 ? -10000 : std::max(std::ilogb(x), least);
 }
-// Truncates numbers to `bits` bits behind the largest power of two, adds them, and truncates the sum to an f32.
+// Truncates numbers to `bits` bits after the largest power of two, adds them, and truncates the sum to an f32.
 f32 truncated_scaled(const Scaled (&terms)[33], int count, int bits) {
     int top = terms[0].power;
     for (int i = 1; i < count; i++)

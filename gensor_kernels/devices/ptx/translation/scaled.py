@@ -15,7 +15,7 @@ FORMS = {
 
 
 def scaled(opcode: str) -> Callable[[Instruction, Writer], Meeting] | None:
-    """Return what translates a product with scales; None for another opcode."""
+    """Return what translates a product with scales, or None for another opcode."""
     return product if opcode.startswith("mma.") and ".block_scale." in opcode else None
 
 

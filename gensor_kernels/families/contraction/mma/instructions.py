@@ -84,9 +84,9 @@ INSTRUCTIONS = {
 }
 
 
-def as_stored(instruction: np.ndarray | int) -> np.ndarray:
+def as_stored(instruction: Numbers) -> np.ndarray:
     """Return whether instructions take narrow operands as they are stored."""
-    return (instruction == Code.F8_K32) | (instruction == Code.BLOCK_SCALED)
+    return np.isin(instruction, (Code.F8_K32, Code.BLOCK_SCALED))
 
 
 def kind(workload: Workload) -> str | None:
