@@ -56,6 +56,8 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "nvfp4": Format("float4_e2m1fn_x2", "float8_e4m3fn", 16),
     }
 )
+#: Types of scales of the FORMATS.
+SCALES = frozenset(each.scale for each in FORMATS.values())
 SIXTEEN_BITS = ("float16", "bfloat16")
 #: Bytes of the widest access of scales of a format.
 SCALE_WORD = 4
