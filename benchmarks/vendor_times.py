@@ -109,8 +109,10 @@ def workload_of(cells: dict[str, str]) -> Workload:
         return quantised.workload(m, n, k, bits=bits, group=128 if bits == 4 else 0, dtype="bfloat16")
     if form == "per 128":
         return block_scaled.workload(m, n, k, dtype=dtype)
-    if form or dtype == "nvfp4":
+    if form:
         raise UnsupportedError(f"no kernel serves {cells['dtype']}")
+    if dtype in quantised.FORMATS:  # both operands; the epilogue has the factor of their whole tensors
+        return quantised.formatted(m, n, k, dtype, epilogue=("scale",))
     return matmul.workload(m, n, k, dtype=dtype, out="bfloat16", trans_b=True)
 
 

@@ -21,13 +21,14 @@ else:
 
 #: Rate names, multiply-accumulates per clock per SM (see archs.toml).
 RATES = (
-    "fma_f32 fma_f64 imad mma_f16 mma_tf32 mma_f64 mma_s8 peak_f8 peak_f16 peak_tf32 peak_s8".split()  # noqa: SIM905
+    *("fma_f32", "fma_f64", "imad", "mma_f16", "mma_tf32", "mma_f64", "mma_s8"),
+    *("peak_f8", "peak_mxf8", "peak_f4", "peak_f16", "peak_tf32", "peak_s8"),
 )
 #: Element types, by rate name, of `sustained_<type>` in archs.toml (TFLOP/s).
 SUSTAINED = ("f8", "f16", "tf32", "s8")
 #: The type whose share of the peak another reaches under the power limit, where its own sustained rate is not known: on
 #: an H100, products of 8192 cubed in int8 were as far below the peak as those of 8-bit floats, TF32 ones as bfloat16.
-COOLED_AS = {"tf32": "f16", "s8": "f8"}
+COOLED_AS = {"tf32": "f16", "s8": "f8", "mxf8": "f8", "f4": "f8"}
 #: Keys of a part in archs.toml that are no facts about its hardware.
 NAMING = ("names", "modes", "mode_gb_s")
 #: The best rate of a dtype: the first of these names that the Arch has.
@@ -38,6 +39,8 @@ _PEAK = {
     "float16": ("peak_f16", "mma_f16", "fma_f32"),
     "bfloat16": ("peak_f16", "mma_f16", "fma_f32"),
     "float8": ("peak_f8", "peak_f16", "mma_f16", "fma_f32"),
+    "mxfloat8": ("peak_mxf8", "peak_f8", "peak_f16", "mma_f16", "fma_f32"),
+    "float4": ("peak_f4", "peak_f16", "mma_f16", "fma_f32"),
     "int8": ("peak_s8", "mma_s8", "imad"),
     "int32": ("imad",),
     "complex64": ("fma_f32",),
@@ -166,7 +169,7 @@ class Arch:
         Parameters
         ----------
         dtype : str
-            Input type; "float8" stands for any 8-bit float.
+            Input type; "float8" stands for any 8-bit float, "mxfloat8" and "float4" for two block-scaled operands.
         math : str
             Math mode of the Workload.  float32 uses TF32 tensor cores only with "tf32".  FLOPs of "3m" are
             those of four real products, of which three do 3/4.

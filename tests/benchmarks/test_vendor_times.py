@@ -15,6 +15,7 @@ PRODUCTS = """dtype,m,n,k,least_us,median_us,collections
 bfloat16,4096,4096,4096,540.0,560.0,2
 bfloat16,4,4096,4096,,,0
 nvfp4,64,64,64,9.0,9.0,1
+float16 per 128,64,64,64,9.0,9.0,1
 int4 weights,1,4096,4096,7.5,8.0,3
 """
 ATTENTIONS = """phase,batch,heads,kv_heads,head_size,queries,past,window,least_us,median_us,collections
@@ -34,8 +35,8 @@ def test_each_row_has_the_best_stored_kernel(files, tmp_path, capsys):
     out = tmp_path / "out.csv"
     assert vendor_times.main([*files, "--part", "a100-80gb", "--predictions", str(out)]) == 0
     rows = list(csv.DictReader(out.open()))
-    assert [row["predicted_us"] != "" for row in rows] == [True, True, False, True, True, True]
-    assert [row["least_us"] for row in rows] == ["540.0", "", "9.0", "7.5", "90.0", "90.0"]
+    assert [row["predicted_us"] != "" for row in rows] == [True, True, True, False, True, True, True]
+    assert [row["least_us"] for row in rows] == ["540.0", "", "9.0", "9.0", "7.5", "90.0", "90.0"]
     arch = lookup("a100-80gb")
     library, wanted = load.library(arch), vendor_times.workload_of(rows[1])
     kernels = [each for shelf in library.shelves(wanted) for each in (*shelf.portfolio, *shelf.others)]
@@ -44,7 +45,8 @@ def test_each_row_has_the_best_stored_kernel(files, tmp_path, capsys):
     assert all(float(row["predicted_us"]) > float(row["bound_us"]) for row in rows if row["predicted_us"])
     printed = capsys.readouterr().out
     assert "a100-80gb, bfloat16: 2 rows, 2 served, 1 of these timed" in printed
-    assert "a100-80gb, nvfp4: 1 rows, 0 served" in printed and "attention, decode" in printed
+    assert "a100-80gb, nvfp4: 1 rows, 1 served" in printed and "attention, decode" in printed
+    assert "a100-80gb, float16 per 128: 1 rows, 0 served" in printed
 
 
 def test_rows_ask_for_what_their_cells_say():
@@ -55,6 +57,8 @@ def test_rows_ask_for_what_their_cells_say():
     assert "window_left" not in vendor_times.workload_of({"phase": "prefill", **cells, "window": "0"}).size
     product = vendor_times.workload_of({"dtype": "float8_e4m3fn per 128", "m": "3", "n": "256", "k": "512"})
     assert product.dtype["c"] == "bfloat16" and product.layouts["b"] == "k"
+    product = vendor_times.workload_of({"dtype": "nvfp4", "m": "3", "n": "256", "k": "512"})
+    assert product.dtype["a"] == product.dtype["b"] and product.align["d"] == 4 and product.epilogue == ("scale",)
 
 
 def test_classes_and_figures():

@@ -67,7 +67,10 @@ PROGRAMS = {
     "split scan of columns": lambda: configuration(rows_configurations, "scan of columns, split"),
     **{
         f"blocks, {name}": lambda name=name: configuration(block_configurations, name)
-        for name in ("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8")
+        for name in (
+            *("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8"),
+            *("scaled nvfp4", "scaled mxfp4", "scaled mxfp8"),
+        )
     },
     **{
         f"tensor memory, {name}": lambda name=name: configuration(tcgen05_configurations, name)
@@ -285,36 +288,78 @@ FAULTS = {
         "steps that overlap": ("(i64)(STEP - ITEMS) * params.a_k", "(i64)0"),
     },
     "blocks, nvfp4": {
-        "the scale of another column": (
-            "SCALES_FRAGMENTS ? lane_of_four() :",
-            "SCALES_FRAGMENTS ? lane_of_four() ^ 1 :",
-        ),
-        "the scale of the other half of a unit": ("(thread_index() & 3) >> 1", "(thread_index() & 1)"),
+        "the scale of another column": ("RUN_B == 1 ? lane_of_four()", "RUN_B == 1 ? lane_of_four() ^ 1"),
+        "the scale of the other half of a unit": ("* 2 + (in_four() >> 1)) *", "* 2 + (in_four() & 1)) *"),
         "a part of k with the first scales": ("tile.k_begin / GROUP", "0 / GROUP"),
-        "scales past the last column": ("within(entry, entries) && within(0, groups)", "within(0, groups)"),
-        "scales past the last group": ("within(entry, entries) && within(0, groups)", "within(entry, entries)"),
+        "scales past the last column": ("(pass * LINES, entries) && within(0, groups)", "(0, groups)"),
+        "scales past the last group": ("inside && within(i, groups)", "inside"),
         "the exponent of the other type": ("0x74007400u : 0x7e807e80u", "0x7e807e80u : 0x74007400u"),
         "signs lost": ("fma_pair(sign | small,", "fma_pair(small,"),
         "the scale added": ("both[0], 0x80008000u, IN_TYPE{}", "0x3f803f80u, both[0], IN_TYPE{}"),
     },
     "blocks, two of nvfp4": {
-        "both rows with one scale": ("scaled(a[r], rows[i], r & 1)", "scaled(a[r], rows[i], 0)"),
-        "rows not scaled": ("a[r] = scaled(a[r], rows[i], r & 1)", "a[r] = a[r]"),
-        "rows in order of k": ("scaled(a[r], rows[i], r & 1)", "scaled(a[r], rows[i], r >> 1)"),
-        "the second fragment with the first one's scales": ("j * ENTRIES + i * APART", "i * APART"),
+        "both rows with one scale": ("step.of_a[2 * i + r % 2]", "step.of_a[2 * i]"),
+        "rows not scaled": ("a[r] = scaled(a[r], step.of_a[2 * i + r % 2], part)", "a[r] = a[r]"),
+        "rows in order of k": ("step.of_a[2 * i + r % 2]", "step.of_a[2 * i + r / 2]"),
+        "the second fragment with the first one's scales": ("(i / RUN * APART", "(0 * APART"),
     },
     "blocks, mxfp4": {
-        "the scales of the first unit": ("source = source + GROUPS * scale_group, groups", "groups"),
-        "the scale of the other column": ("columns[j] >> 8 * c", "columns[j] >> 8 * (c ^ 1)"),
-        "no group is left": ("groups -= GROUPS;", "groups -= 2 * GROUPS;"),
+        "the scales of the first stage": ("source = source + STAGE_SCALES * scale_group, groups", "groups"),
+        "the scales of the first unit": ("step.of_b[2 * j + c] >> 8 * unit", "step.of_b[2 * j + c]"),
+        "the scale of the other column": ("step.of_b[2 * j + c]", "step.of_b[2 * j + (c ^ 1)]"),
+        "no group is left": ("groups -= STAGE_SCALES;", "groups -= 2 * STAGE_SCALES;"),
         "exponents one too large": (": bits << 23);", ": bits + 1 << 23);"),
         "numbers in order": ("const u32 pair = word >> 4 * i", "const u32 pair = word >> 4 * (i ^ 1)"),
     },
     "blocks, two of mxfp8": {
-        "the scale of the other row": ("rows[i] >> 8 * half", "rows[i] >> 8 * (half ^ 1)"),
-        "rows that are neighbours": ("FRAGMENTS_M, 16, 2, 8>", "FRAGMENTS_M, 16, 2, 1>"),
+        "the scale of the other row": ("step.of_a[2 * i + half]", "step.of_a[2 * i + (half ^ 1)]"),
+        "rows that are neighbours": ("OWN_A, 1, AS_STORED ? 32 : 8>", "OWN_A, 1, 1>"),
         "sums that are kept": ("Accumulators sums = {};", "static Accumulators sums = {};"),
-        "the scales of the weights": ("tile, params.groups.zeros,", "tile, params.d,"),
+        "the scales of the weights": ("params.groups.zeros, params.groups.zero_n", "params.d, params.groups.zero_n"),
+        "one stage of scales": ("(SCALES_AT + write)", "SCALES_AT"),
+    },
+    "blocks, scaled nvfp4": {
+        "another lane of four": ("{byte, i % 2, j % 4}", "{byte, i % 2, 2 - j % 4}"),
+        "rows of a pair exchanged": ("(in_four() & 1) * 8", "(in_four() & 1 ^ 1) * 8"),
+        "scales of the other operand": (
+            "{step.of_a[i / 2], step.of_b[j / 4]}",
+            "{step.of_b[j / 4], step.of_a[i / 2]}",
+        ),
+        "two scales in place of four": ("mma_m16n8k64_scaled<STEP_SCALES>", "mma_m16n8k64_scaled<2>"),
+        "exchanged numbers in a byte": (
+            "load_b.load(to.numbers.b[0], shared_base()",
+            "for (int i = 0; i < FRAGMENTS_M; ++i) for (u32 &word : to.numbers.a[i])"
+            " word = word << 4 & 0xf0f0f0f0u | word >> 4 & 0x0f0f0f0fu;\n"
+            "        load_b.load(to.numbers.b[0], shared_base()",
+        ),
+        "the word of the step before": ("k * STEP_SCALES % READ != 0", "k % 2 != 0"),
+        "words in the order of entries": ("own_word() * ENTRIES + own_line()", "own_line() * WORDS + own_word()"),
+        "words of the first step": ("scale / WORD_SCALES * ENTRIES * WORD_SCALES +", "0 +"),
+        "columns of the next block": ("own_column((FRAGMENTS_N - 1) % 4 + 1)", "own_column(4)"),
+        "scales after their group": (
+            "a.request(to);\n        b.request(to + ScaleTileA::BYTES);\n        write = next_stage(write);\n"
+            "        operands.request(params);",
+            "operands.request(params);\n        a.request(to);\n        b.request(to + ScaleTileA::BYTES);\n"
+            "        write = next_stage(write);",
+        ),
+        "no second scale": (
+            "v[i] = multiply(v[i], scalar);\n        break;\n    case EPILOGUE_BIAS",
+            ";\n        break;\n    case EPILOGUE_BIAS",
+        ),
+    },
+    "blocks, scaled mxfp4": {
+        "the first byte of a word": ("k * STEP_SCALES % WORD_SCALES);", "0);"),
+        "the byte after it": ("{byte, i % 2, j % 4}", "{(byte + 2) % 4, i % 2, j % 4}"),
+        "a byte between two pairs": ("{byte, i % 2, j % 4}", "{byte + 1, i % 2, j % 4}"),
+        "four scales in place of two": ("mma_m16n8k64_scaled<STEP_SCALES>", "mma_m16n8k64_scaled<4>"),
+        "a part of k with the first scales": ("tile.k_begin / GROUP", "0 / GROUP"),
+    },
+    "blocks, scaled mxfp8": {
+        "the other 8-bit float": ("32_scaled<same_type<A_STORED, e5m2_t>", "32_scaled<same_type<A_STORED, e4m3_t>"),
+        "pairs of lanes exchanged": ("{byte, i % 2, j % 4}", "{byte, i % 2 ^ 1, j % 4}"),
+        "the first byte of a word": ("k * STEP_SCALES % WORD_SCALES);", "0);"),
+        "the first two fragments' scales": ("step.of_a[i / 2], step", "step.of_a[0], step"),
+        "rows of the next warp": ("minimum(in_four() >> 1, fragments - 1) * 16", "(in_four() >> 1) * 8"),
     },
     "tensor memory, k-contiguous": {
         "no wait for a place": ("mbarrier_wait(sums_empty(place.number), place.parity ^ 1);", ""),

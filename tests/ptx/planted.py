@@ -131,6 +131,17 @@ def _products() -> Iterator[Bug]:
     yield Bug("f64.f64.f64.f64 {%0, %1}, {%2}", "f64.f64.f64.f64 {%1, %0}, {%2}", "mma cp.async: doubles")
 
 
+def _scaled() -> Iterator[Bug]:
+    each = {kind: f"blocks: scaled {kind}" for kind in ("nvfp4", "mxfp4", "mxfp8")}
+    places = "%10, {%11, %12}, %13, {%11, %14}"
+    yield Bug(places, "%10, {%12, %11}, %13, {%11, %14}", each["mxfp4"])
+    yield Bug(places, "%10, {%11, %12}, %13, {%14, %11}", each["mxfp8"])
+    yield Bug(places, "%13, {%11, %12}, %10, {%11, %14}", each["nvfp4"])
+    yield Bug("4X.f32.e2m1.e2m1.f32.ue4m3", "2X.f32.e2m1.e2m1.f32.ue8m0", each["nvfp4"])
+    yield Bug("2X.f32.e2m1.e2m1.f32.ue8m0", "4X.f32.e2m1.e2m1.f32.ue4m3", each["mxfp4"])
+    yield Bug('BYTES("f32.e5m2.e5m2.f32")', 'BYTES("f32.e5m2.e4m3.f32")', each["mxfp8"])
+
+
 def _arithmetic() -> Iterator[Bug]:
     yield Bug("max.NaN.f32 %0, %1, %2", "min.NaN.f32 %0, %1, %2", "window: planes, any")
     yield Bug("ex2.approx.ftz.f32 %0", "lg2.approx.ftz.f32 %0", "attention cp.async: wide")
@@ -493,7 +504,10 @@ def _tensor_memory() -> Iterator[Bug]:
 
 
 _HOPPER = (_warpgroups, _leaders, _mbarriers, _tensor_copies, _clusters, _registers_and_launches, _attention, _hold)
-_ALL = (_loads, _stores, _shared, _copies, _matrices, _products, _arithmetic, *_HOPPER, _copied_masks, _tensor_memory)
+_ALL = (
+    *(_loads, _stores, _shared, _copies, _matrices, _products, _scaled, _arithmetic),
+    *(*_HOPPER, _copied_masks, _tensor_memory),
+)
 BUGS = [bug for group in _ALL for bug in group()]
 
 

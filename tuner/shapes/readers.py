@@ -112,8 +112,13 @@ def quantised_weights(line: Line, types: Element) -> Read:
 
 
 def scaled(line: Line) -> Read:
-    """Read matmul_block_scaled: 8-bit floats A (m, k) and B (n, k), each with a scale per block of 128 elements."""
-    types = element(line)
+    """Read matmul_block_scaled: 8-bit floats A (m, k) and B (n, k), each with a scale per block of 128 elements; or
+    both in a block-scaled format, `dtype`."""
+    types = element(line, {name: form.element for name, form in quantised.FORMATS.items()})
+    if types.name in quantised.FORMATS:
+        sizes = {axis: line.integer(axis) for axis in "mnk"}
+        made = quantised.formatted(**sizes, form=types.name, out=types.out or "float32", epilogue=steps(line))
+        return Read(types.accumulated(made))
     workload = block_scaled.workload(
         *(line.integer(axis) for axis in "mnk"),
         dtype=types.dtype,

@@ -109,7 +109,8 @@ def scaled_matmul(
     scales in float32, and add it to a float32 sum. Kernels of a `format` need compute
     capability 8.0 and rows along k of multiples of 4 bytes. They do the same with 32
     elements of MX formats; elements of NVFP4 are multiplied by their scales first, which
-    is exact.
+    is exact. From capability 12.0 the tensor cores multiply both with their scales, of
+    which those of NVFP4 must not be negative.
 
     References
     ----------

@@ -26,6 +26,7 @@ from gensor_kernels.families.core.program import Program
 from gensor_kernels.families.registry import FAMILIES
 from gensor_kernels.families.space import Space
 from gensor_kernels.machine.arch import Arch
+from gensor_kernels.operators.products.quantised import SCALES
 from gensor_kernels.operators.types.dtypes import facts
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
@@ -290,8 +291,12 @@ def _starter(request: Request) -> Choice:
 
 
 def coarsen(workload: Workload) -> Workload:
-    """Return the same with alignments of 16 bytes or one element only: fewer classes, fewer builds."""
-    coarse = {n: w if w == 16 else facts(workload.dtype[n]).itemsize for n, w in workload.alignment}
+    """Return the same with alignments of 16 bytes or one element only, but of scales: fewer classes, fewer builds."""
+    types = workload.dtype
+    coarse = {
+        n: w if w == 16 or (n in "de" and types[n] in SCALES) else facts(types[n]).itemsize
+        for n, w in workload.alignment
+    }
     return replace(workload, alignment=tuple(coarse.items()))
 
 

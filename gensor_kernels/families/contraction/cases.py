@@ -27,6 +27,8 @@ def granularity(workload: Workload) -> dict[str, int]:
     for operand, axis in e.unit.items():
         if axis in step:
             step[axis] = max(step[axis], int(e.align[operand] / element_bytes(e.dtype[operand])))
+    if e.is_formatted:  # scales are bytes
+        step["k"] = max(step["k"], workload.align["d"] * e.group)
     return step
 
 

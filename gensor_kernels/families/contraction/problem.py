@@ -285,6 +285,12 @@ def bytes_in_shared(e: Extents, operand: str, copy: Numbers) -> Numbers:
     return own if own == e.element else np.where(copy == 1, own, e.element)
 
 
+def scale_bytes_in_shared(e: Extents, operand: str) -> float:
+    """Return the bytes of block scales in shared memory per element of k."""
+    scaled = e.is_formatted and (operand == "b" or e.dtype["a"] == e.dtype["b"])
+    return 1.0 / e.group if scaled else 0.0
+
+
 def by_fragment(e: Extents) -> bool:
     """Return whether copy 1 can serve: nothing is widened, or both operands are K-contiguous."""
     return not e.is_widened or e.unit["a"] == e.unit["b"] == "k"
@@ -305,13 +311,12 @@ def spread(e: Extents, operand: str, copy: Numbers) -> Numbers:
 
 
 def scale_parts(e: Extents) -> tuple[Part, ...]:
-    """Tabulate the cost of scales of b's columns in a warp's iteration (mma_scales.cuh)."""
+    """Tabulate the cost of scales of b's columns in a warp's iteration (mma_scales.cuh); not of block scales
+    (blocks/cost.py)."""
     zeros = e.scaled - 1
 
     def function(v: Values) -> dict[Column, np.ndarray]:
         down, across = v["warp_m"] / 16, v["warp_n"] / 8
-        if e.is_formatted:
-            return _block_scales(v, e, down, across)
         ends = v["block_k"] / e.group if e.group else 0.0 * down  # groups that end in an iteration
         # A group's end: multiply-adds of its sums, and for every column a load, its address and a conversion.
         each = down * across * 4 * (2 + zeros) + across * 2 * (6 + 6 * zeros) + 12
@@ -324,17 +329,4 @@ def scale_parts(e: Extents) -> tuple[Part, ...]:
             + 14,
         }
 
-    return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled else ()
-
-
-def _block_scales(v: Values, e: Extents, down: np.ndarray, across: np.ndarray) -> dict[Column, np.ndarray]:
-    """Return the cost of a warp's scales (blocks/block_scales.cuh), for every 32 of k: one of each column of a lane,
-    and for NVFP4 products with a fragment's pairs, else multiply-adds of a second set of sums."""
-    of_fragments = e.group < 32
-    own = 1 if of_fragments else 2  # columns of a lane
-    scaling = across * 4 if of_fragments else down * across * 4
-    return {
-        column.SCALE_ISSUE: v["block_k"] / 32 * (scaling + across * own * 6 + 12),
-        column.SCALE_MULTIPLIES: 0 * down,
-        column.SCALE_REGISTERS: (0 if of_fragments else down * across * 4) + across * (2 + own) + 14,
-    }
+    return (Part(("warp_m", "warp_n", "block_k"), function),) if e.scaled and not e.is_formatted else ()

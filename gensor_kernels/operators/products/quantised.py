@@ -20,9 +20,9 @@ import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.operators.declaration.operator import Arrays, Bounded, Conditions, Operand
-from gensor_kernels.operators.types.dtypes import FLOAT4, PACKED, decode, peak_type
+from gensor_kernels.operators.types.dtypes import FLOAT4, PACKED, decode, product_type
 from gensor_kernels.operators.types.geometry import Geometry, Strides
-from gensor_kernels.operators.types.workload import View, Workload, contiguous
+from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 from . import matmul
 from .scaled import ScaledProduct, scaled_workload
@@ -56,7 +56,11 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
         "nvfp4": Format("float4_e2m1fn_x2", "float8_e4m3fn", 16),
     }
 )
+#: Types of scales of the FORMATS.
+SCALES = frozenset(each.scale for each in FORMATS.values())
 SIXTEEN_BITS = ("float16", "bfloat16")
+#: Bytes of the widest access of scales of a format.
+SCALE_WORD = 4
 
 
 def groups_of(k: int, group: int) -> int:
@@ -95,8 +99,8 @@ class Quantised(ScaledProduct):
         return _shapes(size["m"], size["n"], size["k"], self.bits, size["group"], self.both)
 
     def peak_dtype(self, workload: Workload) -> str:
-        """Return dtypes.peak_type of two operands of one format."""
-        return peak_type(workload.dtype["a"], workload.dtype["b"]) if self.both else super().peak_dtype(workload)
+        """Return the name of two operands of one format."""
+        return {8: "mxfloat8", 4: "float4"}[self.bits] if self.both else super().peak_dtype(workload)
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Return the operands; ValueError for another group than the class has, and for half bytes."""
@@ -115,8 +119,9 @@ class Quantised(ScaledProduct):
         return 1 + self.zeros, workload.size["group"]
 
     def resize(self, workload: Workload, wanted: Mapping[str, int]) -> Workload:
-        """Return the Workload at the wanted sizes, k rounded up to whole bytes."""
-        k = wanted["k"] + (self.bits == 4 and wanted["k"] % 2)
+        """Return the Workload at the wanted sizes, k rounded up to whole bytes, and to whole words of scales."""
+        whole = max(8 // self.bits, workload.align["d"] * FORMATS[self.format].group if self.format else 1)
+        k = -(-wanted["k"] // whole) * whole
         return self.of_class(workload).with_sizes(m=wanted["m"], n=wanted["n"], k=k)
 
     def of_class(self, workload: Workload) -> Workload:
@@ -165,7 +170,7 @@ class Quantised(ScaledProduct):
             np.abs(product) + (uncentred if self.zeros else 0.0),
             both,
             terms,
-            dtype=workload.dtype["a"],
+            dtype=product_type(workload.dtype["a"], stored),
             accumulator=workload.accumulator,
             structured=conditions.structured,
         )
@@ -262,7 +267,15 @@ def formatted_from_views(views: Mapping[str, View], form: str, k: int, epilogue:
     types |= {"a": each.element, "e": each.scale} if both else {}
     if not both and types["a"] not in SIXTEEN_BITS:
         raise UnsupportedError(f"{form} weights take x of float16 or bfloat16, got {types['a']}: cast x")
-    return _made(views, types, name_of(each.bits, False, form, both), k, each.group, epilogue)
+    made = _made(views, types, name_of(each.bits, False, form, both), k, each.group, epilogue)
+    scales = {name: scale_class(views[name]) for name in "de"[: 1 + both]}
+    return replace(made, alignment=(*{**made.align, **scales}.items(),))
+
+
+def scale_class(view: View) -> int:
+    """Return the alignment class of scales of a format: SCALE_WORD, where all are in whole words, or 1."""
+    whole = view.strides[-1] == 1 and alignment_class(view._replace(dtype="int8"), -1) >= SCALE_WORD
+    return SCALE_WORD if whole else 1
 
 
 def workload(

@@ -77,7 +77,7 @@ def scaled_workload(
         accumulator="float32",
         math="ieee",
         layout=tuple((name, layouts.get(name, "k")) for name in views),
-        # Scales and zeros are read one by one, from any address.
+        # Scales and zeros are read one by one, from any address, if not of formats (quantised.py).
         alignment=tuple((name, alignment_class(view, -1 if name in "abc" else None)) for name, view in views.items()),
         epilogue=tuple(epilogue),
     )

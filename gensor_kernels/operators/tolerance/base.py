@@ -34,7 +34,14 @@ longer, because few blocks reach the largest powers of two: the largest error of
 terms, 12 v Q / sqrt(m) is added for it: 12 v Q for one sum alone.  Cuts of one sign lose v/2 on
 average: 17 v times the partial sums at 0, 32, 64 and 96 of 128 terms and the block's own, at most 25.5 v |c|, measured
 5.4 v |c|; 16 v |c| covers both.  Ada's sums (sm_89) have as few bits (Zhang, Huang, Zhang, Wei, Zhu and Chen,
-SageAttention2, arXiv:2411.10958, 2024); nothing is published of sm_120, which is taken to be no better.
+SageAttention2, arXiv:2411.10958, 2024); sm_120's have 25 (MMA-Sim, below), for which the bound holds as well.
+
+*Products of block-scaled operands* (products/quantised.py) are cut as above where they are widened.  Tensor cores of
+sm_120 multiply them with their scales (Xie, Wang, Yang and Yang, MMA-Sim, arXiv:2511.10909, 2025, bit by bit): the sum
+so far and 32 products of 8-bit floats are cut below 25 bits after the largest exponent, or the sum and four exact sums
+of 16 products of e2m1 below 35 bits after that of the scales, and the new sum to 24 bits.  A block of 32 loses at most
+33 u/2 of its largest magnitude and 2u: 0.58 u per term, on average 0.29 u, within the bounds of blocks of four.  Scales
+must be no larger than the numbers of their blocks need, as ``quantize`` makes them.
 
 *Products of bfloat16 parts* of float32 operands ("ieee", mma_floats.cuh) leave out u of a term at
 most, 0.06 u typically.  A tensor core cuts the sums of 16 terms, from zero: with blocks of 4 and no extra bit at most

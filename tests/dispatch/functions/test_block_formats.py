@@ -7,6 +7,7 @@ import pytest
 import gensor_kernels as gk
 from gensor_kernels.dispatch.functions.block_formats import FORMATTED, Formatted
 from gensor_kernels.dispatch.functions.vendor_call import library_call
+from gensor_kernels.families.contraction.mma.instructions import Code
 from gensor_kernels.operators.products.quantised import FORMATS, formatted
 from tests.doubles.device import FakeDevice
 
@@ -152,15 +153,17 @@ def test_linear_multiplies_by_weights_in_a_format(name, dtype):
     close(library * np.float32(alpha), wanted, size, 288)
 
 
-@pytest.mark.parametrize("arch", ["sm_87", "sm_89"])
+@pytest.mark.parametrize(("arch", "k"), [("sm_87", 288), ("sm_89", 288), ("sm_120", 256)])
 @pytest.mark.parametrize("name", FORMATS)
-def test_scaled_matmul_multiplies_two_operands_in_a_format(name, arch):
-    (x, w, ws, xs, alpha), wanted, size = operands(name, 33, 72, 288)
+def test_scaled_matmul_multiplies_two_operands_in_a_format(name, arch, k):
+    (x, w, ws, xs, alpha), wanted, size = operands(name, 33, 72, k)
     with gk.emulated(arch):
         found = gk.scaled_matmul(x, w.T, xs, ws.T, format=name, alpha=alpha)
         assert found.dtype == np.float32
+        program = gk.explain(gk.scaled_matmul, x, w.T, xs, ws.T, format=name).program
+        assert (program["instruction"] == Code.BLOCK_SCALED) == (arch == "sm_120")
         short = 2.0**-12 * size if arch == "sm_89" and name.startswith("mxfp8") else 0  # sums of 14 bits (float22)
-        assert (np.abs(found - wanted) <= 288 * 2.0**-23 * size + short).all()
+        assert (np.abs(found - wanted) <= k * 2.0**-23 * size + short).all()
         half = gk.scaled_matmul(x, w.T, xs, ws.T, format=name, alpha=float(alpha), dtype="bfloat16", activation="relu")
         assert half.dtype == BRAIN and (half.astype(float) >= 0).all()
         turned = np.asfortranarray(x), np.ascontiguousarray(w.T), np.asfortranarray(xs), np.ascontiguousarray(ws.T)
@@ -168,9 +171,9 @@ def test_scaled_matmul_multiplies_two_operands_in_a_format(name, arch):
         np.testing.assert_array_equal(gk.scaled_matmul(*turned, format=name, alpha=alpha), found)
         leading = x.reshape(3, 11, -1), w.T, xs.reshape(3, 11, -1), ws.T
         np.testing.assert_array_equal(gk.scaled_matmul(*leading, format=name, alpha=alpha).reshape(33, 72), found)
-    workload = formatted(33, 72, 288, name, out="float32")
+    workload = formatted(33, 72, k, name, out="float32")
     arrays = {"a": x, "b": w, "d": ws, "e": xs, "c": np.empty((33, 72), np.float32)}
-    close(library_call(FakeDevice(), workload, arrays, ())() * np.float32(alpha), wanted, size, 288)
+    close(library_call(FakeDevice(), workload, arrays, ())() * np.float32(alpha), wanted, size, k)
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import gensor_kernels as gk
-from gensor_kernels.operators.products import block_scaled
+from gensor_kernels.operators.products import block_scaled, quantised
 from gensor_kernels.operators.rows import views
 from gensor_kernels.operators.shape_row import cells_of
 from gensor_tuner.shapes.reader import ShapesError, main, op_of, read_shapes
@@ -69,17 +69,18 @@ ELEMENTS = (
 
 
 def test_products_with_scales_per_block(tmp_path):
-    plain, spelt, halves, doubles = read(
+    plain, spelt, halves, doubles, four = read(
         tmp_path,
         "op,m,n,k,dtype,out,dtype_b,epilogue\nmatmul_block_scaled,8,64,528,fp8_e4m3,,,\n"
         "scaled_matmul,8,64,528,e4m3,bf16,e5m2,bias_relu\nmatmul_block_scaled,8,64,528,fp16,,,\n"
-        "matmul_block_scaled,8,64,528,fp8_e4m3,fp64,,\n",
+        "matmul_block_scaled,8,64,528,fp8_e4m3,fp64,,\nscaled_matmul,8,64,512,nvfp4,bf16,,scale\n",
     )
     assert plain.workload == block_scaled.workload(8, 64, 528, out="float32")
     types = {"dtype_b": "float8_e5m2", "out": "bfloat16", "epilogue": ("bias", "relu")}
     assert spelt.workload == block_scaled.workload(8, 64, 528, **types)
     assert halves.unsupported == "scales of blocks belong to 8-bit floats, not float16 and float16"
     assert "not float64" in doubles.unsupported
+    assert four.workload == quantised.formatted(8, 64, 512, "nvfp4", epilogue=("scale",))
 
 
 MISSPELT = {

@@ -37,6 +37,14 @@ enum MatrixShape {
     M16N8K16_DOUBLE
 };
 
+// A product of block-scaled operands: scales of a row along k (one of 8-bit floats), types of these, and where a lane
+// has the scales (block_scaled.cuh).
+struct ScaledProduct {
+    int scales;
+    bool a_e5m2, b_e5m2;
+    int byte, pair, lane;
+};
+
 // A product of a warpgroup, 64 rows times n columns over 32 bytes of k: element types, whether M or N is the contiguous
 // axis, whether the present sums are added, and whether A is in registers.
 enum GroupElement { GROUP_HALF, GROUP_BFLOAT16, GROUP_TF32, GROUP_INT8, GROUP_E4M3, GROUP_E5M2, GROUP_E2M1 };
@@ -78,6 +86,8 @@ bool barrier_any(bool value, CALLER);
 void warp_barrier(CALLER);
 void load_matrix(u32 *registers, int count, bool transposed, u32 address, Site site);
 void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, Site site);
+void multiply_scaled(ScaledProduct product, float *d, const u32 *a, const u32 *b, u32 scales_a, u32 scales_b,
+                     Site site);
 void mbarrier_init(u32 address, int arrivals, Site site);
 void mbarrier_fence();
 void mbarrier_arrive(u32 address, Site site);

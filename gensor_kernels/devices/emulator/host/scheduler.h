@@ -217,6 +217,17 @@ void multiply_matrix(MatrixShape shape, void *d, const u32 *a, const u32 *b, Sit
     }
 }
 
+void multiply_scaled(ScaledProduct product, float *d, const u32 *a, const u32 *b, u32 scales_a, u32 scales_b,
+                     Site site) {
+    Warp &warp = current_warp();
+    const int lane = current->lane();
+    warp.d[lane] = d, warp.a[lane] = a, warp.b[lane] = b, warp.word[lane] = (u64)scales_b << 32 | scales_a;
+    if (meet(MULTIPLY_MATRIX, site, ALL_LANES)) {
+        multiply_scaled_warp(warp, product, site);
+        release_warp();
+    }
+}
+
 u64 shuffle_xor(u64 value, int mask, Site site) {
     Warp &warp = current_warp();
     int lane = current->lane();

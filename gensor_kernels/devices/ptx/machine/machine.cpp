@@ -6,6 +6,7 @@
 #include "order.h"
 #include "products.h"
 #include "rounding.h"
+#include "scaled.h"
 #include "tensor.h"
 #include "tensor_products.h"
 #include <cstdarg>
@@ -305,6 +306,8 @@ class Scheduler {
             return store_matrix(lanes, site);
         case Collective::MULTIPLY:
             return multiply(lanes, site, launch_.truncated);
+        case Collective::MULTIPLY_SCALED:
+            return multiply_scaled(lanes, site, launch_.truncated);
         case Collective::ELECT:
             for (u32 lane = 0; lane < 32; lane++) {
                 lanes[lane]->out[0] = (u32)std::countr_zero(members);

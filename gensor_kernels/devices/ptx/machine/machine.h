@@ -25,6 +25,7 @@ enum class Collective : u8 {
     LOAD_MATRIX,
     STORE_MATRIX,
     MULTIPLY,
+    MULTIPLY_SCALED,
     ELECT,
     FENCE_PRODUCTS,
     ISSUE_PRODUCT,

@@ -6,6 +6,7 @@ from .accesses import asynchronous, atomic, load, store
 from .asynchronous import WAITS, emitter, has_traffic, waiting
 from .parse import Entry, Instruction, Module, NotExecutedError, PtxError, Symbol
 from .scalars import SCALARS
+from .scaled import scaled
 from .tensor_memory import tensor_memory
 from .warpgroups import Watched, warpgroup
 from .warps import MEETINGS, Meeting
@@ -115,7 +116,7 @@ class _Function:
             if isinstance(found, Meeting):
                 return self._meeting(found, i, guard, accessed)
             return _braces(guard, accessed + found)
-        if emit := emitter(i.opcode) or MEETINGS.get(name):
+        if emit := emitter(i.opcode) or scaled(i.opcode) or MEETINGS.get(name):
             found = emit(i, self.writer)
             if isinstance(found, Meeting):
                 return self._meeting(found, i, guard, accessed)

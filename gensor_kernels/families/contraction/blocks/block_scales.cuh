@@ -4,8 +4,12 @@
 // A unit, 32 values of k, is two widened fragments, of whose k every lane has 8 adjacent ones (mma_widen.cuh), or one
 // of 8-bit floats. MX formats have one scale for a unit, any power of two: the sums of a unit are scaled. NVFP4 has one
 // for each half of a unit, thus one for all values of a lane; numbers times scales, of 2 and 4 significant bits, are
-// exact in both 16-bit types: the fragments are scaled.
+// exact in both 16-bit types: the fragments are scaled. AS_STORED, the tensor cores take numbers and scales as they
+// are.
+//
+// Scales pass through shared memory after the operands, in words of up to four adjacent ones along k.
 #pragma once
+#include "block_scaled.cuh"
 #include "widen.cuh"
 
 // A power of two, 2^(bits - 127), or NaN, 255 (OCP Microscaling Formats Specification, E8M0).
@@ -42,143 +46,249 @@ constexpr bool SCALES_FRAGMENTS = GROUP == 16, SCALES_A = !same_type<A_STORED, I
 constexpr bool WIDENS_FRAGMENTS = NARROW < 8 * MULTIPLIED;
 // Values of k of a unit; units of a step of k, and fragments along k of a unit.
 constexpr int UNIT = 32, UNITS = K_STEP / UNIT, UNIT_PARTS = PART_COUNT / UNITS;
+// Scales of an entry, a row of A or a column of B, in a stage, in a word, and in a step of k.
+constexpr int STAGE_SCALES = BLOCK_K / GROUP, WORD_SCALES = minimum(4, STAGE_SCALES), STEP_SCALES = K_STEP / GROUP;
 
-// The scales of a lane's rows of A or columns of B, one unit ahead: OWN of each of COUNT fragments of ENTRIES, which
-// are APART. Nothing is loaded without USED.
-template <bool USED, int COUNT, int ENTRIES, int OWN, int APART>
-struct BlockScales {
-    static constexpr int GROUPS = UNIT / GROUP;
-    gptr<u8> source; // of the first row or column, of the unit after the present one
+// The scales of a stage in shared memory: word w of entry i is word w * ENTRIES + i.
+template <bool USED, int ENTRIES>
+struct ScaleTile {
+    static constexpr int WORDS = STAGE_SCALES / WORD_SCALES, BYTES = USED ? ENTRIES * STAGE_SCALES : 0;
+    static constexpr int LINES = THREADS / WORDS; // entries of a pass: neighbouring threads copy words of an entry
+    static constexpr int PASSES = USED ? divide_up(ENTRIES, LINES) : 0;
+    // Whether cp.async copies a word: scales are adjacent, at multiples of four bytes, and end with a word.
+    static constexpr bool COPIED = SCALE_VECTOR == 4 && WORD_SCALES == 4;
+
+    gptr<u8> source; // this thread's first word of the next stage
     i64 scale_entry, scale_group;
-    int entries, groups; // from the lane's first one on
-    u32 next[COUNT];
+    int entries, groups; // from this word on
 
-    MEMBER BlockScales(const Params &params, const Tile &tile, u64 scales, i64 scale_entry, i64 scale_group, int first,
-                       int extent)
+    MEMBER ScaleTile(const Tile &tile, const Params &params, u64 scales, i64 scale_entry, i64 scale_group, int first,
+                     int extent)
         : scale_entry(scale_entry), scale_group(scale_group) {
-        const int group = tile.k_begin / GROUP + (SCALES_FRAGMENTS ? (thread_index() & 3) >> 1 : 0);
-        source = gptr<u8>(scales) + (first * scale_entry + group * scale_group);
-        entries = extent - first, groups = divide_up(params.k, GROUP) - group;
-        load();
+        const int entry = first + own_line(), group = tile.k_begin / GROUP + own_word() * WORD_SCALES;
+        source = gptr<u8>(scales) + (entry * scale_entry + group * scale_group);
+        entries = extent - entry, groups = divide_up(params.k, GROUP) - group;
     }
-    MEMBER void load() {
-        UNROLL for (int j = 0; j < COUNT; ++j) {
-            next[j] = 0;
-            UNROLL for (int i = 0; USED && i < OWN; ++i) {
-                const int entry = j * ENTRIES + i * APART;
-                const bool inside = within(entry, entries) && within(0, groups);
-                next[j] |= load_global<1>(source + entry * scale_entry, inside).word[0] << 8 * i;
+    static MEMBER int own_line() { return thread_index() / WORDS; }
+    static MEMBER int own_word() { return thread_index() % WORDS; }
+
+    // Copies the next stage's scales; those past an edge become zeros.
+    MEMBER void request(sptr<u8> tile) {
+        UNROLL for (int pass = 0; pass < PASSES; ++pass) {
+            if (ENTRIES % LINES != 0 && !within(own_line() + pass * LINES, ENTRIES))
+                continue;
+            const bool inside = within(pass * LINES, entries) && within(0, groups);
+            const gptr<u8> from = source + pass * LINES * scale_entry;
+            const sptr<u8> to = tile + (own_word() * ENTRIES + own_line() + pass * LINES) * WORD_SCALES;
+            if constexpr (COPIED) {
+                copy_async<4>(to, from, inside);
+            } else {
+                Vec<WORD_SCALES> word = Vec<WORD_SCALES>::zero();
+                UNROLL for (int i = 0; i < WORD_SCALES; ++i)
+                    word.set(i, (u8)load_global<1>(from + i * scale_group, inside && within(i, groups)).word[0]);
+                store_shared(to, word);
             }
         }
-    }
-    // Returns the scales of the next unit, a byte each, and loads those of the one after it.
-    MEMBER void take(u32 (&now)[COUNT]) {
-        UNROLL for (int j = 0; j < COUNT; ++j) now[j] = next[j];
-        source = source + GROUPS * scale_group, groups -= GROUPS;
-        load();
+        source = source + STAGE_SCALES * scale_group, groups -= STAGE_SCALES;
     }
 };
-using ScalesA = BlockScales<SCALES_A, FRAGMENTS_M, 16, 2, 8>;
-using ScalesB = BlockScales<true, FRAGMENTS_N, 8, SCALES_FRAGMENTS ? 1 : 2, 1>;
+
+// Reads a lane's scales of COUNT entries, which come in runs of RUN adjacent ones, APART from run to run.
+template <int ENTRIES, int COUNT, int RUN, int APART>
+struct ScaleReader {
+    int first, last; // bytes to the lane's first entry, and to the run of its last one, which may be another's
+
+    MEMBER ScaleReader(int first, int last) : first(first * WORD_SCALES), last(last * WORD_SCALES) {}
+
+    // Reads BYTES scales of each entry, from number `scale` of the stage on.
+    template <int BYTES>
+    MEMBER void load(u32 (&words)[COUNT], sptr<u8> tile, int scale) const {
+        const int at = scale / WORD_SCALES * ENTRIES * WORD_SCALES + scale % WORD_SCALES;
+        UNROLL for (int i = 0; i < COUNT; ++i) {
+            const int own = (i == COUNT - 1 ? last : first) + (i / RUN * APART + i % RUN) * WORD_SCALES;
+            words[i] = load_shared<BYTES>(tile + (at + own)).word[0];
+        }
+    }
+};
+
+constexpr int SCALES_AT = STAGES * STAGE_BYTES; // bytes of shared memory before the scales
+using ScaleTileA = ScaleTile<SCALES_A, BLOCK_M>;
+using ScaleTileB = ScaleTile<true, BLOCK_N>;
+constexpr int SCALES_BYTES = ScaleTileA::BYTES + ScaleTileB::BYTES; // of a stage
+
+// Copies operands and scales, stage by stage.
+struct ScaledPipeline {
+    Pipeline operands;
+    ScaleTileA a;
+    ScaleTileB b;
+    int write; // bytes from the first stage of scales to the one to fill next
+
+    MEMBER ScaledPipeline(const Params &params, const Tile &tile)
+        : operands(params, tile),
+          a(tile, params, params.groups.zeros, params.groups.zero_n, params.groups.zero_group, tile.row, params.m),
+          b(tile, params, params.d, params.d_n, params.d_m, tile.column, params.n), write(0) {}
+
+    MEMBER void request(const Params &params) {
+        const sptr<u8> to = shared_base() + (SCALES_AT + write);
+        a.request(to);
+        b.request(to + ScaleTileA::BYTES);
+        write = next_stage(write);
+        operands.request(params);
+    }
+    static MEMBER int next_stage(int offset) {
+        return offset == (STAGES - 1) * SCALES_BYTES ? 0 : offset + SCALES_BYTES;
+    }
+};
+
+// The fragments of a step of k and their scales. Widened: of rows g and g + 8 of a fragment of A; of a fragment of B
+// columns 2 * t and 2 * t + 1, whose sums are scaled, or column g. As stored: a lane has one row of two fragments of
+// A, or one column of four of B, and one word for as many steps as it has scales for.
+constexpr int OWN_A = !SCALES_A ? 1 : AS_STORED ? divide_up(FRAGMENTS_M, 2) : 2 * FRAGMENTS_M;
+constexpr int RUN_B = AS_STORED || SCALES_FRAGMENTS ? 1 : 2;
+constexpr int OWN_B = AS_STORED ? divide_up(FRAGMENTS_N, 4) : RUN_B * FRAGMENTS_N;
+using ReaderA = ScaleReader<BLOCK_M, OWN_A, 1, AS_STORED ? 32 : 8>;
+using ReaderB = ScaleReader<BLOCK_N, OWN_B, RUN_B, AS_STORED ? 32 : 8>;
+struct ScaledFragments {
+    Fragments numbers;
+    u32 of_a[OWN_A], of_b[OWN_B];
+};
 
 // The math of a warp, with the interface of WarpMath.
 struct BlockMath {
     LoadA::Type load_a;
     LoadB::Type load_b;
     Accumulators accumulators[1];
-    Fragments fragments[2];
-    ScalesA scales_a;
-    ScalesB scales_b;
-    int read; // byte offset of the stage being computed
+    ScaledFragments fragments[2];
+    ReaderA scales_a;
+    ReaderB scales_b;
+    int read, read_scales; // byte offsets of the stage being computed
 
-    MEMBER BlockMath(const Params &params, const Tile &tile, int row, int column)
+    MEMBER BlockMath(int row, int column)
         : load_a(row), load_b(column), accumulators{},
-          scales_a(params, tile, params.groups.zeros, params.groups.zero_n, params.groups.zero_group,
-                   tile.row + row + lane_of_four(), params.m),
-          scales_b(params, tile, params.d, params.d_n, params.d_m,
-                   tile.column + column + (SCALES_FRAGMENTS ? lane_of_four() : (thread_index() & 3) * 2), params.n),
-          read(0) {}
+          scales_a(row + own_row(2), row + own_row((FRAGMENTS_M - 1) % 2 + 1)),
+          scales_b(column + own_column(4), column + own_column((FRAGMENTS_N - 1) % 4 + 1)), read(0), read_scales(0) {}
 
     static MEMBER int lane_of_four() { return (thread_index() & 31) >> 2; }
+    static MEMBER int in_four() { return thread_index() & 3; }
+    // The lane's row of a run of `fragments` of A as stored, and its column of B; without the last ones another's.
+    static MEMBER int own_row(int fragments) {
+        return AS_STORED ? minimum(in_four() >> 1, fragments - 1) * 16 + (in_four() & 1) * 8 + lane_of_four()
+                         : lane_of_four();
+    }
+    static MEMBER int own_column(int fragments) {
+        return AS_STORED    ? minimum(in_four(), fragments - 1) * 8 + lane_of_four()
+               : RUN_B == 1 ? lane_of_four()
+                            : in_four() * 2;
+    }
 
     MEMBER void begin() { load(0, 0); }
     MEMBER void load(int buffer, int k) {
-        load_a.load(fragments[buffer].a, shared_base() + read, k);
-        load_b.load(fragments[buffer].b[0], shared_base() + (read + TileA::BYTES), k);
+        ScaledFragments &to = fragments[buffer];
+        load_a.load(to.numbers.a, shared_base() + read, k);
+        load_b.load(to.numbers.b[0], shared_base() + (read + TileA::BYTES), k);
+        const sptr<u8> tile = shared_base() + (SCALES_AT + read_scales);
+        constexpr int READ = AS_STORED ? WORD_SCALES : STEP_SCALES;
+        if (k * STEP_SCALES % READ != 0) { // the word that the previous step has
+            const ScaledFragments &from = fragments[DOUBLE_FRAGMENTS ? 1 - buffer : buffer];
+            UNROLL for (int i = 0; i < OWN_A; ++i) to.of_a[i] = from.of_a[i];
+            UNROLL for (int i = 0; i < OWN_B; ++i) to.of_b[i] = from.of_b[i];
+            return;
+        }
+        if constexpr (SCALES_A)
+            scales_a.template load<READ>(to.of_a, tile, k * STEP_SCALES);
+        scales_b.template load<READ>(to.of_b, tile + ScaleTileA::BYTES, k * STEP_SCALES);
     }
 
     // Multiplies the stage whose first fragments are loaded, and loads the first fragments of the next stage, where
     // there are registers before the last ones of this stage are multiplied.
-    template <class Request>
-    MEMBER void compute(Pipeline &pipeline, const Request &request) {
-        request();
+    MEMBER void compute(ScaledPipeline &pipeline, const Params &params) {
+        pipeline.request(params);
         unrolled<K_STEPS>([&](int k) {
             const bool last = k == K_STEPS - 1, ahead = DOUBLE_FRAGMENTS && (!last || K_STEPS % 2 == 0);
             const int now = DOUBLE_FRAGMENTS ? k % 2 : 0, next = last || !DOUBLE_FRAGMENTS ? 0 : (k + 1) % 2;
             if (!ahead)
-                multiply_step(fragments[now]);
+                multiply_step(fragments[now], k);
             if (last) {
-                pipeline.receive();
-                read = Pipeline::next_stage(read);
+                pipeline.operands.receive();
+                read = Pipeline::next_stage(read), read_scales = ScaledPipeline::next_stage(read_scales);
             }
             load(next, last ? 0 : k + 1);
             if (ahead)
-                multiply_step(fragments[now]);
+                multiply_step(fragments[now], k);
         });
     }
-    MEMBER void multiply_step(const Fragments &step) {
-        UNROLL for (int unit = 0; unit < UNITS; ++unit) {
-            u32 rows[FRAGMENTS_M], columns[FRAGMENTS_N];
-            scales_a.take(rows);
-            scales_b.take(columns);
-            if constexpr (SCALES_FRAGMENTS) {
-                UNROLL for (int part = unit * UNIT_PARTS; part < (unit + 1) * UNIT_PARTS; ++part)
-                    multiply_part(accumulators[0], step, part, rows, columns);
-            } else {
-                Accumulators sums = {};
-                UNROLL for (int part = unit * UNIT_PARTS; part < (unit + 1) * UNIT_PARTS; ++part)
-                    multiply_part(sums, step, part, rows, columns);
-                add_scaled(sums, rows, columns);
-            }
+    MEMBER void multiply_step(const ScaledFragments &step, int k) {
+        if constexpr (AS_STORED) {
+            multiply_as_stored(step, k * STEP_SCALES % WORD_SCALES);
             cover("group");
+        } else {
+            UNROLL for (int unit = 0; unit < UNITS; ++unit) {
+                multiply_unit(step, unit);
+                cover("group");
+            }
+        }
+    }
+    template <class Step> // as a template: other formats than this one are not compiled
+    MEMBER void multiply_as_stored(const Step &step, int byte) {
+        UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
+            const ScaleRegisters scales = {step.of_a[i / 2], step.of_b[j / 4]};
+            const ScalePlace at = {byte, i % 2, j % 4};
+            float (&sums)[4] = accumulators[0][i][j];
+            if constexpr (NARROW == 4)
+                mma_m16n8k64_scaled<STEP_SCALES>(sums, step.numbers.a[i], step.numbers.b[0][j], scales, at);
+            else
+                mma_m16n8k32_scaled<same_type<A_STORED, e5m2_t>, same_type<B_STORED, e5m2_t>>(
+                    sums, step.numbers.a[i], step.numbers.b[0][j], scales, at);
+        }
+    }
+    MEMBER void multiply_unit(const ScaledFragments &step, int unit) {
+        if constexpr (SCALES_FRAGMENTS) {
+            UNROLL for (int part = unit * UNIT_PARTS; part < (unit + 1) * UNIT_PARTS; ++part)
+                multiply_part(accumulators[0], step, part);
+        } else {
+            Accumulators sums = {};
+            UNROLL for (int part = unit * UNIT_PARTS; part < (unit + 1) * UNIT_PARTS; ++part)
+                multiply_part(sums, step, part);
+            add_scaled(sums, step, unit);
         }
     }
     // Multiplies one of the fragments along k of a step, with SCALES_FRAGMENTS after scaling it.
-    static MEMBER void multiply_part(Accumulators &sums, const Fragments &step, int part,
-                                     const u32 (&rows)[FRAGMENTS_M], const u32 (&columns)[FRAGMENTS_N]) {
+    static MEMBER void multiply_part(Accumulators &sums, const ScaledFragments &step, int part) {
+        const Fragments &numbers = step.numbers;
         if constexpr (WIDENS_FRAGMENTS) {
             u32 a[4], b[FRAGMENTS_N][2];
             UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
-                take_part<TileB>(b[j], step.b[0][j], part);
+                take_part<TileB>(b[j], numbers.b[0][j], part);
                 if constexpr (SCALES_FRAGMENTS)
-                    UNROLL for (int i = 0; i < 2; ++i) b[j][i] = scaled(b[j][i], columns[j], 0);
+                    UNROLL for (int i = 0; i < 2; ++i) b[j][i] = scaled(b[j][i], step.of_b[j], part);
             }
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) {
-                take_part<TileA>(a, step.a[i], part);
+                take_part<TileA>(a, numbers.a[i], part);
                 if constexpr (SCALES_FRAGMENTS && SCALES_A)
-                    UNROLL for (int r = 0; r < 4; ++r) a[r] = scaled(a[r], rows[i], r & 1);
+                    UNROLL for (int r = 0; r < 4; ++r) a[r] = scaled(a[r], step.of_a[2 * i + r % 2], part);
                 UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) multiply(sums[i][j], a, b[j]);
             }
         } else {
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j)
-                multiply(sums[i][j], step.a[i], step.b[0][j]);
+                multiply(sums[i][j], numbers.a[i], numbers.b[0][j]);
         }
     }
-    // Multiplies a pair by one of the scales of a word.
-    static MEMBER u32 scaled(u32 pair, u32 scales, int which) {
+    // Multiplies a pair of fragment `part` by its scale: of a word of four, one for each half of the lanes.
+    static MEMBER u32 scaled(u32 pair, u32 scales, int part) {
+        const u32 which = (u32)(part / UNIT_PARTS * 2 + (in_four() >> 1)) * 0x1111;
         u32 both[2];
-        widen_word(byte_permute(scales, 0, which * 0x1111), both, e4m3_t{}, IN_TYPE{});
+        widen_word(byte_permute(scales, 0, which), both, e4m3_t{}, IN_TYPE{});
         return fma_pair(pair, both[0], 0x80008000u, IN_TYPE{});
     }
-    MEMBER void add_scaled(Accumulators &sums, const u32 (&rows)[FRAGMENTS_M], const u32 (&columns)[FRAGMENTS_N]) {
+    MEMBER void add_scaled(Accumulators &sums, const ScaledFragments &step, int unit) {
         if constexpr (SCALES_A)
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int half = 0; half < 2; ++half) {
-                const float factor = widen(e8m0_t{(u8)(rows[i] >> 8 * half)});
+                const float factor = widen(e8m0_t{(u8)(step.of_a[2 * i + half] >> 8 * unit)});
                 UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int r = 2 * half; r < 2 * half + 2; ++r)
                     sums[i][j][r] = sums[i][j][r] * factor;
             }
         UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) UNROLL for (int c = 0; c < 2; ++c) {
-            const float factor = widen(e8m0_t{(u8)(columns[j] >> 8 * c)});
+            const float factor = widen(e8m0_t{(u8)(step.of_b[2 * j + c] >> 8 * unit)});
             UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int r = c; r < 4; r += 2)
                 accumulators[0][i][j][r] = fma_(sums[i][j][r], factor, accumulators[0][i][j][r]);
         }

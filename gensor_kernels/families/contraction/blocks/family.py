@@ -1,4 +1,4 @@
-"""contraction_blocks: products of operands in block-scaled formats, widened and scaled in registers.
+"""contraction_blocks: products of operands in block-scaled formats, widened and scaled in registers, or as stored.
 
 A ContractionMma of K-contiguous operands that cp.async copies (contraction_blocks.cu, block_scales.cuh).
 """
@@ -6,13 +6,14 @@ A ContractionMma of K-contiguous operands that cp.async copies (contraction_bloc
 from __future__ import annotations
 
 from gensor_kernels.families.contraction.mma.family import ContractionMma
+from gensor_kernels.families.contraction.mma.instructions import Code
 from gensor_kernels.families.core.family import CP_ASYNC, Coordinate, Need, operators
 from gensor_kernels.families.core.program import Program
 from gensor_kernels.machine.arch import Arch
 from gensor_kernels.operators.products.quantised import FORMATS, name_of
 from gensor_kernels.operators.types.workload import Workload
 
-from . import rules
+from . import cost, rules
 
 OPERATORS = tuple(name_of(0, False, form, both) for form in FORMATS for both in (False, True))
 
@@ -20,9 +21,10 @@ OPERATORS = tuple(name_of(0, False, form, both) for form in FORMATS for both in 
 class ContractionBlocks(ContractionMma):
     """Tensor-core products of block-scaled weights, and of two block-scaled operands."""
 
-    abi = 1
+    abi = 2
     source = "contraction_blocks.cu"
     rules = rules.RULES
+    parts = staticmethod(cost.parts)
     scales_blocks = True
     needs: tuple[Need, ...] = (operators(OPERATORS, "has no block-scaled operand"), CP_ASYNC)
 
@@ -44,4 +46,7 @@ class ContractionBlocks(ContractionMma):
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_blocks.cu, which says itself what is scaled."""
-        return {name: each for name, each in super().constants(program, workload).items() if name != "SCALED"}
+        found = {name: each for name, each in super().constants(program, workload).items() if name != "SCALED"}
+        if program["instruction"] == Code.BLOCK_SCALED:  # the rest is as of widened operands
+            found |= {"AS_STORED": 1, "INSTRUCTION": int(Code.F16_K16)}
+        return found | {"SCALE_VECTOR": cost.scale_vector(workload)}

@@ -35,6 +35,7 @@ from gensor_kernels.families.contraction.problem import (
     is_transposed,
     matrices,
     power_of_two_in,
+    scale_bytes_in_shared,
     scale_parts,
     spread,
     word_costs,
@@ -49,7 +50,7 @@ from gensor_kernels.operators.types.workload import Workload
 from . import column as mma
 from . import complex as mma_complex
 from . import split_float as mma_split_float
-from .instructions import MMA_LATENCY, Code, heat, instructions, kind, waits
+from .instructions import MMA_LATENCY, Code, as_stored, heat, instructions, kind, waits
 
 BLOCKS = tuple(range(16, 257, 16))
 #: Bytes of k per main-loop step.
@@ -61,8 +62,8 @@ WARP_TILES_N = (8, 16, 24, 32, 40, 48, 64, 80, 96, 128)
 def ring_bytes(v: Mapping[str, Numbers], e: Extents) -> Numbers:
     """Return the bytes of the shared buffers, of numbers or arrays."""
     copy = v["copy"]
-    rows_a, rows_b = v["block_m"] * bytes_in_shared(e, "a", copy), v["block_n"] * bytes_in_shared(e, "b", copy)
-    return v["stages"] * v["block_k"] * (rows_a + e.matrices * rows_b)
+    a, b = (bytes_in_shared(e, x, copy) + scale_bytes_in_shared(e, x) for x in "ab")
+    return v["stages"] * v["block_k"] * (v["block_m"] * a + e.matrices * v["block_n"] * b)
 
 
 def words(e: Extents) -> int:
@@ -153,8 +154,9 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         steps = v["block_k"] * element / 32
         count = np.array([counts[int(code)] for code in v["instruction"]])
         clocks = 32 / element * 4 / np.array([rates[int(code)] for code in v["instruction"]]) * choices[0].products
-        short = v["instruction"] == Code.F8_K32  # fragments hold as many bytes of k, and twice the elements
-        of_k = np.where(short, 1, 1 / np.minimum(count, 1))  # fragments along k that one instruction takes
+        short, stored = v["instruction"] == Code.F8_K32, as_stored(v["instruction"])
+        # Fragments along k that one instruction takes; narrow elements as stored are more in as many bytes.
+        of_k = np.where(stored, 1, 1 / np.minimum(count, 1))
         reads = v["block_k"] * np.where(v["copy"] == 1, narrow, element) / 32 / of_k
         outputs = v["warp_m"] * v["warp_n"]
         sums = outputs * matrices
@@ -165,7 +167,7 @@ def _multiply(workload: Workload, arch: Arch) -> Part:
         promoting = short * sums / 32 * 2 * np.maximum(v["block_k"] / 128, 1)  # additions, and zeros for the next sums
         rows = {"a": v["warp_m"], "b": matrices * v["warp_n"]}
         fragments = sum(rows[x] * (1 + spread(e, x, v["copy"])) for x in "ab") / 4 * of_k
-        widened = e.is_widened * (v["copy"] == 1) * ~short * (v["warp_n"] / 4 + 4)
+        widened = e.is_widened * (v["copy"] == 1) * ~stored * (v["warp_n"] / 4 + 4)
         outputs_of = waits(latency, reads, v["copy"]) | {
             column.MATH: math,
             column.MULTIPLIES: sums * steps / 128 * count,
@@ -279,7 +281,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
             reads = count * (1 + rounding + SPREAD_ISSUE * spread(e, operand, v.get("copy", 1)))
             outputs = {column.READ_ISSUE[operand]: reads, column.READ_CLOCKS[operand]: count * 4 * degree}
             if cost:
-                widened = (v["copy"] == 1) & (v.get("instruction", 0) != Code.F8_K32)
+                widened = (v["copy"] == 1) & ~as_stored(v.get("instruction", np.zeros(1)))
                 words = widened * matrices * v[f"warp_{axis}"] * v["block_k"] * bytes_in_memory(e, operand) / 128
                 outputs[column.READ_ISSUE[operand]] = reads + words * cost[0]
                 outputs[mma.READ_WIDENING[operand]] = words * cost[1]
@@ -295,7 +297,8 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
 
     names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
     names = (*names, "copy") if e.is_widened else names
-    return Part((*names, "instruction") if kind(workload) == "f8" else names, function, fixed=True)
+    narrow = kind(workload) in ("f8", "mxf8", "mxf4")
+    return Part((*names, "instruction") if narrow else names, function, fixed=True)
 
 
 def thread_copies(c: Columns, operand: str, warps: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

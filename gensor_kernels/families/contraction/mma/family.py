@@ -185,7 +185,7 @@ class ContractionMma(ContractionFamily):
         instruction = default_instruction(columns["block_k"], workload, arch)
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
         tiles = warp_tiles(m, n, held * np.where(instruction == Code.F8_K32, 2, 1))
-        promised = np.maximum(like * int(in_parts), stream_k.least_blocks(columns, arch))
+        promised = np.maximum(like * int(in_parts or self.scales_blocks), stream_k.least_blocks(columns, arch))
         return {
             "stages": np.clip(arch.smem_per_block // stage, 2, 3) if asynchronous else 2 * like,
             "copy": like * int(asynchronous),
@@ -256,9 +256,10 @@ class ContractionMma(ContractionFamily):
         return super().widest(program, workload).replace(epilogue_staged=staged, swizzle=1)
 
     def shared(self, program: Program) -> Program:
-        """Parts of floats keep a promise of one block: left alone, the compiler aims at three and spills for them."""
-        found = super().shared(program)
-        return found.replace(min_blocks=max(found["min_blocks"], int(program["instruction"] == Code.F32_PARTS)))
+        """Parts of floats and block scales keep a promise of one block: left alone, the compiler aims at three and
+        spills for them."""
+        found, kept = super().shared(program), program["instruction"] == Code.F32_PARTS or self.scales_blocks
+        return found.replace(min_blocks=max(found["min_blocks"], int(kept)))
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Matrix instructions: a warp tile in units of 16 x 8 x 32 bytes."""
@@ -267,7 +268,7 @@ class ContractionMma(ContractionFamily):
         e, columns = extents(workload), program["warp_n"] + 8 * (extents(workload).scaled == 2)
         real = e.element * contraction_complex.products(program) // (2 if e.is_complex else 1)
         units = program["warp_m"] * columns * program["block_k"] * real // (16 * 8 * 32)
-        return frozenset({"HMMA", "IMMA", "DMMA", "QMMA"}), int(units * needed) * e.matrices
+        return frozenset({"HMMA", "IMMA", "DMMA", "QMMA", "OMMA"}), int(units * needed) * e.matrices
 
     def constants(self, program: Program, workload: Workload) -> dict[str, int | str]:
         """Return the macro bindings of contraction_mma.cu."""

@@ -35,6 +35,7 @@ class Code(IntEnum):
     """Values of the coordinate "instruction", and of the macro INSTRUCTION."""
 
     F16_K16, F16_K8, TF32_K8, I8_K32, I8_K16, F32_PARTS, F64_K16, F64_K8, F64_K4, F8_K32, F64_ROWS_K4 = range(11)
+    BLOCK_SCALED = 11  # bound as the macro AS_STORED of contraction_blocks.cu
 
 
 class Instruction(NamedTuple):
@@ -70,8 +71,22 @@ INSTRUCTIONS = {
         Instruction(Code.F64_K4, 2, "mma_m8n8k4_f64", "mma_f64"),
         Instruction(Code.F64_ROWS_K4, 1, "mma_m16n8k16_f64", "mma_f64"),
     ),
+    "mxf8": (
+        Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(Code.F8_K32, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
+        Instruction(Code.BLOCK_SCALED, 1 / 2, "mma_block_scale", "peak_mxf8"),
+    ),
+    "mxf4": (
+        Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
+        Instruction(Code.BLOCK_SCALED, 1 / 4, "mma_block_scale", "peak_f4"),
+    ),
     mma_split_float.KIND: (Instruction(Code.F32_PARTS, 3, "mma_m16n8k16", "mma_f16", BFLOAT16_PRODUCTS),),
 }
+
+
+def as_stored(instruction: Numbers) -> np.ndarray:
+    """Return whether instructions take narrow operands as they are stored."""
+    return np.isin(instruction, (Code.F8_K32, Code.BLOCK_SCALED))
 
 
 def kind(workload: Workload) -> str | None:
@@ -82,6 +97,8 @@ def kind(workload: Workload) -> str | None:
         return "tf32"
     if e.dtype["a"] == e.dtype["b"] == "float32":
         return mma_split_float.KIND
+    if e.is_formatted and e.dtype["a"] == e.dtype["b"]:
+        return "mxf8" if e.dtype["a"] in EIGHT_BIT_FLOATS else "mxf4"
     if {e.dtype["a"], e.dtype["b"]} <= set(EIGHT_BIT_FLOATS) and _as_stored(e):
         return "f8"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64", "complex128": "f64"}.get(dtype)
@@ -102,7 +119,7 @@ def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
 def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
     """Codes of the first instructions that divide steps of ``block_k``: of one that widens nothing, if there is one."""
     e = extents(workload)
-    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: each.code != Code.F8_K32)
+    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: -int(as_stored(each.code)) * each.code)
     element = e.element // (2 if e.is_complex else 1)
     fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
     return np.select(fits, [i.code for i in choices], choices[-1].code)
