@@ -118,6 +118,20 @@ class Layout:
         return "\n".join([self.line(cells), *wrapped(text, self.width, "    ", "    ")])
 
 
+def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return a head and rows of equal length as lines of columns, those of whole numbers to the right.
+
+    Examples
+    --------
+    >>> aligned([("function", "calls"), ("matmul", 12)])
+    ['function  calls', 'matmul       12']
+    """
+    widths = [max(len(str(each)) for each in column) for column in zip(*rows, strict=True)]
+    signs = [">" if all(type(each) is int for each in column) else "<" for column in zip(*rows[1:], strict=True)]
+    cells = ([f"{each!s:{sign}{width}}" for each, sign, width in zip(row, signs, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in cells]
+
+
 def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
     """Return the lines of a text, none longer than a terminal's width; as they are without one.
 

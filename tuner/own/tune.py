@@ -23,6 +23,7 @@ from gensor_kernels.machine.arch import Arch, lookup
 from gensor_kernels.own.description import Description, Value, checked
 from gensor_kernels.own.kernel import Kernel
 from gensor_kernels.own.stored import ABI, FAMILY, program_text, workload_text
+from gensor_kernels.tables import aligned
 from gensor_tuner.measure.timer import Timed
 from gensor_tuner.search.walk import walk
 
@@ -114,11 +115,9 @@ class Best:
         rows = [("configuration", *(["measured"] if self.measured else []), "predicted", "limit", "error")]
         for number, each in enumerate(self.found):
             limit = str(self.explain(number)["limit"])
-            times = [*([duration(each.timed.median_us)] if each.timed else []), duration(each.predicted_us)]
+            times = [*([duration(each.measured_us)] if each.timed else []), duration(each.predicted_us)]
             rows.append((assigned(each.knobs), *times, limit, f"{each.verdict.worst:.2g}"))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join(lines)
+        return "\n".join(aligned(rows))
 
     def _repr_html_(self) -> str:
         head = (self.description.name, self.arch.part)
@@ -175,13 +174,7 @@ class Best:
     def to_t4(self, path: str | os.PathLike[str]) -> None:
         """Write the configurations as a T4 file, which Kernel Tuner's tools read; predictions are named as such."""
         finalists = [
-            t4.Finalist(
-                each.knobs,
-                each.verdict.outcome,
-                each.predicted_us,
-                None if each.timed is None else each.timed.median_us,
-            )
-            for each in self.found
+            t4.Finalist(each.knobs, each.verdict.outcome, each.predicted_us, each.measured_us) for each in self.found
         ]
         finalists += [t4.Finalist(knobs, verdict.outcome) for knobs, verdict in self.failed]
         Path(path).write_text(json.dumps(t4.results(finalists), indent=1) + "\n")

@@ -11,6 +11,7 @@ from gensor_database.text import duration
 from gensor_kernels.dispatch.api.current import current_runtime
 from gensor_kernels.dispatch.api.explain import Gain, find_gain
 from gensor_kernels.dispatch.observe import record
+from gensor_kernels.tables import aligned
 
 if TYPE_CHECKING:
     from gensor_kernels.dispatch.observe.dry_run import Question
@@ -99,14 +100,14 @@ class Reached(record.Counts):
             return "accelerate: no call reached gensor_kernels"
         rows = [(name, sum(each), *each) for name, each in functions.items()]
         heads = ("function", "calls", "by kernels", "by CuPy", "unchanged")
-        lines = ["accelerate: calls of CuPy's functions, and what served them", *_table([heads, *rows])]
+        lines = ["accelerate: calls of CuPy's functions, and what served them", *aligned([heads, *rows])]
         with self.lock:
             kinds, gains = self.kinds.most_common(), dict(self.gains)
         if kinds:
             rest = f", {MOST} of {len(kinds)}" if len(kinds) > MOST else ""
             lines += ["", f"kinds of calls, the most frequent first{rest}"]
             titles = ("function", "kind", "calls", "by", "ours", "CuPy", "times")
-            lines += _table([titles, *(_row(*kind, gains) for kind in kinds[:MOST])])
+            lines += aligned([titles, *(_row(*kind, gains) for kind in kinds[:MOST])])
         for how in ("measured", "predicted"):
             known = [(gains[row], count) for (_, row), count in kinds if row in gains and _tier(row) < 4]
             of_these = [(gain, count) for gain, count in known if gain.how == how]
@@ -141,17 +142,3 @@ def _words(cells: Cells) -> str:
         and not name.startswith(("layout_", "align_", "dtype_"))
     ]
     return " ".join((named.get("op", ""), named.get("dtype", ""), *sizes))
-
-
-def _table(rows: list[tuple[object, ...]]) -> list[str]:
-    """Return rows of words as lines of columns: numbers to the right."""
-    texts = [[str(each) for each in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    numeric = [all(type(each) is int for each in column) for column in zip(*rows[1:], strict=True)]
-    return [
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in texts
-    ]
