@@ -3,7 +3,7 @@
     FakeDevice()                                  launches are recorded; NumPy is the library
     FakeDevice(clock=Race(ours=5, theirs=10))     races have this outcome
     FakeDevice(clock=Prices(launch=10, call=30))  a clock moves by the work done
-    FakeDevice(execute=Exact(kernels))            launches compute the product in their Params (exact.py)
+    FakeDevice(execute=Exact(kernels))            launches compute something (campaigns/test_threads.py)
     FakeDevice(execute=emulate)                   the emulator taken for a GPU
     FakeDevice(fails={"load": BuildError(...)})   the device refuses kernels
 

@@ -23,7 +23,7 @@ from gensor_database.rows import named
 from gensor_database.store import Store
 from gensor_kernels.build.nvrtc import compile_cubin, toolchain
 from gensor_kernels.dispatch.selection.load import class_workload
-from gensor_kernels.errors import MALFORMED
+from gensor_kernels.errors import MALFORMED, ConfigError
 from gensor_kernels.families.core.family import Family
 from gensor_kernels.families.core.source import digest as text_digest
 from gensor_kernels.families.registry import current_family, program_from_json
@@ -31,9 +31,10 @@ from gensor_kernels.machine.arch import lookup
 from gensor_kernels.operators.types.epilogue import OPERATIONS
 from gensor_kernels.operators.types.workload import Workload
 from gensor_kernels.own import stored as own
+from gensor_kernels.own.configuration import bind
+from gensor_kernels.own.description import Description
 from gensor_tuner.build.pool import Candidate, candidate
 from gensor_tuner.output import note, say, write_json
-from gensor_tuner.own.check import difference
 from gensor_tuner.verify import verify as emulation
 
 #: Statuses of rows that must not be trusted; other statuses are no fault of the file.
@@ -63,7 +64,7 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
     if binary is None:
         return found("incomplete", "its binary is damaged, or missing as after a merge without --binaries")
     if family is None:
-        differs = difference(store, kernel, binary, compiled)
+        differs = _user_difference(store, kernel, binary, compiled)
         return found("ok") if differs is None else found("differs", differs)
     try:
         derived, workload = derive(family, kernel, binary)
@@ -76,7 +77,7 @@ def check(store: Store, kernel: Kernel, compiled: bool = False, executed: bool =
         return found("differs", "its source differs from this version's")
     if binary.target != target:
         return found("differs", f"it was compiled for {binary.target}, not for {target}")
-    problem = rebuilt(binary, derived) if compiled else None
+    problem = _rebuilt(binary, derived.source()) if compiled else None
     if problem is not None:
         return found("differs", problem)
     if executed:
@@ -94,12 +95,26 @@ def derive(family: Family, kernel: Kernel, binary: Binary) -> tuple[Candidate, W
     return Candidate(made.program, canonical(json.loads(made.constants))), workload
 
 
-def rebuilt(binary: Binary, derived: Candidate) -> str | None:
+def _rebuilt(binary: Binary, source: str) -> str | None:
     """Return the difference to the cubin compiled here, or None, also if another compiler version made it."""
     if binary.toolchain != toolchain():
         return None
-    made = compile_cubin(derived.source(), binary.target)
+    made = compile_cubin(source, binary.target)
     return None if made.cubin == binary.cubin else made.error or "its cubin differs from the one compiled here"
+
+
+def _user_difference(store: Store, kernel: Kernel, binary: Binary, compiled: bool) -> str | None:
+    """Return how a user's kernel differs from its description and source, or None; `compiled`: also its cubin."""
+    try:
+        description, knobs = Description.from_json(kernel.class_key), own.knobs_of(kernel.program)
+    except ConfigError as error:
+        return str(error)
+    source = store.source(binary)
+    if source is None or source.digest != description.source:
+        return "its source is missing, or not the one that it was described with"
+    if knobs != json.loads(binary.constants) or knobs.keys() != dict(description.knobs).keys():
+        return "its knobs are not those of its binary"
+    return _rebuilt(binary, bind(description, source.text.decode(), knobs)) if compiled else None
 
 
 def _fixed_epilogue(codes: int) -> tuple[str, ...]:
