@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
@@ -141,27 +141,17 @@ DtypeOption = Annotated[
 JobsOption = Annotated[
     int, Option(metavar="N", min=0, help="Parallel jobs; 0 uses every available core.", callback=cores)
 ]
-OnlyArchOption = Annotated[
-    str | None,
-    Option(metavar="ARCH", help="Only kernels of this capability.", callback=capability, autocompletion=complete_arch),
-]
-RecordsArchOption = Annotated[
-    str | None,
-    Option(metavar="ARCH", help="Only records of this capability.", callback=capability, autocompletion=complete_arch),
-]
-RowsArchOption = Annotated[
-    str | None,
-    Option(metavar="ARCH", help="Only rows of this capability.", callback=capability, autocompletion=complete_arch),
-]
-PackagedArchOption = Annotated[
-    str | None,
-    Option(
-        metavar="ARCH",
-        help="Only the packaged database of this capability; default: of each.",
-        callback=capability,
-        autocompletion=complete_arch,
-    ),
-]
+
+
+def _only(what: str) -> Any:
+    """Return the option of a capability that limits a command to some of what it is about."""
+    return Option(metavar="ARCH", help=f"Only {what}.", callback=capability, autocompletion=complete_arch)
+
+
+OnlyArchOption = Annotated[str | None, _only("kernels of this capability")]
+RecordsArchOption = Annotated[str | None, _only("records of this capability")]
+RowsArchOption = Annotated[str | None, _only("rows of this capability")]
+PackagedArchOption = Annotated[str | None, _only("the packaged database of this capability; default: of each")]
 
 
 def bytes_of(text: str) -> int:

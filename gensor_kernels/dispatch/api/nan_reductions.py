@@ -26,8 +26,6 @@ def nansum(
 ) -> DeviceArray:
     """Sum the elements over axes that are not NaN.
 
-    The signature is that of `cupy.nansum`.
-
     Parameters
     ----------
     dtype : dtype, optional
@@ -63,8 +61,6 @@ def nanmean(
 ) -> DeviceArray:
     """Average the elements over axes that are not NaN.
 
-    The signature is that of `cupy.nanmean`.
-
     Returns
     -------
     array
@@ -89,8 +85,6 @@ def nanmax(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> DeviceArray:
     """Take the maximum over axes of the elements that are not NaN.
-
-    The signature is that of `cupy.nanmax`.
 
     Returns
     -------
@@ -128,8 +122,6 @@ def nanmin(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> DeviceArray:
     """Take the minimum over axes of the elements that are not NaN.
-
-    The signature is that of `cupy.nanmin`.
 
     Returns
     -------

@@ -103,8 +103,6 @@ def log_softmax(x: ArrayLike, axis: int | Sequence[int] | None = -1, out: ArrayL
 def cumsum(a: ArrayLike, axis: int | None = None, dtype: Dtype | None = None, out: ArrayLike | None = None) -> Any:
     """Sum each element and those before it along an axis.
 
-    The signature is that of `cupy.cumsum`.
-
     Parameters
     ----------
     axis : int, optional
@@ -143,8 +141,6 @@ def cumsum(a: ArrayLike, axis: int | None = None, dtype: Dtype | None = None, ou
 @reduction
 def cumprod(a: ArrayLike, axis: int | None = None, dtype: Dtype | None = None, out: ArrayLike | None = None) -> Any:
     """Multiply each element and those before it along an axis.
-
-    The signature is that of `cupy.cumprod`.
 
     Parameters
     ----------

@@ -28,8 +28,6 @@ def sum(
 ) -> DeviceArray:
     """Sum the elements over axes.
 
-    The signature is that of `cupy.sum`.
-
     Parameters
     ----------
     dtype : dtype, optional
@@ -66,8 +64,6 @@ def mean(
 ) -> DeviceArray:
     """Average the elements over axes.
 
-    The signature is that of `cupy.mean`.
-
     Returns
     -------
     array
@@ -98,8 +94,6 @@ def prod(
 ) -> DeviceArray:
     """Multiply the elements over axes.
 
-    The signature is that of `cupy.prod`.
-
     Parameters
     ----------
     dtype : dtype, optional
@@ -129,8 +123,6 @@ def max(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> DeviceArray:
     """Take the maximum over axes.
-
-    The signature is that of `cupy.max`.
 
     Returns
     -------
@@ -163,8 +155,6 @@ def min(
     a: ArrayLike, axis: int | Sequence[int] | None = None, out: ArrayLike | None = None, keepdims: bool = False
 ) -> DeviceArray:
     """Take the minimum over axes.
-
-    The signature is that of `cupy.min`.
 
     Returns
     -------
@@ -278,8 +268,6 @@ def var(
     max(count - `ddof`, 0): inf or NaN where `ddof` is the count or more. Deviations of
     complex numbers are their magnitudes.
 
-    The signature is that of `cupy.var`.
-
     Parameters
     ----------
     ddof : float, default 0
@@ -328,8 +316,6 @@ def std(
     keepdims: bool = False,
 ) -> DeviceArray:
     """Compute the standard deviation over axes: the square root of `var`.
-
-    The signature is that of `cupy.std`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gensor_kernels.dispatch.calls.arguments import named_dtype
-from gensor_kernels.dispatch.calls.docstrings import complete
+from gensor_kernels.dispatch.calls.docstrings import complete, sections_of
 
 from .current import current_runtime
 from .interop import PublicFunction, public
@@ -36,8 +36,15 @@ TypeError
 
 
 def reduction(function: PublicFunction) -> PublicFunction:
-    """Return a public function whose docstring also has the parameters and errors that reductions and scans have."""
-    function.__doc__ = complete(inspect.getdoc(function), inspect.signature(function).parameters, PARAMETERS, RAISES)
+    """Return a public function whose docstring also has the parameters and errors that reductions and scans have.
+
+    Its signature is that of CuPy's function, where the docstring does not name another.
+    """
+    text = inspect.getdoc(function)
+    if text is not None and "\n\nThe signature is " not in text:
+        summary = sections_of(text)[0]
+        text = text.replace(summary, f"{summary}\n\nThe signature is that of `cupy.{function.__name__}`.", 1)
+    function.__doc__ = complete(text, inspect.signature(function).parameters, PARAMETERS, RAISES)
     return public(function)
 
 
