@@ -101,6 +101,36 @@ struct Exponents {
     }
     static s16 of(f32 value) { return (s16)std::max(((s32)(std::bit_cast<u32>(value) >> 23) & 255) - 127, -126); }
 };
+f64 power_of_two(s32 exponent) {
+    return f64_of((u64)(1023 + exponent) << 52);
+}
+f32 truncated(f64 value) {
+    const f32 near = (f32)value;
+    const bool beyond = std::fabs((f64)near) > std::fabs(value) && std::fabs(value) < 0x1p128;
+    return beyond ? std::bit_cast<f32>(std::bit_cast<u32>(near) - 1) : near;
+}
+// Add a row's products to its sums, as published of a B200: all exact products of an instruction and the sum so far are
+// aligned to the largest sum of exponents, truncated 25 bits below it, and added; the total is truncated to a float, or
+// rounded to 16 bits (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis, arXiv:2512.07004, 2025).
+// The compiler vectorises over eight columns.
+void add_aligned(const Factors &factors, const Exponents &exponents, u32 row, u32 n, u32 k, f64 (&sums)[256]) {
+    for (u32 column = 0; column < n; column += 8) {
+        s32 most[8];
+        f64 total[8], unit[8];
+        for (int c = 0; c < 8; c++)
+            most[c] = Exponents::of((f32)sums[column + c]);
+        for (u32 j = 0; j < k; j++)
+            for (int c = 0; c < 8; c++)
+                most[c] = std::max(most[c], exponents.a[j][row] + exponents.b[j][column + c]);
+        for (int c = 0; c < 8; c++)
+            unit[c] = power_of_two(25 - most[c]), total[c] = std::trunc(sums[column + c] * unit[c]);
+        for (u32 j = 0; j < k; j++)
+            for (int c = 0; c < 8; c++)
+                total[c] += std::trunc((f64)factors.a[j][row] * factors.b[j][column + c] * unit[c]);
+        for (int c = 0; c < 8; c++)
+            sums[column + c] = total[c] * power_of_two(most[c] - 25);
+    }
+}
 // Scales of a row or a column, and their exponents; of no scales, 1.
 struct Scales {
     f64 value[4] = {1, 1, 1, 1};
@@ -119,18 +149,13 @@ struct Scales {
         }
     }
 };
-f64 power_of_two(s32 exponent) {
-    return f64_of((u64)(1023 + exponent) << 52);
-}
-// One sum. Sums of floats are those of a B200, as published: all exact products of an instruction and the sum so far
-// are aligned to the largest sum of exponents, truncated 25 bits below it, and added; of numbers of four bits, the
-// exact sums of 16 products, times their scales, are truncated 35 bits below. The total is truncated to a float, or
-// rounded to 16 bits (Xie, Wang, Yang and Yang, arXiv:2511.10909, 2025; Khattak and Mikaitis, arXiv:2512.07004, 2025).
+// The products of a row and a column with scales; of numbers of four bits, the exact sums of 16 products, times their
+// scales, are truncated 35 bits below the largest.
 struct Terms {
     const Factors &factors;
     const Exponents &exponents;
     u32 row, column, k, scales;
-    const Scales &of_a, &of_b;
+    const Scales of_a, of_b;
 
     f64 product(u32 j) const { return (f64)factors.a[j][row] * factors.b[j][column]; }
     f64 scaled(f64 value, u32 j) const {
@@ -190,29 +215,40 @@ void execute_product(TensorMemory::Work &work) {
                        first + 16, factors.a);
             Exponents::of(factors.a, form.k, 16, exponents.a);
             for (u32 row = 0; row < 16; row++) {
+                const auto word = [&](u32 n) -> u32 & {
+                    const bool second = halves.split && n >= form.n / 2;
+                    return tensor
+                        .word[first_lane + halves.lane(first + row, second)][column + n - (second ? form.n / 2 : 0)];
+                };
                 f64 sums[256];
-                const u32 lanes = (first + row) / 32 * 32; // whose copies of scales these rows use
-                const Scales of_a(tensor, umma, umma.a_scales, field(umma.instruction, 29, 2), first + row, lanes);
+                for (u32 n = 0; n < form.n; n++)
+                    sums[n] = !umma.kept || form.d == S32 ? 0
+                              : form.d == F16             ? f32_of_f16((u16)word(n))
+                                                          : f32_of(word(n));
                 if (form.d == S32)
                     sum_row(factors, row, form.n, form.k, sums);
-                for (u32 n = 0; n < form.n; n++) {
-                    const bool second = halves.split && n >= form.n / 2;
-                    u32 &d = tensor.word[first_lane + halves.lane(first + row, second)]
-                                        [column + n - (second ? form.n / 2 : 0)];
-                    if (form.d == S32) {
-                        d = total(form, sums[n], d, umma.kept);
-                        continue;
-                    }
-                    const f32 before = !umma.kept ? 0 : form.d == F16 ? f32_of_f16((u16)d) : f32_of(d);
-                    const Scales of_b(tensor, umma, umma.b_scales, field(umma.instruction, 4, 2), n, lanes);
-                    const Terms terms{factors, exponents, row, n, form.k, umma.scales, of_a, of_b};
-                    const f64 sum =
+                else if (!umma.scales && !block.launch->truncated)
+                    add_aligned(factors, exponents, row, form.n, form.k, sums);
+                for (u32 n = 0; n < form.n && form.d != S32 && (umma.scales || block.launch->truncated); n++) {
+                    const u32 lanes = (first + row) / 32 * 32; // whose copies of scales these rows use
+                    const Terms terms{factors,
+                                      exponents,
+                                      row,
+                                      n,
+                                      form.k,
+                                      umma.scales,
+                                      {tensor, umma, umma.a_scales, field(umma.instruction, 29, 2), first + row, lanes},
+                                      {tensor, umma, umma.b_scales, field(umma.instruction, 4, 2), n, lanes}};
+                    sums[n] =
                         block.launch->truncated
-                            ? tensor_sum(form.k, before, [&](u32 j) { return terms.scaled(terms.product(j), j); })
-                            : terms.aligned_sum(before);
-                    // A sum of 16 bits is in the lower half of its word.
-                    d = form.d == F16 ? f16_of(sum) | 0xffff0000u : bits_of(directed_f32(sum, ZERO));
+                            ? tensor_sum(form.k, (f32)sums[n], [&](u32 j) { return terms.scaled(terms.product(j), j); })
+                            : terms.aligned_sum((f32)sums[n]);
                 }
+                // A sum of 16 bits is in the lower half of its word.
+                for (u32 n = 0; n < form.n; n++)
+                    word(n) = form.d == S32   ? total(form, sums[n], word(n), umma.kept)
+                              : form.d == F16 ? f16_of(sums[n]) | 0xffff0000u
+                                              : bits_of(truncated(sums[n]));
             }
         }
 }
