@@ -22,14 +22,14 @@ POWER_ISSUE, COLUMN_ISSUE, ROW_ISSUE, NAME_ISSUE = 4.0, 16.0, 10.0, 0.3
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Return what contraction_mma tabulates, and the cost of scales."""
+    """Return what contraction_mma tabulates, and the cost of scales, if there are any."""
     e = extents(workload)
-    return *cost.parts(workload, arch), _scales(e, scale_vector(workload))
+    return *cost.parts(workload, arch), *((_scales(e, scale_vector(workload)),) if e.is_formatted else ())
 
 
 def scale_vector(workload: Workload) -> int:
     """Return SCALE_VECTOR: the bytes of an access of scales, as their alignment class allows."""
-    return min(workload.align[name] for name in "de" if name in workload.align)
+    return min((workload.align[name] for name in "de" if name in workload.align), default=1)
 
 
 def _scales(e: Extents, vector: int) -> Part:
