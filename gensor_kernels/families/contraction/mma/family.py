@@ -122,7 +122,7 @@ class ContractionMma(ContractionFamily):
         return mma_split_float.refusal(e) if name == mma_split_float.KIND else None
 
     def instructions(self, workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
-        """Return the instructions of this main loop, in the order of their codes; the others are contraction_blocks'."""
+        """Return the instructions of this main loop, in the order of their codes; contraction_blocks has the others."""
         own = instructions(kind(workload) or "", arch)
         if extents(workload).is_formatted:
             return own
