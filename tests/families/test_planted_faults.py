@@ -68,7 +68,7 @@ PROGRAMS = {
         f"blocks, {name}": lambda name=name: configuration(block_configurations, name)
         for name in (
             *("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8"),
-            *("scaled nvfp4", "scaled mxfp4", "scaled mxfp8"),
+            *("scaled nvfp4", "scaled mxfp4", "scaled mxfp8", "8-bit floats, scales of one"),
         )
     },
     "rows of groups": lambda: (small(WGMMA, RAGGED, vector_c=16, persistent=1), RAGGED),
@@ -347,6 +347,10 @@ FAULTS = {
         "a byte between two pairs": ("{byte, i % 2, j % 4}", "{byte + 1, i % 2, j % 4}"),
         "four scales in place of two": ("mma_m16n8k64_scaled<STEP_SCALES>", "mma_m16n8k64_scaled<4>"),
         "a part of k with the first scales": ("tile.k_begin / PER_SCALE", "0 / PER_SCALE"),
+    },
+    "blocks, 8-bit floats, scales of one": {
+        "scales of two": ("ONES = 0x7f7f7f7f", "ONES = 0x80808080"),
+        "the other 8-bit float": ("same_type<B_STORED, e5m2_t>>(\n", "same_type<A_STORED, e5m2_t>>(\n"),
     },
     "blocks, scaled mxfp8": {
         "the other 8-bit float": ("32_scaled<same_type<A_STORED, e5m2_t>", "32_scaled<same_type<A_STORED, e4m3_t>"),
