@@ -123,7 +123,8 @@ class ContractionMma(ContractionFamily):
 
     def instructions(self, workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
         """Return the instructions of this main loop, in the order of their codes; contraction_blocks has the others."""
-        own = instructions(kind(workload) or "", arch)
+        name = kind(workload)
+        own = instructions(name, arch) if name else ()
         if extents(workload).is_formatted:
             return own
         return tuple(i for i in own if (i.code == Code.BLOCK_SCALED) == self.scales_blocks)
