@@ -38,8 +38,7 @@ _PEAK = {
     "tf32": ("peak_tf32", "mma_tf32", "fma_f32"),
     "float16": ("peak_f16", "mma_f16", "fma_f32"),
     "bfloat16": ("peak_f16", "mma_f16", "fma_f32"),
-    "float8": ("peak_f8", "peak_f16", "mma_f16", "fma_f32"),
-    "mxfloat8": ("peak_mxf8", "peak_f8", "peak_f16", "mma_f16", "fma_f32"),
+    "float8": ("peak_mxf8", "peak_f8", "peak_f16", "mma_f16", "fma_f32"),
     "float4": ("peak_f4", "peak_f16", "mma_f16", "fma_f32"),
     "int8": ("peak_s8", "mma_s8", "imad"),
     "int32": ("imad",),
@@ -169,7 +168,7 @@ class Arch:
         Parameters
         ----------
         dtype : str
-            Input type; "float8" stands for any 8-bit float, "mxfloat8" and "float4" for two block-scaled operands.
+            Input type; "float8" stands for any 8-bit float, "float4" for block-scaled operands of 4 bits.
         math : str
             Math mode of the Workload.  float32 uses TF32 tensor cores only with "tf32".  FLOPs of "3m" are
             those of four real products, of which three do 3/4.

@@ -56,7 +56,7 @@ def from_attributes(
         base,
         name=sm,
         part=part or sm,
-        target=base.target if base.name == sm else sm,
+        target=sm + base.target.removeprefix(base.name),  # with an ending, where features need it
         sms=sms,
         clock_ghz=clock_ghz,
         dram_gb_s=variant.get("dram_gb_s") or dram_gb_s or base.dram_gb_s * scale,

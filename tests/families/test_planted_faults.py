@@ -69,7 +69,7 @@ PROGRAMS = {
         f"blocks, {name}": lambda name=name: configuration(block_configurations, name)
         for name in (
             *("nvfp4", "two of nvfp4", "mxfp4", "two of mxfp8"),
-            *("scaled nvfp4", "scaled mxfp4", "scaled mxfp8"),
+            *("scaled nvfp4", "scaled mxfp4", "scaled mxfp8", "8-bit floats, scales of one"),
         )
     },
     **{
@@ -290,7 +290,7 @@ FAULTS = {
     "blocks, nvfp4": {
         "the scale of another column": ("RUN_B == 1 ? lane_of_four()", "RUN_B == 1 ? lane_of_four() ^ 1"),
         "the scale of the other half of a unit": ("* 2 + (in_four() >> 1)) *", "* 2 + (in_four() & 1)) *"),
-        "a part of k with the first scales": ("tile.k_begin / GROUP", "0 / GROUP"),
+        "a part of k with the first scales": ("tile.k_begin / PER_SCALE", "0 / PER_SCALE"),
         "scales past the last column": ("(pass * LINES, entries) && within(0, groups)", "(0, groups)"),
         "scales past the last group": ("inside && within(i, groups)", "inside"),
         "the exponent of the other type": ("0x74007400u : 0x7e807e80u", "0x7e807e80u : 0x74007400u"),
@@ -322,7 +322,7 @@ FAULTS = {
         "another lane of four": ("{byte, i % 2, j % 4}", "{byte, i % 2, 2 - j % 4}"),
         "rows of a pair exchanged": ("(in_four() & 1) * 8", "(in_four() & 1 ^ 1) * 8"),
         "scales of the other operand": (
-            "{step.of_a[i / 2], step.of_b[j / 4]}",
+            "{SCALES_A ? step.of_a[i / 2] : ONES, SCALES_B ? step.of_b[j / 4] : ONES}",
             "{step.of_b[j / 4], step.of_a[i / 2]}",
         ),
         "two scales in place of four": ("mma_m16n8k64_scaled<STEP_SCALES>", "mma_m16n8k64_scaled<2>"),
@@ -352,13 +352,17 @@ FAULTS = {
         "the byte after it": ("{byte, i % 2, j % 4}", "{(byte + 2) % 4, i % 2, j % 4}"),
         "a byte between two pairs": ("{byte, i % 2, j % 4}", "{byte + 1, i % 2, j % 4}"),
         "four scales in place of two": ("mma_m16n8k64_scaled<STEP_SCALES>", "mma_m16n8k64_scaled<4>"),
-        "a part of k with the first scales": ("tile.k_begin / GROUP", "0 / GROUP"),
+        "a part of k with the first scales": ("tile.k_begin / PER_SCALE", "0 / PER_SCALE"),
+    },
+    "blocks, 8-bit floats, scales of one": {
+        "scales of two": ("ONES = 0x7f7f7f7f", "ONES = 0x80808080"),
+        "the other 8-bit float": ("same_type<B_STORED, e5m2_t>>(\n", "same_type<A_STORED, e5m2_t>>(\n"),
     },
     "blocks, scaled mxfp8": {
         "the other 8-bit float": ("32_scaled<same_type<A_STORED, e5m2_t>", "32_scaled<same_type<A_STORED, e4m3_t>"),
         "pairs of lanes exchanged": ("{byte, i % 2, j % 4}", "{byte, i % 2 ^ 1, j % 4}"),
         "the first byte of a word": ("k * STEP_SCALES % WORD_SCALES);", "0);"),
-        "the first two fragments' scales": ("step.of_a[i / 2], step", "step.of_a[0], step"),
+        "the first two fragments' scales": ("step.of_a[i / 2] :", "step.of_a[0] :"),
         "rows of the next warp": ("minimum(in_four() >> 1, fragments - 1) * 16", "(in_four() >> 1) * 8"),
     },
     "tensor memory, k-contiguous": {

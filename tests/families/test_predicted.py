@@ -51,6 +51,7 @@ FASTER = [
     ("orin-nano-8gb", OZAKI, SLICED, SIMT, 0.25),
     ("rtx-3090", OZAKI, SLICED, SIMT, 0.25),
     ("l4", OZAKI, SLICED, SIMT, 0.4),
+    ("rtx-5090", matmul(*LARGE, dtype="float8_e4m3fn", trans_b=True), "contraction_blocks", MMA, 0.65),
 ]
 CHANNELS = {"n": 8, "h": 56, "w": 56, "k_out": 128, "r": 3, "s": 3, "dtype": "float16", **padded()}
 #: Part, Workload, the families of which a walk ends with one.

@@ -41,6 +41,9 @@ REFUSALS = {
     ],
     "contraction_blocks": [
         ("sm_87", matmul(8, 8, 8), "block-scaled"),
+        ("sm_89", matmul(8, 8, 32, dtype="float8_e5m2", trans_b=True), "faster with scales"),
+        ("sm_120", matmul(8, 8, 32, dtype="float8_e5m2"), "faster with scales"),
+        ("sm_120", matmul(8, 8, 32, dtype="complex64"), "faster with scales"),
         ("sm_75", formatted(8, 8, 64, "nvfp4", dtype="float16"), "cp.async"),
         ("sm_87", formatted(8, 8, 34, "mxfp4", dtype="float16"), "4 bytes"),
         ("sm_87", formatted(8, 8, 64, "nvfp4", out="float64"), "float64"),

@@ -148,7 +148,7 @@ def test_an_unlisted_device_is_built_on_its_capability():
     assert arch.peak("float32") / 1e12 == pytest.approx(20.3, rel=0.01)
     assert "dram_gb_s" in arch.unsure
     newer = from_attributes((12, 1), "GB10", 48, 2.5)
-    assert newer.name == newer.target == "sm_121"
+    assert newer.name == "sm_121" and newer.target == "sm_121a"
     assert newer.smem_per_block == lookup("sm_120").smem_per_block
 
 

@@ -100,7 +100,7 @@ class Quantised(ScaledProduct):
 
     def peak_dtype(self, workload: Workload) -> str:
         """Return the name of two operands of one format."""
-        return {8: "mxfloat8", 4: "float4"}[self.bits] if self.both else super().peak_dtype(workload)
+        return {8: "float8", 4: "float4"}[self.bits] if self.both else super().peak_dtype(workload)
 
     def operands(self, workload: Workload) -> tuple[Operand, ...]:
         """Return the operands; ValueError for another group than the class has, and for half bytes."""

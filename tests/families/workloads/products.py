@@ -74,6 +74,7 @@ CONTRACTS = {
             ("sm_87", formatted(1, 512, 2048, "mxfp8", dtype="float16", out="float16", epilogue=("bias",))),
             ("sm_89", formatted(512, 512, 512, "mxfp8")),
             ("sm_80", formatted(64, 256, 512, "mxfp8_e5m2")),
+            ("sm_120", workload(100, 264, 1120, dtype="float8_e5m2", dtype_b="float8_e4m3fn", trans_b=True, batch=2)),
         ],
         fewest_starters=2,
         spills=None,

@@ -115,6 +115,7 @@ def mma_configurations(copies: str) -> list[Configuration]:
 def block_configurations() -> list[Configuration]:
     """Both ways to scale, with one block-scaled operand and with two, widened and multiplied as they are stored."""
     ends = {"block_k": 64, "instruction": 0, "vector_b": 16, "vector_c": 16}
+    plain = matmul(64, 72, 272, dtype="float8_e4m3fn", dtype_b="float8_e5m2", trans_b=True, out="bfloat16", batch=2)
     scaled = {"block_k": 256, "instruction": 11, "warp_n": 24, "block_n": 48}
 
     def blocks(name: str, workload: Workload, arch: str = "sm_87", **values: int) -> Configuration:
@@ -131,6 +132,7 @@ def block_configurations() -> list[Configuration]:
         # The tensor cores scale: scales in bytes and in words, two fragments of A and three of four of B.
         blocks("scaled nvfp4", formatted(64, 72, 576, "nvfp4", epilogue=("scale",)), "sm_120", **scaled),
         blocks("scaled mxfp4", formatted(64, 72, 288, "mxfp4"), "sm_120", **scaled | {"block_k": 128}, split_k=2),
+        blocks("8-bit floats, scales of one", plain, "sm_120", **scaled | {"block_k": 64, "block_m": 16}),
         blocks("scaled mxfp8", formatted(64, 72, 576, "mxfp8_e5m2"), "sm_120", **scaled, warp_m=48, block_m=48),
     ]
 

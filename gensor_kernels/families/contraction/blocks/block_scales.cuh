@@ -5,7 +5,7 @@
 // of 8-bit floats. MX formats have one scale for a unit, any power of two: the sums of a unit are scaled. NVFP4 has one
 // for each half of a unit, thus one for all values of a lane; numbers times scales, of 2 and 4 significant bits, are
 // exact in both 16-bit types: the fragments are scaled. AS_STORED, the tensor cores take numbers and scales as they
-// are.
+// are. Without scales (GROUP 0) all are 1: GeForce parts multiply 8-bit floats at twice the rate in this way.
 //
 // Scales pass through shared memory after the operands, in words of up to four adjacent ones along k.
 #pragma once
@@ -42,12 +42,15 @@ DEVICE void widen_word(u32 word, u32 (&pairs)[4], e2m1x2_t, To) {
 
 #include "mma_pipeline.cuh"
 
-constexpr bool SCALES_FRAGMENTS = GROUP == 16, SCALES_A = !same_type<A_STORED, IN_TYPE>;
+constexpr bool SCALES_FRAGMENTS = GROUP == 16, SCALES_B = GROUP > 0;
+constexpr bool SCALES_A = SCALES_B && !same_type<A_STORED, IN_TYPE>;
 constexpr bool WIDENS_FRAGMENTS = NARROW < 8 * MULTIPLIED;
 // Values of k of a unit; units of a step of k, and fragments along k of a unit.
 constexpr int UNIT = 32, UNITS = K_STEP / UNIT, UNIT_PARTS = PART_COUNT / UNITS;
 // Scales of an entry, a row of A or a column of B, in a stage, in a word, and in a step of k.
-constexpr int STAGE_SCALES = BLOCK_K / GROUP, WORD_SCALES = minimum(4, STAGE_SCALES), STEP_SCALES = K_STEP / GROUP;
+constexpr int PER_SCALE = SCALES_B ? GROUP : UNIT; // values of k
+constexpr int STAGE_SCALES = BLOCK_K / PER_SCALE, STEP_SCALES = K_STEP / PER_SCALE;
+constexpr int WORD_SCALES = minimum(4, STAGE_SCALES);
 
 // The scales of a stage in shared memory: word w of entry i is word w * ENTRIES + i.
 template <bool USED, int ENTRIES>
@@ -65,9 +68,9 @@ struct ScaleTile {
     MEMBER ScaleTile(const Tile &tile, const Params &params, u64 scales, i64 scale_entry, i64 scale_group, int first,
                      int extent)
         : scale_entry(scale_entry), scale_group(scale_group) {
-        const int entry = first + own_line(), group = tile.k_begin / GROUP + own_word() * WORD_SCALES;
+        const int entry = first + own_line(), group = tile.k_begin / PER_SCALE + own_word() * WORD_SCALES;
         source = gptr<u8>(scales) + (entry * scale_entry + group * scale_group);
-        entries = extent - entry, groups = divide_up(params.k, GROUP) - group;
+        entries = extent - entry, groups = divide_up(params.k, PER_SCALE) - group;
     }
     static MEMBER int own_line() { return thread_index() / WORDS; }
     static MEMBER int own_word() { return thread_index() % WORDS; }
@@ -113,7 +116,7 @@ struct ScaleReader {
 
 constexpr int SCALES_AT = STAGES * STAGE_BYTES; // bytes of shared memory before the scales
 using ScaleTileA = ScaleTile<SCALES_A, BLOCK_M>;
-using ScaleTileB = ScaleTile<true, BLOCK_N>;
+using ScaleTileB = ScaleTile<SCALES_B, BLOCK_N>;
 constexpr int SCALES_BYTES = ScaleTileA::BYTES + ScaleTileB::BYTES; // of a stage
 
 // Copies operands and scales, stage by stage.
@@ -196,7 +199,8 @@ struct BlockMath {
         }
         if constexpr (SCALES_A)
             scales_a.template load<READ>(to.of_a, tile, k * STEP_SCALES);
-        scales_b.template load<READ>(to.of_b, tile + ScaleTileA::BYTES, k * STEP_SCALES);
+        if constexpr (SCALES_B)
+            scales_b.template load<READ>(to.of_b, tile + ScaleTileA::BYTES, k * STEP_SCALES);
     }
 
     // Multiplies the stage whose first fragments are loaded, and loads the first fragments of the next stage, where
@@ -231,7 +235,8 @@ struct BlockMath {
     template <class Step> // as a template: other formats than this one are not compiled
     MEMBER void multiply_as_stored(const Step &step, int byte) {
         UNROLL for (int i = 0; i < FRAGMENTS_M; ++i) UNROLL for (int j = 0; j < FRAGMENTS_N; ++j) {
-            const ScaleRegisters scales = {step.of_a[i / 2], step.of_b[j / 4]};
+            constexpr u32 ONES = 0x7f7f7f7f;
+            const ScaleRegisters scales = {SCALES_A ? step.of_a[i / 2] : ONES, SCALES_B ? step.of_b[j / 4] : ONES};
             const ScalePlace at = {byte, i % 2, j % 4};
             float (&sums)[4] = accumulators[0][i][j];
             if constexpr (NARROW == 4)

@@ -17,19 +17,19 @@ from gensor_kernels.operators.types.workload import Workload
 #: Instructions to copy a word of scales by cp.async, and a scale through registers.
 COPY_ISSUE, BYTE_ISSUE = 3.0, 6.0
 #: Instructions to widen a power of two, and an 8-bit float of a column or a row of NVFP4 with the products by it; and
-#: to name the scales of a product: fitted to the SASS of eight Programs.
-POWER_ISSUE, COLUMN_ISSUE, ROW_ISSUE, NAME_ISSUE = 4.0, 16.0, 10.0, 0.3
+#: beside a product with scales, after which ptxas puts an idle one: fitted to the SASS of eight Programs.
+POWER_ISSUE, COLUMN_ISSUE, ROW_ISSUE, IDLE_ISSUE = 4.0, 16.0, 10.0, 0.3
 
 
 def parts(workload: Workload, arch: Arch) -> tuple[Part, ...]:
-    """Return what contraction_mma tabulates, and the cost of scales."""
+    """Return what contraction_mma tabulates, and the cost of scales, if there are any."""
     e = extents(workload)
-    return *cost.parts(workload, arch), _scales(e, scale_vector(workload))
+    return *cost.parts(workload, arch), *((_scales(e, scale_vector(workload)),) if e.is_formatted else ())
 
 
 def scale_vector(workload: Workload) -> int:
     """Return SCALE_VECTOR: the bytes of an access of scales, as their alignment class allows."""
-    return min(workload.align[name] for name in "de" if name in workload.align)
+    return min((workload.align[name] for name in "de" if name in workload.align), default=1)
 
 
 def _scales(e: Extents, vector: int) -> Part:
@@ -50,7 +50,7 @@ def _scales(e: Extents, vector: int) -> Part:
         products = sums * (1 + both) + POWER_ISSUE * 2 * (down + across)
         if of_fragments:
             products = COLUMN_ISSUE * across + ROW_ISSUE * down
-        issue = np.where(stored, NAME_ISSUE * sums / 4 * narrow, products)
+        issue = np.where(stored, IDLE_ISSUE * sums / 4 * narrow, products)
         return {
             column.SCALE_ISSUE: copying + reads + issue * v["block_k"] / 32 + 8,
             column.SCALE_MULTIPLIES: 0 * across,

@@ -19,14 +19,15 @@ OPERATORS = tuple(name_of(0, False, form, both) for form in FORMATS for both in 
 
 
 class ContractionBlocks(ContractionMma):
-    """Tensor-core products of block-scaled weights, and of two block-scaled operands."""
+    """Tensor-core products of block-scaled weights, of two block-scaled operands, and of plain 8-bit floats, whose
+    scales are 1, where the instruction with scales is the better one."""
 
     abi = 2
     source = "contraction_blocks.cu"
     rules = rules.RULES
     parts = staticmethod(cost.parts)
     scales_blocks = True
-    needs: tuple[Need, ...] = (operators(OPERATORS, "has no block-scaled operand"), CP_ASYNC)
+    needs: tuple[Need, ...] = (operators((*OPERATORS, "matmul"), "has no block-scaled operand"), CP_ASYNC)
 
     def __init__(self) -> None:
         """Make the main loop, without streams."""
@@ -34,6 +35,8 @@ class ContractionBlocks(ContractionMma):
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
         """Serve rows that cp.async copies, where the part has the instruction."""
+        if not self.instructions(workload, arch):
+            return f"no block-scaled operand, nor two of 8 bits that {arch.name} multiplies faster with scales"
         reason = super().refusal(workload, arch)
         if reason is None and not self._asynchronous(workload, arch):
             return "copies need rows along k, at multiples of 4 bytes"

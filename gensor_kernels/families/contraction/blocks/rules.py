@@ -14,10 +14,13 @@ RULES = replace(
     table=(
         *(each for each in rules.RULES.table if each.when != "SCALED" and each is not _TYPES),
         _TYPES._replace(condition=f"INSTRUCTION == BLOCK_SCALED or ({_TYPES.condition})"),
-        Rule("Groups divide a unit of k.", "GROUP > 0 and 32 % GROUP == 0", given=True),
+        Rule("Groups divide a unit of k.", "AS_STORED if GROUP == 0 else 32 % GROUP == 0", given=True),
         Rule("Operands are copied as they are stored.", "ASYNC and not same_type(IN_TYPE, B_STORED)", given=True),
         Rule(
-            "Tensor cores scale two operands of one format.", "same_type(A_STORED, B_STORED)", "AS_STORED", given=True
+            "Tensor cores scale two operands of one format.",
+            "GROUP == 0 or same_type(A_STORED, B_STORED)",
+            "AS_STORED",
+            given=True,
         ),
         Rule(
             "The sums of a unit and those of all units must fit the registers.",

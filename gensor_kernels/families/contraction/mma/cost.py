@@ -297,7 +297,7 @@ def _read(workload: Workload, operand: str, arch: Arch) -> Part:
 
     names = (f"warp_{axis}", "block_k", *(() if along_k else (f"block_{axis}",)), "swizzle")
     names = (*names, "copy") if e.is_widened else names
-    narrow = kind(workload) in ("f8", "mxf8", "mxf4")
+    narrow = kind(workload) in ("f8", "mxf4")
     return Part((*names, "instruction") if narrow else names, function, fixed=True)
 
 

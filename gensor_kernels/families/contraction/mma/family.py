@@ -30,7 +30,7 @@ from gensor_kernels.operators.types.workload import Workload
 from . import cost, rules
 from . import split_float as mma_split_float
 from .cost import BLOCKS
-from .instructions import INSTRUCTIONS, SHORT_SUM, Code, default_instruction, instructions, kind
+from .instructions import INSTRUCTIONS, SHORT_SUM, Code, Instruction, default_instruction, instructions, kind
 
 OUTPUTS = {"int8": ("int32", "int8", "float16", "bfloat16", "float32"), "float64": ("float64",)}
 OUTPUTS["complex128"] = ("complex128",)
@@ -114,18 +114,26 @@ class ContractionMma(ContractionFamily):
             return "scales of both operands need warpgroup products (sm_90) of rows of whole 16 bytes"
         if name is None:
             return f"no tensor-core instruction for {e.multiplied} with math {workload.math}"
-        if not instructions(name, arch):
+        if not self.instructions(workload, arch):
             return f"{arch.name} has no {name} tensor-core instruction, or none that is faster"
         written = OUTPUTS.get(e.multiplied, FLOAT_OUTPUTS)
         if out not in written:
             return f"no tensor-core kernel writes {out} from {e.multiplied}: ask for {' or '.join(written)}"
         return mma_split_float.refusal(e) if name == mma_split_float.KIND else None
 
+    def instructions(self, workload: Workload, arch: Arch) -> tuple[Instruction, ...]:
+        """Return the instructions of this main loop, in the order of their codes; contraction_blocks has the others."""
+        name = kind(workload)
+        own = instructions(name, arch) if name else ()
+        if extents(workload).is_formatted:
+            return own
+        return tuple(i for i in own if (i.code == Code.BLOCK_SCALED) == self.scales_blocks)
+
     def coordinates(self, workload: Workload, arch: Arch) -> tuple[Coordinate, ...]:
         """Block tile, k step, ring of shared buffers and how they are filled, warp tile, instruction, epilogue."""
         e = extents(workload)
         steps = [int(b // min(e.bytes_a, e.bytes_b)) << e.is_complex for b in cost.STEP_BYTES]
-        codes = tuple(int(i.code) for i in instructions(kind(workload) or "", arch))
+        codes = tuple(int(i.code) for i in self.instructions(workload, arch))
         asynchronous = self._asynchronous(workload, arch)
         return (
             *shared.grid_coordinates(e, cost.BLOCKS, cost.BLOCKS, steps),
@@ -182,7 +190,7 @@ class ContractionMma(ContractionFamily):
         stage = cost.ring_bytes(one, e)
         # The parts of floats take registers of accumulators, accumulators of doubles twice as many.
         in_parts = kind(workload) == mma_split_float.KIND
-        instruction = default_instruction(columns["block_k"], workload, arch)
+        instruction = default_instruction(columns["block_k"], workload, self.instructions(workload, arch))
         held = contraction_complex.sum_words(columns, 2 if in_parts else e.matrices * cost.words(e))
         tiles = warp_tiles(m, n, held * np.where(instruction == Code.F8_K32, 2, 1))
         promised = np.maximum(like * int(in_parts or self.scales_blocks), stream_k.least_blocks(columns, arch))

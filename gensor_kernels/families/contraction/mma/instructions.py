@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -58,6 +59,7 @@ INSTRUCTIONS = {
         Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
         Instruction(Code.F16_K8, 2, "mma_m16n8k8_f16", "mma_f16"),
         Instruction(Code.F8_K32, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
+        Instruction(Code.BLOCK_SCALED, 1 / 2, "mma_block_scale", "peak_mxf8"),
     ),
     "bf16": (Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),),
     "tf32": (Instruction(Code.TF32_K8, 1, "tf32", "mma_tf32"),),
@@ -70,11 +72,6 @@ INSTRUCTIONS = {
         Instruction(Code.F64_K8, 1 / 2, "mma_m16n8k16_f64", "mma_f64"),
         Instruction(Code.F64_K4, 2, "mma_m8n8k4_f64", "mma_f64"),
         Instruction(Code.F64_ROWS_K4, 1, "mma_m16n8k16_f64", "mma_f64"),
-    ),
-    "mxf8": (
-        Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
-        Instruction(Code.F8_K32, 1 / 2, "mma_m16n8k32_f8", "peak_f8"),
-        Instruction(Code.BLOCK_SCALED, 1 / 2, "mma_block_scale", "peak_mxf8"),
     ),
     "mxf4": (
         Instruction(Code.F16_K16, 1, "mma_m16n8k16", "mma_f16"),
@@ -97,8 +94,8 @@ def kind(workload: Workload) -> str | None:
         return "tf32"
     if e.dtype["a"] == e.dtype["b"] == "float32":
         return mma_split_float.KIND
-    if e.is_formatted and e.dtype["a"] == e.dtype["b"]:
-        return "mxf8" if e.dtype["a"] in EIGHT_BIT_FLOATS else "mxf4"
+    if e.dtype["a"] == e.dtype["b"] == "float4_e2m1fn_x2":
+        return "mxf4"
     if {e.dtype["a"], e.dtype["b"]} <= set(EIGHT_BIT_FLOATS) and _as_stored(e):
         return "f8"
     return {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "float64": "f64", "complex128": "f64"}.get(dtype)
@@ -116,10 +113,11 @@ def instructions(name: str, arch: Arch) -> tuple[Instruction, ...]:
     return tuple(i for i in own if mma_split_float.pays(i.products, arch.rate(i.rate), arch))
 
 
-def default_instruction(block_k: np.ndarray, workload: Workload, arch: Arch) -> np.ndarray:
-    """Codes of the first instructions that divide steps of ``block_k``: of one that widens nothing, if there is one."""
+def default_instruction(block_k: np.ndarray, workload: Workload, instructions: Sequence[Instruction]) -> np.ndarray:
+    """Codes of the first of ``instructions`` that divide steps of ``block_k``: of one that widens nothing, if there is
+    one."""
     e = extents(workload)
-    choices = sorted(instructions(kind(workload) or "", arch), key=lambda each: -int(as_stored(each.code)) * each.code)
+    choices = sorted(instructions, key=lambda each: -int(as_stored(each.code)) * each.code)
     element = e.element // (2 if e.is_complex else 1)
     fits = [block_k * element * min(i.needed, 1) % 32 == 0 for i in choices]
     return np.select(fits, [i.code for i in choices], choices[-1].code)
