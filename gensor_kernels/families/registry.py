@@ -25,6 +25,7 @@ from .core.program import Program
 from .gemv.family import Gemv
 from .pointwise.family import PointwiseFamily
 from .recurrent.family import RecurrentFamily
+from .recurrent.slices.family import RecurrentSlices
 from .rows.family import RowsFamily
 from .window.family import Window
 from .window.groups.family import WindowGroups
@@ -49,6 +50,7 @@ FAMILIES: dict[str, Family] = {
         PREPARED,
         Gemv(),
         RecurrentFamily(),
+        RecurrentSlices(),
         RowsFamily(),
         PointwiseFamily(),
         Window(),
