@@ -105,7 +105,7 @@ class ByLibrary:
 
     def product(self, h: DeviceArray, r: DeviceArray, add: DeviceArray = None) -> DeviceArray:
         """See Operations."""
-        h = rounded(self.xp, h, h.min(), h.max()) if self.quantised and h.size else h
+        h = rounded(self.xp, h, self.xp.min(h), self.xp.max(h)) if self.quantised and h.size else h
         found = self.device.product(h.astype(self.wide, copy=False), r.astype(self.wide, copy=False), self.math)
         return found if add is None else found + add
 

@@ -12,8 +12,8 @@ def in_bytes(xp: ModuleType, x: Any, low: Any, high: Any, least: int = 0) -> tup
     low, high = xp.minimum(low, x.dtype.type(0)), xp.maximum(high, x.dtype.type(0))
     scale = (high - low) / x.dtype.type(255)
     scale = xp.where(scale == 0, x.dtype.type(1), scale)
-    zero = xp.clip(xp.rint(-low / scale), 0, 255) + x.dtype.type(least)
-    return xp.clip(xp.rint(x / scale) + zero, least, least + 255), scale, zero
+    zero = xp.minimum(xp.maximum(xp.rint(-low / scale), 0), 255) + x.dtype.type(least)
+    return xp.minimum(xp.maximum(xp.rint(x / scale) + zero, least), least + 255), scale, zero
 
 
 def rounded(xp: ModuleType, x: Any, low: Any, high: Any) -> Any:
