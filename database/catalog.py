@@ -41,9 +41,11 @@ class Catalog:
         self._by_class: dict[str, list[StoredKernel]] = {}
         for stored in self._kernels.values():
             self._by_class.setdefault(stored.kernel.class_key, []).append(stored)
-        self._entries = self._load_entries()
-        self._portfolios = self._load_portfolios()
-        self._timings = self._load_timings()
+        # Records, portfolios and times of Workloads without a kernel decide nothing: of some types they are not read.
+        is_empty = bool(self._texts) and not self._kernels
+        self._entries = {} if is_empty else self._load_entries()
+        self._portfolios = {} if is_empty else self._load_portfolios()
+        self._timings = {} if is_empty else self._load_timings()
 
     def find(self, key: str, part: str | None = None) -> Entry | None:
         """Return the record that counts for a Workload on `part`, or on any part of the arch if that is None.

@@ -1,8 +1,9 @@
-"""Functions of the driver library that CuPy does not offer, and launches that start while the previous one drains.
+"""Functions of the driver library that CuPy does not offer, and launches with attributes.
 
-A kernel that itself waits for the previous launch may start early. CuPy launches without attributes, so that such a
-launch goes to the driver library: cuLaunchKernelEx with CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.
-docs/reliability.md explains why that is safe.
+A kernel that itself waits for the previous launch may start early, while that one drains: docs/reliability.md explains
+why that is safe. Blocks that all wait for one another start together or not at all: another stream's may have taken
+their places. CuPy launches without attributes, so that such launches go to the driver library: cuLaunchKernelEx with
+CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION or CU_LAUNCH_ATTRIBUTE_COOPERATIVE.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def relaxed_capture() -> Iterator[None]:
 
 #: Older drivers have the launch from 11.8 on, but graphs whose edges can stand for it from 12.3 on.
 OLDEST_DRIVER = 12030
-#: Value in the driver's enumeration of attributes (cuda.h).
-PROGRAMMATIC_STREAM_SERIALIZATION = 6
+#: Values in the driver's enumeration of attributes (cuda.h).
+COOPERATIVE, PROGRAMMATIC_STREAM_SERIALIZATION = 2, 6
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -87,18 +88,20 @@ class LaunchConfig(ctypes.Structure):
     )
 
 
-class DependentLaunch:
-    """A dependent launch, called like CuPy's `function`, but without waiting for the previous launch.
+class AttributeLaunch:
+    """A launch of an entry with an attribute, called like CuPy's launch `by_cupy`, which it stands for.
 
-    `blocks` is the grid, `stream` returns the address of the calling thread's current stream.  The context is current,
-    since the previous launch was made in it.
+    `blocks` is the grid, `stream` returns the address of the calling thread's current stream.  The context is current:
+    modules are loaded in it.
     """
 
-    def __init__(self, function: Kernel, launch: Launch, blocks: int, stream: Callable[[], int]):
-        self._function, self._stream = function, stream
-        self._entry = ctypes.c_void_p(entry_address(function))
+    def __init__(
+        self, by_cupy: Kernel, entry: int, launch: Launch, blocks: int, stream: Callable[[], int], attribute: int
+    ):
+        self._function, self._stream = by_cupy, stream
+        self._entry = ctypes.c_void_p(entry)
         self._launch = driver_function("cuLaunchKernelEx")
-        self._attribute = LaunchAttribute(PROGRAMMATIC_STREAM_SERIALIZATION, 0, 1)
+        self._attribute = LaunchAttribute(attribute, 0, 1)
         self._config = LaunchConfig(
             (blocks, 1, 1), (launch.block, 1, 1), launch.shared_bytes, None, ctypes.addressof(self._attribute), 1
         )
@@ -113,8 +116,14 @@ class DependentLaunch:
 
 def choose_launch(
     function: Kernel, launch: Launch, arch: Arch | None, stream: Callable[[], int]
-) -> Kernel | DependentLaunch:
-    """Return the callable of a launch: a DependentLaunch where driver and part support it, else CuPy's `function`."""
+) -> Kernel | AttributeLaunch:
+    """Return the callable of a launch: an AttributeLaunch where driver and part support it, else CuPy's `function`."""
+    if launch.together and not launch.per_sm:
+
+        def cooperative(grid: tuple[int], block: tuple[int], given: Any, shared_bytes: int) -> None:
+            function(grid, block, given, shared_bytes, None, True)
+
+        return _attributed(cooperative, function, launch, launch.grid, stream, COOPERATIVE)
     if (
         arch is None
         or DEPENDENT_LAUNCH not in arch.features
@@ -122,7 +131,13 @@ def choose_launch(
         or driver_version() < OLDEST_DRIVER
     ):
         return function
+    return _attributed(function, function, launch, launch.blocks(arch.sms), stream, PROGRAMMATIC_STREAM_SERIALIZATION)
+
+
+def _attributed(
+    by_cupy: Kernel, function: Kernel, launch: Launch, blocks: int, stream: Callable[[], int], attribute: int
+) -> Kernel | AttributeLaunch:
     try:
-        return DependentLaunch(function, launch, launch.blocks(arch.sms), stream)
+        return AttributeLaunch(by_cupy, entry_address(function), launch, blocks, stream, attribute)
     except (OSError, AttributeError):  # the function is missing, contrary to the driver's version
-        return function
+        return by_cupy

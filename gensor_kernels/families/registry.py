@@ -26,6 +26,7 @@ from .core.program import Program
 from .gemv.family import Gemv
 from .pointwise.family import PointwiseFamily
 from .recurrent.family import RecurrentFamily
+from .recurrent.slices.family import RecurrentSlices
 from .rows.family import RowsFamily
 from .window.family import Window
 from .window.groups.family import WindowGroups
@@ -55,6 +56,7 @@ FAMILIES: dict[str, Family] = {
         PREPARED_TCGEN05,
         Gemv(),
         RecurrentFamily(),
+        RecurrentSlices(),
         RowsFamily(),
         PointwiseFamily(),
         Window(),

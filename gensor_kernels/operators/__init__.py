@@ -52,7 +52,9 @@ _DECLARED = {
     "pointwise.pointwise": " ".join(f"pointwise{count}" for count in range(1, 9)),
     "windows.depthwise": "depthwise_conv2d",
     "windows.depthwise_prologue": "depthwise_conv2d_prologue depthwise_conv2d_prologue1 depthwise_conv2d_prologue2",
-    "recurrent.recurrent": "recurrent_lstm recurrent_lstm_peepholes recurrent_gru recurrent_rnn",
+    "recurrent.recurrent": (
+        "recurrent_lstm recurrent_lstm_peepholes recurrent_gru recurrent_rnn recurrent_lstm_quantised"
+    ),
     "windows.pooling": "max_pool2d avg_pool2d",
 }
 #: The module of every operator by name; it is imported at first use.

@@ -1,4 +1,4 @@
-"""Dependent launches over the strict double of the driver library: machines without them, and several devices.
+"""Launches with attributes over the strict double of the driver library: machines without them, and several devices.
 
 tests/driver_standin has their order, streams, threads, Params and tensor maps, with an unchanged CuPy.
 """
@@ -18,6 +18,7 @@ from tests.doubles.strict.machine import installed  # noqa: E402
 from tests.doubles.strict.stored import cubin  # noqa: E402
 
 PACKED = next(each for each in configurations() if each.name == "packed first")  # split: three launches
+TEAM = next(each for each in configurations() if each.group == "recurrent_slices")
 EARLY = next(each for each in configurations() if each.candidate.program.get("early"))
 
 
@@ -62,6 +63,16 @@ def test_without_the_feature_cupy_launches_all(monkeypatch, lacking):
             device.arch = None
         loaded(device, "sm_87" if lacking == "arch" else "sm_90a")(device.local.arguments, (), (), None)
         assert called(machine) == expected() and asked(machine) == []
+
+
+@pytest.mark.parametrize("lacks", [(), ("cuLaunchKernelEx",)])
+def test_blocks_that_all_wait_for_one_another_start_together(lacks):
+    with installed(["orin-nano-super"]) as machine:
+        machine.lacks(*lacks)  # then CuPy launches
+        device = machine.device()
+        loaded(device, "sm_87", TEAM)(device.local.arguments, (), (), None)
+        (made,) = machine.context.launches
+        assert made.together and made.blocks > 1 and not made.dependent
 
 
 def test_a_missing_driver_has_no_version():

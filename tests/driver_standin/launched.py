@@ -100,6 +100,17 @@ def mapped(device):
     assert made.parameters == bytes(buffer).ljust(MAPS_OFFSET, b"\0") + maps
 
 
+def together(device):
+    """Blocks that all wait for one another start together, or not at all."""
+    for grid, status in ((3, 0), (10**6, 720)):
+        launch = device.load(ONE.code, [replace(ONE.launches[0], grid=grid, together=True, per_sm=0)])
+        with suppress(Exception):  # CuPy asks the driver how many blocks are resident, which the double does not know
+            launch(device.local.arguments, (), (), None)
+        assert ("cuLaunchKernelEx", status) in runtime.system.called[-2:], runtime.system.called[-2:]
+    (made,) = runtime.launches()
+    assert made.together and made.grid == (3, 1, 1)
+
+
 def streams(device):
     """All launches of a call are on the current stream; stream 2 in place of 0 where threads have default streams."""
     runtime.context.streams[0x5000] = Stream(0x5000)
@@ -260,7 +271,10 @@ def looked_up(device):
     assert not any("ProcAddress" in name or "_ptsz" in name for name in missing), missing
 
 
-CHECKS = (looked_up, several, mapped, streams, threads, warm, refused, refusals, planted, state, public, fused, owned)
+CHECKS = (
+    *(looked_up, several, mapped, together, streams, threads, warm),
+    *(refused, refusals, planted, state, public, fused, owned),
+)
 #: what CuPy logs of its look-ups in the driver library, at its first call
 lines: list[str] = []
 

@@ -181,7 +181,7 @@ def _launches_agree(lattice: FamilySpace, point: np.ndarray) -> None:
     size, zeroed = lattice.family.workspace(program, lattice.workload)
     assert not zeroed
     assert (len(launches) > 1) == (terms["after"] > 0)
-    assert (len(launches) > 1 or program.get("stream") > 0) == (size > 0)
+    assert (len(launches) > 1 or main.together) == (size > 0)
     assert all(np.isfinite(value) for value in terms.values())
 
 

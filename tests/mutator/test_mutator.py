@@ -65,12 +65,13 @@ def test_the_kernels_have_the_sites_the_mutator_knows():
         **dict.fromkeys((f"contraction_{name}" for name in WGMMA), hopper),
         **{name: {"barrier"} for name in ("contraction_phased", "gemv", "rows")},
         "recurrent": {"barrier"},
+        "recurrent_slices": {"barrier"} | FLAGS,
         "contraction_simt": {"barrier", "warp_barrier"} | FLAGS,
         "attention_wgmma": ATTENTION,
         "contraction_weights_wgmma": ATTENTION - {"proxy_fence"},
     }
     for family, orderings in known.items():
-        is_one = family == "recurrent"  # launch, which no other one follows, without ragged parts
+        is_one = family.startswith("recurrent")  # launch, which no other one follows, without ragged parts
         orderings = orderings | (set() if is_one else DEPENDENT)  # at least in the launch that finishes a split
         found = mutations.sites(flatten(f"{family}.cu"))
         assert {site.function for site in found if not site.is_guard} == orderings
@@ -100,6 +101,7 @@ GROUPS = [
     ("patch", ("patch stream", "patch known taps")),
     ("strip", ("strip last", "strip first, single outputs")),
     ("recurrent", ("lstm, held", "gru")),
+    ("recurrent_slices", ("lstm, held", "rounded")),
     ("rows", ("sum, one row", "columns, two passes")),
     ("gemv", ("rows, wide", "columns, rounds")),
     ("wgmma", ("k-contiguous", "n-contiguous", "m-contiguous, split", "8-bit floats", "in turns", "pixels", "gate",

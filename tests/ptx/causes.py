@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 
 from gensor_kernels.operators.attention.forms import FORMS as ATTENTION
-from gensor_kernels.operators.recurrent.recurrent import NAMES as RECURRENT
+from gensor_kernels.operators.recurrent.recurrent import OPERATORS as RECURRENT
 from gensor_kernels.operators.types.epilogue import GATES
 from gensor_kernels.operators.types.workload import Workload
 

@@ -46,7 +46,7 @@ class Kernel(Module):
                 raise PtxFault(f"invalid: a launch of {refused} in {launch.entry}")
             if launch.maps and entry.params_alignment % ALIGNMENT:
                 raise PtxFault(f"misaligned: the parameters of {launch.entry}, which has tensor maps")
-            grid = min(launch.grid, SHARED) if launch.together else launch.blocks(WALKED)
+            grid = min(launch.grid, SHARED) if launch.together and launch.per_sm else launch.blocks(WALKED)
             run = Run(
                 launch.entry,
                 (grid, 1, 1),

@@ -146,21 +146,21 @@ def _pointwise(workload: Workload, declared: PointOperator) -> Cuts:
     return Cuts(dict(workload.sizes), part)
 
 
-# ---- recurrences: entries of the batch
+# ---- recurrences: entries of the batch, which are independent but for a common range
 
 
 def _recurrent(workload: Workload, declared: Recurrent) -> Cuts:
     places = {"a": 1, "d": 2, "e": 0, "l": 2, "c": 1}
 
     def part(ranges: Ranges) -> Part:
-        entries = slice(*ranges["batch"])
+        entries = slice(*ranges.get("batch", (0, workload.size["batch"])))
         slices = {
             each.name: tuple(entries if axis == places.get(each.name) else ALL for axis in range(len(each.shape)))
             for each in declared.operands(workload)
         }
         return Part(workload.with_sizes(batch=entries.stop - entries.start), slices)
 
-    return Cuts({"batch": workload.size["batch"]}, part)
+    return Cuts({} if declared.quantised else {"batch": workload.size["batch"]}, part)
 
 
 # ---- convolutions: images, filters, rows of the output

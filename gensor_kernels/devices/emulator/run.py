@@ -322,7 +322,8 @@ def run(
     for launch in launches:
         packed = Packed(params, launch.maps)
         entry = loaded.entry(launch, packed.bytes)
-        grid = min(launch.grid, TOGETHER) if launch.together else launch.blocks(SMS)
+        walks = launch.together and launch.per_sm
+        grid = min(launch.grid, TOGETHER) if walks else launch.blocks(SMS)
         chosen = range(grid) if blocks is None else [b for b in blocks if 0 <= b < grid]
         indices = (ctypes.c_int * len(chosen))(*chosen)
         request = _Request(

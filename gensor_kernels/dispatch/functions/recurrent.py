@@ -15,7 +15,15 @@ import numpy as np
 from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.calls.arguments import Operation, operations
 from gensor_kernels.dispatch.calls.fallback import apply_steps
-from gensor_kernels.operators.recurrent.recurrent import GATES, SIZES, VERIFIED_CLIP, WITH_VECTOR, workload_from_views
+from gensor_kernels.operators.recurrent.recurrent import (
+    GATES,
+    QUANTISED,
+    SIZES,
+    VERIFIED_CLIP,
+    WITH_VECTOR,
+    workload_from_views,
+)
+from gensor_kernels.operators.types.in_bytes import rounded
 from gensor_kernels.operators.types.workload import Workload
 
 from .base import AbstractCall, Function, Inputs, KernelCall, LibraryCall, NeedsCopies, Result, compact
@@ -92,11 +100,12 @@ class Operations(Protocol):
 class ByLibrary:
     """Operations of the array library."""
 
-    def __init__(self, device: Backend, wide: Dtype, math: str | None):
-        self.device, self.xp, self.wide, self.math = device, device.xp, wide, math
+    def __init__(self, device: Backend, wide: Dtype, math: str | None, quantised: bool = False):
+        self.device, self.xp, self.wide, self.math, self.quantised = device, device.xp, wide, math, quantised
 
     def product(self, h: DeviceArray, r: DeviceArray, add: DeviceArray = None) -> DeviceArray:
         """See Operations."""
+        h = rounded(self.xp, h, self.xp.min(h), self.xp.max(h)) if self.quantised and h.size else h
         found = self.device.product(h.astype(self.wide, copy=False), r.astype(self.wide, copy=False), self.math)
         return found if add is None else found + add
 
@@ -278,7 +287,8 @@ class RecurrenceFunction(Function):
         c = state[1] if p.kind == "lstm" else None
         given = Recurrence(z, r, state[0], c, vector[0] if vector else None, lengths)
         in_turn = getattr(device, "in_turn", iter)
-        for way, found in enumerate(walk_steps(ByLibrary(device, z.dtype, math), given, cells, y, z.dtype, in_turn)):
+        by = ByLibrary(device, z.dtype, math, p.operator == QUANTISED)
+        for way, found in enumerate(walk_steps(by, given, cells, y, z.dtype, in_turn)):
             for place, each in enumerate(found[: len(last)]):
                 last[place, way] = each
         return y

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,18 +22,17 @@ from gensor_kernels.dispatch.functions.recurrent import (
 )
 from gensor_kernels.dispatch.observe import record
 from gensor_kernels.dispatch.observe.dry_run import Question, asking
-from gensor_kernels.operators.recurrent.recurrent import GATES, WITH_VECTOR
+from gensor_kernels.operators.recurrent.recurrent import GATES, QUANTISED, WITH_VECTOR
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import Dtype
-    from gensor_kernels.dispatch.calls.array import DeviceArray
+    from gensor_kernels.dispatch.calls.array import DeviceArray, Precision
     from gensor_kernels.dispatch.plans.runtime import Runtime
 
 #: Makes a call of a function of this package.
 Caller = Callable[..., Any]
-#: Bytes of R of one direction up to which one multiprocessor reads them, at 64 bytes per clock, in the time of the
-#: launches of a step: larger layers are computed step by step, on the whole device.
-MOST_WEIGHTS = 1 << 20
+#: Launches of a step in addition to its product; more where states are rounded to 8 bits before it.
+LAUNCHES, ROUNDING = 4, 3
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,9 @@ class Sequences(NamedTuple):
 
 
 class ByKernels:
-    """Operations of functions of this package."""
+    """Operations of functions of this package; `quantised` ones round states to 8 bits before products."""
+
+    quantised = False
 
     def __init__(self, runtime: Runtime, call: Caller, options: dict[str, Any]):
         self.xp, self.call, self.options = runtime.device.xp, call, options
@@ -113,13 +114,13 @@ def walk(
     network: Network,
     cells: Sequence[Cell],
     batch_first: bool = False,
-    precision: str | None = None,
+    precision: Precision | None = None,
     by: type[ByKernels] = ByKernels,
 ) -> Sequences:
     """Compute a layer of one cell per direction over x (steps, batch, inputs); with `batch_first`, (batch, steps, ...).
 
-    Then the memory of y is in that order too. Operations `by` a subclass are made step by step. ValueError and
-    TypeError for arrays that do not fit.
+    Then the memory of y is in that order too. All steps are one call where a kernel is predicted to be faster than
+    calls step by step, made `by` these operations. ValueError and TypeError for arrays that do not fit.
     """
     if x.ndim != 3:
         raise ValueError(f"x has three axes, steps, batch and inputs, not {x.ndim}")
@@ -128,13 +129,16 @@ def walk(
     device, wide = runtime.device, np.dtype(np.float32) if dtype.itemsize < 4 else dtype
     options = {"dtype": wide.name, "precision": precision}
     xp, (directions, rows, hidden) = device.xp, network.r.shape
-    at_once: bool = all(cell.is_plain for cell in cells) and 0 < rows * hidden * dtype.itemsize <= MOST_WEIGHTS
-    at_once = at_once and by is ByKernels and steps * batch > 0 and (directions == 1 or not cells[0].reverse)
-    parameters = _parameters(cells, network.peepholes is not None, False)
+    peepholes = network.peepholes is not None
+    at_once: bool = all(cell.is_plain for cell in cells) and rows * steps * batch > 0
+    at_once = at_once and (directions == 1 or not cells[0].reverse)
+    # In 8 bits there are LSTMs alone.
+    at_once = at_once and not (by.quantised and (cells[0].kind != "lstm" or peepholes or dtype != np.float32))
+    parameters = _parameters(cells, peepholes, by.quantised)
     kind = _Kind(parameters, (steps, batch, directions, rows), tuple(network.r.shape), dtype, wide, precision)
     # A call that is recorded or tuned is one of the recurrence, whatever serves it.
     is_asked_for = bool(record.active) or config.tune_mode() == "now"
-    at_once = at_once and (is_asked_for or _is_served(runtime, kind))
+    at_once = at_once and (is_asked_for or _is_best(runtime, kind))
     if asking.get():
         _ask(runtime, x, network, kind, at_once, options)
     bias, vector = _biases(xp, network, cells[0], wide)
@@ -144,7 +148,7 @@ def walk(
     r = network.r.astype(dtype, copy=False)
     given = Recurrence(inputs, r, network.h, network.c, vector, network.lengths)
     if at_once:
-        return _serve(runtime, call, given, cells, batch_first, precision)
+        return _serve(runtime, call, given, replace(parameters, batch_first=batch_first), precision)
     y = device.empty((*x.shape[:2], directions, hidden), dtype)
     y = y.swapaxes(0, 1) if batch_first else y
     lasts = walk_steps(by(runtime, call, options), given, cells, y, wide)
@@ -152,11 +156,11 @@ def walk(
     return Sequences(y, h, c)
 
 
-def _parameters(cells: Sequence[Cell], peepholes: bool, batch_first: bool) -> Parameters:
+def _parameters(cells: Sequence[Cell], peepholes: bool, quantised: bool) -> Parameters:
     first = cells[0]
     clip = np.inf if first.clip is None else first.clip
-    name = f"recurrent_{first.kind}{'_peepholes' * peepholes}"
-    return Parameters(name, first.order, len(cells) == 1 and first.reverse, float(clip), batch_first)
+    name = f"recurrent_{first.kind}{'_peepholes' * peepholes}{'_quantised' * quantised}"
+    return Parameters(name, first.order, len(cells) == 1 and first.reverse, float(clip))
 
 
 def recur(*inputs: DeviceArray, parameters: Parameters, precision: str | None) -> DeviceArray:
@@ -168,12 +172,11 @@ def _serve(
     runtime: Runtime,
     call: Caller,
     given: Recurrence,
-    cells: Sequence[Cell],
-    batch_first: bool,
+    parameters: Parameters,
     precision: str | None,
 ) -> Sequences:
     """Compute all steps in one call, which a kernel serves in one launch."""
-    device, kind = runtime.device, cells[0].kind
+    device, kind = runtime.device, parameters.kind
     xp, wide, (steps, batch, directions, _) = device.xp, given.inputs.dtype, given.inputs.shape
     hidden, dtype = given.r.shape[2], given.r.dtype
     states = [given.h, given.c][: 2 if kind == "lstm" else 1]
@@ -189,7 +192,6 @@ def _serve(
         vector = xp.zeros((directions, hidden), wide)
     last = device.empty(state.shape, wide)
     more = () if vector is None else (vector,)
-    parameters = _parameters(cells, kind == "lstm" and vector is not None, batch_first)
     inputs = (given.inputs, given.r, state, lengths.astype(np.int32, copy=False), *more, last)
     y = call(recur, *inputs, parameters=parameters, precision=precision)
     found = [each.astype(dtype, copy=False) for each in last]
@@ -200,16 +202,15 @@ def _ask(
     runtime: Runtime, x: DeviceArray, network: Network, kind: _Kind, at_once: bool, options: dict[str, Any]
 ) -> None:
     """Raise the Question of a layer: the product of its inputs, and the recurrence, or the products of its steps."""
-    (steps, batch, directions, rows), device, wide = kind.inputs, runtime.device, kind.wide
+    (steps, _, directions, rows), device, wide = kind.inputs, runtime.device, kind.wide
     is_biased = network.w_bias is not None or network.r_bias is not None
     bias = device.empty((directions * rows,), wide) if is_biased else None
-    w, r = device.empty((directions * rows, x.shape[2]), network.w.dtype), device.empty(kind.r[1:], kind.dtype)
+    w = device.empty((directions * rows, x.shape[2]), network.w.dtype)
     asked = [_question(lambda: matmul(x, w.T, bias=bias, **options))]
     if at_once:
         asked.append(_question(lambda: kind.serve(runtime)))
     else:
-        h, add = device.empty((batch, kind.r[2]), kind.dtype), device.empty((batch, rows), wide)
-        asked += [_question(lambda: matmul(h, r.T, add=add, **options))] * (steps * directions)
+        asked += [_question(lambda: kind.product(runtime))] * (steps * directions)
     raise Question(steps=tuple(each for each in asked if each is not None))
 
 
@@ -221,7 +222,7 @@ class _Kind(NamedTuple):
     r: tuple[int, ...]
     dtype: Dtype
     wide: Dtype
-    precision: str | None
+    precision: Precision | None
 
     def serve(self, runtime: Runtime) -> DeviceArray:
         """Make a call of this kind on arrays that are not initialised, to learn what serves it."""
@@ -234,13 +235,23 @@ class _Kind(NamedTuple):
         inputs = (empty(self.inputs, self.wide), r, state, lengths, *more, state)
         return recur(*inputs, parameters=self.parameters, precision=self.precision)
 
+    def product(self, runtime: Runtime) -> DeviceArray:
+        """Make the call of a step's product, in the same way."""
+        (_, batch, _, rows), empty = self.inputs, runtime.device.empty
+        h, r, add = (
+            empty((batch, self.r[2]), self.dtype),
+            empty(self.r[1:], self.dtype),
+            empty((batch, rows), self.wide),
+        )
+        return matmul(h, r.T, add=add, dtype=self.wide.name, precision=self.precision)
 
-#: Whether a kernel serves recurrences, by their kind, for each Runtime and the epoch of its library.
+
+#: Whether a kernel serves recurrences best, by their kind, for each Runtime and the epoch of its library.
 _known: WeakKeyDictionary[Runtime, tuple[object, dict[_Kind, bool]]] = WeakKeyDictionary()
 
 
-def _is_served(runtime: Runtime, kind: _Kind) -> bool:
-    """Return whether a kernel serves a recurrence: without one, its steps are calls of functions of this package."""
+def _is_best(runtime: Runtime, kind: _Kind) -> bool:
+    """Return whether a kernel serves a recurrence, and is predicted to take no longer than calls step by step."""
     from gensor_kernels.dispatch.plans.make import choose
 
     epoch, answers = _known.get(runtime, (None, {}))
@@ -249,11 +260,24 @@ def _is_served(runtime: Runtime, kind: _Kind) -> bool:
         _known[runtime] = runtime.library.epoch, answers
     if kind not in answers:
         with runtime.device.lending(None), runtime.dry_run():
-            question = _question(lambda: kind.serve(runtime))
-        answers[kind] = (
-            question is not None and choose(question.call, question.operands, capturing=False)[0].kernel is not None
-        )
+            question, product = _question(lambda: kind.serve(runtime)), _question(lambda: kind.product(runtime))
+        choice = None if question is None else choose(question.call, question.operands, capturing=False)[0]
+        ours = None if choice is None else choice.measured_us or choice.predicted_us
+        theirs = None if product is None else _steps_us(runtime, kind, product)
+        served = choice is not None and choice.kernel is not None
+        answers[kind] = served and (ours is None or theirs is None or ours <= theirs)
     return answers[kind]
+
+
+def _steps_us(runtime: Runtime, kind: _Kind, product: Question) -> float | None:
+    """Return the predicted microseconds of all steps, each a product and further launches, or None if unknown."""
+    from gensor_kernels.dispatch.api.explain import find_time
+
+    each, arch = find_time(runtime, product).us, runtime.device.arch
+    if each is None or arch is None:
+        return None
+    more = LAUNCHES + ROUNDING * (kind.parameters.operator == QUANTISED)
+    return kind.inputs[0] * kind.inputs[2] * (each + more * arch.launch_us)
 
 
 def _question(call: Callable[[], Any]) -> Question | None:

@@ -192,12 +192,12 @@ def _from_predictions(request: Request, library: Library) -> Choice | None:
 
 
 def _division(kernel: Kernel, arch: Arch) -> str:
-    """Return among how many blocks a launch divides k where its kernel is stored with another number."""
+    """Return among how many blocks a launch divides its work where its kernel is stored with another number."""
     if kernel.base is None:
         return ""
     ways = divisions(FAMILIES[kernel.program.family], kernel.serves, arch)
     blocks = max(kernel.program[each.name] for each in ways)
-    return f", with k divided among {blocks} block{'s' if blocks > 1 else ''} for this size"
+    return f", with its work divided among {blocks} block{'s' if blocks > 1 else ''} for this size"
 
 
 def candidates(request: Request, library: Library) -> list[Ranked]:

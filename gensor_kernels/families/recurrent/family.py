@@ -30,7 +30,7 @@ from gensor_kernels.operators import operator
 
 from . import cost, rules
 from .cases import recurrent_branches, recurrent_cases, verified_bytes
-from .shape import CELLS, layer_of, shape
+from .shape import CELLS, SLICED_CELLS, layer_of, shape
 
 if TYPE_CHECKING:
     from gensor_kernels.operators.types.workload import Workload
@@ -57,7 +57,7 @@ class RecurrentFamily(Ruled):
     rules = rules.RULES
     ends = ("epilogue_fixed", "min_blocks")
     unbound = MappingProxyType({"epilogue_fixed": 0, "min_blocks": 0})
-    names = ("level", "lanes", "groups", "batch", "held", "vector", "epilogue_fixed", "min_blocks")
+    names: tuple[str, ...] = ("level", "lanes", "groups", "batch", "held", "vector", "epilogue_fixed", "min_blocks")
     needs = (operators(CELLS, "is no recurrence"),)
 
     def refusal(self, workload: Workload, arch: Arch) -> str | None:
@@ -79,16 +79,19 @@ class RecurrentFamily(Ruled):
             MIN_BLOCKS,
         )
 
-    def sizes(self, workload: Workload) -> dict[str, int]:
-        """Return the number of units."""
-        return {"HIDDEN": layer_of(workload).hidden}
-
     def computed(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return what rules are about beyond coordinates."""
         e = layer_of(workload)
         s = shape(columns, e)
         verified = verified_bytes(columns, e)
-        return {"SHARED_BYTES": s.memory, "VERIFIED_BYTES": verified, "WARPS": s.threads / 32, "BLOCKS": s.blocks}
+        warps = s.threads / 32
+        return {
+            "SHARED_BYTES": s.memory,
+            "VERIFIED_BYTES": verified,
+            "WARPS": warps,
+            "BLOCKS": s.blocks,
+            "UNITS": s.units,
+        }
 
     def defaults(self, columns: Columns, workload: Workload, arch: Arch) -> dict[str, np.ndarray]:
         """Return the widest loads of R."""
@@ -112,7 +115,7 @@ class RecurrentFamily(Ruled):
         return {
             "IN_TYPE": macro_token(workload.dtype["b"]),
             "ACC_TYPE": macro_token(workload.accumulator),
-            "CELL": CELLS[workload.operator],
+            "CELL": SLICED_CELLS[workload.operator],
             "EPILOGUE_CODES": epilogue_codes(program, workload),
             **{name.upper(): program[name] for name in names},
         }

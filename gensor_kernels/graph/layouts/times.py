@@ -129,6 +129,9 @@ def _order(graph: Graph, node: Node, weights: Any, orders: dict[Any, tuple[int, 
     axis = -1 if node.attribute("transB") else -2
     key = weights.shape, weights.dtype.name, axis, rows
     if key not in orders:
-        given = current_runtime().device.xp.asarray(weights)
+        # An array in the same order, whose elements are not read: weights are copied to the device when they are used.
+        by_columns = weights.flags.f_contiguous and not weights.flags.c_contiguous
+        given = current_runtime().device.empty(weights.shape[:: -1 if by_columns else 1], weights.dtype)
+        given = given.T if by_columns else given
         orders[key] = (1, 0) if prepack(given, axis=axis, rows=rows) is not given else None
     return orders[key]

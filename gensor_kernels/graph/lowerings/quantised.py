@@ -10,6 +10,7 @@ import numpy as np
 from gensor_kernels.arrays import Dtype
 from gensor_kernels.dispatch.api.convolution import conv2d
 from gensor_kernels.dispatch.api.matmul import matmul
+from gensor_kernels.operators.types.in_bytes import in_bytes
 
 from .arrays import saturated
 from .base import Lowering, Run, Tensor, name_of, refusal, window_of
@@ -109,16 +110,6 @@ def _dynamic_quantize(run: Run, node: Node, x: Tensor) -> Tensor:
     xp, x = run.together(x)
     y, scale, zero = in_bytes(xp, x, x.min(), x.max(), least)
     return y.astype(dtype), xp.asarray(scale), zero.astype(dtype)
-
-
-def in_bytes(xp: ModuleType, x: Tensor, low: Tensor, high: Tensor, least: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return x, with elements from `low` to `high`, as 256 whole numbers from `least` on, their scale and their zero
-    point, all as floats."""
-    low, high = xp.minimum(low, x.dtype.type(0)), xp.maximum(high, x.dtype.type(0))
-    scale = (high - low) / x.dtype.type(255)
-    scale = xp.where(scale == 0, x.dtype.type(1), scale)
-    zero = xp.clip(xp.rint(-low / scale), 0, 255) + x.dtype.type(least)
-    return xp.clip(xp.rint(x / scale) + zero, least, least + 255), scale, zero
 
 
 def _signed(run: Run, x: Tensor, zero: Tensor, name: str) -> tuple[Tensor, Tensor]:

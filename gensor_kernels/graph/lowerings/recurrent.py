@@ -13,10 +13,10 @@ from gensor_kernels.dispatch.functions.recurrent import DEFAULTS, FUSED, ONNX, A
 from gensor_kernels.dispatch.fusion.fused import fuse
 from gensor_kernels.dispatch.recurrent.layers import ByKernels, Caller, Network, walk
 from gensor_kernels.operators.recurrent.recurrent import GATES
+from gensor_kernels.operators.types import in_bytes
 
 from .base import Lowering, Run, Tensor, refusal
 from .elementwise import MAPS
-from .quantised import in_bytes
 
 if TYPE_CHECKING:
     from gensor_kernels.arrays import Namespace
@@ -37,6 +37,8 @@ _ACTIVATIONS = {name.lower(): each for name, each in {**_OWN, **{op: MAPS[op] fo
 class Quantising(ByKernels):
     """Operations that round states to 8 bits between their least and their largest element, as onnxruntime does."""
 
+    quantised = True
+
     def product(self, h: Tensor, r: Tensor, add: Tensor = None) -> Tensor:
         """See functions/recurrent.py: Operations."""
         return super().product(rounded(self.call, h), r, add)
@@ -49,8 +51,7 @@ def rounded(call: Caller, x: Tensor) -> Tensor:
 
 @fuse
 def _between(x: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    number, scale, zero = in_bytes(np, x, low, high)
-    return (number - zero) * scale
+    return in_bytes.rounded(np, x, low, high)
 
 
 def _network(run: Run, node: Node, x: Tensor, w: Tensor, r: Tensor, b: Tensor = None, *more: Tensor) -> Any:

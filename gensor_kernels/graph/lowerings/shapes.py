@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,10 @@ WORDS = {
 }
 #: Elements up to which shapes depend on the elements of a constant.
 MOST_ELEMENTS = 1024
+#: Results of nodes, by all that they depend on, and how many are kept: a graph is inferred when it is read, and for the
+#: sizes of a call.
+_inferred: dict[Hashable, tuple[Spec | None, ...]] = {}
+MOST_KNOWN = 4096
 
 
 def infer(graph: Graph, node: Node) -> None:
@@ -40,35 +45,64 @@ def infer(graph: Graph, node: Node) -> None:
 
     _check(graph, node)
     single = node.op == "Range"  # onnx's own expansions give it vectors of one number
-    types: dict[str, Any] = {name: _type(graph.spec(name), single) for name in node.inputs if name}
-    if not onnx.defs.has(node.op) or None in types.values():
+    specs = [graph.spec(name) if name else None for name in node.inputs]
+    if not onnx.defs.has(node.op) or any(
+        name and (spec is None or spec.dtype == object) for name, spec in zip(node.inputs, specs, strict=True)
+    ):
         return
-    constants = {name: graph.constants[name] for name in types if name in graph.constants}
     data = {
-        name: onnx.numpy_helper.from_array(value.reshape(()) if single and value.size == 1 else value, name)
-        for name, value in constants.items()
-        if value.size <= MOST_ELEMENTS and value.dtype != object
+        place: value.reshape(()) if single and value.size == 1 else value
+        for place, name in enumerate(node.inputs)
+        if (value := graph.constants.get(name)) is not None and value.size <= MOST_ELEMENTS and value.dtype != object
     }
-    try:
-        schema = onnx.defs.get_schema(node.op, OPSET)
-        made = onnx.helper.make_node(node.op, node.inputs, node.outputs, node.name)
-        for name, value in node.attributes.items():
-            if name in schema.attributes and value is not None:
-                made.attribute.append(_attribute(name, value, schema.attributes[name].type))
-        opsets = [onnx.helper.make_opsetid("", OPSET)]
-        found = shape_inference.infer_node_outputs(schema, made, types, data, opset_imports=opsets)
-    except shape_inference.InferenceError as error:
-        fail(f"node {shown(node.name)} ({node})", error, REMEDY)
-    except Exception:  # computing the node will raise the error
-        return
-    for name, each in found.items():
-        if each.HasField("tensor_type") and graph.static(name) is None:
-            known, dtype = graph.shape(name), onnx.helper.tensor_dtype_to_np_dtype(each.tensor_type.elem_type)
-            if each.tensor_type.HasField("shape"):
-                extents = tuple(_extent(dim) for dim in each.tensor_type.shape.dim)
-                alike = known is not None and len(known) == len(extents)
-                known = tuple(map(_better, extents, known or ())) if alike else extents
-            graph.specs[name] = Spec(dtype, known)
+    key = (node.op, key_of(node.attributes), *map(key_of, specs), key_of(data), *map(bool, node.outputs))
+    found = _inferred.get(key)
+    if found is None:
+        if len(_inferred) >= MOST_KNOWN:
+            _inferred.clear()
+        try:
+            found = _inferred[key] = _outputs(node, [spec and _type(spec, single) for spec in specs], data)
+        except shape_inference.InferenceError as error:
+            fail(f"node {shown(node.name)} ({node})", error, REMEDY)
+        except Exception:  # computing the node will raise the error
+            return
+    for name, each in zip(node.outputs, found, strict=False):
+        if each is not None and graph.static(name) is None:
+            known, extents = graph.shape(name), each.shape
+            alike = known is not None and extents is not None and len(known) == len(extents)
+            known = tuple(map(_better, extents or (), known or ())) if alike else known if extents is None else extents
+            graph.specs[name] = Spec(each.dtype, known)
+
+
+def _outputs(node: Node, types: Sequence[Any], data: Mapping[int, np.ndarray]) -> tuple[Spec | None, ...]:
+    """Return what the standard's rules say of a node's results, None where they say nothing."""
+    import onnx
+    from onnx import shape_inference
+
+    schema = onnx.defs.get_schema(node.op, OPSET)
+    made = onnx.helper.make_node(node.op, node.inputs, node.outputs, node.name)
+    for name, value in node.attributes.items():
+        if name in schema.attributes and value is not None:
+            made.attribute.append(_attribute(name, value, schema.attributes[name].type))
+    names = {name: each for name, each in zip(node.inputs, types, strict=True) if name}
+    constants = {node.inputs[place]: onnx.numpy_helper.from_array(each) for place, each in data.items()}
+    opsets = [onnx.helper.make_opsetid("", OPSET)]
+    found = shape_inference.infer_node_outputs(schema, made, names, constants, opset_imports=opsets)
+    specs: list[Spec | None] = []
+    for name in node.outputs:
+        each = found[name].tensor_type if name in found and found[name].HasField("tensor_type") else None
+        shape = tuple(map(_extent, each.shape.dim)) if each is not None and each.HasField("shape") else None
+        specs.append(None if each is None else Spec(onnx.helper.tensor_dtype_to_np_dtype(each.elem_type), shape))
+    return tuple(specs)
+
+
+def key_of(value: Any) -> Hashable:
+    """Return a key of an attribute, of a constant, or of several of them by name."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.name, value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return tuple((name, key_of(each)) for name, each in sorted(value.items()))
+    return type(value), value
 
 
 def _extent(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
@@ -95,12 +129,10 @@ def _check(graph: Graph, node: Node) -> None:
         raise ModelError(f"node {shown(node.name)} ({node}): {wrong}; {REMEDY}")
 
 
-def _type(spec: Spec | None, single: bool) -> onnx.TypeProto | None:
-    """Return the TypeProto of a tensor, or None if its dtype is unknown; `single` makes a scalar of one number."""
+def _type(spec: Spec, single: bool) -> onnx.TypeProto:
+    """Return the TypeProto of a tensor; `single` makes a scalar of one number."""
     from onnx import helper
 
-    if spec is None or spec.dtype == object:
-        return None
     shape = () if single and spec.shape == (1,) else spec.shape
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(spec.dtype), shape)
 

@@ -6,14 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gensor_kernels.errors import UnsupportedError
 from gensor_kernels.graph.lowerings import LOWERINGS, compute
 from gensor_kernels.graph.lowerings.base import Host
-from gensor_kernels.graph.lowerings.shapes import MOST_ELEMENTS, infer
+from gensor_kernels.graph.lowerings.shapes import MOST_ELEMENTS, infer, key_of
 
 from .onnx_limits import SMALLEST, most_folded, refuse_large
 
@@ -91,22 +91,18 @@ def _join_equal(graph: Graph) -> None:
     constants, found = dict[Hashable, str](), dict[Hashable, "Node"]()
     for name, value in graph.constants.items():
         if value.size <= MOST_ELEMENTS and value.dtype != object and name not in results:
-            first = constants.setdefault(_key(value), name)
+            first = constants.setdefault(key_of(value), name)
             if first != name:
                 names[name] = first
     for node in graph.nodes:
         read = node if names.keys().isdisjoint(node.inputs) else node.reading(names)
-        attributes = tuple((name, _key(value)) for name, value in sorted(node.attributes.items()))
+        attributes = key_of(node.attributes)
         same = found.setdefault((read.op, read.inputs, attributes, *map(bool, read.outputs)), read)
         if same is read or not results.isdisjoint(read.outputs):
             kept.append(read)
         else:
             names.update(zip(read.outputs, same.outputs, strict=True))
     graph.nodes = kept
-
-
-def _key(value: Any) -> Hashable:
-    return (value.dtype.name, value.shape, value.tobytes()) if isinstance(value, np.ndarray) else (type(value), value)
 
 
 def _fold_node(graph: Graph, run: Host, node: Node) -> bool:

@@ -312,29 +312,34 @@ def _fix(operators: onnx.ModelProto, weights: Weights, inputs: Values) -> None:
 def _tidy(model: onnx.ModelProto) -> None:
     """Correct what the standard forbids and other runtimes accept: names of sizes and domains, the order of nodes."""
     onnx = library()
-    for each in onnx_weights.messages(model, (onnx.NodeProto, onnx.OperatorSetIdProto)):
+    inner = [*onnx_weights.messages(model, onnx.NodeProto)]
+    opsets = (opset for each in (model, *model.functions) for opset in each.opset_import)
+    for each in (*inner, *opsets):
         if each.domain == "ai.onnx":
             each.domain = ""
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         for each in value.type.tensor_type.shape.dim:
             if each.dim_value < 0 or (each.dim_param and not SIZE.fullmatch(each.dim_param)):
                 each.Clear()
-    for node in onnx_weights.messages(model, onnx.NodeProto):
+    for node in inner:
         if not node.domain and ("com.microsoft", node.op_type) in FOREIGN and not _is_standard(node.op_type, model):
             node.domain = "com.microsoft"
     if all(each.domain != "com.microsoft" for each in model.opset_import):  # onnxruntime's optimisers leave it out
         model.opset_import.add(domain="com.microsoft", version=1)
     nodes = [*model.graph.node]
     makers = {name: place for place, node in enumerate(nodes) for name in node.output if name}
-    reads = [
-        {makers[name] for each in onnx_weights.messages(node, onnx.NodeProto) for name in each.input if name in makers}
-        for node in nodes
-    ]
+    reads = [{makers[name] for each in _with_inner(node) for name in each.input if name in makers} for node in nodes]
     if any(place <= max(each, default=-1) for place, each in enumerate(reads)):
         with suppress(graphlib.CycleError):  # which the checker refuses
             order = [*graphlib.TopologicalSorter(dict(enumerate(reads))).static_order()]
             del model.graph.node[:]
             model.graph.node.extend(nodes[place] for place in order)
+
+
+def _with_inner(node: onnx.NodeProto) -> Iterable[onnx.NodeProto]:
+    """Return a node, and those of its graphs."""
+    has_graphs = any(each.HasField("g") or each.graphs for each in node.attribute)
+    return onnx_weights.messages(node, library().NodeProto) if has_graphs else (node,)
 
 
 def _is_standard(operator: str, model: onnx.ModelProto) -> bool:

@@ -129,17 +129,19 @@ def check(model: onnx.ModelProto) -> None:
     """Raise UnsupportedError for an onnx.ModelProto whose operators take far more memory than its file."""
     import onnx
 
+    seen = 0
     for node in messages(model, onnx.NodeProto):
+        seen += 1
         size = sum(len(each.s) + sum(map(len, each.strings)) for each in node.attribute)
         if size > LARGEST_TEXT:
             raise UnsupportedError(f"{_label(node)}: texts of {size} bytes are not served, {LARGEST_TEXT} are")
-    count = node_count(model)
+    count = node_count(model) if model.functions else seen
     if count > MOST_NODES:
         raise UnsupportedError(f"the model has {count} nodes with its functions inlined: {MOST_NODES} are served")
 
 
 def messages(message: Any, kind: Any) -> Iterator[Any]:
-    """Yield the messages of one kind within a message of protobuf, at any depth; no message within a tensor."""
+    """Yield the messages of one kind within a message of protobuf, at any depth; none within tensors and types."""
     import onnx
 
     waiting = [message]
@@ -147,7 +149,7 @@ def messages(message: Any, kind: Any) -> Iterator[Any]:
         each = waiting.pop()
         if isinstance(each, kind):
             yield each
-        if isinstance(each, onnx.TensorProto):  # a list of its fields copies its data
+        if isinstance(each, (onnx.TensorProto, onnx.ValueInfoProto)):  # a list of a tensor's fields copies its data
             continue
         for field, value in each.ListFields():
             if field.message_type is not None:

@@ -27,6 +27,8 @@ SMALL = 1024
 LEAST = 8 * SMALL
 #: Location of data in the model's own bytes; no file has this name.
 OWN = "\0"
+#: TensorProto.data_location, the field 14, that is EXTERNAL.
+EXTERNAL = b"\x70\x01"
 #: Fields from a ModelProto to the data of tensors: graph, then initializers, or nodes, attributes and their tensors.
 RAW_DATA: dict[int, Any] = {9: None}
 PATHS = {7: {5: RAW_DATA, 1: {5: {5: RAW_DATA}}}}
@@ -41,7 +43,7 @@ def lighten(data: memoryview) -> bytes:
 
 
 def _lighten(data: memoryview, start: int, end: int, paths: Mapping[int, Any]) -> bytes:
-    pieces, kept = list[Any](), start
+    pieces, kept, last = list[Any](), start, b""
     while start < end:
         field, (key, at) = start, _varint(data, start)
         kind = key & 7
@@ -58,17 +60,18 @@ def _lighten(data: memoryview, start: int, end: int, paths: Mapping[int, Any]) -
             continue
         inner = paths[key >> 3]
         if inner is None:
-            made = _entry("location", OWN) + _entry("offset", str(at)) + _entry("length", str(size)) + b"\x70\x01"
+            made = _entry("location", OWN) + _entry("offset", str(at)) + _entry("length", str(size))
+            last = EXTERNAL  # after the data, files may have another location
         else:
             body = _lighten(data, at, start, inner)
             made = _lengthened(key, body)
         pieces += [data[kept:field], made]
         kept = start
-    return b"".join([*pieces, data[kept:end]])
+    return b"".join([*pieces, data[kept:end], last])
 
 
 def _entry(key: str, value: str) -> bytes:
-    """Return TensorProto.external_data of one key; data_location, which is EXTERNAL, is the field 14."""
+    """Return TensorProto.external_data of one key."""
     return _lengthened(13 << 3 | 2, _lengthened(1 << 3 | 2, key.encode()) + _lengthened(2 << 3 | 2, value.encode()))
 
 

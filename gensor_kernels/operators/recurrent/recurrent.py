@@ -13,13 +13,14 @@ and y have the type of the network, to which h is rounded at every step.
 with sigmoids f, and f (directions, 3 * hidden) as the peepholes of i, f and o of `_lstm_peepholes`.  ``order`` 1 is
 ONNX's order of the gates' rows: i o f g, and z r n.  ``reverse`` 1: the only direction begins at a sequence's last
 step, as the second of two does.  Inputs of gates are clipped.  A step of a sequence past its length leaves its state,
-and its y is 0.
+and its y is 0.  Products of `_lstm_quantised` read h rounded to 8 bits (types/in_bytes.py), by the range of h of all
+sequences.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +37,7 @@ from gensor_kernels.operators.tolerance.base import (
 )
 from gensor_kernels.operators.types.dtypes import ACCUMULATORS, decode, facts
 from gensor_kernels.operators.types.geometry import Geometry, Strides
+from gensor_kernels.operators.types.in_bytes import in_bytes
 from gensor_kernels.operators.types.workload import View, Workload, alignment_class, contiguous
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ GATES = {"lstm": ("ifgo", "iofg"), "gru": ("rzn", "zrn"), "rnn": ("n", "n")}
 #: Operators, and those with an operand f.
 NAMES = ("recurrent_lstm", "recurrent_lstm_peepholes", "recurrent_gru", "recurrent_rnn")
 WITH_VECTOR = ("recurrent_lstm_peepholes", "recurrent_gru")
+#: The operator of an LSTM whose products read h in 8 bits.
+QUANTISED = "recurrent_lstm_quantised"
 #: The clip in verification: some inputs of gates exceed it.
 VERIFIED_CLIP = 2.0
 LARGEST = 2**31 - 1
@@ -91,6 +95,11 @@ class Recurrent(Operator):
     def cells(self) -> int:
         """Number of states."""
         return 2 if self.kind == "lstm" else 1
+
+    @property
+    def quantised(self) -> bool:
+        """Whether products read h in 8 bits."""
+        return self.name == QUANTISED
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -173,17 +182,17 @@ class Recurrent(Operator):
         y, y_error = np.zeros(shapes["c"]), np.zeros(shapes["c"])
         last, last_error = np.zeros(shapes["l"]), np.zeros(shapes["l"])
         cell = _Cell(self, workload, given, conditions.structured)
+        lengths = np.clip(np.asarray(arrays["e"], np.int64), 0, z["steps"])
+        none = np.zeros(z["hidden"])
         for way in range(z["directions"]):
-            for one in range(z["batch"]):
-                start = given["d"][:, way, one]
-                none = np.zeros(z["hidden"])
-                state = State(start[0], start[-1], none, none)
-                turns = range(min(max(int(arrays["e"][one]), 0), z["steps"]))
-                for t in turns[::-1] if way or z["reverse"] else turns:
-                    state = cell.step(way, given["a"][t, one, way], state)
-                    y[t, one, way], y_error[t, one, way] = state.h, state.h_error
-                for place in range(self.cells):
-                    last[place, way, one], last_error[place, way, one] = state[place], state[2 + place]
+            states = [State(d[0], d[-1], none, none) for d in given["d"][:, way].swapaxes(0, 1)]
+            for t in range(z["steps"])[:: -1 if way or z["reverse"] else 1]:
+                read = cell.read(states)
+                for one in np.flatnonzero(t < lengths).tolist():
+                    states[one] = cell.step(way, given["a"][t, one, way], states[one], read[one])
+                    y[t, one, way], y_error[t, one, way] = states[one].h, states[one].h_error
+            for one, place in np.ndindex(z["batch"], self.cells):
+                last[place, way, one], last_error[place, way, one] = states[one][place], states[one][2 + place]
         return (y, y_error), (last, last_error)
 
     def flops(self, workload: Workload) -> int:
@@ -231,16 +240,31 @@ class _Cell:
         self.rounding = 0.0 if self.dtype == self.accumulator else facts(workload.dtype["c"]).unit_roundoff
         self.tiny = facts(workload.dtype["c"]).smallest_subnormal
 
-    def _sums(self, way: int, state: State) -> tuple[np.ndarray, np.ndarray]:
+    def read(self, states: Sequence[State]) -> Sequence[Bounded]:
+        """Return h as products read it, with its errors.
+
+        In 8 bits, an element near the middle between two numbers may become either, and the scale has the errors of the
+        range.
+        """
+        if not self.of.quantised or not states:
+            return [(each.h, each.h_error) for each in states]
+        h, errors = (np.stack([each[place] for each in states]) for place in (0, 2))
+        number, scale, zero = in_bytes(np, h, h.min(), h.max())
+        most = errors.max() + 4 * self.u * np.abs(h).max()
+        apart = np.abs(np.abs(h / scale - np.floor(h / scale)) - 0.5) * scale
+        errors = 3 * most + np.where(apart <= 3 * most, scale, 0.0)
+        return list(zip((number - zero) * scale, errors, strict=True))
+
+    def _sums(self, way: int, h: np.ndarray, h_error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return R h and its error."""
         r = self.given["b"][way]
-        terms = r * state.h
+        terms = r * h
         sums = terms.sum(axis=1)
         magnitude = Magnitude(np.abs(terms).sum(axis=1), np.sqrt((terms * terms).sum(axis=1)))
         own = accumulation_bound(
             sums, magnitude, self.hidden, dtype="float32", accumulator=self.accumulator, structured=self.structured
         )
-        return sums, own + np.abs(r) @ state.h_error
+        return sums, own + np.abs(r) @ h_error
 
     def _activate(self, x: np.ndarray, error: np.ndarray, sigmoid: bool, clip: bool = True) -> Bounded:
         x = np.clip(x, -VERIFIED_CLIP, VERIFIED_CLIP) if clip else x
@@ -248,9 +272,9 @@ class _Cell:
         slope = 0.25 if sigmoid else 1.0
         return value, slope * (error + 4 * self.u * np.abs(x)) + FUNCTION_ROUNDINGS * self.u * np.abs(value)
 
-    def step(self, way: int, inputs: np.ndarray, state: State) -> State:
-        """Return the state after a step."""
-        sums, errors = self._sums(way, state)
+    def step(self, way: int, inputs: np.ndarray, state: State, read: Bounded) -> State:
+        """Return the state after a step, whose products read `read`."""
+        sums, errors = self._sums(way, *read)
         cut = {gate: slice(place * self.hidden, (place + 1) * self.hidden) for place, gate in enumerate(self.order)}
         vector = self.given["f"][way] if "f" in self.given else None
 
@@ -290,7 +314,7 @@ class _Cell:
 
 OPERATORS = {
     name: Recurrent(name, declare, smallest=(*((size, 1) for size in SIZES[:4]), ("order", 0), ("reverse", 0)))
-    for name in NAMES
+    for name in (*NAMES, QUANTISED)
 }
 
 
@@ -316,6 +340,8 @@ def workload(
 def workload_from_views(name: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> Workload:
     """Return the Workload of arrays in memory, whose last axes are contiguous; UnsupportedError for other types."""
     dtype = views["b"].dtype
+    if name == QUANTISED and dtype != "float32":
+        raise UnsupportedError(f"a recurrence of {dtype} that is rounded to 8 bits: kernels take float32")
     if dtype not in ACCUMULATORS or facts(dtype).is_integer or facts(dtype).is_complex:
         raise UnsupportedError(f"a recurrence of {dtype}: kernels take real floats")
     for each, view in views.items():

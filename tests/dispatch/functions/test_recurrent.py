@@ -17,12 +17,12 @@ def emulator():
         yield
 
 
-def drawn(kind, directions=1, dtype="float32", rng=None):
+def drawn(kind, directions=1, dtype="float32", hidden=HIDDEN):
     """x, weights, biases and states of a layer."""
-    rng, rows = rng or np.random.default_rng(1), GATES[kind] * HIDDEN
-    shapes = ((STEPS, BATCH, INPUTS), (directions, rows, INPUTS), (directions, rows, HIDDEN), *[(directions, rows)] * 2)
-    shapes += ((directions, BATCH, HIDDEN),) * (2 if kind == "lstm" else 1)
-    return [(rng.standard_normal(shape) * 0.7).astype(dtype) for shape in shapes]
+    rng, rows = np.random.default_rng(1), GATES[kind] * hidden
+    shapes = ((STEPS, BATCH, INPUTS), (directions, rows, INPUTS), (directions, rows, hidden), *[(directions, rows)] * 2)
+    shapes += ((directions, BATCH, hidden),) * (2 if kind == "lstm" else 1)
+    return [(rng.standard_normal(shape) * 0.7 / max(hidden / 8, 1)).astype(dtype) for shape in shapes]
 
 
 def assert_layer(kind, arrays, *, after=True, batch_first=False, names=None, **more):
@@ -150,11 +150,30 @@ def test_a_layer_is_explained_by_its_calls():
 
 
 @pytest.mark.parametrize("kind", [*GATES])
-def test_large_layers_are_computed_step_by_step(kind, monkeypatch):
+def test_steps_are_calls_where_those_are_faster(kind, monkeypatch):
     arrays = drawn(kind, 2)
     called = []
-    monkeypatch.setattr(layers, "MOST_WEIGHTS", 0)
+    monkeypatch.setattr(layers, "_is_best", lambda *given: False)
     monkeypatch.setattr(layers, "_serve", lambda *given: called.append(given))
     assert_layer(kind, arrays, lengths=[4, 0, 2])
     assert_layer(kind, arrays, clip=0.4, batch_first=True)
     assert not called
+
+
+def test_a_call_is_chosen_by_prediction(monkeypatch):
+    """The least product is slower than a launch of all steps, and not where it takes no time."""
+    for us, family in ((None, "recurrent"), (1e6, "recurrent"), (0.0, "matmul")):
+        monkeypatch.setattr(layers, "_steps_us", lambda *given, us=us: us)
+        monkeypatch.setattr(layers, "_known", type(layers._known)())
+        last = gk.explain(gk.lstm, X, W, R, B, D, (H, C)).steps[-1]
+        assert (last.family == "recurrent") == (family == "recurrent")
+
+
+@pytest.mark.parametrize("directions, hidden, more", [(1, 320, {"reverse": True}), (2, 260, {"lengths": [4, 1, 2]})])
+def test_large_layers_are_divided_among_blocks(directions, hidden, more):
+    """No kernel with peepholes is stored, of which starters serve."""
+    x, w, r, b, d, *states = arrays = drawn("lstm", directions, hidden=hidden)
+    more["peepholes"] = np.random.default_rng(2).standard_normal((directions, 3 * hidden)).astype("float32")
+    asked = gk.explain(gk.lstm, x, w, r, b, d, tuple(states), **more)
+    assert [each.family for each in asked.steps][1:] == ["recurrent_slices"] and asked.steps[1].program["slices"] > 1
+    assert_layer("lstm", arrays, **more)

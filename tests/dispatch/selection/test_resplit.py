@@ -117,7 +117,7 @@ def test_the_best_division_serves_and_is_explained():
     best = among[seconds.index(min(seconds))]
     choice = choose(shelf)
     assert choice.kernel == best != kernel and choice.predicted_us == pytest.approx(min(seconds) * 1e6)
-    assert choice.reason.endswith(f", with k divided among {best.program[SPLIT]} blocks for this size")
+    assert choice.reason.endswith(f", with its work divided among {best.program[SPLIT]} blocks for this size")
     assert best.launches(DEEP)[0].grid > kernel.launches(DEEP)[0].grid
     assert best.workspace(DEEP)[0] > kernel.workspace(DEEP)[0]
     # Without a part there is nothing to decide by, and where it is best as it was tuned it stays so.

@@ -56,6 +56,7 @@ class Launch:
     shared_bytes: int
     parameters: bytes
     dependent: bool = False
+    together: bool = False
     uses: tuple[tuple[int, int | None], ...] = ()
     stream: int = 0
     place: int = 0
@@ -87,7 +88,14 @@ def _rules(part: Part, launch: Launch) -> list[tuple[Callable[[], bool], int, st
         (lambda: _misfits(entry, launch.blocks), 912, f"clusters of {entry.cluster} blocks"),
         (lambda: part.registers(entry, threads) > part.arch.regs_per_sm, 701, f"{entry.registers} registers"),
         (lambda: not part.resident(entry, threads, dynamic), 701, "no multiprocessor has room for a block"),
+        (lambda: launch.together and launch.blocks > _places(part, launch), 720, "not all are resident together"),
     ]
+
+
+def _places(part: Part, launch: Launch) -> int:
+    """Return the number of blocks that are resident together."""
+    each = part.resident(launch.function.entry, launch.threads, launch.shared_bytes)
+    return each * part.attributes["MultiProcessorCount"]
 
 
 def _outside(sizes: Three, most: Three) -> bool:
@@ -120,7 +128,6 @@ def execute(part: Part, memory: Memory, launch: Launch) -> None:
     if function.module.executed is None:
         return
     entry = function.entry
-    each_has = part.resident(entry, launch.threads, launch.shared_bytes)
     asked = Executed(
         function.name,
         launch.blocks,
@@ -128,8 +135,9 @@ def execute(part: Part, memory: Memory, launch: Launch) -> None:
         launch.shared_bytes,
         cluster=entry.cluster,
         dependent=launch.dependent,
+        together=launch.together,
     )
-    resident = min(launch.blocks, each_has * part.attributes["MultiProcessorCount"])
+    resident = min(launch.blocks, _places(part, launch))
     function.module.executed(asked, launch.parameters, list(memory.by_device.values()), resident)
 
 

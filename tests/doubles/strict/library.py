@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 NAMES = ("libcuda.so.1", "nvcuda.dll")
 INT, UINT, POINTER, SIZE = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_size_t
-#: The attribute of a launch (CUlaunchAttributeID) that the package sets: programmatic stream serialization.
-SERIALIZATION = 6
+#: The attributes of a launch (CUlaunchAttributeID) that the package sets: cooperative, programmatic stream
+#: serialization.
+COOPERATIVE, SERIALIZATION = 2, 6
 #: The CUtensorMapDataType that is rounded to TF32, and the modes of the emulator: interleaving, swizzle, filling.
 TFLOAT32, SWIZZLE_128 = 11, (0, 3, 0)
 HOPPER = (9, 0)
@@ -128,7 +129,7 @@ class Library:
         for index in range(count):
             at = attributes + 72 * index
             chosen[INT.from_address(at).value] = INT.from_address(at + 8).value
-        if not set(chosen) <= {SERIALIZATION} or not set(chosen.values()) <= {0, 1}:
+        if not set(chosen) <= {COOPERATIVE, SERIALIZATION} or not set(chosen.values()) <= {0, 1}:
             raise Status(1, f"attributes {chosen}")
         if SERIALIZATION in chosen and self.context.part.capability < HOPPER:
             raise Status(801, "dependent launches begin with Hopper")
@@ -141,6 +142,7 @@ class Library:
             stream,
             _pointers(function, arguments, extra),
             dependent=bool(chosen.get(SERIALIZATION)),
+            together=bool(chosen.get(COOPERATIVE)),
         )
 
     def capture(self, stream: int, status: int, number: int, graph: int, nodes: int, count: int) -> None:

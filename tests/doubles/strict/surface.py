@@ -160,6 +160,7 @@ class Function:
         args: Any,
         shared_mem: int = 0,
         stream: Stream | None = None,
+        enable_cooperative_groups: bool = False,
     ) -> None:
         """Launch the kernel; CuPy makes empty axes those of one block or thread."""
         system = self.module.system
@@ -167,4 +168,4 @@ class Function:
         with OF_DRIVER():
             place = (stream or current_stream(system)).ptr
             pointers = [address(each) for each in args]
-            system.launch(self.function, grid, block, shared_mem, place, pointers)
+            system.launch(self.function, grid, block, shared_mem, place, pointers, together=enable_cooperative_groups)

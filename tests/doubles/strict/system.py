@@ -50,6 +50,7 @@ class System:
         stream: int,
         pointers: Sequence[int],
         dependent: bool = False,
+        together: bool = False,
     ) -> None:
         sizes, context = function.entry.parameters, self.context()
         if len(pointers) != len(sizes):
@@ -59,6 +60,7 @@ class System:
             context.reap()
             uses = context.memory.uses(words(passed))
             launch = Launch(
-                function, grid, block, shared_bytes, passed, dependent, uses, stream, next(iter(pointers), 0)
+                *(function, grid, block, shared_bytes, passed, dependent, together, uses, stream),
+                next(iter(pointers), 0),
             )
             context.launch(launch, context.stream(stream))

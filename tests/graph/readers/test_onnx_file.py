@@ -59,6 +59,14 @@ def test_results_without_a_shape_or_a_type(missing):
     check(load(made.SerializeToString()), np.maximum(X, 0), X)
 
 
+def test_weights_that_a_file_says_are_inside():
+    """onnxruntime's quantiser writes the default location of data after them."""
+    x, w = (np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in ((2, 64), (64, 64)))
+    made = proto("y = MatMul(x, w)", {"x": ("float32", ("n", 64))}, ["y"], {"w": w})
+    made.graph.initializer[0].data_location = TensorProto.DEFAULT
+    check(load(made.SerializeToString()), x @ w, x)
+
+
 @pytest.mark.parametrize("names", [("?", "?"), ("-1", "-1"), (-1, -1), ("2 * n", "2 * n"), ("", "")])
 def test_sizes_without_names_are_distinct(names):
     """Paddle's exporter gives every open size the same name; no rewrite may take them for one."""

@@ -21,6 +21,7 @@ def configurations() -> list[Configuration]:
         *images.patch_configurations(),
         *images.strip_configurations(),
         *recurrent.recurrent_configurations(),
+        *recurrent.sliced_configurations(),
         *rows.rows_configurations(),
         *pointwise.pointwise_configurations(),
         *gemv.gemv_configurations(),
