@@ -54,7 +54,7 @@ ENDS = ("\n", "\n", "\r\n", "\r", "\n\n", "\x0b", "\u2028", "")
 
 
 def contents(generator):
-    """The bytes of one file: some cells changed, added, left out or in another order, at times some bytes, too."""
+    """The bytes of one file: some cells changed, added, left out or in another order, at times some bytes."""
     if generator.random() < 0.05:
         return generator.randbytes(generator.randrange(3000))
     lines = [line.split(",") for line in generator.choice(SOUND).splitlines()]

@@ -52,7 +52,7 @@ def lstm(
     b_ih, b_hh : array, shape (4 hidden,) or (directions, 4 hidden), optional
         Biases; 0 by default.
     hx : (h, c), arrays of shape (directions, batch, hidden), optional
-        Initial states; None and by default 0. One sequence has (directions, hidden).
+        Initial states, by default 0. One sequence has (directions, hidden).
     lengths : array or sequence of int, shape (batch,), optional
         Steps of each sequence, from 0 to `steps`, all by default. No order is needed.
     reverse : bool, default False

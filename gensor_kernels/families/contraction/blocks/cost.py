@@ -17,7 +17,7 @@ from gensor_kernels.operators.types.workload import Workload
 #: Instructions to copy a word of scales by cp.async, and a scale through registers.
 COPY_ISSUE, BYTE_ISSUE = 3.0, 6.0
 #: Instructions to widen a power of two, and an 8-bit float of a column or a row of NVFP4 with the products by it; and
-#: beside a product with scales, after which ptxas puts an idle one: fitted to the SASS of eight Programs.
+#: next to a product with scales, after which ptxas puts an idle one: fitted to the SASS of eight Programs.
 POWER_ISSUE, COLUMN_ISSUE, ROW_ISSUE, IDLE_ISSUE = 4.0, 16.0, 10.0, 0.3
 
 

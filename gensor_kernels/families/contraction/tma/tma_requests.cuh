@@ -5,8 +5,8 @@
 #include "shared_rows.cuh"
 #include "tma_tiles.cuh"
 
-// The first column of a tile that this block requests. Of a gate each block of a pair requests all columns, of one
-// matrix.
+// The first column of a tile that this block requests: each block of a pair requests half of the columns, or with GATE
+// all columns of one matrix.
 DEVICE i32 first_own_column() {
     return PAIR && !GATE ? rank_in_cluster() * (BLOCK_N / 2) : 0;
 }

@@ -54,7 +54,7 @@ def launches(
 
 
 def _map(operand: str, rows: int, workload: Workload) -> TensorMap:
-    """Return the tensor map of an operand's boxes of so many rows."""
+    """Return the tensor map of an operand's boxes, which have these rows."""
     e, kind = extents(workload), cost.kind(workload)
     assert kind is not None
     along_rows, rounded = e.unit[operand] == ROW_AXIS[operand], workload.math == "tf32"
