@@ -4,7 +4,7 @@
 #include "numbers.h"
 #include <vector>
 
-enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32, E2M1 };
+enum Kind : u8 { F16, BF16, TF32, S8, U8, F64, E4M3, E5M2, F32, S32 };
 struct Site;
 
 struct Product { // a wgmma.mma_async: m64nNkK, its operands and their registers, of d first
