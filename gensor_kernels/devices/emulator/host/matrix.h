@@ -343,15 +343,15 @@ struct Scientific {
 constexpr int NOTHING = -4096; // the exponent of zero
 
 static Scientific scientific(double value, int least) {
-    if (value == 0 || !std::isfinite(value))
+    if (value == 0 || !__builtin_isfinite(value))
         return {value, NOTHING};
-    const int exponent = std::ilogb(value) < least ? least : std::ilogb(value);
-    return {std::ldexp(value, -exponent), exponent};
+    const int exponent = __builtin_ilogb(value) < least ? least : __builtin_ilogb(value);
+    return {__builtin_ldexp(value, -exponent), exponent};
 }
 // A scale of 8 bits: e8m0, or e4m3 without a sign.
 static double scale_of(u32 byte, bool has_part) {
     if (!has_part)
-        return byte == 255 ? __builtin_nan("") : std::ldexp(1.0, (int)byte - 127);
+        return byte == 255 ? __builtin_nan("") : __builtin_ldexp(1.0, (int)byte - 127);
     const unsigned char bits = byte & 0x7f;
     return widened(&bits, GROUP_E4M3);
 }
@@ -370,7 +370,7 @@ struct ScaledLine {
 // Cuts a term below `bits` bits after an exponent that is not less than its own, and returns it in units of these bits.
 static int64_t cut_term(Scientific term, int bits, int most) {
     const int shift = bits + term.exponent - most;
-    return shift < -64 ? 0 : (int64_t)std::ldexp(term.part, shift);
+    return shift < -64 ? 0 : (int64_t)__builtin_ldexp(term.part, shift);
 }
 static float cut_sum(const Scientific *terms, int count, float before, int bits) {
     const Scientific first = scientific(before, -126);
@@ -380,14 +380,14 @@ static float cut_sum(const Scientific *terms, int count, float before, int bits)
     int64_t total = cut_term(first, bits, most);
     for (int i = 0; i < count; ++i)
         total += cut_term(terms[i], bits, most);
-    const Scientific sum = scientific(std::ldexp((double)total, most - bits), -126);
-    return (float)std::ldexp(std::trunc(std::ldexp(sum.part, 23)), sum.exponent - 23);
+    const Scientific sum = scientific(__builtin_ldexp((double)total, most - bits), -126);
+    return (float)__builtin_ldexp(__builtin_trunc(__builtin_ldexp(sum.part, 23)), sum.exponent - 23);
 }
 
 static float scaled_sum(const ScaledLine &a, const ScaledLine &b, int scales, float before) {
     const bool bytes = scales == 1;
     const int group = bytes ? 1 : 16, count = bytes ? 32 : 4;
-    const bool finite = a.finite && b.finite && std::isfinite(before);
+    const bool finite = a.finite && b.finite && __builtin_isfinite(before);
     Scientific terms[32];
     double plain = before;
     for (int i = 0; i < count; ++i) {
@@ -423,13 +423,13 @@ static void multiply_scaled_warp(Warp &warp, const ScaledProduct &product, Site 
         for (int i = 0; i < scales; ++i) {
             const u32 byte = (u32)(warp.word[4 * g + lane] >> (32 * of_b + 8 * (product.byte + i)) & 255);
             line.scale[i] = scientific(scale_of(byte, scales == 4), scales == 4 ? -6 : -127);
-            line.finite &= std::isfinite(line.scale[i].part);
+            line.finite &= __builtin_isfinite(line.scale[i].part);
         }
         for (int k = 0; k < 8 * each; ++k) {
             const int t = k / each % 4, half = k / each / 4;
             const u32 word = of_b ? warp.b[4 * g + t][half] : warp.a[4 * g + t][row + 2 * half];
             line.number[k] = number(word, k % each, of_b ? product.b_e5m2 : product.a_e5m2);
-            line.finite &= std::isfinite(line.number[k].part);
+            line.finite &= __builtin_isfinite(line.number[k].part);
         }
     };
     for (int g = 0; g < 8; ++g)

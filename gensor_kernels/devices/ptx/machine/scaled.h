@@ -11,11 +11,9 @@ struct Scaled { // a number times the product of its scales, kept apart: x * 2^p
     f64 x = 0;
     int power = 0;
 };
-f64 element(u64 bits, int i, Kind kind) {
-    if (kind == E4M3)
-        return NUMBERS.of_e4m3[bits >> 8 * i & 0xff];
-    if (kind == E5M2)
-        return NUMBERS.of_e5m2[bits >> 8 * i & 0xff];
+f64 element(u64 bits, int i, bool bytes, bool e5m2) {
+    if (bytes)
+        return (e5m2 ? NUMBERS.of_e5m2 : NUMBERS.of_e4m3)[bits >> 8 * i & 0xff];
     const u32 nibble = bits >> 4 * i & 15, exponent = nibble >> 1 & 3, mantissa = nibble & 1;
     const f64 size = exponent ? std::ldexp(2 + mantissa, (int)exponent - 2) : mantissa * 0.5;
     return nibble & 8 ? -size : size;
@@ -45,8 +43,7 @@ f32 truncated_scaled(const Scaled (&terms)[33], int count, int bits) {
 
 void multiply_scaled(Lanes &lanes, const Site &site, bool truncated) {
     const u32 vector = site.detail[0];
-    const Kind kinds[] = {(Kind)site.detail[1], (Kind)site.detail[2]};
-    const bool bytes = vector == 1, ue4m3 = vector == 4;
+    const bool bytes = vector == 1, ue4m3 = vector == 4, e5m2[] = {site.detail[1] != 0, site.detail[2] != 0};
     const int each = bytes ? 4 : 8, k = 8 * each, block = k / (int)vector;
     f64 numbers[2][16][64], scales[2][16][4];
     for (u32 lane = 0; lane < 32; lane++) {
@@ -55,11 +52,11 @@ void multiply_scaled(Lanes &lanes, const Site &site, bool truncated) {
         for (int i = 0; i < 4 * each; i++) { // of a; the first half of the registers is of the first half of k
             const int row = i / each % 2 ? group + 8 : group,
                       column = thread * each + i % each + i / (2 * each) * k / 2;
-            numbers[0][row][column] = element(in[i / each], i % each, kinds[0]);
+            numbers[0][row][column] = element(in[i / each], i % each, bytes, e5m2[0]);
         }
         for (int i = 0; i < 2 * each; i++)
             numbers[1][group][thread * each + i % each + i / each * k / 2] =
-                element(in[4 + i / each], i % each, kinds[1]);
+                element(in[4 + i / each], i % each, bytes, e5m2[1]);
         for (int side = 0; side < 2; side++) {
             const u32 word = (u32)in[10 + 3 * side], byte = (u32)in[11 + 3 * side], chosen = (u32)in[12 + 3 * side];
             if (byte > 3 || byte % vector || chosen >= (side ? 4u : 2u))
@@ -70,7 +67,7 @@ void multiply_scaled(Lanes &lanes, const Site &site, bool truncated) {
                         scale(word >> 8 * (byte + i) & 0xff, ue4m3);
         }
     }
-    const int leasts[] = {kinds[0] == E5M2 ? -14 : -6, kinds[1] == E5M2 ? -14 : -6};
+    const int leasts[] = {e5m2[0] ? -14 : -6, e5m2[1] ? -14 : -6};
     for (int lane = 0; lane < 32; lane++)
         for (int i = 0; i < 4; i++) {
             const int row = (lane >> 2) + 8 * (i >> 1), column = 2 * (lane & 3) + (i & 1);

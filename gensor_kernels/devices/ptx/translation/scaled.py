@@ -41,5 +41,5 @@ def product(i: Instruction, w: Writer) -> Meeting:
         read += [w.read(scales, "b32"), *(w.read(part, "u16") for part in w.parts(place, 2))]
     before = "".join(f"t.in[{n}] = {value}; " for n, value in enumerate(read))
     after = " ".join(w.write(part, "b32", f"t.out[{n}]") for n, part in enumerate(w.parts(d, 4)))
-    kinds = [each.upper() for each in (a_type, b_type)]
-    return Meeting("WARP", "MULTIPLY_SCALED", True, before, after, (int(form[1][0]), *kinds))
+    detail = (int(form[1][0]), int(a_type == "e5m2"), int(b_type == "e5m2"))
+    return Meeting("WARP", "MULTIPLY_SCALED", True, before, after, detail)
