@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 #: Makes a call of a function of this package.
 Caller = Callable[..., Any]
-#: Launches of a step in addition to its product; more where states are rounded to 8 bits before it.
-LAUNCHES, ROUNDING = 4, 3
+#: Launches of a step in addition to its product, the copy of h into y among them, and of states in 8 bits before it.
+LAUNCHES, ROUNDING = {"lstm": 5, "gru": 6, "rnn": 2}, 3
 
 
 @dataclass(frozen=True)
@@ -238,12 +238,8 @@ class _Kind(NamedTuple):
     def product(self, runtime: Runtime) -> DeviceArray:
         """Make the call of a step's product, in the same way."""
         (_, batch, _, rows), empty = self.inputs, runtime.device.empty
-        h, r, add = (
-            empty((batch, self.r[2]), self.dtype),
-            empty(self.r[1:], self.dtype),
-            empty((batch, rows), self.wide),
-        )
-        return matmul(h, r.T, add=add, dtype=self.wide.name, precision=self.precision)
+        h, r = empty((batch, self.r[2]), self.dtype), empty(self.r[1:], self.dtype)
+        return matmul(h, r.T, add=empty((batch, rows), self.wide), dtype=self.wide.name, precision=self.precision)
 
 
 #: Whether a kernel serves recurrences best, by their kind, for each Runtime and the epoch of its library.
@@ -276,7 +272,7 @@ def _steps_us(runtime: Runtime, kind: _Kind, product: Question) -> float | None:
     each, arch = find_time(runtime, product).us, runtime.device.arch
     if each is None or arch is None:
         return None
-    more = LAUNCHES + ROUNDING * (kind.parameters.operator == QUANTISED)
+    more = LAUNCHES[kind.parameters.kind] + ROUNDING * (kind.parameters.operator == QUANTISED)
     return kind.inputs[0] * kind.inputs[2] * (each + more * arch.launch_us)
 
 

@@ -89,8 +89,8 @@ def lstm(
     Notes
     -----
     The inputs of all steps and directions are one product, and all steps one launch
-    where a kernel is predicted to be faster than a product and four launches per step.
-    Other activations take these. Gates and c are computed in float32 (float64 for float64);
+    where a kernel is predicted to be faster than launches step by step, which other
+    activations take. Gates and c are computed in float32 (float64 for float64);
     h is rounded to the dtype of the result at every step.
     As in `grouped_matmul`, lengths on a GPU stay there, and are not checked: a step is
     computed where it is below the length.

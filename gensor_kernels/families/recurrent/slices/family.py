@@ -62,11 +62,11 @@ class RecurrentSlices(RecurrentFamily):
     def launches(self, program: Program, workload: Workload) -> tuple[Launch, ...]:
         """Return the one launch, whose blocks wait for one another."""
         (launch,) = super().launches(program, workload)
-        return (replace(launch, together=launch.grid > self._teams(program, workload)),)
+        return (replace(launch, together=self.workspace(program, workload)[0] > 0),)
 
     def workspace(self, program: Program, workload: Workload) -> tuple[int, bool]:
         """Return the bytes of flags and states."""
-        columns, e = _columns(program), layer_of(workload)
+        columns, e = {name: np.array([value]) for name, value in program.values}, layer_of(workload)
         return int(workspace_bytes(shape(columns, e), columns, e)[0]), False
 
     def tiling(self, program: Program, geometry: Geometry) -> Tiling:
@@ -91,12 +91,3 @@ class RecurrentSlices(RecurrentFamily):
             for held in (1, 0)
         ]
         return complete(self, wanted, workload, arch, 200.0)[:8]
-
-    @staticmethod
-    def _teams(program: Program, workload: Workload) -> int:
-        s = shape(_columns(program), layer_of(workload))
-        return int(s.blocks[0] // s.team[0])
-
-
-def _columns(program: Program) -> dict[str, np.ndarray]:
-    return {name: np.array([value]) for name, value in program.values}
