@@ -62,7 +62,8 @@ def contracts() -> dict[str, Contract]:
     modules = (import_module(f"{__name__}.{kind}") for kind in KINDS)
     found = {name: found for module in modules for name, found in module.CONTRACTS.items()}
     for name, other in OF_HOPPER.items():
-        found[name] = replace(found[other], served=[("sm_100", workload) for _, workload in found[other].served])
+        served = [("sm_100", workload) for _, workload in found[other].served]
+        found[name] = replace(found[other], served=served, fewest_starters=1)
     return found
 
 

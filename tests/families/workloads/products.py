@@ -136,7 +136,7 @@ CONTRACTS = {
             ("sm_100", convolution(n=8, h=28, w=28, c=128, k_out=128, r=3, s=3, weights="rsck", dtype="bfloat16")),
             ("sm_100", workload(512, 511, 512, trans_b=True)),
         ],
-        fewest_starters=3,
+        fewest_starters=2,
         executed=False,
         randoms=2,
         conflict_free=lambda program: True,

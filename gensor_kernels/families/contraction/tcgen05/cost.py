@@ -42,6 +42,8 @@ KINDS = {
 BLOCK_ROWS, WARPS = 128, 8
 #: Columns of tensor memory of a multiprocessor.
 MEMORY_COLUMNS = 512
+#: Columns of a product whose results can leave through slabs: with more, a thread has too few registers.
+SLAB_COLUMNS = 224
 #: Clocks in which a block allocates tensor memory and makes its mbarriers. An estimate.
 MEMORY_START = 800.0
 #: Instructions of the issuing thread for a step, and for a product: counted in the SASS of two Programs.

@@ -84,7 +84,7 @@ class ContractionTcgen05(ContractionWgmma):
             "stages": np.clip(fitting, 2, 6),
             "consumers": like,
             "persistent": like,
-            "epilogue_staged": like,
+            "epilogue_staged": like * (columns["block_n"] * extents(workload).matrices <= cost.SLAB_COLUMNS),
             **shared.default_epilogue(like) | {"min_blocks": like},
         }
 
@@ -111,6 +111,12 @@ class ContractionTcgen05(ContractionWgmma):
     def variants(self, workload: Workload) -> list[dict[str, int]]:
         """Let starters be pairs in turn."""
         return [{"cluster": 1}, {"cluster": 0}] if not extents(workload).rows else [{}]
+
+    def widest(self, program: Program, workload: Workload) -> Program:
+        """Return the Program with the widest stores."""
+        found = super().widest(program, workload)
+        wide = program["block_n"] * extents(workload).matrices > cost.SLAB_COLUMNS
+        return found.replace(epilogue_staged=program["epilogue_staged"]) if wide else found
 
     def multiplies(self, program: Program, workload: Workload) -> tuple[frozenset[str], int]:
         """Products of 32 bytes of k that the issuing warp takes part in."""
