@@ -20,7 +20,7 @@
 // including those of the same thread, until a thread waits for them: begin, covers, and finish. Operations of the async
 // proxy (8.6) see writes of the generic proxy only after a fence.proxy.async.
 //
-// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A clock has a vector of their own: a fence
+// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A clock has another vector for them: a fence
 // before a synchronisation adds a thread's complete uses to it, and its next uses come after those in the vector as of
 // the thread's last fence after a synchronisation.
 //
