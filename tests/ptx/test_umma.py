@@ -174,3 +174,37 @@ def test_forms_that_are_not_executed_are_named():
     for text in (kept.replace("[%r0]", "[%a]"), "tcgen05.ld.sync.aligned.16x256b.x1.b32 {%r1, %r2, %r3, %r3}, [%r0];"):
         with pytest.raises(PtxError):
             translated(text)
+
+
+#: edits of the entry with four scales of a row, which give other sums or a fault
+WRONG_SCALES = (
+    ("[%memory+200], [%memory+208], ", "[%memory+208], [%memory+200], "),
+    ("[%memory+200], [%memory+208], ", "[%memory+200], [%memory+212], "),
+    ("[%memory+200], [%memory+208], ", "[%memory+200], [%memory+255], "),
+    ("tcgen05.cp.cta_group::1.32x128b.warpx4 [%memory+200], %mine;", ""),
+    ("tcgen05.cp.cta_group::1.32x128b.warpx4 [%memory+212], %mine;", ""),
+    ("32x128b.warpx4 [%memory+208], %mine;", "32x128b.warpx4 [%memory+209], %mine;"),
+    ("32x128b.warpx4 [%memory+200], %mine;", "32x128b.warpx4 [%memory+0x100c8], %mine;"),
+    ("32x128b.warpx4 [%memory+200], %mine;", "32x128b.warpx4 [%memory+253], %mine;"),
+    ("ld.global.b32 %scale", "xor.b32 %form, %form, 0x800000; ld.global.b32 %scale"),  # the type of scales
+    ("ld.global.b32 %scale", "xor.b32 %form, %form, 0x20000000; ld.global.b32 %scale"),  # bytes of A's
+    ("ld.global.b32 %scale", "xor.b32 %form, %form, 0x10; ld.global.b32 %scale"),  # bytes of B's
+    ("ld.global.b32 %scale", "xor.b32 %form, %form, 0x1000; ld.global.b32 %scale"),  # a reserved bit
+    ("scale_vec::4X", "scale_vec::2X"),
+)
+
+
+def test_wrong_scales_are_seen():
+    form = FORMS["e2m1 with four scales"]
+    problem, text = Problem.of(form, DENSE[0], DENSE[0]), entry(form.kind, 1)
+    texts = [text]
+    for n, (before, after) in enumerate(WRONG_SCALES):
+        assert text.count(before) == 1, before
+        texts.append(text.replace(before, after).replace(form.entry, f"wrong_{n}"))
+    kernel = Kernel(HEAD + "".join(texts))
+    assert (problem.run(kernel) == problem.want).all()
+    for n, edit in enumerate(WRONG_SCALES):
+        try:
+            assert (problem.run(kernel, name=f"wrong_{n}") != problem.want).any(), edit
+        except PtxFault:
+            continue

@@ -14,8 +14,9 @@
 //   tensor_free<BLOCKS, COLUMNS>(u32 memory)         before the block exits, once no instruction uses these columns
 //   umma<BLOCKS, A>(u32 d, u64 a, u64 b, u32 instruction, bool kept)   d = kept * d + A * B over 32 bytes of k, by one
 //                                                    thread, of a pair by one of the first block. Runs asynchronously;
-//                                                    products and commits of a thread run in their order. a and b are
-//                                                    descriptors (tensor_descriptor) of tiles in shared memory: rows
+//                                                    a thread's products of one d and shape run in their order, and
+//                                                    commits after all of its products. a and b are descriptors
+//                                                    (tensor_descriptor) of tiles in shared memory: rows
 //                                                    of A and, of a pair, half the columns of B in each block, at
 //                                                    equal addresses. A names the kind: half_t or bfloat16_t; float
 //                                                    (as tf32); e4m3_t or e5m2_t, in any combination; i8 (sm_100a

@@ -205,7 +205,7 @@ def _tensor_memory() -> Iterator[Rule]:
     yield here("blocks_of_an_allocation", emulator="deadlock|race", executor="deadlock", blocks=2, threads=32)
     yield here("one_allocation_of_a_pair", emulator="divergent", executor="tensor", blocks=2, threads=32)
     yield here("commit_of_both_blocks", emulator="race|uninitialised", executor="uninitialised", blocks=2)
-    yield here("tiles_of_the_second_block", emulator="race", executor=UNSEEN, blocks=2)
+    yield here("tiles_of_the_second_block", emulator="race", executor="race", blocks=2)
     yield here("tile_of_both_blocks", emulator="uninitialised", executor="uninitialised", blocks=2)
     yield here("one_group_of_a_kernel", emulator="invalid", executor="tensor", blocks=2)
     yield here("pair_without_a_cluster", emulator="invalid", executor="tensor", threads=32)

@@ -253,8 +253,9 @@ inline void jumped_back(Thread &t) {
 
 void mbarrier_init(Thread &t, u64 address, u32 count);
 void mbarrier_invalidate(Thread &t, u64 address);
-// One or more arrivals, and additional bytes that the phase expects; returns the phase of the arrival.
-u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases);
+// One or more arrivals, and additional bytes that the phase expects; returns the phase of the arrival. `wide`: with the
+// scope of the cluster.
+u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases, bool wide);
 void mbarrier_expect(Thread &t, u64 address, s64 bytes, bool in_cluster);
 bool mbarrier_over(Thread &t, u64 address, u64 phase, bool parity, bool acquires);
 void mbarrier_wait(Thread &t, u64 address, u64 phase, bool parity, bool acquires);

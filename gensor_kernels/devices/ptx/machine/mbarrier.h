@@ -262,7 +262,8 @@ void mbarrier_invalidate(Thread &t, u64 address) {
     m = t.block->traffic->mbarriers.back();
     t.block->traffic->mbarriers.pop_back();
 }
-u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases) {
+u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, bool in_cluster, bool releases,
+                    bool wide) {
     Block &block = in_cluster ? block_of(t, address) : *t.block;
     Mbarrier &m = mbarrier_at(t, block, own_address(t, address), false);
     check_arrivals(block, m, count);
@@ -271,7 +272,7 @@ u64 mbarrier_arrive(Thread &t, u64 address, u32 count, u32 bytes, bool drop, boo
     if (&block != t.block)
         block.traffic->visits.push_back({&t, m.address, ticks, phase});
     if (t.causality && releases)
-        t.causality->release(t.slot, key_of(block, m, phase));
+        t.causality->release(t.slot, key_of(block, m, phase), &block != t.block && !wide);
     count_bytes(block, m, bytes); // before the arrival
     m.pending -= count;
     if (drop)

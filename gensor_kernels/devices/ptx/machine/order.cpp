@@ -53,7 +53,8 @@ bool Causality::merge(Clock &into, const Clock &from) {
         for (size_t i = 0; i < b.size(); i++)
             more |= b[i] > a[i], a[i] = std::max(a[i], b[i]);
     };
-    join(into.at, from.at), join(into.fenced, from.fenced), join(into.tensor, from.tensor);
+    join(into.at, from.at), join(into.fenced, from.fenced);
+    join(into.over, from.over), join(into.tensor, from.tensor);
     return more;
 }
 void Causality::floors(Clock &clock) const {
@@ -95,8 +96,14 @@ void Causality::meet(const std::vector<u32> &slots) {
     for (u32 slot : slots)
         clocks_[slot] = shared;
 }
-void Causality::release(u32 slot, u64 key) {
-    const Known own = advanced(slot);
+void Causality::release(u32 slot, u64 key, bool narrow) {
+    Known own = advanced(slot);
+    if (narrow) {
+        Clock given, earlier;
+        given.at.resize(own->at.size()), given.over = own->at, given.tensor = own->tensor, earlier.over = own->over;
+        merge(given, earlier), floors(given);
+        own = std::make_shared<const Clock>(std::move(given));
+    }
     Known &published = keys_[key];
     if (!published) {
         published = own;

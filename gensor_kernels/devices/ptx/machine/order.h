@@ -20,7 +20,7 @@
 // including those of the same thread, until a thread waits for them: begin, covers, and finish. Operations of the async
 // proxy (8.6) see writes of the generic proxy only after a fence.proxy.async.
 //
-// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A clock has a further vector: a fence
+// Uses of tensor memory (9.7.16.6) are checked by 16 lanes of a column. A clock has another vector for them: a fence
 // before a synchronisation adds a thread's complete uses to it, and its next uses come after those in the vector as of
 // the thread's last fence after a synchronisation.
 //
@@ -41,9 +41,13 @@ constexpr u16 NOBODY = 0, FOREIGN = 0xfffe, IN_FLIGHT = 0xffff; // slots of thre
 
 struct Clock {
     std::vector<u32> at, fenced; // by slot; of `fenced` the async proxy sees the writes
+    std::vector<u32> over;       // by slot: accesses that come before writes, and that reads need not see
     std::vector<u32> tensor;     // by slot: uses of tensor memory that fences have released
     std::vector<u32> floor;      // by warp: the least of its 32 lanes
     bool covers(u32 slot, u32 stamp) const { return slot < at.size() && stamp <= at[slot]; }
+    bool covers_for_writes(u32 slot, u32 stamp) const {
+        return covers(slot, stamp) || (slot < over.size() && stamp <= over[slot]);
+    }
     bool shows_proxy(u32 slot, u32 stamp) const { return slot < fenced.size() && stamp <= fenced[slot]; }
     bool shows_tensor(u32 slot, u32 stamp) const { return slot < tensor.size() && stamp <= tensor[slot]; }
 };
@@ -120,7 +124,8 @@ class Causality {
     // ---- For mbarriers, cluster barriers and groups: edges by key, and asynchronous operations
 
     // Publish a thread's clock under a key; calls under one key add up, so that a key of a phase contains its number.
-    void release(u32 slot, u64 key);
+    // `narrow`: to another block with the scope of this one, whose later writes it orders after what is over.
+    void release(u32 slot, u64 key, bool narrow = false);
     // Order the accesses published under a key before the thread's next operations.
     void acquire(u32 slot, u64 key);
     void forget(u64 key);

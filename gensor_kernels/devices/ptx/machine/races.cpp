@@ -60,7 +60,7 @@ u32 Causality::unordered_lanes(const Readers &r, u32 warp, const Actor &actor) c
     u32 lanes = r.lanes;
     for (u32 left = lanes; left; left &= left - 1) {
         const u32 lane = std::countr_zero(left), slot = 1 + 32 * warp + lane;
-        if (slot == actor.slot || actor.clock->covers(slot, r.stamp))
+        if (slot == actor.slot || actor.clock->covers_for_writes(slot, r.stamp))
             lanes &= ~(1u << lane);
     }
     return lanes;
@@ -70,7 +70,8 @@ bool Causality::ordered(const Past &past, const Actor &actor) const {
         return past.slot == NOBODY;
     if (actor.how & PROXY && writes(past.what) && !(what_[past.what].how & PROXY))
         return actor.clock->shows_proxy(past.slot, past.stamp);
-    return past.slot == actor.slot || actor.clock->covers(past.slot, past.stamp);
+    return past.slot == actor.slot || (actor.writes() ? actor.clock->covers_for_writes(past.slot, past.stamp)
+                                                      : actor.clock->covers(past.slot, past.stamp));
 }
 bool Causality::both_strong(const Past &past, const Actor &actor) const {
     const Access &a = what_[past.what], &b = what_[actor.what];

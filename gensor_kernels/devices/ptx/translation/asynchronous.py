@@ -86,7 +86,7 @@ def mbarrier(i: Instruction, w: Writer) -> str:
     action = q.take("init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx")
     expects = action.startswith("arrive") and bool(q.take("expect_tx"))
     releases = _flag(q.take("release", "relaxed") != "relaxed")
-    q.take("cta", "cluster")
+    wide = _flag(q.take("cta", "cluster") == "cluster")
     space = q.take("shared::cta", "shared::cluster", "shared")
     if not action or not space or (q.take("b64") != "b64" and action != "expect_tx"):
         raise NotExecutedError(i.opcode)
@@ -107,7 +107,7 @@ def mbarrier(i: Instruction, w: Writer) -> str:
     counts = f"1u, {value}" if expects else f"{value}, 0u"
     if expects and not given:
         raise PtxError(f"{i.text}: no bytes")
-    counts += f", {_flag(action == 'arrive_drop')}, {in_cluster}, {releases}"
+    counts += f", {_flag(action == 'arrive_drop')}, {in_cluster}, {releases}, {wide}"
     arrival = f"mbarrier_arrive(t, {w.address(address)}, {counts})"
     if isinstance(state, Symbol) and state.name == "_":
         return f"{arrival};"

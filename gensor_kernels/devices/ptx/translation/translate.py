@@ -111,13 +111,9 @@ class _Function:
             return self._paused(accessed + before, condition, after, guard)
         if name == "wgmma":
             return self._meeting(warpgroup(i, self.writer, self.watched), i, guard, accessed)
-        if name == "tcgen05":
-            found = tensor_memory(i, self.writer, self.watched)
-            if isinstance(found, Meeting):
-                return self._meeting(found, i, guard, accessed)
-            return _braces(guard, accessed + found)
-        if emit := emitter(i.opcode) or scaled(i.opcode) or MEETINGS.get(name):
-            found = emit(i, self.writer)
+        emit = emitter(i.opcode) or scaled(i.opcode) or MEETINGS.get(name)
+        if emit or name == "tcgen05":
+            found = emit(i, self.writer) if emit else tensor_memory(i, self.writer, self.watched)
             if isinstance(found, Meeting):
                 return self._meeting(found, i, guard, accessed)
             return _braces(guard, accessed + found)
